@@ -1,0 +1,1 @@
+//! advlab: the advantage lab.
