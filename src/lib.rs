@@ -1,1 +1,5 @@
 //! advlab: the advantage lab.
+
+pub mod batch;
+mod suggest;
+pub mod tensor;

@@ -1,0 +1,426 @@
+//! Builds a batch from arrays: padded ones by view, ragged ones from vectors, and checks that they fit together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ndarray::ArrayView2;
+
+use super::column::Floats;
+use super::layout::Tokens;
+use super::{Batch, BatchError, GroupId, Layout, ResponseValues, TokenValues};
+use crate::tensor::Level;
+
+/// A number type (or bool) that a mask can be made of: 1 or true marks a token that counts, 0 or false one that does
+/// not.
+pub trait MaskValue: Copy {
+    /// The value as a number; the builder refuses all but 0 and 1.
+    fn number(self) -> f64;
+}
+
+macro_rules! mask_value {
+    ($($element:ty: $widen:expr),+ $(,)?) => {$(
+        impl MaskValue for $element {
+            fn number(self) -> f64 {
+                let widen: fn($element) -> f64 = $widen;
+                widen(self)
+            }
+        }
+    )+};
+}
+// `as` rounds only beyond 2^53, where the value is neither 0 nor 1 anyway.
+mask_value!(
+    bool: |x| f64::from(u8::from(x)), f32: f64::from, f64: |x| x,
+    u8: f64::from, u16: f64::from, u32: f64::from, u64: |x| x as f64, usize: |x| x as f64,
+    i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64,
+);
+
+/// Columns that live at one level, wherever they come from.
+const LEVELS: [(&str, Level, &str); 8] = [
+    (
+        "reward",
+        Level::Response,
+        "; a reward for each token is `token_reward`",
+    ),
+    ("correct", Level::Response, ""),
+    ("length", Level::Response, ""),
+    (
+        "token_reward",
+        Level::Token,
+        "; a reward for the whole response is `reward`",
+    ),
+    ("old_logp", Level::Token, ""),
+    ("ref_logp", Level::Token, ""),
+    ("logp", Level::Token, ""),
+    ("value", Level::Token, ""),
+];
+
+/// Collects the columns of a [`Batch`]; what does not fit is reported by [`BatchBuilder::build`].
+///
+/// Groups are always needed. The tokens that count come from `mask`, `ragged_mask` or `lengths`; without these, all
+/// tokens of the token columns count, and without such columns the response column `length` says how many there are.
+#[derive(Clone, Debug, Default)]
+pub struct BatchBuilder<'a> {
+    groups: Option<Vec<GroupId>>,
+    tokens: Option<(Tokens, Option<usize>)>,
+    responses: Vec<(String, Vec<f64>)>,
+    padded: Vec<(String, TokenValues<'a>)>,
+    ragged: Vec<(String, Ragged)>,
+    step: u64,
+    error: Option<BatchError>,
+}
+
+#[derive(Clone, Debug)]
+struct Ragged {
+    starts: Vec<usize>,
+    values: RaggedValues,
+}
+
+#[derive(Clone, Debug)]
+enum RaggedValues {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+/// An element type of ragged rows: f32 or f64.
+pub trait RaggedValue: Copy + sealed::Sealed {}
+impl RaggedValue for f32 {}
+impl RaggedValue for f64 {}
+
+mod sealed {
+    use super::RaggedValues;
+
+    pub trait Sealed: Sized {
+        fn wrap(values: Vec<Self>) -> RaggedValues;
+    }
+    impl Sealed for f32 {
+        fn wrap(values: Vec<f32>) -> RaggedValues {
+            RaggedValues::F32(values)
+        }
+    }
+    impl Sealed for f64 {
+        fn wrap(values: Vec<f64>) -> RaggedValues {
+            RaggedValues::F64(values)
+        }
+    }
+}
+
+impl<'a> BatchBuilder<'a> {
+    /// The group of each response, as numbers or texts, in any order and interleaved as they come.
+    pub fn groups<I>(mut self, ids: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<GroupId>,
+    {
+        self.groups = Some(ids.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The padded mask [B, T]: 1 (or true) for a token that counts, with holes wherever it likes.
+    pub fn mask<M: MaskValue>(mut self, mask: ArrayView2<'_, M>) -> Self {
+        let mut tokens = Tokens::padded(mask.ncols());
+        if mask.ncols() > u32::MAX as usize {
+            return self.fail(too_large("tokens in a row", mask.ncols()));
+        }
+        for (response, row) in mask.rows().into_iter().enumerate() {
+            if let Some((token, found)) = row
+                .iter()
+                .map(|value| value.number())
+                .enumerate()
+                .find(|(_, number)| *number != 0.0 && *number != 1.0)
+            {
+                return self.fail(BatchError::Mask {
+                    response,
+                    token,
+                    found,
+                });
+            }
+            tokens.add(row.iter().map(|value| value.number() == 1.0));
+        }
+        self.tokens = Some((tokens, Some(mask.ncols())));
+        self
+    }
+
+    /// The mask of ragged input: a row of its own length for each response.
+    pub fn ragged_mask<R: AsRef<[bool]>>(mut self, rows: impl IntoIterator<Item = R>) -> Self {
+        let mut tokens = Tokens::ragged();
+        for row in rows {
+            let row = row.as_ref();
+            if row.len() > u32::MAX as usize {
+                return self.fail(too_large("tokens in a row", row.len()));
+            }
+            tokens.add(row.iter().copied());
+        }
+        self.tokens = Some((tokens, None));
+        self
+    }
+
+    /// The number of tokens of each response, all of which count.
+    pub fn lengths(mut self, lengths: impl IntoIterator<Item = usize>) -> Self {
+        let mut tokens = Tokens::ragged();
+        for length in lengths {
+            if length > u32::MAX as usize {
+                return self.fail(too_large("tokens in a row", length));
+            }
+            tokens.add_full(length);
+        }
+        self.tokens = Some((tokens, None));
+        self
+    }
+
+    /// A column with one value a response. It is small, and is copied.
+    pub fn response(mut self, name: impl Into<String>, values: impl Into<ResponseValues>) -> Self {
+        self.responses.push((name.into(), values.into().0));
+        self
+    }
+
+    /// A padded token column [B, T], f32 or f64: a view is borrowed, an owned or shared array is taken; none is copied.
+    pub fn token(mut self, name: impl Into<String>, values: impl Into<TokenValues<'a>>) -> Self {
+        self.padded.push((name.into(), values.into()));
+        self
+    }
+
+    /// A ragged token column: a row of its own length for each response.
+    pub fn ragged<T: RaggedValue, R: AsRef<[T]>>(
+        mut self,
+        name: impl Into<String>,
+        rows: impl IntoIterator<Item = R>,
+    ) -> Self {
+        let mut starts = vec![0];
+        let mut values: Vec<T> = Vec::new();
+        for row in rows {
+            values.extend_from_slice(row.as_ref());
+            starts.push(values.len());
+        }
+        let values = T::wrap(values);
+        self.ragged.push((name.into(), Ragged { starts, values }));
+        self
+    }
+
+    /// The training step that the batch comes from.
+    pub fn step(mut self, step: u64) -> Self {
+        self.step = step;
+        self
+    }
+
+    fn fail(mut self, error: BatchError) -> Self {
+        self.error.get_or_insert(error);
+        self
+    }
+
+    /// Checks that everything fits together.
+    ///
+    /// # Errors
+    /// [`BatchError`] names the column, the response and what was found, of the first thing that does not.
+    pub fn build(mut self) -> Result<Batch<'a>, BatchError> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let groups = self.groups.take().ok_or(BatchError::NoGroups)?;
+        if groups.is_empty() {
+            return Err(BatchError::Empty);
+        }
+        if groups.len() > u32::MAX as usize {
+            return Err(too_large("responses", groups.len()));
+        }
+        self.check_names()?;
+        self.check_values(&groups)?;
+        let tokens = self.check_tokens(groups.len())?;
+        let layout = Layout::new(groups, tokens);
+        let ragged = self.ragged.into_iter().map(|(name, ragged)| {
+            let values = TokenValues::Compact(ragged.compact(&layout));
+            (name.into(), values)
+        });
+        let tokens: BTreeMap<Arc<str>, TokenValues<'a>> = ragged
+            .chain(self.padded.into_iter().map(|(n, v)| (n.into(), v)))
+            .collect();
+        Ok(Batch {
+            responses: self
+                .responses
+                .into_iter()
+                .map(|(name, values)| (name.into(), values.into()))
+                .collect(),
+            tokens,
+            layout: Arc::new(layout),
+            step: self.step,
+        })
+    }
+
+    fn check_names(&self) -> Result<(), BatchError> {
+        let responses = self
+            .responses
+            .iter()
+            .map(|(name, _)| (name, Level::Response));
+        let padded = self.padded.iter().map(|(name, _)| (name, Level::Token));
+        let ragged = self.ragged.iter().map(|(name, _)| (name, Level::Token));
+        let mut seen = std::collections::HashSet::new();
+        for (name, found) in responses.chain(padded).chain(ragged) {
+            if !seen.insert(name) {
+                return Err(BatchError::Twice {
+                    column: name.clone(),
+                });
+            }
+            if let Some((_, expected, hint)) = LEVELS.iter().find(|(known, ..)| known == name)
+                && *expected != found
+            {
+                return Err(BatchError::Level {
+                    column: name.clone(),
+                    found,
+                    expected: *expected,
+                    hint,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_values(&self, groups: &[GroupId]) -> Result<(), BatchError> {
+        for (column, values) in &self.responses {
+            check_responses(column, values.len(), groups.len())?;
+            let (allowed, expected): (fn(f64) -> bool, _) = match column.as_str() {
+                "reward" => (f64::is_finite, "a finite number"),
+                "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
+                "length" => (|x| x.is_finite() && x >= 0.0, "a number of tokens"),
+                _ => continue,
+            };
+            if let Some(response) = values.iter().position(|&value| !allowed(value)) {
+                return Err(BatchError::Value {
+                    column: column.clone(),
+                    response,
+                    group: groups[response].clone(),
+                    found: values[response],
+                    expected,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokens that count, and whether all token columns have the rows that this takes.
+    fn check_tokens(&mut self, responses: usize) -> Result<Tokens, BatchError> {
+        let (tokens, mut width, mut from) = match self.tokens.take() {
+            Some((tokens, width)) => {
+                check_responses("mask", tokens.responses(), responses)?;
+                (Some(tokens), width, "mask".to_string())
+            }
+            None => (None, None, String::new()),
+        };
+        let ragged_mask = tokens.is_some() && width.is_none();
+        for (column, values) in &self.padded {
+            let (rows, columns) = values.shape().unwrap_or_default();
+            check_responses(column, rows, responses)?;
+            if ragged_mask || !self.ragged.is_empty() {
+                let ragged = self.ragged.first().map_or(&from, |(name, _)| name);
+                return Err(BatchError::Mixed {
+                    padded: column.clone(),
+                    ragged: ragged.clone(),
+                });
+            }
+            let expected = *width.get_or_insert_with(|| {
+                from.clone_from(column);
+                columns
+            });
+            if columns != expected {
+                return Err(BatchError::Width {
+                    column: column.clone(),
+                    found: columns,
+                    expected,
+                    from,
+                });
+            }
+        }
+        let tokens = match (tokens, width, self.ragged.first()) {
+            (Some(tokens), ..) => tokens,
+            (None, Some(width), _) => {
+                full(Tokens::padded(width), std::iter::repeat_n(width, responses))?
+            }
+            (None, None, Some((name, rows))) => {
+                check_responses(name, rows.starts.len() - 1, responses)?;
+                from.clone_from(name);
+                full(
+                    Tokens::ragged(),
+                    rows.starts.windows(2).map(|pair| pair[1] - pair[0]),
+                )?
+            }
+            (None, None, None) => self.tokens_by_length(responses)?,
+        };
+        for (column, rows) in &self.ragged {
+            check_responses(column, rows.starts.len() - 1, responses)?;
+            for response in 0..responses {
+                let found = rows.starts[response + 1] - rows.starts[response];
+                let expected = tokens.row_length(response);
+                if found != expected {
+                    return Err(BatchError::RowLength {
+                        column: column.clone(),
+                        response,
+                        found,
+                        expected,
+                        from,
+                    });
+                }
+            }
+        }
+        Ok(tokens)
+    }
+
+    fn tokens_by_length(&self, responses: usize) -> Result<Tokens, BatchError> {
+        match self.responses.iter().find(|(name, _)| name == "length") {
+            // A length is some count of tokens, whole or (an average, say) not: the layout needs a whole one.
+            Some((_, lengths)) => full(
+                Tokens::ragged(),
+                lengths.iter().map(|&length| length.round() as usize),
+            ),
+            None => full(Tokens::ragged(), std::iter::repeat_n(0, responses)),
+        }
+    }
+}
+
+impl Ragged {
+    /// Only the tokens that count.
+    fn compact(self, layout: &Layout) -> Floats {
+        fn pick<T: Copy>(values: Vec<T>, starts: &[usize], layout: &Layout) -> Arc<[T]> {
+            if values.len() == layout.tokens() {
+                return values.into();
+            }
+            let mut kept = Vec::with_capacity(layout.tokens());
+            for response in 0..layout.responses() {
+                let row = &values[starts[response]..starts[response + 1]];
+                for run in layout.runs(response) {
+                    kept.extend_from_slice(&row[run.columns()]);
+                }
+            }
+            kept.into()
+        }
+        match self.values {
+            RaggedValues::F32(values) => Floats::F32(pick(values, &self.starts, layout)),
+            RaggedValues::F64(values) => Floats::F64(pick(values, &self.starts, layout)),
+        }
+    }
+}
+
+fn full(mut tokens: Tokens, lengths: impl Iterator<Item = usize>) -> Result<Tokens, BatchError> {
+    for length in lengths {
+        if length > u32::MAX as usize {
+            return Err(too_large("tokens in a row", length));
+        }
+        tokens.add_full(length);
+    }
+    Ok(tokens)
+}
+
+fn too_large(what: &str, found: usize) -> BatchError {
+    BatchError::TooLarge {
+        what: format!("{found} {what}"),
+    }
+}
+
+fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), BatchError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(BatchError::Responses {
+        column: column.to_string(),
+        found,
+        expected,
+        from: "group".to_string(),
+    })
+}

@@ -1,0 +1,442 @@
+//! The layout: which token belongs to which response, and which response to which group.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::tensor::Level;
+
+/// What names a group: the number or the text that the rollouts carry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GroupId {
+    /// A number, such as verl's `index`.
+    Number(i64),
+    /// A text, such as a prompt's id.
+    Text(Arc<str>),
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupId::Number(number) => write!(f, "{number}"),
+            GroupId::Text(text) => write!(f, "\"{text}\""),
+        }
+    }
+}
+
+impl From<i64> for GroupId {
+    fn from(number: i64) -> Self {
+        GroupId::Number(number)
+    }
+}
+
+impl From<&str> for GroupId {
+    fn from(text: &str) -> Self {
+        GroupId::Text(text.into())
+    }
+}
+
+impl From<String> for GroupId {
+    fn from(text: String) -> Self {
+        GroupId::Text(text.into())
+    }
+}
+
+/// Neighbouring tokens of one response that all count, by their places in the padded row (or the ragged array).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Column of the first token.
+    pub start: u32,
+    /// Number of tokens.
+    pub len: u32,
+}
+
+impl Run {
+    /// The columns of the run.
+    pub fn columns(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+}
+
+/// Which token belongs to which response, and which response to which group.
+///
+/// Responses stand in batch order, groups in the order of their first response, and tokens, of which only those that
+/// count are there at all, response by response in their order. Masks with holes cost one [`Run`] a stretch.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    groups: Vec<GroupId>,
+    group_of: Vec<u32>,
+    members: Vec<u32>,
+    member_start: Vec<usize>,
+    runs: Vec<Run>,
+    run_start: Vec<usize>,
+    token_start: Vec<usize>,
+    position_start: Vec<usize>,
+    rows: Rows,
+}
+
+/// How long the rows are that the tokens came in: what writing an advantage back needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rows {
+    Padded(usize),
+    Ragged(Vec<u32>),
+}
+
+/// Where the tokens that count stand, row by row; what [`Layout`] is built from beside the groups.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens {
+    runs: Vec<Run>,
+    run_start: Vec<usize>,
+    rows: Rows,
+}
+
+impl Tokens {
+    /// Rows padded to `width`; `add` follows for each.
+    pub(crate) fn padded(width: usize) -> Self {
+        Tokens {
+            runs: Vec::new(),
+            run_start: vec![0],
+            rows: Rows::Padded(width),
+        }
+    }
+
+    /// Rows of their own length each.
+    pub(crate) fn ragged() -> Self {
+        Tokens {
+            rows: Rows::Ragged(Vec::new()),
+            ..Tokens::padded(0)
+        }
+    }
+
+    /// Adds a response by its mask. The caller has checked that rows stay below 2^32 tokens.
+    pub(crate) fn add(&mut self, mask: impl ExactSizeIterator<Item = bool>) {
+        let length = mask.len();
+        let mut open: Option<u32> = None;
+        for (column, counts) in mask.chain([false]).enumerate() {
+            match (counts, open) {
+                (true, None) => open = Some(column as u32),
+                (false, Some(start)) => {
+                    self.runs.push(Run {
+                        start,
+                        len: column as u32 - start,
+                    });
+                    open = None;
+                }
+                _ => {}
+            }
+        }
+        self.close_row(length);
+    }
+
+    /// Adds a response of `length` tokens that all count.
+    pub(crate) fn add_full(&mut self, length: usize) {
+        if length > 0 {
+            self.runs.push(Run {
+                start: 0,
+                len: length as u32,
+            });
+        }
+        self.close_row(length);
+    }
+
+    fn close_row(&mut self, length: usize) {
+        self.run_start.push(self.runs.len());
+        if let Rows::Ragged(lengths) = &mut self.rows {
+            lengths.push(length as u32);
+        }
+    }
+
+    /// The length of a row, tokens that do not count included.
+    pub(crate) fn row_length(&self, response: usize) -> usize {
+        match &self.rows {
+            Rows::Padded(width) => *width,
+            Rows::Ragged(lengths) => lengths[response] as usize,
+        }
+    }
+
+    /// Number of rows added so far.
+    pub(crate) fn responses(&self) -> usize {
+        self.run_start.len() - 1
+    }
+}
+
+impl Layout {
+    /// Puts groups and tokens together; both have one entry a response.
+    pub(crate) fn new(ids: impl IntoIterator<Item = GroupId>, tokens: Tokens) -> Layout {
+        let mut seen: HashMap<GroupId, u32> = HashMap::new();
+        let mut groups = Vec::new();
+        let group_of: Vec<u32> = ids
+            .into_iter()
+            .map(|id| {
+                *seen.entry(id).or_insert_with_key(|id| {
+                    groups.push(id.clone());
+                    groups.len() as u32 - 1
+                })
+            })
+            .collect();
+        Layout::assemble(groups, group_of, tokens)
+    }
+
+    fn assemble(groups: Vec<GroupId>, group_of: Vec<u32>, tokens: Tokens) -> Layout {
+        assert_eq!(
+            group_of.len(),
+            tokens.responses(),
+            "layout: one group id and one row of tokens a response"
+        );
+        let Tokens {
+            runs,
+            run_start,
+            rows,
+        } = tokens;
+        let mut token_start = Vec::with_capacity(group_of.len() + 1);
+        token_start.push(0);
+        let mut longest = vec![0usize; groups.len()];
+        let mut sizes = vec![0usize; groups.len()];
+        for (response, &group) in group_of.iter().enumerate() {
+            let tokens: usize = runs[run_start[response]..run_start[response + 1]]
+                .iter()
+                .map(|run| run.len as usize)
+                .sum();
+            token_start.push(token_start[response] + tokens);
+            longest[group as usize] = longest[group as usize].max(tokens);
+            sizes[group as usize] += 1;
+        }
+        let member_start = running_total(&sizes);
+        let mut next = member_start.clone();
+        let mut members = vec![0u32; group_of.len()];
+        for (response, &group) in group_of.iter().enumerate() {
+            members[next[group as usize]] = response as u32;
+            next[group as usize] += 1;
+        }
+        Layout {
+            groups,
+            group_of,
+            members,
+            member_start,
+            runs,
+            run_start,
+            token_start,
+            position_start: running_total(&longest),
+            rows,
+        }
+    }
+
+    /// Number of responses.
+    pub fn responses(&self) -> usize {
+        self.group_of.len()
+    }
+
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Number of tokens that count.
+    pub fn tokens(&self) -> usize {
+        self.token_start[self.responses()]
+    }
+
+    /// Number of values that a tensor of this level has.
+    pub fn size(&self, level: Level) -> usize {
+        match level {
+            Level::Batch => 1,
+            Level::Group => self.groups(),
+            Level::Position => self.position_start[self.groups()],
+            Level::Response => self.responses(),
+            Level::Token => self.tokens(),
+        }
+    }
+
+    /// The id of a group.
+    pub fn group_id(&self, group: usize) -> &GroupId {
+        &self.groups[group]
+    }
+
+    /// The group of a response.
+    pub fn group_of(&self, response: usize) -> usize {
+        self.group_of[response] as usize
+    }
+
+    /// The responses of a group, in batch order.
+    pub fn members(&self, group: usize) -> &[u32] {
+        &self.members[self.member_start[group]..self.member_start[group + 1]]
+    }
+
+    /// The places of a response's tokens in a token tensor.
+    pub fn tokens_of(&self, response: usize) -> Range<usize> {
+        self.token_start[response]..self.token_start[response + 1]
+    }
+
+    /// The response that a token (by its place in a token tensor) belongs to.
+    pub fn response_of_token(&self, token: usize) -> usize {
+        self.token_start.partition_point(|&start| start <= token) - 1
+    }
+
+    /// The places of a group's positions in a position tensor.
+    pub fn positions_of(&self, group: usize) -> Range<usize> {
+        self.position_start[group]..self.position_start[group + 1]
+    }
+
+    /// The stretches of a response's tokens that count, by their columns in the row they came in.
+    pub fn runs(&self, response: usize) -> &[Run] {
+        &self.runs[self.run_start[response]..self.run_start[response + 1]]
+    }
+
+    /// The length of the row that a response's tokens came in: T for padded input, its own length for ragged.
+    pub fn row_length(&self, response: usize) -> usize {
+        match &self.rows {
+            Rows::Padded(width) => *width,
+            Rows::Ragged(lengths) => lengths[response] as usize,
+        }
+    }
+
+    /// The length of the longest row.
+    pub fn width(&self) -> usize {
+        match &self.rows {
+            Rows::Padded(width) => *width,
+            Rows::Ragged(lengths) => lengths.iter().copied().max().unwrap_or(0) as usize,
+        }
+    }
+
+    /// The layout of one group's responses alone. Their places here are those of [`Layout::members`].
+    pub(crate) fn group(&self, group: usize) -> Layout {
+        let members = self.members(group);
+        let mut tokens = Tokens {
+            runs: Vec::with_capacity(members.len()),
+            run_start: vec![0],
+            rows: match &self.rows {
+                Rows::Padded(width) => Rows::Padded(*width),
+                Rows::Ragged(_) => Rows::Ragged(Vec::with_capacity(members.len())),
+            },
+        };
+        for &response in members {
+            tokens.runs.extend_from_slice(self.runs(response as usize));
+            tokens.close_row(self.row_length(response as usize));
+        }
+        Layout::assemble(
+            vec![self.groups[group].clone()],
+            vec![0; members.len()],
+            tokens,
+        )
+    }
+
+    /// The same responses in finer groups: those of a group stay together where their keys are the same bits.
+    pub(crate) fn regroup(&self, key: &[f64]) -> Layout {
+        let mut seen: HashMap<(u32, u64), u32> = HashMap::new();
+        let mut groups = Vec::new();
+        let group_of = self
+            .group_of
+            .iter()
+            .zip(key)
+            .map(|(&group, &key)| {
+                // -0.0 and 0.0 are one key: they are equal to whoever wrote the script.
+                let bits = (key + 0.0).to_bits();
+                *seen.entry((group, bits)).or_insert_with(|| {
+                    let id = match &self.groups[group as usize] {
+                        GroupId::Number(number) => format!("{number}/{key}"),
+                        GroupId::Text(text) => format!("{text}/{key}"),
+                    };
+                    groups.push(GroupId::from(id));
+                    groups.len() as u32 - 1
+                })
+            })
+            .collect();
+        let tokens = Tokens {
+            runs: self.runs.clone(),
+            run_start: self.run_start.clone(),
+            rows: self.rows.clone(),
+        };
+        Layout::assemble(groups, group_of, tokens)
+    }
+
+    /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
+    pub fn describe(&self, level: Level, place: usize) -> String {
+        match level {
+            Level::Batch => "the batch".to_string(),
+            Level::Group => {
+                let size = self.members(place).len();
+                let plural = if size == 1 { "" } else { "s" };
+                format!("group {} ({size} response{plural})", self.groups[place])
+            }
+            Level::Response => format!(
+                "response {place} of group {}",
+                self.groups[self.group_of(place)]
+            ),
+            Level::Position => {
+                let group = self.position_start.partition_point(|&start| start <= place) - 1;
+                format!(
+                    "position {} of group {}",
+                    place - self.position_start[group],
+                    self.groups[group]
+                )
+            }
+            Level::Token => {
+                let response = self.response_of_token(place);
+                format!(
+                    "token {} of response {response} of group {}",
+                    place - self.token_start[response],
+                    self.groups[self.group_of(response)]
+                )
+            }
+        }
+    }
+}
+
+/// `[a, b, c]` to `[0, a, a + b, a + b + c]`.
+fn running_total(sizes: &[usize]) -> Vec<usize> {
+    let mut total = 0;
+    let mut starts = Vec::with_capacity(sizes.len() + 1);
+    starts.push(0);
+    for size in sizes {
+        total += size;
+        starts.push(total);
+    }
+    starts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        let mut tokens = Tokens::padded(5);
+        tokens.add([true, true, false, true, false].into_iter());
+        tokens.add([false; 5].into_iter());
+        tokens.add([false, true, true, true, true].into_iter());
+        Layout::new(["b".into(), "a".into(), "b".into()], tokens)
+    }
+
+    #[test]
+    fn holes_interleaved_groups_and_empty_responses_have_their_places() {
+        let layout = layout();
+        assert_eq!(layout.groups(), 2);
+        assert_eq!(layout.members(0), [0, 2]);
+        assert_eq!(layout.members(1), [1]);
+        assert_eq!(layout.tokens(), 7);
+        assert_eq!(layout.tokens_of(0), 0..3);
+        assert_eq!(layout.tokens_of(1), 3..3);
+        assert_eq!(layout.tokens_of(2), 3..7);
+        assert_eq!(layout.runs(0).len(), 2);
+        assert_eq!(layout.runs(0)[1], Run { start: 3, len: 1 });
+        assert_eq!(layout.size(Level::Position), 4, "4 of group b, none of a");
+        assert_eq!(layout.response_of_token(2), 0);
+        assert_eq!(layout.response_of_token(3), 2);
+        assert_eq!(
+            layout.describe(Level::Token, 4),
+            "token 1 of response 2 of group \"b\""
+        );
+    }
+
+    #[test]
+    fn one_group_and_finer_groups_keep_the_tokens() {
+        let layout = layout();
+        let group = layout.group(0);
+        assert_eq!((group.responses(), group.tokens()), (2, 7));
+        assert_eq!(group.runs(1), layout.runs(2));
+        let finer = layout.regroup(&[0.0, 1.0, 1.0]);
+        assert_eq!(finer.groups(), 3);
+        assert_eq!(finer.tokens(), 7);
+        assert_eq!(layout.regroup(&[0.0, 1.0, -0.0]).groups(), 2);
+    }
+}

@@ -1,0 +1,65 @@
+//! The nearest known name to a misspelt one, for every message that has to say "did you mean".
+
+/// The candidate nearest to `name`, or `None` where nothing is close enough to be a likely slip.
+///
+/// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one
+/// letter, at most three) may differ. Ties go to the candidate that comes first.
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let wanted = name.to_lowercase();
+    let allowed = (wanted.chars().count() / 3).clamp(1, 3);
+    let mut best: Option<(usize, &str)> = None;
+    for candidate in candidates {
+        let lowered = candidate.to_lowercase();
+        // A name that merely lacks its ending (`adv` for `advantage`) is as likely a slip as a wrong letter.
+        let distance = if wanted.len() >= 3 && lowered.starts_with(&wanted) {
+            1
+        } else {
+            strsim::damerau_levenshtein(&wanted, &lowered)
+        };
+        if distance <= allowed && best.is_none_or(|(least, _)| distance < least) {
+            best = Some((distance, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+/// The clause ``did you mean `x`?``, or the list of what there is where nothing is near.
+pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = candidates.into_iter().collect();
+    match nearest(name, all.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if all.is_empty() => "there is none to choose from".to_string(),
+        None => format!("there is {}", list(all)),
+    }
+}
+
+/// Names in backquotes, separated by commas; more than sixteen are cut short with their number.
+pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 16;
+    let names: Vec<&str> = names.into_iter().collect();
+    let mut text = names
+        .iter()
+        .take(SHOWN)
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > SHOWN {
+        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_find_their_name_and_strangers_do_not() {
+        let columns = ["reward", "old_logp", "ref_logp", "length"];
+        assert_eq!(nearest("rewrad", columns), Some("reward"));
+        assert_eq!(nearest("old_log", columns), Some("old_logp"));
+        assert_eq!(nearest("Length", columns), Some("length"));
+        assert_eq!(nearest("temperature", columns), None);
+        assert_eq!(nearest("k", ["eps", "std"]), None);
+    }
+}

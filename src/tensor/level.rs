@@ -1,0 +1,129 @@
+//! Levels: where a tensor has its values, and the lattice that decides how two of them meet.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::suggest;
+
+/// Where a tensor has its values.
+///
+/// ```text
+///         token            one value per response token that counts
+///        /     \
+/// response   position      position = (group, index of the token in its response)
+///        \     /
+///         group
+///           |
+///         batch            one value
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Level {
+    /// One value.
+    Batch,
+    /// One value per group (the responses sampled from one prompt).
+    Group,
+    /// One value per (group, index of the token in its response).
+    Position,
+    /// One value per response.
+    Response,
+    /// One value per response token that counts (mask 1).
+    Token,
+}
+
+impl Level {
+    /// All levels, coarsest first.
+    pub const ALL: [Level; 5] = [
+        Level::Batch,
+        Level::Group,
+        Level::Position,
+        Level::Response,
+        Level::Token,
+    ];
+
+    /// The name that scripts use, such as `group` in `r.mean("group")`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Batch => "batch",
+            Level::Group => "group",
+            Level::Position => "position",
+            Level::Response => "response",
+            Level::Token => "token",
+        }
+    }
+
+    /// The coarsest level that is finer than (or equal to) both: where an operation on two tensors happens.
+    pub fn join(self, other: Level) -> Level {
+        use Level::*;
+        match (self, other) {
+            (Position, Response) | (Response, Position) => Token,
+            (a, b) => a.max(b),
+        }
+    }
+
+    /// Whether each cell of `self` is made of whole cells of `finer`; true of a level and itself.
+    pub fn contains(self, finer: Level) -> bool {
+        self.join(finer) == finer
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A level's name that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no level \"{found}\": {}", suggest::did_you_mean(found, Level::ALL.map(Level::name)))]
+pub struct UnknownLevel {
+    /// What was written.
+    pub found: String,
+}
+
+impl FromStr for Level {
+    type Err = UnknownLevel;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLevel> {
+        Level::ALL
+            .into_iter()
+            .find(|level| level.name() == name)
+            .ok_or_else(|| UnknownLevel {
+                found: name.to_string(),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn join_is_the_least_upper_bound_of_the_lattice() {
+        for a in Level::ALL {
+            assert_eq!(a.join(a), a);
+            assert_eq!(a.join(Level::Token), Level::Token);
+            assert_eq!(a.join(Level::Batch), a);
+            for b in Level::ALL {
+                assert_eq!(a.join(b), b.join(a));
+                assert!(a.contains(a.join(b)));
+                for c in Level::ALL {
+                    assert_eq!(a.join(b).join(c), a.join(b.join(c)));
+                    if a.contains(c) && b.contains(c) {
+                        assert!(a.join(b).contains(c), "{a} and {b} meet at or below {c}");
+                    }
+                }
+            }
+        }
+        assert_eq!(Level::Response.join(Level::Position), Level::Token);
+        assert!(!Level::Response.contains(Level::Position));
+    }
+
+    #[test]
+    fn a_misspelt_level_names_the_nearest() {
+        let error = "groups".parse::<Level>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "there is no level \"groups\": did you mean `group`?"
+        );
+    }
+}
