@@ -377,7 +377,7 @@ impl<'a> BatchBuilder<'a> {
 impl Ragged {
     /// Only the tokens that count.
     fn compact(self, layout: &Layout) -> Floats {
-        fn pick<T: Copy>(values: Vec<T>, starts: &[usize], layout: &Layout) -> Arc<[T]> {
+        fn pick<T: Copy>(values: Vec<T>, starts: &[usize], layout: &Layout) -> Arc<Vec<T>> {
             if values.len() == layout.tokens() {
                 return values.into();
             }

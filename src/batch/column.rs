@@ -10,9 +10,9 @@ use super::lend::Lease;
 #[derive(Clone, Debug)]
 pub enum Floats {
     /// Single precision.
-    F32(Arc<[f32]>),
+    F32(Arc<Vec<f32>>),
     /// Double precision.
-    F64(Arc<[f64]>),
+    F64(Arc<Vec<f64>>),
 }
 
 impl Floats {

@@ -278,6 +278,12 @@ impl Layout {
         self.position_start[group]..self.position_start[group + 1]
     }
 
+    /// The group of a position (by its place in a position tensor), and the index of the token that it stands for.
+    pub fn group_of_position(&self, place: usize) -> (usize, usize) {
+        let group = self.position_start.partition_point(|&start| start <= place) - 1;
+        (group, place - self.position_start[group])
+    }
+
     /// The stretches of a response's tokens that count, by their columns in the row they came in.
     pub fn runs(&self, response: usize) -> &[Run] {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
@@ -364,12 +370,8 @@ impl Layout {
                 self.groups[self.group_of(place)]
             ),
             Level::Position => {
-                let group = self.position_start.partition_point(|&start| start <= place) - 1;
-                format!(
-                    "position {} of group {}",
-                    place - self.position_start[group],
-                    self.groups[group]
-                )
+                let (group, index) = self.group_of_position(place);
+                format!("position {index} of group {}", self.groups[group])
             }
             Level::Token => {
                 let response = self.response_of_token(place);

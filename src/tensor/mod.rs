@@ -1,5 +1,24 @@
 //! Tensors: levels, the op table, the lazy graph with its gradients, and what computes it.
 
+mod binomial;
+mod error;
+mod exec;
+mod frame;
+mod grad;
+mod graph;
+mod guard;
 mod level;
+pub mod op;
+mod plan;
+mod value;
 
+pub use error::{Origin, TensorError, TensorErrorKind};
+pub use exec::{Executor, Naive};
+pub use frame::Frame;
+pub(crate) use grad::depends_on;
+pub use grad::grad;
+pub use graph::Tensor;
+pub use guard::{Guard, Stopped};
 pub use level::{Level, UnknownLevel};
+pub use plan::{Plan, Step};
+pub use value::Value;

@@ -1,0 +1,141 @@
+//! Executors: what computes a plan. The naive one is the oracle that others are tested against.
+
+mod cells;
+mod elementwise;
+mod naive;
+mod reduce;
+mod scan;
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+pub use naive::Naive;
+
+use super::error::TensorError;
+use super::guard::Stopped;
+use super::{Guard, Level, Plan, Value};
+use crate::batch::{Floats, Layout};
+
+/// Computes plans.
+pub trait Executor: Debug + Send + Sync {
+    /// The executor's name, for messages.
+    fn name(&self) -> &'static str;
+
+    /// Computes the values of a plan's steps, in their order. A step's value may be left out where later steps are
+    /// done with it, but never where it is an output of the plan.
+    ///
+    /// # Errors
+    /// [`TensorError`] where values do not allow an operation, or where `guard` says to stop.
+    fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError>;
+}
+
+/// The precision of token values.
+trait Element: Copy + Default + Send + Sync {
+    fn narrow(value: f64) -> Self;
+    fn widen(self) -> f64;
+    fn wrap(values: Vec<Self>) -> Floats;
+    fn slice(floats: &Floats) -> Option<&[Self]>;
+}
+
+impl Element for f32 {
+    fn narrow(value: f64) -> f32 {
+        // Rounds to the nearest f32: what "f32 token tensors" means.
+        value as f32
+    }
+    fn widen(self) -> f64 {
+        f64::from(self)
+    }
+    fn wrap(values: Vec<f32>) -> Floats {
+        Floats::F32(Arc::new(values))
+    }
+    fn slice(floats: &Floats) -> Option<&[f32]> {
+        match floats {
+            Floats::F32(values) => Some(values),
+            Floats::F64(_) => None,
+        }
+    }
+}
+
+impl Element for f64 {
+    fn narrow(value: f64) -> f64 {
+        value
+    }
+    fn widen(self) -> f64 {
+        self
+    }
+    fn wrap(values: Vec<f64>) -> Floats {
+        Floats::F64(Arc::new(values))
+    }
+    fn slice(floats: &Floats) -> Option<&[f64]> {
+        match floats {
+            Floats::F64(values) => Some(values),
+            Floats::F32(_) => None,
+        }
+    }
+}
+
+/// About how many values one task computes: some 10 microseconds of work, and the grain at which a guard is looked at.
+const BLOCK: usize = 1 << 14;
+
+/// The rows of a level: stretches of values that broadcasting sees as one. They are responses at the token level and
+/// groups at the position level; the coarser levels are one row.
+fn rows(layout: &Layout, level: Level) -> usize {
+    match level {
+        Level::Token => layout.responses(),
+        Level::Position => layout.groups(),
+        _ => 1,
+    }
+}
+
+fn row_range(layout: &Layout, level: Level, row: usize) -> Range<usize> {
+    match level {
+        Level::Token => layout.tokens_of(row),
+        Level::Position => layout.positions_of(row),
+        _ => 0..layout.size(level),
+    }
+}
+
+/// Computes the values of a level row by row, blocks of rows in parallel. The error of the first row that has one is
+/// returned, whatever the number of threads.
+fn fill<T: Element, E: Send + From<Stopped>>(
+    layout: &Layout,
+    level: Level,
+    guard: &Guard,
+    row: impl Fn(usize, &mut [T]) -> Result<(), E> + Sync,
+) -> Result<Vec<T>, E> {
+    let mut values = vec![T::default(); layout.size(level)];
+    let rows = rows(layout, level);
+    let mut blocks: Vec<(Range<usize>, &mut [T])> = Vec::new();
+    let mut rest: &mut [T] = &mut values;
+    let mut first = 0;
+    while first < rows {
+        let mut length = 0;
+        let mut end = first;
+        while end < rows && (length < BLOCK || end == first) {
+            length += row_range(layout, level, end).len();
+            end += 1;
+        }
+        let (block, after) = std::mem::take(&mut rest).split_at_mut(length);
+        blocks.push((first..end, block));
+        rest = after;
+        first = end;
+    }
+    let outcomes: Vec<Result<(), E>> = blocks
+        .into_par_iter()
+        .map(|(range, mut block)| {
+            guard.check()?;
+            for index in range {
+                let length = row_range(layout, level, index).len();
+                let (out, after) = std::mem::take(&mut block).split_at_mut(length);
+                row(index, out)?;
+                block = after;
+            }
+            Ok(())
+        })
+        .collect();
+    outcomes.into_iter().collect::<Result<(), E>>()?;
+    Ok(values)
+}

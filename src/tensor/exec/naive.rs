@@ -1,0 +1,182 @@
+//! The naive executor: each node computed in full, one after the other. It stays as the oracle.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::elementwise::{Operand, column, expand, map};
+use super::reduce::{Reduced, placed};
+use super::scan::{at_last_token, scan};
+use super::{Element, Executor};
+use crate::batch::{Floats, Layout};
+use crate::tensor::error::TensorError;
+use crate::tensor::graph::{Node, Prim, Tensor};
+use crate::tensor::op::Kernel;
+use crate::tensor::plan::Step;
+use crate::tensor::{Guard, Level, Plan, Value};
+
+/// Computes each node in full, one after the other, its rows in parallel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Naive;
+
+impl Executor for Naive {
+    fn name(&self) -> &'static str {
+        "naive"
+    }
+
+    fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+        let mut values: Vec<Option<Arc<Value>>> = Vec::with_capacity(plan.steps().len());
+        for step in plan.steps() {
+            let value = match step.tensor.known() {
+                Some(value) => value.clone(),
+                None => compute(step, &values, guard)
+                    .map_err(|error| error.or_at(step.tensor.origin()))?,
+            };
+            values.push(Some(value));
+            for &done in &step.frees {
+                values[done] = None;
+            }
+        }
+        Ok(values)
+    }
+}
+
+fn compute(
+    step: &Step,
+    values: &[Option<Arc<Value>>],
+    guard: &Arc<Guard>,
+) -> Result<Arc<Value>, TensorError> {
+    let tensor = &step.tensor;
+    let node = tensor.inner();
+    let name = node.prim.name();
+    guard
+        .check()
+        .map_err(|stopped| TensorError::new(name, stopped))?;
+    let args: Vec<&Arc<Value>> = step
+        .args
+        .iter()
+        .map(|&arg| match &values[arg] {
+            Some(value) => value,
+            None => unreachable!("a plan frees no value that a later step needs"),
+        })
+        .collect();
+    let Some(frame) = &node.frame else {
+        let number = tensor.as_number().unwrap_or(f64::NAN);
+        return Ok(Value::new(Level::Batch, f64::wrap(vec![number]), None));
+    };
+    let bytes = frame.size(node.level) * if node.wide { 8 } else { 4 };
+    let charge = guard
+        .charge(bytes)
+        .map_err(|stopped| TensorError::new(name, stopped))?;
+    let floats = if node.wide {
+        floats::<f64>(node, &frame.layout, &args, guard)
+    } else {
+        floats::<f32>(node, &frame.layout, &args, guard)
+    }?;
+    Ok(Value::new(node.level, floats, Some(charge)))
+}
+
+fn floats<T: Element>(
+    node: &Node,
+    layout: &Layout,
+    args: &[&Arc<Value>],
+    guard: &Guard,
+) -> Result<Floats, TensorError> {
+    let stopped = |stopped| TensorError::new(node.prim.name(), stopped);
+    let operand = |place: usize| Operand {
+        value: args[place],
+        layout: layout_of(&node.args[place], layout),
+    };
+    match &node.prim {
+        Prim::Number(number) => Ok(f64::wrap(vec![*number])),
+        Prim::Values(value) => Ok(value.floats().clone()),
+        Prim::Column(store) => column(store, layout, guard),
+        Prim::Map(op) => {
+            let operands: Vec<Operand<'_>> = (0..args.len()).map(operand).collect();
+            map::<T>(op, &operands, layout, node.level, guard)
+        }
+        Prim::Expand => expand::<T>(&operand(0), layout, node.level, guard),
+        Prim::Reduce(op) => {
+            let Kernel::Reduce(reduction) = op.kernel else {
+                unreachable!("{op:?} is a reduction");
+            };
+            let reduced = Reduced {
+                values: args[0].floats(),
+                selection: args.get(1).map(|value| value.floats()),
+                layout,
+                from: args[0].level(),
+                to: node.level,
+            };
+            // Reducing to the token level keeps each value, in its own precision.
+            let values = reduced.run(reduction, guard).map_err(stopped)?;
+            Ok(T::wrap(values.into_iter().map(T::narrow).collect()))
+        }
+        Prim::Rank(within) => {
+            let ranks = placed(Some(args[0].floats()), layout, node.level, *within, guard)
+                .map_err(stopped)?;
+            Ok(T::wrap(ranks.into_iter().map(T::narrow).collect()))
+        }
+        Prim::Index(within) => {
+            let indices = placed(None, layout, node.level, *within, guard).map_err(stopped)?;
+            Ok(T::wrap(indices.into_iter().map(T::narrow).collect()))
+        }
+        Prim::Scan(op, number) => {
+            let Kernel::Scan(kind) = op.kernel else {
+                unreachable!("{op:?} is a scan");
+            };
+            scan::<T>(kind, *number, args[0], layout, guard).map_err(stopped)
+        }
+        Prim::AtLastToken => at_last_token::<T>(args[0], layout, guard).map_err(stopped),
+        Prim::Random(key) => {
+            // Drawn in order by one stream: the same for any number of threads.
+            let mut rng = ChaCha8Rng::seed_from_u64(*key);
+            let draw = |_| T::narrow(rng.random::<f64>());
+            Ok(T::wrap((0..layout.size(node.level)).map(draw).collect()))
+        }
+        Prim::Select(group) => {
+            let parent = layout_of(&node.args[0], layout);
+            let mut out: Vec<T> = Vec::with_capacity(layout.size(node.level));
+            group_stretches(parent, node.level, *group, |stretch| {
+                out.extend(stretch.map(|place| T::narrow(args[0].get(place))));
+            });
+            Ok(T::wrap(out))
+        }
+        Prim::Assemble(groups) => {
+            let mut out = vec![T::default(); layout.size(node.level)];
+            for (&group, value) in groups.iter().zip(args) {
+                let mut next = 0;
+                group_stretches(layout, node.level, group, |stretch| {
+                    for place in stretch {
+                        out[place] = T::narrow(value.get(next));
+                        next += 1;
+                    }
+                });
+            }
+            Ok(T::wrap(out))
+        }
+    }
+}
+
+/// The layout that an argument lies over; a number alone lies over any.
+fn layout_of<'a>(arg: &'a Tensor, own: &'a Layout) -> &'a Layout {
+    arg.frame().map_or(own, |frame| &frame.layout)
+}
+
+/// The stretches of a level's values that belong to one group, in the order that the group's own layout has them.
+fn group_stretches(layout: &Layout, level: Level, group: usize, mut f: impl FnMut(Range<usize>)) {
+    match level {
+        Level::Batch => f(0..1),
+        Level::Group => f(group..group + 1),
+        Level::Position => f(layout.positions_of(group)),
+        Level::Response => layout
+            .members(group)
+            .iter()
+            .for_each(|&member| f(member as usize..member as usize + 1)),
+        Level::Token => layout
+            .members(group)
+            .iter()
+            .for_each(|&member| f(layout.tokens_of(member as usize))),
+    }
+}

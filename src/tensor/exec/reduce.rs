@@ -1,0 +1,250 @@
+//! The naive executor's reductions, ranks and indices.
+//!
+//! Every sum is taken over fixed pieces whose sums are then added in order, so that the bits are the same for any
+//! number of threads.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::{BLOCK, cells};
+use crate::batch::{Floats, Layout};
+use crate::tensor::op::Reduction;
+use crate::tensor::{Guard, Level, Stopped};
+
+/// The values of a reduction with the selection of those that take part.
+pub(super) struct Reduced<'a> {
+    pub(super) values: &'a Floats,
+    pub(super) selection: Option<&'a Floats>,
+    pub(super) layout: &'a Layout,
+    pub(super) from: Level,
+    pub(super) to: Level,
+}
+
+/// What one pass over the values of a cell collects.
+#[derive(Clone, Copy)]
+struct Pass {
+    count: usize,
+    sum: f64,
+    min: f64,
+    max: f64,
+    any: bool,
+    all: bool,
+}
+
+impl Pass {
+    const EMPTY: Pass = Pass {
+        count: 0,
+        sum: 0.0,
+        min: f64::INFINITY,
+        max: f64::NEG_INFINITY,
+        any: false,
+        all: true,
+    };
+
+    fn with(self, x: f64) -> Pass {
+        Pass {
+            count: self.count + 1,
+            sum: self.sum + x,
+            min: if x < self.min || x.is_nan() {
+                x
+            } else {
+                self.min
+            },
+            max: if x > self.max || x.is_nan() {
+                x
+            } else {
+                self.max
+            },
+            any: self.any || x != 0.0,
+            all: self.all && x != 0.0,
+        }
+    }
+
+    fn and(self, after: Pass) -> Pass {
+        if after.count == 0 {
+            return self;
+        }
+        Pass {
+            count: self.count + after.count,
+            sum: self.sum + after.sum,
+            ..Pass {
+                any: self.any || after.any,
+                all: self.all && after.all,
+                ..self.with(after.min).with(after.max)
+            }
+        }
+    }
+
+    /// Never outside the smallest and the largest value: equal values have themselves as their mean.
+    fn mean(self) -> f64 {
+        let mean = self.sum / self.count as f64;
+        if self.min <= self.max {
+            mean.clamp(self.min, self.max)
+        } else {
+            mean
+        }
+    }
+}
+
+impl Reduced<'_> {
+    pub(super) fn run(&self, reduction: Reduction, guard: &Guard) -> Result<Vec<f64>, Stopped> {
+        let cells = self.layout.size(self.to);
+        if self.to == Level::Batch {
+            guard.check()?;
+            return Ok(vec![self.cell(reduction, 0)]);
+        }
+        (0..cells)
+            .into_par_iter()
+            .with_min_len(64)
+            .map(|cell| {
+                if cell % 64 == 0 {
+                    guard.check()?;
+                }
+                Ok(self.cell(reduction, cell))
+            })
+            .collect()
+    }
+
+    fn cell(&self, reduction: Reduction, cell: usize) -> f64 {
+        if reduction == Reduction::Median {
+            return self.median(cell);
+        }
+        let pieces = self.pieces(cell);
+        let pass = self.over(&pieces, Pass::EMPTY, |pass, x| pass.with(x), Pass::and);
+        if pass.count == 0 {
+            return if reduction == Reduction::All {
+                1.0
+            } else {
+                0.0
+            };
+        }
+        match reduction {
+            Reduction::Sum => pass.sum,
+            Reduction::Mean => pass.mean(),
+            Reduction::Min => pass.min,
+            Reduction::Max => pass.max,
+            Reduction::Count => pass.count as f64,
+            Reduction::Any => f64::from(u8::from(pass.any)),
+            Reduction::All => f64::from(u8::from(pass.all)),
+            Reduction::Std => self.deviation(&pieces, pass, 1),
+            Reduction::PopulationStd => self.deviation(&pieces, pass, 0),
+            Reduction::Median => unreachable!("handled above"),
+        }
+    }
+
+    fn deviation(&self, pieces: &[Range<usize>], pass: Pass, ddof: usize) -> f64 {
+        if pass.min == pass.max || pass.count <= ddof {
+            return 0.0;
+        }
+        let mean = pass.mean();
+        let squares = self.over(
+            pieces,
+            0.0,
+            |sum, x| sum + (x - mean) * (x - mean),
+            |a, b| a + b,
+        );
+        (squares / (pass.count - ddof) as f64).sqrt()
+    }
+
+    /// The mean of the two middle values; NaN where any value is.
+    fn median(&self, cell: usize) -> f64 {
+        let mut values: Vec<f64> = Vec::new();
+        for piece in self.pieces(cell) {
+            values.extend(
+                piece
+                    .filter(|&place| self.selects(place))
+                    .map(|place| self.values.get(place)),
+            );
+        }
+        if values.is_empty() {
+            return 0.0;
+        }
+        if values.iter().any(|value| value.is_nan()) {
+            return f64::NAN;
+        }
+        values.sort_unstable_by(f64::total_cmp);
+        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        if low == high {
+            low
+        } else {
+            low / 2.0 + high / 2.0
+        }
+    }
+
+    /// The values of a cell in pieces of a fixed size.
+    fn pieces(&self, cell: usize) -> Vec<Range<usize>> {
+        let mut pieces = Vec::new();
+        cells::stretches(self.layout, self.from, self.to, cell, |stretch| {
+            let mut start = stretch.start;
+            while start < stretch.end {
+                let end = stretch.end.min(start + BLOCK);
+                pieces.push(start..end);
+                start = end;
+            }
+        });
+        pieces
+    }
+
+    fn selects(&self, place: usize) -> bool {
+        self.selection
+            .is_none_or(|selection| selection.get(place) != 0.0)
+    }
+
+    /// Folds each piece from `start`, and what comes of them in order.
+    fn over<A: Copy + Send + Sync>(
+        &self,
+        pieces: &[Range<usize>],
+        start: A,
+        with: impl Fn(A, f64) -> A + Sync,
+        and: impl Fn(A, A) -> A,
+    ) -> A {
+        let one = |piece: &Range<usize>| match (self.values, self.selection) {
+            (Floats::F32(values), None) => values[piece.clone()]
+                .iter()
+                .fold(start, |a, &x| with(a, f64::from(x))),
+            (Floats::F64(values), None) => {
+                values[piece.clone()].iter().fold(start, |a, &x| with(a, x))
+            }
+            _ => piece
+                .clone()
+                .filter(|&place| self.selects(place))
+                .fold(start, |a, place| with(a, self.values.get(place))),
+        };
+        if self.to == Level::Batch && pieces.len() > 1 {
+            let parts: Vec<A> = pieces.par_iter().map(one).collect();
+            return parts.into_iter().fold(start, and);
+        }
+        pieces.iter().map(one).fold(start, and)
+    }
+}
+
+/// The rank (0 = smallest, ties in batch order, NaN last) or the index of each value in its cell of `to`.
+pub(super) fn placed(
+    values: Option<&Floats>,
+    layout: &Layout,
+    from: Level,
+    to: Level,
+    guard: &Guard,
+) -> Result<Vec<f64>, Stopped> {
+    let mut out = vec![0.0; layout.size(from)];
+    for cell in 0..layout.size(to) {
+        if cell % 64 == 0 {
+            guard.check()?;
+        }
+        let mut places = cells::places(layout, from, to, cell);
+        if let Some(values) = values {
+            places.sort_by(|&a, &b| ascending(values.get(a), values.get(b)));
+        }
+        for (rank, place) in places.into_iter().enumerate() {
+            out[place] = rank as f64;
+        }
+    }
+    Ok(out)
+}
+
+fn ascending(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b)
+        .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}

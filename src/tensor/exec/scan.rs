@@ -1,0 +1,67 @@
+//! The naive executor's scans along the tokens of each response.
+
+use super::{Element, fill};
+use crate::batch::{Floats, Layout};
+use crate::tensor::op::Scan;
+use crate::tensor::{Guard, Level, Stopped, Value};
+
+/// A scan over the tokens of each response. What runs along is f64, also where the tokens are f32.
+pub(super) fn scan<T: Element>(
+    scan: Scan,
+    number: f64,
+    values: &Value,
+    layout: &Layout,
+    guard: &Guard,
+) -> Result<Floats, Stopped> {
+    let Some(values) = T::slice(values.floats()) else {
+        unreachable!("a scan has the precision of its argument");
+    };
+    let out = fill(layout, Level::Token, guard, |response, out: &mut [T]| {
+        let x = &values[layout.tokens_of(response)];
+        match scan {
+            Scan::Cumsum => {
+                let mut sum = 0.0;
+                for (out, x) in out.iter_mut().zip(x) {
+                    sum = x.widen() + number * sum;
+                    *out = T::narrow(sum);
+                }
+            }
+            Scan::SuffixSum => {
+                let mut sum = 0.0;
+                for (out, x) in out.iter_mut().zip(x).rev() {
+                    sum = x.widen() + number * sum;
+                    *out = T::narrow(sum);
+                }
+            }
+            Scan::Next => {
+                if let Some((last, others)) = out.split_last_mut() {
+                    others.copy_from_slice(&x[1..]);
+                    *last = T::narrow(number);
+                }
+            }
+            Scan::Prev => {
+                if let Some((first, others)) = out.split_first_mut() {
+                    others.copy_from_slice(&x[..x.len() - 1]);
+                    *first = T::narrow(number);
+                }
+            }
+        }
+        Ok::<(), Stopped>(())
+    })?;
+    Ok(T::wrap(out))
+}
+
+/// Each response's value on its last token, 0 on the others.
+pub(super) fn at_last_token<T: Element>(
+    values: &Value,
+    layout: &Layout,
+    guard: &Guard,
+) -> Result<Floats, Stopped> {
+    let out = fill(layout, Level::Token, guard, |response, out: &mut [T]| {
+        if let Some(last) = out.last_mut() {
+            *last = T::narrow(values.get(response));
+        }
+        Ok::<(), Stopped>(())
+    })?;
+    Ok(T::wrap(out))
+}

@@ -1,0 +1,73 @@
+//! The frame: what a tensor's values lie over, that is a layout, its precision and its bounds.
+
+use std::sync::Arc;
+
+use super::exec::Executor;
+use super::{Guard, Level};
+use crate::batch::Layout;
+
+/// Names one sequence of responses: tensors with one id have the same responses in the same order.
+#[derive(Clone, Debug)]
+pub(crate) struct ResponsesId(Arc<()>);
+
+impl PartialEq for ResponsesId {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What the tensors of one batch share.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) responses: ResponsesId,
+    /// Whether token tensors that come from coarser ones alone are f64.
+    pub(crate) wide: bool,
+    pub(crate) guard: Arc<Guard>,
+    pub(crate) executor: Arc<dyn Executor>,
+}
+
+impl Frame {
+    /// A frame over a layout; `wide` says whether token tensors made of coarser ones alone are f64.
+    pub fn new(
+        layout: Arc<Layout>,
+        wide: bool,
+        guard: Arc<Guard>,
+        executor: Arc<dyn Executor>,
+    ) -> Arc<Self> {
+        Arc::new(Frame {
+            layout,
+            responses: ResponsesId(Arc::new(())),
+            wide,
+            guard,
+            executor,
+        })
+    }
+
+    /// Which token belongs to which response, and which response to which group.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The frame of one group's responses.
+    pub(crate) fn group(&self, group: usize) -> Arc<Frame> {
+        Arc::new(Frame {
+            layout: Arc::new(self.layout.group(group)),
+            responses: ResponsesId(Arc::new(())),
+            ..self.clone()
+        })
+    }
+
+    /// The same responses in finer groups.
+    pub(crate) fn regroup(&self, key: &[f64]) -> Arc<Frame> {
+        Arc::new(Frame {
+            layout: Arc::new(self.layout.regroup(key)),
+            ..self.clone()
+        })
+    }
+
+    /// Number of values of a tensor of this level.
+    pub(crate) fn size(&self, level: Level) -> usize {
+        self.layout.size(level)
+    }
+}

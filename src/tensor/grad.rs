@@ -1,0 +1,222 @@
+//! Gradients: each row's derivative is again a graph, so that a gradient has a gradient.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Level;
+use super::error::{TensorError, TensorErrorKind};
+use super::graph::{Prim, Tensor};
+use super::op::{self, Derivative, Local};
+
+/// The derivative of a batch tensor by each value of `x`, at `x`'s level; 0 where the loss does not depend on `x`.
+///
+/// # Errors
+/// Where `loss` is not a batch tensor, or depends on `x` through an operation that has no derivative.
+pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
+    if loss.level() != Level::Batch {
+        let found = loss.level();
+        return Err(TensorError::new(
+            "grad",
+            TensorErrorKind::LossLevel { found },
+        ));
+    }
+    let order = dependents(loss, x);
+    let through: HashSet<usize> = order.iter().map(Tensor::id).collect();
+    let mut grads: HashMap<usize, Gradient> = HashMap::new();
+    grads.entry(loss.id()).or_default().whole = Some(Tensor::number(1.0));
+    for node in order.iter().rev() {
+        let Some(grad) = grads.remove(&node.id()) else {
+            continue;
+        };
+        let grad = grad.total(node)?;
+        if node.same(x) {
+            grads.entry(node.id()).or_default().whole = Some(grad);
+            continue;
+        }
+        for (arg, contribution) in contributions(node, &grad, &through)? {
+            let target = grads.entry(arg.id()).or_default();
+            match contribution {
+                Contribution::Whole(part) => target.add(part)?,
+                Contribution::OfGroup(group, part) => target.parts.push((group, part)),
+            }
+        }
+    }
+    let total = match grads.remove(&x.id()) {
+        Some(grad) => grad.total(x)?,
+        None => Tensor::number(0.0),
+    };
+    match x.frame() {
+        Some(frame) => total.expanded(x.level(), frame),
+        None => Ok(total),
+    }
+}
+
+/// Whether any value of `loss` can change with `x`.
+pub(crate) fn depends_on(loss: &Tensor, x: &Tensor) -> bool {
+    !dependents(loss, x).is_empty()
+}
+
+/// The nodes on the ways from `x` to `loss`, arguments before results.
+fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
+    let mut on_the_way: HashMap<usize, bool> = HashMap::from([(x.id(), true)]);
+    let mut order = vec![x.clone()];
+    let mut open = vec![(loss.clone(), 0)];
+    while let Some((tensor, next)) = open.pop() {
+        if on_the_way.contains_key(&tensor.id()) {
+            continue;
+        }
+        let args = &tensor.inner().args;
+        if let Some(arg) = args.get(next) {
+            let arg = arg.clone();
+            open.push((tensor, next + 1));
+            open.push((arg, 0));
+            continue;
+        }
+        let on = !stops(&tensor) && args.iter().any(|arg| on_the_way[&arg.id()]);
+        on_the_way.insert(tensor.id(), on);
+        if on {
+            order.push(tensor);
+        }
+    }
+    if on_the_way.get(&loss.id()) == Some(&true) {
+        order
+    } else {
+        Vec::new()
+    }
+}
+
+/// Whether no gradient goes through the node.
+fn stops(tensor: &Tensor) -> bool {
+    match tensor.inner().prim {
+        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => {
+            matches!(op.derivative, Derivative::Zero)
+        }
+        Prim::Rank(_) | Prim::Index(_) => true,
+        _ => false,
+    }
+}
+
+/// What has reached a node so far: tensors over all of it, and tensors of single groups' frames.
+#[derive(Default)]
+struct Gradient {
+    whole: Option<Tensor>,
+    parts: Vec<(usize, Tensor)>,
+}
+
+impl Gradient {
+    fn add(&mut self, part: Tensor) -> Result<(), TensorError> {
+        self.whole = Some(match self.whole.take() {
+            Some(whole) => op::add(&whole, &part)?,
+            None => part,
+        });
+        Ok(())
+    }
+
+    /// The sum of all, at the node's level.
+    fn total(mut self, node: &Tensor) -> Result<Tensor, TensorError> {
+        if let (Some(frame), false) = (node.frame(), self.parts.is_empty()) {
+            let mut parts: Vec<(usize, Tensor)> = Vec::new();
+            let mut place: HashMap<usize, usize> = HashMap::new();
+            for (group, part) in std::mem::take(&mut self.parts) {
+                match place.get(&group) {
+                    Some(&at) => parts[at].1 = op::add(&parts[at].1, &part)?,
+                    None => {
+                        place.insert(group, parts.len());
+                        parts.push((group, part));
+                    }
+                }
+            }
+            self.add(Tensor::assemble(frame, node.level(), parts)?)?;
+        }
+        Ok(self.whole.unwrap_or_else(|| Tensor::number(0.0)))
+    }
+}
+
+enum Contribution {
+    Whole(Tensor),
+    OfGroup(usize, Tensor),
+}
+
+/// What each argument of a node gets of the node's gradient, at the argument's level.
+fn contributions(
+    node: &Tensor,
+    grad: &Tensor,
+    through: &HashSet<usize>,
+) -> Result<Vec<(Tensor, Contribution)>, TensorError> {
+    let inner = node.inner();
+    let whole = |parts: Vec<Tensor>| {
+        let wanted = inner
+            .args
+            .iter()
+            .zip(parts)
+            .filter(|(arg, _)| through.contains(&arg.id()));
+        wanted
+            .map(|(arg, part)| Ok((arg.clone(), Contribution::Whole(fit(&part, node, arg)?))))
+            .collect()
+    };
+    match &inner.prim {
+        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => {
+            let number = match inner.prim {
+                Prim::Scan(_, number) => number,
+                _ => 0.0,
+            };
+            let local = Local {
+                args: &inner.args,
+                result: node,
+                grad,
+                number,
+            };
+            match op.derivative {
+                Derivative::Of(derivative) => whole(derivative(&local)?),
+                Derivative::None(why) => {
+                    let error = TensorError::new(op.name, TensorErrorKind::NoDerivative { why });
+                    Err(error.or_at(node.origin()))
+                }
+                Derivative::Zero | Derivative::Composed => Ok(Vec::new()),
+            }
+        }
+        Prim::Expand => whole(vec![grad.clone()]),
+        Prim::AtLastToken => whole(op::at_last_token_grads(node, grad)?),
+        Prim::Select(group) => {
+            let part = match node.frame() {
+                Some(frame) => grad.expanded(node.level(), frame)?,
+                None => grad.clone(),
+            };
+            Ok(vec![(
+                inner.args[0].clone(),
+                Contribution::OfGroup(*group, part),
+            )])
+        }
+        Prim::Assemble(groups) => {
+            let wanted = inner
+                .args
+                .iter()
+                .zip(groups.iter())
+                .filter(|(arg, _)| through.contains(&arg.id()));
+            wanted
+                .map(|(arg, &group)| {
+                    let part = match arg.frame() {
+                        Some(frame) => grad.select(group, frame)?,
+                        None => grad.clone(),
+                    };
+                    Ok((arg.clone(), Contribution::Whole(fit(&part, arg, arg)?)))
+                })
+                .collect()
+        }
+        Prim::Number(_)
+        | Prim::Values(_)
+        | Prim::Column(_)
+        | Prim::Random(_)
+        | Prim::Rank(_)
+        | Prim::Index(_) => Ok(Vec::new()),
+    }
+}
+
+/// A contribution brought to the argument's level: summed over the cells that broadcasting gave its value to.
+fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError> {
+    let Some(frame) = node.frame() else {
+        return Ok(part.clone());
+    };
+    // A contribution may be coarser than the node (a constant slope): each of the node's cells has it all the same.
+    let level = part.level().join(node.level()).join(arg.level());
+    op::sum_to(&part.expanded(level, frame)?, arg.level())
+}

@@ -1,0 +1,383 @@
+//! The expression graph: tensors are its nodes, built with their levels checked and computed only when asked.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use super::error::{Origin, TensorError, TensorErrorKind};
+use super::guard::Charge;
+use super::op::Op;
+use super::plan::Plan;
+use super::{Frame, Level, Value};
+use crate::batch::{Floats, TokenStore};
+
+/// What a node takes of the guard's memory: a script that only builds and never computes is bounded too.
+const NODE_BYTES: usize = 256;
+
+/// A lazy value at a level: a node of an expression graph.
+///
+/// Cloning shares the node. Nothing is computed until [`Tensor::evaluate`].
+#[derive(Clone)]
+pub struct Tensor(Arc<Node>);
+
+pub(crate) struct Node {
+    pub(crate) prim: Prim,
+    pub(crate) args: Vec<Tensor>,
+    pub(crate) level: Level,
+    /// Whether the values are f64; only token tensors may be f32.
+    pub(crate) wide: bool,
+    /// `None` for a number alone, which belongs to every batch.
+    pub(crate) frame: Option<Arc<Frame>>,
+    origin: OnceLock<Origin>,
+    value: OnceLock<Arc<Value>>,
+    _charge: Option<Charge>,
+}
+
+/// What an executor computes: the op table's rows come down to these.
+#[derive(Clone, Debug)]
+pub(crate) enum Prim {
+    /// A number; a batch tensor.
+    Number(f64),
+    /// Values that are there already.
+    Values(Arc<Value>),
+    /// A token column of the batch.
+    Column(TokenStore),
+    /// An elementwise row of the op table, over arguments that are broadcast to the node's level.
+    Map(&'static Op),
+    /// The same value in each finer cell.
+    Expand,
+    /// A reduction row of the op table; a second argument selects where it is not 0.
+    Reduce(&'static Op),
+    /// The rank of each value in its cell of a coarser level: 0 for the smallest, ties in batch order.
+    Rank(Level),
+    /// The index of each value in its cell of a coarser level. The argument gives the level alone.
+    Index(Level),
+    /// A scan row over the tokens of each response, with its number (a discount or a fill).
+    Scan(&'static Op, f64),
+    /// A response's value on its last token, 0 on the others.
+    AtLastToken,
+    /// Uniform numbers in [0, 1), by a key and the value's place.
+    Random(u64),
+    /// The part of the argument that belongs to one group, in that group's own frame.
+    Select(usize),
+    /// Puts tensors of the groups' own frames together; 0 where no argument has the group.
+    Assemble(Arc<[usize]>),
+}
+
+impl Prim {
+    /// The name of the operation, as scripts write it or as messages call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Prim::Number(_) => "number",
+            Prim::Values(_) => "values",
+            Prim::Column(_) => "column",
+            Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => op.name,
+            Prim::Expand => "expand",
+            Prim::Rank(_) => "rank",
+            Prim::Index(_) => "index",
+            Prim::AtLastToken => "at_last_token",
+            Prim::Random(_) => "random",
+            Prim::Select(_) => "groups",
+            Prim::Assemble(_) => "map_groups",
+        }
+    }
+}
+
+impl Tensor {
+    /// A number as a batch tensor.
+    pub fn number(value: f64) -> Tensor {
+        Tensor::leaf(Prim::Number(value), Level::Batch, true, None)
+    }
+
+    /// A tensor of the given values, one a cell of the level, in the layout's order.
+    ///
+    /// # Errors
+    /// [`TensorErrorKind::Value`] where their number is not that of the level's cells.
+    pub fn from_floats(
+        frame: &Arc<Frame>,
+        level: Level,
+        floats: Floats,
+    ) -> Result<Tensor, TensorError> {
+        let expected = frame.size(level);
+        if floats.len() != expected {
+            return Err(TensorError::new(
+                "values",
+                TensorErrorKind::Value {
+                    why: format!("{} values for {expected} cells", floats.len()),
+                    place: format!("level {level}"),
+                },
+            ));
+        }
+        Ok(Tensor::from_value(frame, Value::new(level, floats, None)))
+    }
+
+    /// A tensor whose value is known.
+    pub(crate) fn from_value(frame: &Arc<Frame>, value: Arc<Value>) -> Tensor {
+        let wide = matches!(value.floats(), Floats::F64(_));
+        let level = value.level();
+        Tensor::leaf(Prim::Values(value), level, wide, Some(frame.clone()))
+    }
+
+    /// A token column of the batch.
+    pub(crate) fn column(frame: &Arc<Frame>, store: TokenStore) -> Tensor {
+        let wide = store.is_f64();
+        Tensor::leaf(Prim::Column(store), Level::Token, wide, Some(frame.clone()))
+    }
+
+    /// Uniform random numbers in [0, 1): the same key gives the same numbers, whatever the number of threads.
+    pub(crate) fn random(frame: &Arc<Frame>, level: Level, key: u64) -> Tensor {
+        let wide = level != Level::Token || frame.wide;
+        Tensor::leaf(Prim::Random(key), level, wide, Some(frame.clone()))
+    }
+
+    fn leaf(prim: Prim, level: Level, wide: bool, frame: Option<Arc<Frame>>) -> Tensor {
+        Tensor(Arc::new(Node {
+            prim,
+            args: Vec::new(),
+            level,
+            wide,
+            frame,
+            origin: OnceLock::new(),
+            value: OnceLock::new(),
+            _charge: None,
+        }))
+    }
+
+    /// A node over arguments whose levels have been checked.
+    pub(crate) fn node(
+        prim: Prim,
+        args: Vec<Tensor>,
+        level: Level,
+        frame: Option<Arc<Frame>>,
+    ) -> Result<Tensor, TensorError> {
+        let charge = match &frame {
+            Some(frame) => Some(
+                frame
+                    .guard
+                    .charge(NODE_BYTES)
+                    .map_err(|stopped| TensorError::new(prim.name(), stopped))?,
+            ),
+            None => None,
+        };
+        let wide = level != Level::Token || {
+            let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
+            match tokens.next() {
+                Some(first) => first.0.wide || tokens.any(|arg| arg.0.wide),
+                None => frame.as_ref().is_some_and(|frame| frame.wide),
+            }
+        };
+        Ok(Tensor(Arc::new(Node {
+            prim,
+            args,
+            level,
+            wide,
+            frame,
+            origin: OnceLock::new(),
+            value: OnceLock::new(),
+            _charge: charge,
+        })))
+    }
+
+    /// An elementwise row of the op table on arguments of any levels, at the join of these.
+    pub(crate) fn map(op: &'static Op, args: Vec<Tensor>) -> Result<Tensor, TensorError> {
+        let level = args
+            .iter()
+            .fold(Level::Batch, |join, arg| join.join(arg.level()));
+        let frame = meet(op.name, &args, level)?;
+        if let (Some(values), Some(kernel)) = (numbers(&args), op.kernel.infallible()) {
+            return Ok(Tensor::number(kernel(&values)));
+        }
+        Tensor::node(Prim::Map(op), args, level, frame)
+    }
+
+    /// The same value in each cell of a finer level; the tensor itself where it is at that level.
+    pub(crate) fn expanded(&self, level: Level, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
+        if self.level() == level {
+            return Ok(self.clone());
+        }
+        Tensor::node(Prim::Expand, vec![self.clone()], level, Some(frame.clone()))
+    }
+
+    /// The part that belongs to one group, in the group's own frame.
+    pub(crate) fn select(&self, group: usize, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
+        if self.level() == Level::Batch {
+            return Ok(self.clone());
+        }
+        Tensor::node(
+            Prim::Select(group),
+            vec![self.clone()],
+            self.level(),
+            Some(frame.clone()),
+        )
+    }
+
+    /// Puts together what `select` takes apart: tensors of one level, each in the frame of its group.
+    pub(crate) fn assemble(
+        frame: &Arc<Frame>,
+        level: Level,
+        parts: Vec<(usize, Tensor)>,
+    ) -> Result<Tensor, TensorError> {
+        let (groups, args): (Vec<usize>, Vec<Tensor>) = parts.into_iter().unzip();
+        Tensor::node(
+            Prim::Assemble(groups.into()),
+            args,
+            level,
+            Some(frame.clone()),
+        )
+    }
+
+    /// Where the tensor has its values.
+    pub fn level(&self) -> Level {
+        self.0.level
+    }
+
+    /// Whether the values are f64; only token tensors may be f32.
+    pub fn is_f64(&self) -> bool {
+        self.0.wide
+    }
+
+    /// What the tensor's values lie over; `None` for a number alone.
+    pub fn frame(&self) -> Option<&Arc<Frame>> {
+        self.0.frame.as_ref()
+    }
+
+    pub(crate) fn inner(&self) -> &Node {
+        &self.0
+    }
+
+    /// The number that the tensor is, if it is one and nothing more.
+    pub(crate) fn as_number(&self) -> Option<f64> {
+        match self.0.prim {
+            Prim::Number(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The node's address: its identity for as long as it lives.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// The value, if it has been computed (or given).
+    pub(crate) fn known(&self) -> Option<&Arc<Value>> {
+        match &self.0.prim {
+            Prim::Values(value) => Some(value),
+            _ => self.0.value.get(),
+        }
+    }
+
+    pub(crate) fn remember(&self, value: Arc<Value>) {
+        // Two threads may compute a node at once; both get the same bits.
+        let _ = self.0.value.set(value);
+    }
+
+    /// Where the tensor was made.
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.0.origin.get()
+    }
+
+    /// Notes where the tensor was made, for it and for the nodes under it that one operation brought along.
+    pub(crate) fn mark(&self, origin: &Origin) {
+        let mut open = vec![self.clone()];
+        while let Some(tensor) = open.pop() {
+            if tensor.0.args.is_empty() || tensor.0.origin.set(origin.clone()).is_err() {
+                continue;
+            }
+            open.extend(tensor.0.args.iter().cloned());
+        }
+    }
+
+    /// Computes the tensor's values, or returns those that were computed before.
+    ///
+    /// # Errors
+    /// [`TensorError`] where the values do not allow an operation, or the guard stopped it.
+    pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
+        if let Some(value) = self.known() {
+            return Ok(value.clone());
+        }
+        let Some(frame) = self.frame() else {
+            let value = self.as_number().unwrap_or(f64::NAN);
+            let floats = Floats::F64(Arc::new(vec![value]));
+            return Ok(Value::new(Level::Batch, floats, None));
+        };
+        let plan = Plan::new(std::slice::from_ref(self));
+        let mut values = frame.executor.run(&plan, &frame.guard)?;
+        let value = values[plan.outputs()[0]].take();
+        for (step, value) in plan.steps().iter().zip(values) {
+            if let Some(value) = value {
+                step.tensor.remember(value);
+            }
+        }
+        let Some(value) = value else {
+            unreachable!("an executor returns the value of every output of its plan");
+        };
+        self.remember(value.clone());
+        Ok(value)
+    }
+}
+
+/// The frame in which tensors of several levels meet: that of the first at the level of the result.
+pub(crate) fn meet(
+    op: &'static str,
+    args: &[Tensor],
+    level: Level,
+) -> Result<Option<Arc<Frame>>, TensorError> {
+    // A batch tensor is one number, whatever batch it comes from.
+    let mut placed = args
+        .iter()
+        .filter(|arg| arg.level() != Level::Batch)
+        .filter_map(|arg| Some((arg, arg.frame()?)));
+    let Some((first, home)) = placed.next() else {
+        return Ok(args.iter().find_map(|arg| arg.frame().cloned()));
+    };
+    let mut frame = (first.level() == level).then_some(home);
+    for (arg, other) in placed {
+        let levels = |left: &Tensor, right: &Tensor| (left.level(), right.level());
+        if home.responses != other.responses {
+            let (left, right) = levels(first, arg);
+            return Err(TensorError::new(
+                op,
+                TensorErrorKind::DifferentBatches { left, right },
+            ));
+        }
+        if matches!(level, Level::Group | Level::Position)
+            && !Arc::ptr_eq(&home.layout, &other.layout)
+        {
+            let (left, right) = levels(first, arg);
+            return Err(TensorError::new(
+                op,
+                TensorErrorKind::DifferentGroups { left, right },
+            ));
+        }
+        if frame.is_none() && arg.level() == level {
+            frame = Some(other);
+        }
+    }
+    Ok(Some(frame.unwrap_or(home).clone()))
+}
+
+fn numbers(args: &[Tensor]) -> Option<Vec<f64>> {
+    args.iter().map(Tensor::as_number).collect()
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({} at {})", self.0.prim.name(), self.0.level)
+    }
+}
+
+impl Drop for Node {
+    /// Takes the graph below apart in a loop: dropped by recursion, a long chain (`x = x + 1` in a loop) would
+    /// overflow the stack.
+    fn drop(&mut self) {
+        let mut open = std::mem::take(&mut self.args);
+        while let Some(tensor) = open.pop() {
+            if let Some(mut node) = Arc::into_inner(tensor.0) {
+                open.append(&mut node.args);
+            }
+        }
+    }
+}

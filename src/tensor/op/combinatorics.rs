@@ -1,0 +1,86 @@
+//! Rows that count subsets, exact to 1e-12 relative up to n = 100000.
+
+use super::{Class, Derivative, Kernel, Op, elementwise_node, tensor};
+use crate::tensor::binomial;
+
+const ROW: Op = Op {
+    name: "",
+    class: Class::Combinatorics,
+    params: &[tensor("n"), tensor("k")],
+    doc: "",
+    source: "",
+    example: "",
+    shows: &[],
+    kernel: Kernel::Composed,
+    derivative: Derivative::None("it counts subsets of whole numbers"),
+    build: elementwise_node,
+};
+
+pub(super) const ROWS: &[&Op] = &[&BINOMIAL, &LN_BINOMIAL, &BINOMIAL_RATIO];
+
+static BINOMIAL: Op = Op {
+    name: "binomial",
+    doc: "C(n, k), the number of ways to choose k of n; 0 where n < k or n < 0",
+    example: "binomial(batch.length + 3, 2)",
+    shows: &[10.0, 15.0, 6.0, 10.0, 6.0],
+    kernel: Kernel::Checked(|x| {
+        let (n, k) = (whole("n", x[0])?, whole("k", x[1])?);
+        Ok(binomial::binomial(n, counted("k", k)?))
+    }),
+    ..ROW
+};
+
+static LN_BINOMIAL: Op = Op {
+    name: "ln_binomial",
+    doc: "ln C(n, k), which does not overflow; -infinity where n < k or n < 0",
+    example: "ln_binomial(batch.length + 3, 2)",
+    shows: &[
+        std::f64::consts::LN_10,
+        2.70805020110221,
+        1.791759469228055,
+        std::f64::consts::LN_10,
+        1.791759469228055,
+    ],
+    kernel: Kernel::Checked(|x| {
+        let (n, k) = (whole("n", x[0])?, whole("k", x[1])?);
+        Ok(binomial::ln_binomial(n, counted("k", k)?))
+    }),
+    ..ROW
+};
+
+static BINOMIAL_RATIO: Op = Op {
+    name: "binomial_ratio",
+    params: &[tensor("a"), tensor("b"), tensor("k")],
+    doc: "C(a, k) / C(b, k): of the ways to choose k of b, the share that lies within a of them; 0 where a < k or a < 0",
+    source: "the unbiased pass@k estimator, arXiv 2107.03374, eq. 1",
+    example: "let n = batch.reward.count(\"group\"); binomial_ratio(n - batch.correct.sum(\"group\"), n, 2)",
+    shows: &[0.0, 1.0],
+    kernel: Kernel::Checked(|x| {
+        let (a, b, k) = (whole("a", x[0])?, whole("b", x[1])?, whole("k", x[2])?);
+        let k = counted("k", k)?;
+        if b < k {
+            return Err(format!(
+                "k = {k} is more than there are to choose from, {b}"
+            ));
+        }
+        Ok(binomial::binomial_ratio(a, b, k))
+    }),
+    ..ROW
+};
+
+/// Beyond this, neighbouring whole numbers are no longer different f64s.
+const LARGEST: f64 = 9_007_199_254_740_992.0;
+
+fn whole(name: &str, value: f64) -> Result<i64, String> {
+    if value.fract() != 0.0 || value.abs() > LARGEST || value.is_nan() {
+        return Err(format!("{name} = {value} is not a whole number"));
+    }
+    Ok(value as i64)
+}
+
+fn counted(name: &str, value: i64) -> Result<i64, String> {
+    if value < 0 {
+        return Err(format!("{name} = {value} is negative"));
+    }
+    Ok(value)
+}

@@ -1,0 +1,94 @@
+//! Rows that are formulas of this field: KL estimators, whitening, the classifier's loss, and gradients.
+
+use super::build::*;
+use super::{
+    Argument, Class, Derivative, Kernel, Op, choice, grad_node, level, level_at, reduction, tensor,
+    tensor_at,
+};
+
+const ROW: Op = Op {
+    name: "",
+    class: Class::Field,
+    params: &[],
+    doc: "",
+    source: "",
+    example: "",
+    shows: &[],
+    kernel: Kernel::Composed,
+    derivative: Derivative::Composed,
+    build: grad_node,
+};
+
+pub(super) const ROWS: &[&Op] = &[&KL, &WHITEN, &BCE_WITH_LOGITS, &GRAD];
+
+const KINDS: &[&str] = &["k1", "k2", "k3", "abs"];
+
+static KL: Op = Op {
+    name: "kl",
+    params: &[tensor("logp"), tensor("ref"), choice("kind", KINDS)],
+    doc: "an estimator of KL(policy || reference) at each token: with d = logp - ref, k1 = d, k2 = d^2/2, k3 = exp(-d) - 1 + d, abs = |d|",
+    source: "J. Schulman, Approximating KL divergence, 2020",
+    example: "kl(batch.old_logp, batch.ref_logp, \"k1\").sum(\"response\")",
+    shows: &[0.25, 0.0, -0.5, 0.0, 0.5],
+    build: |_, args| {
+        let d = sub(&tensor_at(args, 0), &tensor_at(args, 1))?;
+        match args[2] {
+            Argument::Choice(0) => Ok(d),
+            Argument::Choice(1) => div(&square(&d)?, &scalar(2.0)),
+            // expm1 keeps k3, the difference of two almost equal numbers for small d, exact.
+            Argument::Choice(2) => add(&expm1(&neg(&d)?)?, &d),
+            _ => abs(&d),
+        }
+    },
+    ..ROW
+};
+
+/// The floor of the variance that whitening divides by.
+const VARIANCE_FLOOR: f64 = 1e-8;
+
+static WHITEN: Op = Op {
+    name: "whiten",
+    params: &[tensor("x"), level("level")],
+    doc: "(x - mean) / sqrt(max(var, 1e-8)) in each cell of a level, with ddof 0; of one value, 0",
+    source: "REINFORCE++, arXiv 2501.03262",
+    example: "batch.reward.whiten(\"batch\")",
+    shows: &[
+        1.2247448713915892,
+        -0.8164965809277261,
+        1.2247448713915892,
+        -0.8164965809277261,
+        -0.8164965809277261,
+    ],
+    build: |_, args| {
+        let (x, to) = (tensor_at(args, 0), level_at(args, 1));
+        let std = reduce(&reduction::POPULATION_STD, &x, to, None)?;
+        let centred = sub(&x, &reduce(&reduction::MEAN, &x, to, None)?)?;
+        div(&centred, &max(&std, &scalar(VARIANCE_FLOOR.sqrt()))?)
+    },
+    ..ROW
+};
+
+static BCE_WITH_LOGITS: Op = Op {
+    name: "bce_with_logits",
+    params: &[tensor("logit"), tensor("label")],
+    doc: "-label ln sigmoid(logit) - (1 - label) ln sigmoid(-logit), without overflow",
+    source: "torch.nn.BCEWithLogitsLoss",
+    example: "bce_with_logits(0 * batch.reward, batch.correct).mean(\"batch\")",
+    shows: &[std::f64::consts::LN_2],
+    build: |_, args| {
+        let (logit, label) = (tensor_at(args, 0), tensor_at(args, 1));
+        let right = mul(&label, &log_sigmoid(&logit)?)?;
+        let wrong = mul(&sub(&scalar(1.0), &label)?, &log_sigmoid(&neg(&logit)?)?)?;
+        neg(&add(&right, &wrong)?)
+    },
+    ..ROW
+};
+
+static GRAD: Op = Op {
+    name: "grad",
+    params: &[tensor("loss"), tensor("x")],
+    doc: "the derivative of a batch tensor by each value of x, at x's level; 0 where the loss does not depend on x",
+    example: "let r = batch.reward; grad((r * r).sum(\"batch\"), r)",
+    shows: &[2.0, 0.0, 2.0, 0.0, 0.0],
+    ..ROW
+};

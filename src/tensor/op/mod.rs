@@ -1,0 +1,373 @@
+//! The op table: every operation that scripts have, one row each, by class.
+//!
+//! A row is the single source of what an operation is: the script bindings, the documentation, the executors' dispatch
+//! and the tests (its example runs, its derivative agrees with finite differences, executors agree) all read it. To add
+//! an operation, add a row to the file of its class; write a kernel only where none of the existing ones serves.
+
+mod build;
+mod combinatorics;
+mod elementwise;
+mod field;
+mod order;
+mod reduction;
+mod scan;
+
+use std::fmt;
+
+use super::error::{TensorError, TensorErrorKind};
+use super::graph::Tensor;
+use super::{Level, grad};
+
+pub(crate) use build::{add, sum_to};
+pub(crate) use reduction::Reduction;
+pub(crate) use scan::{Scan, at_last_token_grads};
+
+/// The kinds of operation, in the order in which the reference lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Value by value, at the join of the arguments' levels.
+    Elementwise,
+    /// Comparisons and logic, 0 or 1 value by value.
+    Logic,
+    /// From a level to a coarser one.
+    Reduction,
+    /// Ranks and indices within the cells of a level.
+    Order,
+    /// Along the tokens of each response.
+    Scan,
+    /// Counting subsets.
+    Combinatorics,
+    /// The field's own formulas.
+    Field,
+}
+
+impl Class {
+    /// All classes in the order of the reference.
+    pub const ALL: [Class; 7] = [
+        Class::Elementwise,
+        Class::Logic,
+        Class::Reduction,
+        Class::Order,
+        Class::Scan,
+        Class::Combinatorics,
+        Class::Field,
+    ];
+
+    /// What the class does to levels, in one sentence.
+    pub const fn levels(self) -> &'static str {
+        match self {
+            Class::Elementwise | Class::Logic => {
+                "arguments of any levels; the result is at the coarsest level that is finer than each"
+            }
+            Class::Reduction => "from the tensor's level to the coarser one that is named",
+            Class::Order => "the result is at the tensor's own level",
+            Class::Scan => "a token tensor; the result is a token tensor",
+            Class::Combinatorics => {
+                "arguments of any levels; the result is at the coarsest level that is finer than each"
+            }
+            Class::Field => "as the formula says",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Class::Elementwise => "elementwise",
+            Class::Logic => "comparisons and logic",
+            Class::Reduction => "reductions",
+            Class::Order => "order",
+            Class::Scan => "scans",
+            Class::Combinatorics => "combinatorics",
+            Class::Field => "the field's own",
+        })
+    }
+}
+
+/// One row of the op table.
+pub struct Op {
+    /// The name that scripts call, or the operator's sign.
+    pub name: &'static str,
+    /// Its kind.
+    pub class: Class,
+    /// Its parameters; the first is the receiver where it is called as a method.
+    pub params: &'static [Param],
+    /// What it does, in one line.
+    pub doc: &'static str,
+    /// Where the formula is from; empty for plain arithmetic.
+    pub source: &'static str,
+    /// A script on the example batch.
+    pub example: &'static str,
+    /// What the example gives: all its values in order.
+    pub shows: &'static [f64],
+    pub(crate) kernel: Kernel,
+    pub(crate) derivative: Derivative,
+    pub(crate) build: fn(&'static Op, &[Argument]) -> Result<Tensor, TensorError>,
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Op({})", self.name)
+    }
+}
+
+/// A parameter of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// Its name in the documentation and in messages.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: ParamKind,
+    /// Whether it may be left out, with all that follow.
+    pub optional: bool,
+}
+
+/// What a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamKind {
+    /// A tensor or a number.
+    Tensor,
+    /// The name of a level.
+    Level,
+    /// A number alone.
+    Number,
+    /// One of some names.
+    Choice(&'static [&'static str]),
+}
+
+const fn tensor(name: &'static str) -> Param {
+    Param {
+        name,
+        kind: ParamKind::Tensor,
+        optional: false,
+    }
+}
+
+const fn level(name: &'static str) -> Param {
+    Param {
+        name,
+        kind: ParamKind::Level,
+        optional: false,
+    }
+}
+
+const fn number(name: &'static str) -> Param {
+    Param {
+        name,
+        kind: ParamKind::Number,
+        optional: false,
+    }
+}
+
+const fn choice(name: &'static str, of: &'static [&'static str]) -> Param {
+    Param {
+        name,
+        kind: ParamKind::Choice(of),
+        optional: false,
+    }
+}
+
+const fn optional(param: Param) -> Param {
+    Param {
+        optional: true,
+        ..param
+    }
+}
+
+/// What is passed for a parameter.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// A tensor, or a number as a batch tensor.
+    Tensor(Tensor),
+    /// A level.
+    Level(Level),
+    /// A number.
+    Number(f64),
+    /// One of the parameter's choices, by its place.
+    Choice(usize),
+}
+
+/// How a row is computed.
+#[derive(Clone, Copy)]
+pub(crate) enum Kernel {
+    /// Elementwise, of one value.
+    One(fn(f64) -> f64),
+    /// Elementwise, of two values.
+    Two(fn(f64, f64) -> f64),
+    /// Elementwise, of three values.
+    Three(fn(f64, f64, f64) -> f64),
+    /// Elementwise, where some values allow no result and the message says why.
+    Checked(fn(&[f64]) -> Result<f64, String>),
+    /// A reduction of the values of a cell.
+    Reduce(Reduction),
+    /// A scan over a response's tokens.
+    Scan(Scan),
+    /// Made of other rows, or of a primitive of its own.
+    Composed,
+}
+
+impl Kernel {
+    /// The kernel on numbers, where it cannot fail.
+    pub(crate) fn infallible(self) -> Option<impl Fn(&[f64]) -> f64> {
+        matches!(self, Kernel::One(_) | Kernel::Two(_) | Kernel::Three(_)).then_some(
+            move |x: &[f64]| match self {
+                Kernel::One(f) => f(x[0]),
+                Kernel::Two(f) => f(x[0], x[1]),
+                Kernel::Three(f) => f(x[0], x[1], x[2]),
+                _ => f64::NAN,
+            },
+        )
+    }
+}
+
+/// How a row's derivative comes about.
+#[derive(Clone, Copy)]
+pub(crate) enum Derivative {
+    /// Piecewise constant.
+    Zero,
+    /// The gradient that each argument gets, as graphs, at the result's level or the argument's.
+    Of(fn(&Local<'_>) -> Result<Vec<Tensor>, TensorError>),
+    /// There is none, and why.
+    None(&'static str),
+    /// That of the rows which it is made of.
+    Composed,
+}
+
+/// A node with the gradient of the loss in its result: what a derivative is made of.
+pub(crate) struct Local<'a> {
+    pub(crate) args: &'a [Tensor],
+    pub(crate) result: &'a Tensor,
+    pub(crate) grad: &'a Tensor,
+    /// The number of a scan.
+    pub(crate) number: f64,
+}
+
+/// All rows, class by class.
+pub fn table() -> impl Iterator<Item = &'static Op> {
+    [
+        elementwise::ROWS,
+        elementwise::LOGIC,
+        reduction::ROWS,
+        order::ROWS,
+        scan::ROWS,
+        combinatorics::ROWS,
+        field::ROWS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}
+
+impl Op {
+    /// Builds the operation's node.
+    ///
+    /// # Errors
+    /// [`TensorError`] where the levels do not fit.
+    pub fn apply(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
+        (self.build)(self, args)
+    }
+
+    /// How the operation is called: `x.mean(level)`, `a + b`, `where(c, a, b)`.
+    pub fn signature(&self) -> String {
+        let names: Vec<String> = self
+            .params
+            .iter()
+            .map(|param| match (param.optional, param.kind) {
+                (true, _) => format!("[{}]", param.name),
+                _ => param.name.to_string(),
+            })
+            .collect();
+        let sign = !self.name.starts_with(|c: char| c.is_alphabetic());
+        match (&names[..], sign) {
+            ([x], true) => format!("{}{x}", self.name),
+            ([a, b], true) => format!("{a} {} {b}", self.name),
+            _ if matches!(self.class, Class::Reduction | Class::Order | Class::Scan)
+                || self.name == "whiten" =>
+            {
+                format!("{}.{}({})", names[0], self.name, names[1..].join(", "))
+            }
+            _ => format!("{}({})", self.name, names.join(", ")),
+        }
+    }
+}
+
+/// The tensor among some arguments, by its place. Bindings check arguments against the row's parameters first.
+fn tensor_at(args: &[Argument], place: usize) -> Tensor {
+    match &args[place] {
+        Argument::Tensor(tensor) => tensor.clone(),
+        Argument::Number(number) => Tensor::number(*number),
+        other => unreachable!("argument {place} is {other:?}, its parameter takes a tensor"),
+    }
+}
+
+fn level_at(args: &[Argument], place: usize) -> Level {
+    match args[place] {
+        Argument::Level(level) => level,
+        ref other => unreachable!("argument {place} is {other:?}, its parameter takes a level"),
+    }
+}
+
+fn number_at(args: &[Argument], place: usize) -> f64 {
+    match args[place] {
+        Argument::Number(number) => number,
+        ref other => unreachable!("argument {place} is {other:?}, its parameter takes a number"),
+    }
+}
+
+/// An elementwise row.
+fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
+    Tensor::map(
+        op,
+        (0..args.len())
+            .map(|place| tensor_at(args, place))
+            .collect(),
+    )
+}
+
+/// The frame of a tensor that an operation over cells needs; a number alone has none.
+fn framed(op: &'static Op, x: &Tensor) -> Result<std::sync::Arc<super::Frame>, TensorError> {
+    x.frame().cloned().ok_or_else(|| {
+        TensorError::new(
+            op.name,
+            TensorErrorKind::Argument {
+                param: "x",
+                expected: "a tensor of a batch",
+                found: "a number alone".to_string(),
+            },
+        )
+    })
+}
+
+/// `grad(loss, x)` as a row's build.
+fn grad_node(_: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
+    grad::grad(&tensor_at(args, 0), &tensor_at(args, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn rows_are_documented_and_unique() {
+        let mut seen = HashSet::new();
+        for op in table() {
+            let first = op.params.get(1).map(|param| param.kind);
+            assert!(
+                seen.insert((op.name, op.params.len(), format!("{first:?}"))),
+                "two rows for {}",
+                op.name
+            );
+            assert!(
+                op.doc.len() > 5 && !op.doc.ends_with('.'),
+                "{}: one line without a full stop",
+                op.name
+            );
+            assert!(
+                !op.example.is_empty() && !op.shows.is_empty(),
+                "{} needs an example",
+                op.name
+            );
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Rows that place values within the cells of a level: ranks and indices.
+
+use super::build::like;
+use super::{Argument, Class, Derivative, Kernel, Op, framed, level, level_at, tensor, tensor_at};
+use crate::tensor::Level;
+use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::graph::{Prim, Tensor};
+
+const ROW: Op = Op {
+    name: "",
+    class: Class::Order,
+    params: &[tensor("x"), level("level")],
+    doc: "",
+    source: "",
+    example: "",
+    shows: &[],
+    kernel: Kernel::Composed,
+    derivative: Derivative::Zero,
+    build: |op, args| within(op, args, Prim::Rank),
+};
+
+pub(super) const ROWS: &[&Op] = &[&RANK, &INDEX];
+
+static RANK: Op = Op {
+    name: "rank",
+    doc: "the rank of each value in its cell of a level: 0 for the smallest, ties in batch order, NaN last",
+    example: "batch.length.rank(\"batch\")",
+    shows: &[2.0, 4.0, 0.0, 3.0, 1.0],
+    ..ROW
+};
+
+static INDEX: Op = Op {
+    name: "index",
+    doc: "the index of each value in its cell of a level, in batch order from 0",
+    example: "batch.length.index(\"group\")",
+    shows: &[0.0, 1.0, 2.0, 0.0, 1.0],
+    build: |op, args| within(op, args, Prim::Index),
+    ..ROW
+};
+
+fn within(
+    op: &'static Op,
+    args: &[Argument],
+    prim: fn(Level) -> Prim,
+) -> Result<Tensor, TensorError> {
+    let (x, to) = (tensor_at(args, 0), level_at(args, 1));
+    framed(op, &x)?;
+    if !to.contains(x.level()) {
+        let from = x.level();
+        return Err(TensorError::new(
+            op.name,
+            TensorErrorKind::ReduceTo { from, to },
+        ));
+    }
+    like(prim(to), &x)
+}

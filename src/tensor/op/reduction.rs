@@ -1,0 +1,285 @@
+//! Rows that reduce the values of each cell of a coarser level to one.
+
+use super::build::*;
+use super::{
+    Argument, Class, Derivative, Kernel, Local, Op, Param, framed, level, level_at, optional,
+    tensor, tensor_at,
+};
+use crate::tensor::Level;
+use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::graph::{Prim, Tensor, meet};
+
+/// What a reduction makes of the values of a cell. Of no value at all, each is 0, but `All` is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reduction {
+    Sum,
+    /// Never outside the smallest and the largest value, so that equal values have themselves as their mean.
+    Mean,
+    Min,
+    Max,
+    /// With ddof 1; exactly 0 for equal values, and for one alone.
+    Std,
+    /// With ddof 0; exactly 0 for equal values.
+    PopulationStd,
+    Count,
+    Any,
+    All,
+    /// The mean of the two middle values where their number is even, as numpy has it.
+    Median,
+}
+
+const PARAMS: &[Param] = &[tensor("x"), level("level"), optional(tensor("selection"))];
+
+const ROW: Op = Op {
+    name: "",
+    class: Class::Reduction,
+    params: PARAMS,
+    doc: "",
+    source: "",
+    example: "",
+    shows: &[],
+    kernel: Kernel::Composed,
+    derivative: Derivative::Zero,
+    build,
+};
+
+pub(super) const ROWS: &[&Op] = &[
+    &SUM,
+    &MEAN,
+    &MIN,
+    &MAX,
+    &STD,
+    &POPULATION_STD,
+    &COUNT,
+    &ANY,
+    &ALL,
+    &MEDIAN,
+    &OTHERS_MEAN,
+    &EXPAND,
+];
+
+pub(crate) static SUM: Op = Op {
+    name: "sum",
+    doc: "the sum in each cell of a level",
+    example: "batch.reward.sum(\"group\")",
+    shows: &[2.0, 0.0],
+    kernel: Kernel::Reduce(Reduction::Sum),
+    derivative: Derivative::Of(|l| spread(l, l.grad)),
+    ..ROW
+};
+
+pub(super) static MEAN: Op = Op {
+    name: "mean",
+    doc: "the mean in each cell of a level; equal values have exactly themselves as their mean; of nothing, 0",
+    example: "batch.length.mean(\"group\", batch.correct)",
+    shows: &[1.5, 0.0],
+    kernel: Kernel::Reduce(Reduction::Mean),
+    derivative: Derivative::Of(|l| {
+        let n = count(l)?;
+        spread(l, &safe_div(l.grad, &n)?)
+    }),
+    ..ROW
+};
+
+pub(super) static MIN: Op = Op {
+    name: "min",
+    doc: "the smallest value in each cell of a level; of nothing, 0",
+    example: "batch.length.min(\"group\")",
+    shows: &[1.0, 1.0],
+    kernel: Kernel::Reduce(Reduction::Min),
+    derivative: Derivative::Of(extreme_grads),
+    ..ROW
+};
+
+pub(super) static MAX: Op = Op {
+    name: "max",
+    doc: "the largest value in each cell of a level; of nothing, 0",
+    example: "batch.length.max(\"group\")",
+    shows: &[3.0, 2.0],
+    kernel: Kernel::Reduce(Reduction::Max),
+    derivative: Derivative::Of(extreme_grads),
+    ..ROW
+};
+
+pub(super) static STD: Op = Op {
+    name: "std",
+    doc: "the sample standard deviation (ddof 1, as torch.std); exactly 0 for equal values and for one alone",
+    example: "batch.length.std(\"group\")",
+    shows: &[1.0, 0.7071067811865476],
+    kernel: Kernel::Reduce(Reduction::Std),
+    derivative: Derivative::Of(|l| deviation_grads(l, 1.0)),
+    ..ROW
+};
+
+pub(super) static POPULATION_STD: Op = Op {
+    name: "population_std",
+    doc: "the population standard deviation (ddof 0); exactly 0 for equal values",
+    example: "batch.length.population_std(\"group\")",
+    shows: &[0.816496580927726, 0.5],
+    kernel: Kernel::Reduce(Reduction::PopulationStd),
+    derivative: Derivative::Of(|l| deviation_grads(l, 0.0)),
+    ..ROW
+};
+
+pub(super) static COUNT: Op = Op {
+    name: "count",
+    doc: "the number of values in each cell of a level (of those selected, where there is a selection)",
+    example: "batch.reward.count(\"group\")",
+    shows: &[3.0, 2.0],
+    kernel: Kernel::Reduce(Reduction::Count),
+    ..ROW
+};
+
+pub(super) static ANY: Op = Op {
+    name: "any",
+    doc: "1 where a value in the cell is not 0, else 0",
+    example: "batch.correct.any(\"group\")",
+    shows: &[1.0, 0.0],
+    kernel: Kernel::Reduce(Reduction::Any),
+    ..ROW
+};
+
+pub(super) static ALL: Op = Op {
+    name: "all",
+    doc: "1 where no value in the cell is 0, else 0",
+    example: "batch.length.all(\"group\")",
+    shows: &[1.0, 1.0],
+    kernel: Kernel::Reduce(Reduction::All),
+    ..ROW
+};
+
+pub(super) static MEDIAN: Op = Op {
+    name: "median",
+    doc: "the middle value in each cell of a level, the mean of the two middle ones where their number is even",
+    example: "batch.length.median(\"group\")",
+    shows: &[2.0, 1.5],
+    kernel: Kernel::Reduce(Reduction::Median),
+    derivative: Derivative::Of(median_grads),
+    ..ROW
+};
+
+pub(super) static OTHERS_MEAN: Op = Op {
+    name: "others_mean",
+    doc: "for each value the mean of the others in its cell (leave-one-out); of one alone, itself",
+    source: "RLOO, arXiv 2402.14740",
+    example: "batch.reward.others_mean(\"group\")",
+    shows: &[0.5, 1.0, 0.5, 0.0, 0.0],
+    derivative: Derivative::Composed,
+    build: |_, args| {
+        let (x, to, selection) = split(args);
+        let mean = reduce(&MEAN, &x, to, selection.as_ref())?;
+        let others = sub(&reduce(&COUNT, &x, to, selection.as_ref())?, &scalar(1.0))?;
+        // (n mean - x) / (n - 1), written so that it is exactly x where all are equal.
+        let without = add(&mean, &safe_div(&sub(&mean, &x)?, &others)?)?;
+        match selection {
+            Some(selection) => select(&selection, &without, &mean),
+            None => Ok(without),
+        }
+    },
+    ..ROW
+};
+
+pub(super) static EXPAND: Op = Op {
+    name: "expand",
+    params: &[tensor("x"), level("level")],
+    doc: "the same value in each cell of a finer level; operations do this by themselves",
+    example: "batch.reward.max(\"group\").expand(\"response\")",
+    shows: &[1.0, 1.0, 1.0, 0.0, 0.0],
+    derivative: Derivative::Composed,
+    build: |op, args| {
+        let (x, to) = (tensor_at(args, 0), level_at(args, 1));
+        if !x.level().contains(to) {
+            let from = x.level();
+            return Err(TensorError::new(
+                op.name,
+                TensorErrorKind::ExpandTo { from, to },
+            ));
+        }
+        x.expanded(to, &framed(op, &x)?)
+    },
+    ..ROW
+};
+
+fn split(args: &[Argument]) -> (Tensor, Level, Option<Tensor>) {
+    let selection = (args.len() > 2).then(|| tensor_at(args, 2));
+    (tensor_at(args, 0), level_at(args, 1), selection)
+}
+
+fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
+    let (x, to, selection) = split(args);
+    node(op, &x, to, selection.as_ref())
+}
+
+/// A reduction's node; the tensor and its selection are brought to the level where they meet.
+pub(super) fn node(
+    op: &'static Op,
+    x: &Tensor,
+    to: Level,
+    selection: Option<&Tensor>,
+) -> Result<Tensor, TensorError> {
+    let mut args = vec![x.clone()];
+    args.extend(selection.cloned());
+    let level = args
+        .iter()
+        .fold(Level::Batch, |join, arg| join.join(arg.level()));
+    let frame = meet(op.name, &args, level)?;
+    let Some(frame) = frame else {
+        framed(op, x)?;
+        unreachable!("`framed` refuses what has no frame");
+    };
+    if !to.contains(level) {
+        return Err(TensorError::new(
+            op.name,
+            TensorErrorKind::ReduceTo { from: level, to },
+        ));
+    }
+    for arg in &mut args {
+        *arg = arg.expanded(level, &frame)?;
+    }
+    Tensor::node(Prim::Reduce(op), args, to, Some(frame))
+}
+
+/// What each value gets where its cell gets `grad`: nothing where it is not selected.
+fn spread(l: &Local<'_>, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
+    let by_x = match l.args.get(1) {
+        Some(selection) => select(selection, grad, &scalar(0.0))?,
+        None => grad.clone(),
+    };
+    Ok(vec![by_x, scalar(0.0)])
+}
+
+fn count(l: &Local<'_>) -> Result<Tensor, TensorError> {
+    reduce(&COUNT, &l.args[0], l.result.level(), l.args.get(1))
+}
+
+/// Shared by all values that attain the extreme.
+fn extreme_grads(l: &Local<'_>) -> Result<Vec<Tensor>, TensorError> {
+    let attains = equal(&l.args[0], l.result)?;
+    let number = reduce(&SUM, &attains, l.result.level(), l.args.get(1))?;
+    let share = mul(&attains, &safe_div(l.grad, &number)?)?;
+    spread(l, &share)
+}
+
+/// (x - mean) / ((n - ddof) std), and 0 where the std is 0, as torch has it.
+fn deviation_grads(l: &Local<'_>, ddof: f64) -> Result<Vec<Tensor>, TensorError> {
+    let mean = reduce(&MEAN, &l.args[0], l.result.level(), l.args.get(1))?;
+    let scale = mul(&sub(&count(l)?, &scalar(ddof))?, l.result)?;
+    let slope = safe_div(&sub(&l.args[0], &mean)?, &scale)?;
+    spread(l, &mul(l.grad, &slope)?)
+}
+
+/// Half to each of the two middle values, or all to the one in the middle.
+fn median_grads(l: &Local<'_>) -> Result<Vec<Tensor>, TensorError> {
+    let x = &l.args[0];
+    // Values that are not selected rank behind all others.
+    let ranked = match l.args.get(1) {
+        Some(selection) => select(selection, x, &scalar(f64::INFINITY))?,
+        None => x.clone(),
+    };
+    let rank = like(Prim::Rank(l.result.level()), &ranked)?;
+    let middle = div(&sub(&count(l)?, &scalar(1.0))?, &scalar(2.0))?;
+    let low = equal(&rank, &floor(&middle)?)?;
+    let high = equal(&rank, &neg(&floor(&neg(&middle)?)?)?)?;
+    let share = mul(&scalar(0.5), &add(&low, &high)?)?;
+    spread(l, &mul(l.grad, &share)?)
+}

@@ -1,0 +1,133 @@
+//! Rows that run along the tokens of each response, over those that count, across the holes of a mask.
+
+use super::build::*;
+use super::{
+    Argument, Class, Derivative, Kernel, Op, framed, number, number_at, optional, tensor, tensor_at,
+};
+use crate::tensor::Level;
+use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::graph::{Prim, Tensor};
+
+/// What a scan makes of a response's tokens; each takes one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scan {
+    /// y_t = x_t + gamma y_(t-1)
+    Cumsum,
+    /// y_t = x_t + gamma y_(t+1)
+    SuffixSum,
+    /// y_t = x_(t+1), the number after the last
+    Next,
+    /// y_t = x_(t-1), the number before the first
+    Prev,
+}
+
+const ROW: Op = Op {
+    name: "",
+    class: Class::Scan,
+    params: &[tensor("x"), optional(number("gamma"))],
+    doc: "",
+    source: "",
+    example: "",
+    shows: &[],
+    kernel: Kernel::Composed,
+    derivative: Derivative::Zero,
+    build: |op, args| scan(op, args, 1.0),
+};
+
+pub(super) const ROWS: &[&Op] = &[&CUMSUM, &SUFFIX_SUM, &NEXT, &PREV, &AT_LAST_TOKEN];
+
+static CUMSUM: Op = Op {
+    name: "cumsum",
+    doc: "the sum up to and with each token; with gamma, y_t = x_t + gamma y_(t-1)",
+    example: "batch.token_reward.cumsum()",
+    shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
+    kernel: Kernel::Scan(Scan::Cumsum),
+    derivative: Derivative::Of(|l| Ok(vec![like(Prim::Scan(&SUFFIX_SUM, l.number), l.grad)?])),
+    ..ROW
+};
+
+static SUFFIX_SUM: Op = Op {
+    name: "suffix_sum",
+    doc: "the return-to-go: y_t = x_t + gamma y_(t+1), gamma 1 if not given; with gamma * lambda it is GAE's recurrence",
+    source: "GAE, arXiv 1506.02438, eq. 16",
+    example: "batch.token_reward.suffix_sum(0.5)",
+    shows: &[0.5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
+    kernel: Kernel::Scan(Scan::SuffixSum),
+    derivative: Derivative::Of(|l| Ok(vec![like(Prim::Scan(&CUMSUM, l.number), l.grad)?])),
+    ..ROW
+};
+
+static NEXT: Op = Op {
+    name: "next",
+    params: &[tensor("x"), number("fill")],
+    doc: "the next token's value, and a fill after the last",
+    example: "batch.token_reward.next(0)",
+    shows: &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+    kernel: Kernel::Scan(Scan::Next),
+    derivative: Derivative::Of(|l| Ok(vec![like(Prim::Scan(&PREV, 0.0), l.grad)?])),
+    ..ROW
+};
+
+static PREV: Op = Op {
+    name: "prev",
+    params: &[tensor("x"), number("fill")],
+    doc: "the previous token's value, and a fill before the first",
+    example: "batch.token_reward.prev(-1)",
+    shows: &[-1.0, 0.0, -1.0, 0.0, 0.0, -1.0, -1.0, 0.0, -1.0],
+    kernel: Kernel::Scan(Scan::Prev),
+    derivative: Derivative::Of(|l| Ok(vec![like(Prim::Scan(&NEXT, 0.0), l.grad)?])),
+    ..ROW
+};
+
+static AT_LAST_TOKEN: Op = Op {
+    name: "at_last_token",
+    params: &[tensor("x")],
+    doc: "a response's value on its last token that counts, 0 on the others",
+    example: "batch.reward.at_last_token()",
+    shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
+    derivative: Derivative::Composed,
+    build: |op, args| {
+        let x = tensor_at(args, 0);
+        let frame = framed(op, &x)?;
+        if !x.level().contains(Level::Response) {
+            let kind = TensorErrorKind::NeedsLevel {
+                expected: "response",
+                found: x.level(),
+                hint: ": reduce it first, as in `x.sum(\"response\")`",
+            };
+            return Err(TensorError::new(op.name, kind));
+        }
+        let x = x.expanded(Level::Response, &frame)?;
+        Tensor::node(Prim::AtLastToken, vec![x], Level::Token, Some(frame))
+    },
+    ..ROW
+};
+
+fn scan(op: &'static Op, args: &[Argument], default: f64) -> Result<Tensor, TensorError> {
+    let x = tensor_at(args, 0);
+    if x.level() != Level::Token {
+        let kind = TensorErrorKind::NeedsLevel {
+            expected: "token",
+            found: x.level(),
+            hint: ": a response's value is put on its last token by `x.at_last_token()`",
+        };
+        return Err(TensorError::new(op.name, kind));
+    }
+    let number = if args.len() > 1 {
+        number_at(args, 1)
+    } else {
+        default
+    };
+    like(Prim::Scan(op, number), &x)
+}
+
+/// What the response's value gets of a gradient on its last token.
+pub(crate) fn at_last_token_grads(
+    node: &Tensor,
+    grad: &Tensor,
+) -> Result<Vec<Tensor>, TensorError> {
+    let frame = framed(&AT_LAST_TOKEN, node)?;
+    let one = scalar(1.0).expanded(Level::Response, &frame)?;
+    let last = Tensor::node(Prim::AtLastToken, vec![one], Level::Token, Some(frame))?;
+    Ok(vec![mul(grad, &last)?])
+}

@@ -1,0 +1,135 @@
+//! The plan: which nodes to compute in which order for some outputs, equal ones once, and when each can be freed.
+
+use std::collections::HashMap;
+
+use super::Level;
+use super::graph::{Prim, Tensor};
+
+/// An order in which to compute the nodes that some outputs need.
+#[derive(Debug)]
+pub struct Plan {
+    steps: Vec<Step>,
+    outputs: Vec<usize>,
+}
+
+/// One node to compute, from the values of earlier steps.
+#[derive(Debug)]
+pub struct Step {
+    pub(crate) tensor: Tensor,
+    /// The steps whose values are its arguments.
+    pub(crate) args: Vec<usize>,
+    /// The steps whose values nobody needs after this one.
+    pub(crate) frees: Vec<usize>,
+}
+
+/// Two nodes with equal keys have equal values.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Same {
+        prim: (u8, usize, u64),
+        args: Vec<usize>,
+        level: Level,
+        frame: usize,
+        wide: bool,
+    },
+    Unique(usize),
+}
+
+impl Plan {
+    /// Plans the computation of `outputs`. Nodes whose values are known are taken as they are.
+    pub(crate) fn new(outputs: &[Tensor]) -> Plan {
+        let mut steps: Vec<Step> = Vec::new();
+        let mut place: HashMap<usize, usize> = HashMap::new();
+        let mut equal: HashMap<Key, usize> = HashMap::new();
+        // An explicit stack: graphs are as deep as a script's loops are long.
+        let mut open: Vec<(&Tensor, usize)> = outputs.iter().map(|tensor| (tensor, 0)).collect();
+        while let Some((tensor, next)) = open.pop() {
+            if place.contains_key(&tensor.id()) {
+                continue;
+            }
+            let args: &[Tensor] = if tensor.known().is_some() {
+                &[]
+            } else {
+                &tensor.inner().args
+            };
+            if let Some(arg) = args.get(next) {
+                open.push((tensor, next + 1));
+                open.push((arg, 0));
+                continue;
+            }
+            let args: Vec<usize> = args.iter().map(|arg| place[&arg.id()]).collect();
+            let step = *equal.entry(key(tensor, &args)).or_insert_with(|| {
+                steps.push(Step {
+                    tensor: tensor.clone(),
+                    args,
+                    frees: Vec::new(),
+                });
+                steps.len() - 1
+            });
+            place.insert(tensor.id(), step);
+        }
+        let outputs = outputs.iter().map(|tensor| place[&tensor.id()]).collect();
+        let mut plan = Plan { steps, outputs };
+        plan.free();
+        plan
+    }
+
+    /// Marks the last use of every token or position value; coarser ones are small, and kept for later plans.
+    fn free(&mut self) {
+        let mut done: Vec<bool> = self
+            .steps
+            .iter()
+            .map(|step| !matches!(step.tensor.level(), Level::Token | Level::Position))
+            .collect();
+        self.outputs.iter().for_each(|&output| done[output] = true);
+        for place in (0..self.steps.len()).rev() {
+            for arg in self.steps[place].args.clone() {
+                if !std::mem::replace(&mut done[arg], true) {
+                    self.steps[place].frees.push(arg);
+                }
+            }
+        }
+    }
+
+    /// The steps of the outputs, in the order in which these were asked for.
+    pub(crate) fn outputs(&self) -> &[usize] {
+        &self.outputs
+    }
+
+    /// The steps in the order in which they are to be computed.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+fn key(tensor: &Tensor, args: &[usize]) -> Key {
+    let node = tensor.inner();
+    let row = |op: &'static super::op::Op| std::ptr::from_ref(op) as usize;
+    let prim = match &node.prim {
+        Prim::Number(value) => (0, 0, value.to_bits()),
+        Prim::Map(op) => (1, row(op), 0),
+        Prim::Expand => (2, 0, 0),
+        Prim::Reduce(op) => (3, row(op), 0),
+        Prim::Rank(level) => (4, *level as usize, 0),
+        Prim::Index(level) => (5, *level as usize, 0),
+        Prim::Scan(op, number) => (6, row(op), number.to_bits()),
+        Prim::AtLastToken => (7, 0, 0),
+        Prim::Random(key) => (8, 0, *key),
+        Prim::Values(_) | Prim::Column(_) | Prim::Select(_) | Prim::Assemble(_) => {
+            return Key::Unique(tensor.id());
+        }
+    };
+    if tensor.known().is_some() {
+        return Key::Unique(tensor.id());
+    }
+    Key::Same {
+        prim,
+        args: args.to_vec(),
+        level: node.level,
+        frame: node
+            .frame
+            .as_ref()
+            .map_or(0, |frame| std::sync::Arc::as_ptr(&frame.layout) as usize),
+        wide: node.wide,
+    }
+}

@@ -1,0 +1,74 @@
+//! The values of a computed tensor.
+
+use std::sync::Arc;
+
+use super::Level;
+use super::guard::Charge;
+use crate::batch::{Floats, Layout};
+
+/// The values of a computed tensor: one a cell of its level, in the layout's order.
+///
+/// Token values are f32 or f64; all coarser ones are f64.
+#[derive(Debug)]
+pub struct Value {
+    level: Level,
+    floats: Floats,
+    /// What the values cost of the guard's memory, given back with them.
+    _charge: Option<Charge>,
+}
+
+impl Value {
+    pub(crate) fn new(level: Level, floats: Floats, charge: Option<Charge>) -> Arc<Self> {
+        Arc::new(Value {
+            level,
+            floats,
+            _charge: charge,
+        })
+    }
+
+    /// Where the values are.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The values themselves.
+    pub fn floats(&self) -> &Floats {
+        &self.floats
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.floats.len()
+    }
+
+    /// Whether there is no value: a token tensor of a batch without tokens.
+    pub fn is_empty(&self) -> bool {
+        self.floats.is_empty()
+    }
+
+    /// The value at a place, widened to f64.
+    pub fn get(&self, place: usize) -> f64 {
+        self.floats.get(place)
+    }
+
+    /// All values, widened to f64.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
+        self.floats.iter()
+    }
+
+    /// The first value that is NaN or infinite, with its place.
+    pub(crate) fn first_not_finite(&self) -> Option<(usize, f64)> {
+        self.iter()
+            .enumerate()
+            .find(|(_, value)| !value.is_finite())
+    }
+
+    /// The value that a response has (of a response tensor or a coarser one) as seen from `layout`.
+    pub(crate) fn of_response(&self, layout: &Layout, response: usize) -> f64 {
+        match self.level {
+            Level::Batch => self.get(0),
+            Level::Group => self.get(layout.group_of(response)),
+            _ => self.get(response),
+        }
+    }
+}
