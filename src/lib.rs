@@ -1,5 +1,9 @@
 //! advlab: the advantage lab.
 
 pub mod batch;
+pub mod script;
 mod suggest;
 pub mod tensor;
+
+pub use batch::Batch;
+pub use script::{Host, Recipe};

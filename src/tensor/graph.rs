@@ -197,6 +197,19 @@ impl Tensor {
         Tensor::node(Prim::Expand, vec![self.clone()], level, Some(frame.clone()))
     }
 
+    /// The same values over another grouping of the same responses.
+    pub(crate) fn rehomed(&self, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
+        if matches!(self.level(), Level::Batch) {
+            return Ok(self.clone());
+        }
+        Tensor::node(
+            Prim::Expand,
+            vec![self.clone()],
+            self.level(),
+            Some(frame.clone()),
+        )
+    }
+
     /// The part that belongs to one group, in the group's own frame.
     pub(crate) fn select(&self, group: usize, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if self.level() == Level::Batch {

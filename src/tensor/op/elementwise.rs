@@ -45,6 +45,7 @@ pub(super) const ROWS: &[&Op] = &[
     &LOG_SIGMOID,
     &TANH,
     &FLOOR,
+    &CEIL,
     &ROUND,
     &CLAMP,
     &MIN,
@@ -315,6 +316,15 @@ pub(super) static FLOOR: Op = Op {
     example: "floor(batch.length / 2)",
     shows: &[1.0, 1.0, 0.0, 1.0, 0.0],
     kernel: Kernel::One(f64::floor),
+    ..ROW
+};
+
+pub(super) static CEIL: Op = Op {
+    name: "ceil",
+    doc: "the whole number at or above x",
+    example: "ceil(batch.length / 2)",
+    shows: &[1.0, 2.0, 1.0, 1.0, 1.0],
+    kernel: Kernel::One(f64::ceil),
     ..ROW
 };
 

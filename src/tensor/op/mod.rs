@@ -18,7 +18,7 @@ use super::error::{TensorError, TensorErrorKind};
 use super::graph::Tensor;
 use super::{Level, grad};
 
-pub(crate) use build::{add, sum_to};
+pub(crate) use build::{add, mul, sum_to};
 pub(crate) use reduction::Reduction;
 pub(crate) use scan::{Scan, at_last_token_grads};
 

@@ -1,0 +1,299 @@
+//! The script functions that the op table gives, with every mix of tensors and numbers, and what tensors can do beside.
+
+use std::any::TypeId;
+
+use rhai::{
+    Dynamic, Engine, EvalAltResult, FLOAT, FuncRegistration, INT, ImmutableString, Module,
+    NativeCallContext, RhaiFunc,
+};
+
+use super::error::{Problem, raise};
+use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
+use crate::tensor::{Level, Origin, Tensor, TensorError, TensorErrorKind};
+
+type Outcome<T> = Result<T, Box<EvalAltResult>>;
+
+/// All functions of the op table, and those of tensors that compute nothing new.
+pub(super) fn module() -> Module {
+    let mut module = Module::new();
+    for op in op::table() {
+        bind(&mut module, op);
+    }
+    module
+}
+
+/// Registers the type and what it can do beside the op table: its value, its length, its level, its text.
+pub(super) fn tensor_type(engine: &mut Engine) {
+    engine
+        .register_type_with_name::<Tensor>("tensor")
+        .register_get("level", |tensor: &mut Tensor| tensor.level().name())
+        .register_fn(
+            "value",
+            |context: NativeCallContext, tensor: &mut Tensor| value(&context, tensor),
+        )
+        .register_fn(
+            "values",
+            |context: NativeCallContext, tensor: &mut Tensor| -> Outcome<rhai::Array> {
+                let value = tensor.evaluate().map_err(|error| raise(&context, error))?;
+                Ok(value.iter().map(Dynamic::from_float).collect())
+            },
+        )
+        .register_fn(
+            "len",
+            |context: NativeCallContext, tensor: &mut Tensor| -> Outcome<INT> {
+                let value = tensor.evaluate().map_err(|error| raise(&context, error))?;
+                // A length is below 2^63 as long as memory is.
+                Ok(value.len() as INT)
+            },
+        )
+        .register_fn(
+            "to_string",
+            |context: NativeCallContext, tensor: &mut Tensor| text(&context, tensor),
+        )
+        .register_fn(
+            "to_debug",
+            |context: NativeCallContext, tensor: &mut Tensor| text(&context, tensor),
+        )
+        .register_indexer_get(
+            |context: NativeCallContext, tensor: &mut Tensor, place: INT| -> Outcome<FLOAT> {
+                let value = tensor.evaluate().map_err(|error| raise(&context, error))?;
+                match usize::try_from(place)
+                    .ok()
+                    .filter(|&place| place < value.len())
+                {
+                    Some(place) => Ok(value.get(place)),
+                    None => {
+                        let (level, length) = (tensor.level(), value.len());
+                        let message = format!(
+                            "there is no value {place} in a {level} tensor of {length} values"
+                        );
+                        Err(raise(
+                            &context,
+                            Problem::new(message).help("places count from 0"),
+                        ))
+                    }
+                }
+            },
+        );
+}
+
+fn value(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
+    if tensor.level() != Level::Batch {
+        let message = format!(
+            "`value()` needs a batch tensor, this is a {} tensor",
+            tensor.level()
+        );
+        let help = "reduce it first, as in `x.mean(\"batch\").value()`";
+        return Err(raise(context, Problem::new(message).help(help)));
+    }
+    let value = tensor.evaluate().map_err(|error| raise(context, error))?;
+    Ok(value.get(0))
+}
+
+/// How many values a tensor's text shows.
+const SHOWN: usize = 8;
+
+fn text(context: &NativeCallContext, tensor: &Tensor) -> Outcome<ImmutableString> {
+    let value = tensor.evaluate().map_err(|error| raise(context, error))?;
+    if tensor.level() == Level::Batch {
+        return Ok(format!("{}", value.get(0)).into());
+    }
+    let mut shown: Vec<String> = value
+        .iter()
+        .take(SHOWN)
+        .map(|x| format!("{x:.6}"))
+        .collect();
+    if value.len() > SHOWN {
+        shown.push(format!("... {} more", value.len() - SHOWN));
+    }
+    Ok(format!("{} [{}]", tensor.level(), shown.join(", ")).into())
+}
+
+/// Registers a row under its name, once for each number of arguments that it takes.
+fn bind(module: &mut Module, op: &'static Op) {
+    let needed = op.params.iter().filter(|param| !param.optional).count();
+    for count in needed..=op.params.len() {
+        for types in signatures(op, count) {
+            let call = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
+                let Some(context) = context else {
+                    unreachable!("the function is registered to be given its context");
+                };
+                call(op, &context, args)
+            };
+            FuncRegistration::new(op.name)
+                .in_global_namespace()
+                .set_into_module_raw(
+                    module,
+                    types,
+                    RhaiFunc::Method {
+                        func: rhai::Shared::new(call),
+                        has_context: true,
+                        is_pure: true,
+                        is_volatile: true,
+                    },
+                );
+        }
+    }
+}
+
+/// The argument types under which a row is registered.
+///
+/// A named function takes anything, so that a wrong argument gets a message of ours; Rhai's own functions of numbers
+/// (`exp(1.0)`) come first where the types are exactly theirs. An operator must be about a tensor: what it does to
+/// numbers, strings and the like stays Rhai's. Every pair with a tensor is there, since of a pair that is not Rhai
+/// would say that it is unequal, without a word.
+fn signatures(op: &Op, count: usize) -> Vec<Vec<TypeId>> {
+    let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
+    let two_of_a_name = op::table()
+        .filter(|other| other.name == op.name && other.params.len() > 1)
+        .count()
+        > 1;
+    let is_operator = !op.name.starts_with(char::is_alphabetic);
+    match (is_operator, count) {
+        (true, 1) => vec![vec![tensor]],
+        (true, _) => vec![vec![tensor, any], vec![any, tensor]],
+        // `min` and `max` are rows of two classes: the second argument's type tells which is meant.
+        (false, 2) if two_of_a_name => {
+            let level = TypeId::of::<ImmutableString>();
+            match op.class {
+                Class::Reduction => vec![vec![any, level]],
+                _ => vec![vec![tensor, any], vec![any, tensor]],
+            }
+        }
+        (false, _) => vec![vec![any; count]],
+    }
+}
+
+fn call(op: &'static Op, context: &NativeCallContext, args: &[&mut Dynamic]) -> Outcome<Dynamic> {
+    let arguments = args
+        .iter()
+        .zip(op.params)
+        .map(|(value, param)| argument(op, param, value))
+        .collect::<Result<Vec<Argument>, Problem>>()
+        .map_err(|problem| raise(context, problem))?;
+    let is_map = matches!(
+        op.kernel,
+        Kernel::One(_) | Kernel::Two(_) | Kernel::Three(_) | Kernel::Checked(_)
+    );
+    let tensors = args.iter().any(|value| value.is::<Tensor>());
+    let tensor = op
+        .apply(&arguments)
+        .map_err(|error| raise(context, error))?;
+    if is_map && !tensors {
+        // Of numbers alone, the result is a number again.
+        let value = tensor.evaluate().map_err(|error| raise(context, error))?;
+        return Ok(Dynamic::from_float(value.get(0)));
+    }
+    tensor.mark(&origin(context));
+    if op.class == Class::Logic && tensor.level() == Level::Batch {
+        // One value: a plain true or false, so that a script can branch on it.
+        let value = tensor.evaluate().map_err(|error| raise(context, error))?;
+        return Ok(Dynamic::from_bool(value.get(0) != 0.0));
+    }
+    Ok(Dynamic::from(tensor))
+}
+
+/// The place in the script that a native call comes from.
+pub(super) fn origin(context: &NativeCallContext) -> Origin {
+    let position = context.call_position();
+    Origin {
+        source: context.call_source().map(Into::into),
+        line: position.line().unwrap_or(0),
+        column: position.position().unwrap_or(0),
+    }
+}
+
+fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Problem> {
+    let wrong = |expected: &'static str| {
+        let kind = TensorErrorKind::Argument {
+            param: param.name,
+            expected,
+            found: describe(value),
+        };
+        Problem::from(TensorError {
+            op: op.name,
+            kind,
+            origin: None,
+        })
+    };
+    match param.kind {
+        ParamKind::Tensor => match (value.read_lock::<Tensor>(), number(value)) {
+            (Some(tensor), _) => Ok(Argument::Tensor(tensor.clone())),
+            (None, Some(number)) => Ok(Argument::Number(number)),
+            _ if value.is_string() && op.class == Class::Reduction => Err(wrong("a tensor")
+                .help("the tensor comes first and the level after it, as in `x.mean(\"group\")`")),
+            _ => Err(wrong("a tensor or a number")),
+        },
+        ParamKind::Number => match number(value) {
+            Some(number) => Ok(Argument::Number(number)),
+            None if value.is::<Tensor>() => {
+                Err(wrong("a plain number").help("a batch tensor's number is `x.value()`"))
+            }
+            None => Err(wrong("a number")),
+        },
+        ParamKind::Level => {
+            let Some(name) = value.read_lock::<ImmutableString>() else {
+                return Err(wrong("the name of a level, such as \"group\""));
+            };
+            let level = name.parse::<Level>().map_err(|unknown| TensorError {
+                op: op.name,
+                kind: unknown.into(),
+                origin: None,
+            })?;
+            Ok(Argument::Level(level))
+        }
+        ParamKind::Choice(choices) => {
+            let Some(name) = value.read_lock::<ImmutableString>() else {
+                return Err(wrong("one of its names, as a text"));
+            };
+            let place = choices.iter().position(|choice| *choice == name.as_str());
+            place.map(Argument::Choice).ok_or_else(|| {
+                Problem::from(TensorError {
+                    op: op.name,
+                    kind: TensorErrorKind::Choice {
+                        param: param.name,
+                        found: name.to_string(),
+                        choices,
+                    },
+                    origin: None,
+                })
+            })
+        }
+    }
+}
+
+/// A plain number: true and false are 1 and 0, as comparisons give them.
+pub(super) fn number(value: &Dynamic) -> Option<f64> {
+    if let Ok(number) = value.as_float() {
+        return Some(number);
+    }
+    if let Ok(number) = value.as_int() {
+        // Exact up to 2^53, as in any script that mixes the two.
+        return Some(number as f64);
+    }
+    value.as_bool().ok().map(|truth| f64::from(u8::from(truth)))
+}
+
+/// A value in words, for messages: "a text (\"gruop\")", "a group tensor".
+pub(super) fn describe(value: &Dynamic) -> String {
+    if let Some(tensor) = value.read_lock::<Tensor>() {
+        return format!("a {} tensor", tensor.level());
+    }
+    if let Some(text) = value.read_lock::<ImmutableString>() {
+        return format!("a text (\"{}\")", text.chars().take(40).collect::<String>());
+    }
+    match value.type_name() {
+        "()" => "nothing, `()`".to_string(),
+        "i64" | "f64" => format!("a number ({value})"),
+        "bool" => format!("{value}"),
+        "array" => "an array".to_string(),
+        "map" => "a map".to_string(),
+        "Fn" => "a function".to_string(),
+        "char" => format!("a character ('{value}')"),
+        name if value.is::<super::batch_type::ScriptBatch>() => {
+            let _ = name;
+            "a batch".to_string()
+        }
+        name => format!("a {name}"),
+    }
+}

@@ -1,0 +1,82 @@
+//! What a hook computed, free of the script engine: values at a level, over the batch's layout.
+
+use std::sync::Arc;
+
+use ndarray::Array2;
+
+use crate::batch::{Floats, Layout};
+use crate::tensor::{Level, Value};
+
+/// Values at a level, with the layout that they lie over: an advantage, a reward, a gradient.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    layout: Arc<Layout>,
+    value: Arc<Value>,
+}
+
+impl Computed {
+    pub(super) fn new(layout: Arc<Layout>, value: Arc<Value>) -> Self {
+        Computed { layout, value }
+    }
+
+    /// Where the values are: `Response` or `Token` for a reward or an advantage.
+    pub fn level(&self) -> Level {
+        self.value.level()
+    }
+
+    /// The values: one a response, or one a token that counts, response by response.
+    pub fn floats(&self) -> &Floats {
+        self.value.floats()
+    }
+
+    /// The layout that the values lie over.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The value, widened to f64, of a token of a response: a response's own value where that is the level.
+    ///
+    /// `token` counts the response's tokens that count, from 0. Panics where there is no such response or token.
+    pub fn at(&self, response: usize, token: usize) -> f64 {
+        match self.level() {
+            Level::Token => self
+                .value
+                .get(self.layout.tokens_of(response).start + token),
+            _ => self.value.get(response),
+        }
+    }
+
+    /// The value of each token that counts, response by response; response values are spread over their tokens.
+    pub fn per_token(&self) -> impl Iterator<Item = f64> + '_ {
+        (0..self.layout.responses()).flat_map(move |response| {
+            (0..self.layout.tokens_of(response).len()).map(move |token| self.at(response, token))
+        })
+    }
+
+    /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input.
+    pub fn to_padded(&self) -> Array2<f32> {
+        // Rounds to f32: that is what trainers hold advantages in.
+        self.padded(|value| value as f32)
+    }
+
+    /// As [`Computed::to_padded`], in f64.
+    pub fn to_padded_f64(&self) -> Array2<f64> {
+        self.padded(|value| value)
+    }
+
+    fn padded<T: Clone + Default>(&self, narrow: impl Fn(f64) -> T) -> Array2<T> {
+        let mut array =
+            Array2::from_elem((self.layout.responses(), self.layout.width()), T::default());
+        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
+            let columns = self
+                .layout
+                .runs(response)
+                .iter()
+                .flat_map(|run| run.columns());
+            for (token, column) in columns.enumerate() {
+                row[column] = narrow(self.at(response, token));
+            }
+        }
+        array
+    }
+}

@@ -1,0 +1,444 @@
+//! Runs a recipe's hooks on a batch: reward, advantage and loss, with what they return checked and computed.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
+
+use super::batch_type::{Call, ScriptBatch};
+use super::bind::describe;
+use super::computed::Computed;
+use super::engine::returned;
+use super::error::{Diagnostic, Problem, ScriptError};
+use super::recipe::{Hook, Recipe};
+use super::state::State;
+use crate::batch::{Batch, Lent};
+use crate::tensor::op::{self, Argument};
+use crate::tensor::{Frame, Level, Tensor, TensorError, Value, depends_on, grad};
+
+/// What a recipe made of a batch.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The reward, where the recipe replaced it: at response or token level.
+    pub reward: Option<Computed>,
+    /// The advantage, at response or token level.
+    pub advantage: Computed,
+    /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
+    pub loss: Option<f64>,
+    /// What the script reported with `metric`.
+    pub metrics: Vec<(String, f64)>,
+    /// What the script printed.
+    pub prints: Vec<String>,
+    /// How long the hooks took.
+    pub time: Duration,
+    /// The most bytes that tensors held at once.
+    pub peak_bytes: usize,
+}
+
+/// A loss with its gradient.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// The loss.
+    pub value: f64,
+    /// dloss/dlogp, at token level.
+    pub gradient: Computed,
+    /// What the script reported with `metric`.
+    pub metrics: Vec<(String, f64)>,
+    /// What the script printed.
+    pub prints: Vec<String>,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// One call of a recipe: an engine, the batch, and the state as it changes.
+struct Run<'a> {
+    recipe: &'a Recipe,
+    engine: Engine,
+    call: Arc<Call>,
+    frame: Arc<Frame>,
+    lent: &'a Lent,
+    state: Dynamic,
+    /// Columns that stand above the batch's own.
+    given: BTreeMap<&'static str, Tensor>,
+}
+
+impl Recipe {
+    /// The state to start a run with: what `init(p)` returns, or an empty map.
+    ///
+    /// # Errors
+    /// [`ScriptError`] where `init` fails, or returns what cannot be a state.
+    pub fn init(&self) -> Result<State, ScriptError> {
+        if !self.has(Hook::Init) {
+            return Ok(State::default());
+        }
+        self.state_from(Hook::Init, (self.params.to_map(),))
+    }
+
+    /// The state that this version goes on with, after another version's: what `migrate(old, p)` returns, or the same.
+    ///
+    /// # Errors
+    /// As [`Recipe::init`].
+    pub fn migrate(&self, old: &State) -> Result<State, ScriptError> {
+        if !self.has(Hook::Migrate) {
+            return Ok(old.clone());
+        }
+        self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))
+    }
+
+    fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, ScriptError> {
+        let call = Call::new(self.host.guard(), 0, self.host.seed);
+        let engine = self.host.functions.engine(&call);
+        let mut no_state = Dynamic::UNIT;
+        let value = invoke(self, &engine, hook, &mut no_state, args)?;
+        State::from_dynamic(value).map_err(|why| self.at_hook(hook, Diagnostic::error(why)).into())
+    }
+
+    /// Computes the advantage: `reward`, if there is one, then `advantage`; for a recipe that has a loss alone, the
+    /// equivalent -M dloss/dlogp, with M the number of tokens.
+    ///
+    /// `state` changes only where all of it succeeds.
+    ///
+    /// # Errors
+    /// [`ScriptError`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
+    /// tensor, of another level than response or token, or with values that are not finite.
+    pub fn advantage(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
+        let started = Instant::now();
+        batch.lend(|lent| {
+            let mut run = Run::new(self, lent, state);
+            let reward = match self.has(Hook::Reward) {
+                true => Some(run.reward()?),
+                false => None,
+            };
+            let (advantage, loss) = if self.has(Hook::Advantage) {
+                (run.signal(Hook::Advantage)?.1, None)
+            } else {
+                let (loss, gradient) = run.loss()?;
+                (run.equivalent(&gradient)?, Some(loss))
+            };
+            *state = run.finished_state()?;
+            let reports = run.call.take_reports();
+            Ok(Outcome {
+                reward,
+                advantage,
+                loss,
+                metrics: reports.metrics,
+                prints: reports.prints,
+                time: started.elapsed(),
+                peak_bytes: run.call.guard.peak(),
+            })
+        })
+    }
+
+    /// Computes the recipe's loss and its gradient by `logp`. `advantage` is what the hook sees as `batch.advantage`.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`]; also where the loss is not one value, or does not depend on `batch.logp`.
+    pub fn loss(
+        &self,
+        batch: &Batch<'_>,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Loss, ScriptError> {
+        let started = Instant::now();
+        batch.lend(|lent| {
+            let mut run = Run::new(self, lent, state);
+            if let Some(advantage) = advantage {
+                let tensor =
+                    Tensor::from_floats(&run.frame, advantage.level(), advantage.floats().clone())
+                        .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
+                run.given.insert("advantage", tensor);
+            }
+            let (value, gradient) = run.loss()?;
+            *state = run.finished_state()?;
+            let reports = run.call.take_reports();
+            Ok(Loss {
+                value,
+                gradient: Computed::new(lent.layout.clone(), gradient),
+                metrics: reports.metrics,
+                prints: reports.prints,
+                time: started.elapsed(),
+            })
+        })
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(recipe: &'a Recipe, lent: &'a Lent, state: &State) -> Self {
+        let host = &recipe.host;
+        let call = Call::new(host.guard(), lent.step, host.seed);
+        let wide = lent
+            .tokens
+            .values()
+            .next()
+            .is_none_or(|_| lent.tokens.values().any(|store| store.is_f64()));
+        let frame = Frame::new(
+            lent.layout.clone(),
+            wide,
+            call.guard.clone(),
+            host.executor.clone(),
+        );
+        Run {
+            recipe,
+            engine: host.functions.engine(&call),
+            call,
+            frame,
+            lent,
+            state: state.to_dynamic(),
+            given: BTreeMap::new(),
+        }
+    }
+
+    fn batch(&self) -> ScriptBatch {
+        ScriptBatch::new(
+            self.frame.clone(),
+            self.call.clone(),
+            self.lent.clone(),
+            self.given.clone(),
+        )
+    }
+
+    fn finished_state(&mut self) -> Result<State, Diagnostic> {
+        let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
+        State::checked(state).map_err(Diagnostic::error)
+    }
+
+    fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostic> {
+        let args = (batch, self.recipe.params.to_map());
+        invoke(self.recipe, &self.engine, hook, &mut self.state, args)
+    }
+
+    /// The `reward` hook. What it returns stands above the batch's own reward from here on, at both levels.
+    fn reward(&mut self) -> Result<Computed, Diagnostic> {
+        let (tensor, computed) = self.signal(Hook::Reward)?;
+        let row = |name: &str| op::table().find(|op| op.name == name);
+        let other = match tensor.level() {
+            Level::Token => row("sum").map(|op| {
+                (
+                    "reward",
+                    op.apply(&[
+                        Argument::Tensor(tensor.clone()),
+                        Argument::Level(Level::Response),
+                    ]),
+                )
+            }),
+            _ => row("at_last_token").map(|op| {
+                (
+                    "token_reward",
+                    op.apply(&[Argument::Tensor(tensor.clone())]),
+                )
+            }),
+        };
+        let own = if tensor.level() == Level::Token {
+            "token_reward"
+        } else {
+            "reward"
+        };
+        self.given.insert(own, tensor);
+        if let Some((name, other)) = other {
+            self.given.insert(
+                name,
+                other.map_err(|error| self.failed(Hook::Reward, error))?,
+            );
+        }
+        Ok(computed)
+    }
+
+    /// A hook that gives a value to each response or token, computed and checked.
+    fn signal(&mut self, hook: Hook) -> Result<(Tensor, Computed), Diagnostic> {
+        let batch = self.batch();
+        let result = self.hook(hook, batch)?;
+        let name = hook.name();
+        let Some(tensor) = result.read_lock::<Tensor>().map(|tensor| tensor.clone()) else {
+            let message = format!(
+                "`{name}` must return a response or token tensor, it returned {}",
+                returned(&result)
+            );
+            let diagnostic = Diagnostic::error(message);
+            return Err(self.recipe.at_hook(
+                hook,
+                match result.is_unit() {
+                    true => {
+                        diagnostic.with_help("the last line is the result, and has no semicolon")
+                    }
+                    false => {
+                        diagnostic.with_help("a number for all responses is `x + 0 * batch.reward`")
+                    }
+                },
+            ));
+        };
+        if !matches!(tensor.level(), Level::Response | Level::Token) {
+            let level = tensor.level();
+            let help = match level {
+                Level::Position => {
+                    "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
+                }
+                _ => {
+                    "was a `batch.reward - ` forgotten? The same for all responses is `x.expand(\"response\")`, if that is meant"
+                }
+            };
+            let message = format!(
+                "`{name}` must return a response or token tensor, it returned a {level} tensor"
+            );
+            return Err(self
+                .recipe
+                .at_hook(hook, Diagnostic::error(message).with_help(help)));
+        }
+        let foreign = tensor
+            .frame()
+            .is_some_and(|frame| frame.responses != self.frame.responses);
+        if foreign {
+            let message =
+                format!("`{name}` returned a tensor of one group, not of the whole batch");
+            let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
+            return Err(self
+                .recipe
+                .at_hook(hook, Diagnostic::error(message).with_help(help)));
+        }
+        let value = tensor
+            .evaluate()
+            .map_err(|error| self.failed(hook, error))?;
+        self.finite(hook, &value, "value")?;
+        let computed = Computed::new(self.lent.layout.clone(), value);
+        Ok((tensor, computed))
+    }
+
+    /// The loss and dloss/dlogp.
+    fn loss(&mut self) -> Result<(f64, Arc<Value>), Diagnostic> {
+        let batch = self.batch();
+        let result = self.hook(Hook::Loss, batch.clone())?;
+        let hook = |diagnostic| self.recipe.at_hook(Hook::Loss, diagnostic);
+        let Some(loss) = result.read_lock::<Tensor>().map(|tensor| tensor.clone()) else {
+            let message = format!(
+                "`loss` must return a batch tensor, it returned {}",
+                describe(&result)
+            );
+            let help = match result.is_unit() {
+                true => "the last line is the result, and has no semicolon",
+                false => {
+                    "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
+                }
+            };
+            return Err(hook(Diagnostic::error(message).with_help(help)));
+        };
+        let logp = batch.column("logp").map_err(|problem| {
+            hook(
+                Diagnostic::error(problem.message).with_help("a loss needs the policy's log-probs"),
+            )
+        })?;
+        if loss.level() == Level::Batch && !depends_on(&loss, &logp) {
+            let help =
+                "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
+            return Err(hook(
+                Diagnostic::error("the loss does not depend on `batch.logp`").with_help(help),
+            ));
+        }
+        let gradient = grad(&loss, &logp).map_err(|error| self.failed(Hook::Loss, error))?;
+        let value = loss
+            .evaluate()
+            .map_err(|error| self.failed(Hook::Loss, error))?;
+        if !value.get(0).is_finite() {
+            return Err(hook(
+                Diagnostic::error(format!("the loss is {}", value.get(0))).with_help(
+                    self.suspects().unwrap_or_else(|| {
+                        "every column is finite: is something divided by 0?".into()
+                    }),
+                ),
+            ));
+        }
+        let gradient = gradient
+            .evaluate()
+            .map_err(|error| self.failed(Hook::Loss, error))?;
+        self.finite(Hook::Loss, &gradient, "gradient")?;
+        Ok((value.get(0), gradient))
+    }
+
+    /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
+    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Computed, Diagnostic> {
+        let tokens = self.frame.layout.tokens() as f64;
+        let gradient = Tensor::from_value(&self.frame, gradient.clone());
+        let scaled = op::mul(&gradient, &Tensor::number(-tokens))
+            .and_then(|tensor| tensor.evaluate())
+            .map_err(|error| self.failed(Hook::Loss, error))?;
+        Ok(Computed::new(self.lent.layout.clone(), scaled))
+    }
+
+    /// A failure of a computation that happened after the hook returned.
+    fn failed(&self, hook: Hook, error: TensorError) -> Diagnostic {
+        let raised = rhai::EvalAltResult::ErrorRuntime(
+            Dynamic::from(Problem::from(error)),
+            rhai::Position::NONE,
+        );
+        let diagnostic = self.recipe.explain(&raised);
+        if diagnostic.place.is_some() {
+            diagnostic
+        } else {
+            self.recipe.at_hook(hook, diagnostic)
+        }
+    }
+
+    fn finite(&self, hook: Hook, value: &Value, what: &str) -> Result<(), Diagnostic> {
+        let Some((place, found)) = value.first_not_finite() else {
+            return Ok(());
+        };
+        let of = match (hook, what) {
+            (_, "gradient") => "dloss/dlogp".to_string(),
+            (hook, _) => format!("the {}", hook.name()),
+        };
+        let place = self.lent.layout.describe(value.level(), place);
+        let diagnostic = Diagnostic::error(format!("{of} is {found} at {place}"));
+        let help = self.suspects().unwrap_or_else(|| {
+            "every column is finite: is something divided by 0? `safe_div(a, b)` is 0 there"
+                .to_string()
+        });
+        Err(self.recipe.at_hook(hook, diagnostic.with_help(help)))
+    }
+
+    /// The first column that is not finite itself, and where.
+    fn suspects(&self) -> Option<String> {
+        let batch = self.batch();
+        let names = self.lent.responses.keys().chain(self.lent.tokens.keys());
+        names.into_iter().find_map(|name| {
+            let value = batch.column(name).ok()?.evaluate().ok()?;
+            let (place, found) = value.first_not_finite()?;
+            let place = self.lent.layout.describe(value.level(), place);
+            Some(format!("the column `{name}` is {found} at {place}"))
+        })
+    }
+}
+
+/// Calls a function of the script. A panic of ours is an error like any other: a recipe must not end a run.
+fn invoke(
+    recipe: &Recipe,
+    engine: &Engine,
+    hook: Hook,
+    state: &mut Dynamic,
+    args: impl FuncArgs,
+) -> Result<Dynamic, Diagnostic> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let options = CallFnOptions::new().bind_this_ptr(state);
+        engine.call_fn_with_options::<Dynamic>(
+            options,
+            &mut Scope::new(),
+            &recipe.script.ast,
+            hook.name(),
+            args,
+        )
+    }));
+    match outcome {
+        Ok(Ok(value)) => Ok(value.flatten()),
+        Ok(Err(error)) => Err(recipe.explain(&error)),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            Err(
+                Diagnostic::error(format!("advlab itself failed in `{}`: {text}", hook.name()))
+                    .with_help("this is a defect of advlab: please report it with the script"),
+            )
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The host: what loads recipes, and what bounds them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::engine::Functions;
+use super::error::{Diagnostic, ScriptError};
+use super::library::{BUILTINS, Builtin, Library};
+use super::recipe::{Recipe, compile};
+use crate::suggest;
+use crate::tensor::{Executor, Guard, Naive};
+
+/// What bounds one call of a recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The time that all hooks of one step have together; native code obeys it too.
+    pub time: Duration,
+    /// The bytes that the tensors of one step may hold at once.
+    pub memory: usize,
+}
+
+impl Default for Limits {
+    /// A minute, and 16 GiB: far beyond what a step takes, and an end for a script that has none.
+    fn default() -> Self {
+        Limits {
+            time: Duration::from_secs(60),
+            memory: 16 << 30,
+        }
+    }
+}
+
+/// Loads recipes, and holds what they share: functions, limits, an executor, a seed.
+///
+/// ```
+/// use advlab::{Batch, Host};
+///
+/// let grpo = Host::new().load("grpo")?;
+/// let batch = Batch::builder()
+///     .groups(["a", "a"])
+///     .response("reward", vec![1.0, 0.0])
+///     .build()?;
+/// let outcome = grpo.advantage(&batch, &mut grpo.init()?)?;
+/// assert!(outcome.advantage.at(0, 0) > 0.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Host {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) functions: Functions,
+    pub(super) limits: Limits,
+    pub(super) seed: u64,
+    pub(super) executor: Arc<dyn Executor>,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Host::new()
+    }
+}
+
+impl Host {
+    /// A host with the default limits and the seed 0.
+    pub fn new() -> Host {
+        let shared = Shared {
+            functions: Functions::new(),
+            limits: Limits::default(),
+            seed: 0,
+            executor: Arc::new(Naive),
+        };
+        Host {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The same host with other limits.
+    pub fn with_limits(self, limits: Limits) -> Host {
+        Host {
+            shared: Arc::new(Shared {
+                limits,
+                ..(*self.shared).clone()
+            }),
+        }
+    }
+
+    /// The same host with another seed, from which `batch.random` draws.
+    pub fn with_seed(self, seed: u64) -> Host {
+        Host {
+            shared: Arc::new(Shared {
+                seed,
+                ..(*self.shared).clone()
+            }),
+        }
+    }
+
+    /// Loads a recipe: a built-in by its name, or a script by its path.
+    ///
+    /// # Errors
+    /// [`ScriptError`] where there is no such recipe, or where it does not compile, fails the lint, or declares its
+    /// parameters wrongly.
+    pub fn load(&self, recipe: &str) -> Result<Recipe, ScriptError> {
+        let looks_like_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai");
+        match Builtin::find(recipe) {
+            Some(builtin) => self.compile(builtin.name, builtin.text),
+            None if looks_like_path || Path::new(recipe).exists() => {
+                self.load_file(Path::new(recipe))
+            }
+            None => {
+                let names = BUILTINS.iter().map(|builtin| builtin.name);
+                let help = match suggest::nearest(recipe, names) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`".to_string(),
+                };
+                Err(Diagnostic::error(format!("there is no recipe `{recipe}`"))
+                    .with_help(help)
+                    .into())
+            }
+        }
+    }
+
+    fn load_file(&self, path: &Path) -> Result<Recipe, ScriptError> {
+        let text = std::fs::read(path).map_err(|error| {
+            let diagnostic = Diagnostic::error(format!("cannot read {}: {error}", path.display()));
+            match error.kind() {
+                std::io::ErrorKind::NotFound => diagnostic.with_help(
+                    "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
+                ),
+                _ => diagnostic,
+            }
+        })?;
+        let text = String::from_utf8(text).map_err(|error| {
+            let place = error.utf8_error().valid_up_to();
+            Diagnostic::error(format!(
+                "{} is not text: its byte {place} is not UTF-8",
+                path.display()
+            ))
+        })?;
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let name = path.display().to_string();
+        compile(
+            self.shared.clone(),
+            &name,
+            &text,
+            Library::new(Some(folder)),
+        )
+    }
+
+    /// Compiles a recipe from its text. `name` is what messages call it; its imports are built-ins alone.
+    ///
+    /// # Errors
+    /// As [`Host::load`].
+    pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, ScriptError> {
+        compile(self.shared.clone(), name, text, Library::new(None))
+    }
+}
+
+impl Shared {
+    pub(super) fn guard(&self) -> Arc<Guard> {
+        Guard::new(Some(self.limits.time), self.limits.memory)
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host")
+            .field("limits", &self.shared.limits)
+            .field("seed", &self.shared.seed)
+            .field("executor", &self.shared.executor)
+            .finish()
+    }
+}

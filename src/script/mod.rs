@@ -1,0 +1,27 @@
+//! The Rhai host: recipes with their hooks, parameters and state, in a sandbox, with diagnostics.
+//!
+//! This is the only module that knows Rhai.
+
+mod batch_type;
+mod bind;
+mod computed;
+mod engine;
+mod error;
+mod explain;
+mod hooks;
+mod host;
+mod library;
+mod lint;
+mod params;
+mod recipe;
+mod render;
+mod state;
+
+pub use computed::Computed;
+pub use error::{Diagnostic, Place, ScriptError, Severity};
+pub use hooks::{Loss, Outcome};
+pub use host::{Host, Limits};
+pub use library::{BUILTINS, Builtin};
+pub use params::{Parameter, ParameterError, Parameters, Setting};
+pub use recipe::{Hook, Recipe, Version};
+pub use state::State;

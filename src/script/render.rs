@@ -1,0 +1,73 @@
+//! Renders a diagnostic for people: the script's line with a caret under the place.
+
+use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
+
+use super::error::{Diagnostic, Place, ScriptError, Severity};
+
+impl Diagnostic {
+    /// The diagnostic with the script's line and a caret under the place; `color` for a terminal.
+    pub fn render(&self, color: bool) -> String {
+        let kind = match self.severity {
+            Severity::Error => ReportKind::Error,
+            Severity::Warning => ReportKind::Warning,
+        };
+        let Some(place) = &self.place else {
+            let word = if self.severity == Severity::Error {
+                "Error"
+            } else {
+                "Warning"
+            };
+            let help = self
+                .help
+                .as_ref()
+                .map_or(String::new(), |help| format!("\n  Help: {help}"));
+            return format!("{word}: {}{help}\n", self.message);
+        };
+        let span = (place.source.to_string(), span(place));
+        let config = Config::default()
+            .with_color(color)
+            .with_index_type(IndexType::Char);
+        let mut report = Report::build(kind, span.clone())
+            .with_config(config)
+            .with_message(&self.message)
+            .with_label(Label::new(span).with_message("here"));
+        if let Some(help) = &self.help {
+            report.set_help(help);
+        }
+        for call in &self.trace {
+            report.add_note(call);
+        }
+        let mut out = Vec::new();
+        let source = (
+            place.source.to_string(),
+            Source::from(place.text.to_string()),
+        );
+        match report.finish().write(source, &mut out) {
+            Ok(()) => String::from_utf8_lossy(&out).into_owned(),
+            Err(_) => format!("{self}\n"),
+        }
+    }
+}
+
+impl ScriptError {
+    /// All diagnostics, one after the other.
+    pub fn render(&self, color: bool) -> String {
+        self.diagnostics
+            .iter()
+            .map(|diagnostic| diagnostic.render(color))
+            .collect()
+    }
+}
+
+/// The characters of the whole text that a place covers.
+fn span(place: &Place) -> std::ops::Range<usize> {
+    let before: usize = place
+        .text
+        .split_inclusive('\n')
+        .take(place.line - 1)
+        .map(|line| line.chars().count())
+        .sum();
+    let length = place.text.chars().count();
+    let start = (before + place.column - 1).min(length);
+    start..(start + place.length).min(length).max(start)
+}
