@@ -155,6 +155,14 @@ impl Tokens {
         }
     }
 
+    /// T, where the rows are padded.
+    pub(crate) fn width(&self) -> Option<usize> {
+        match &self.rows {
+            Rows::Padded(width) => Some(*width),
+            Rows::Ragged(_) => None,
+        }
+    }
+
     /// Number of rows added so far.
     pub(crate) fn responses(&self) -> usize {
         self.run_start.len() - 1
