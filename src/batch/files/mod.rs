@@ -1,20 +1,33 @@
 //! Reads rollouts from files, and writes them back with the advantage added: JSONL, safetensors and npz.
 
+mod element;
 mod error;
 mod groups;
 mod json;
 mod jsonl;
 mod names;
 mod note;
+mod npy;
+mod npz;
+mod padded;
 mod replace;
 mod rows;
+mod safetensors;
+mod save;
 mod slot;
+mod spread;
+mod tensors;
 
 use std::path::{Path, PathBuf};
 
 pub use error::{ReadError, WriteError};
 pub use note::Note;
 
+use self::npz::Npz;
+use self::safetensors::Safetensors;
+use self::save::Saved;
+use self::spread::Spread;
+use self::tensors::{Reader, Tensor};
 use super::{Batch, Floats};
 use crate::tensor::Level;
 
@@ -58,6 +71,10 @@ pub struct Rollouts {
     format: Format,
     /// The line of each response, from 1, where the file has lines.
     lines: Vec<usize>,
+    /// T, where the file has tensors [B, T].
+    width: Option<usize>,
+    /// The tensors of a padded file.
+    tensors: Vec<Tensor>,
 }
 
 /// The advantage of a batch, at one of the two levels that it can have.
@@ -76,19 +93,33 @@ pub enum Advantage<'a> {
 pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, ReadError> {
     let path = path.as_ref();
     let format = Format::of(path)?;
-    let Parts {
-        batch,
-        notes,
-        lines,
-    } = match format {
+    let mut tensors = Vec::new();
+    let parts = match format {
         Format::Jsonl => jsonl::read(path, options)?,
+        Format::Safetensors => {
+            let file = Safetensors::open(path)?;
+            tensors = file.tensors.clone();
+            let saved = Saved::of(path, &file.metadata)?;
+            let total = file.length;
+            let reader = Reader::new(path, file, total, options.progress);
+            padded::read(reader, &tensors, saved, options)?
+        }
+        Format::Npz => {
+            let file = Npz::open(path)?;
+            tensors = file.tensors.clone();
+            let total = file.length;
+            let reader = Reader::new(path, file, total, options.progress);
+            padded::read(reader, &tensors, None, options)?
+        }
     };
     Ok(Rollouts {
-        batch,
-        notes,
+        batch: parts.batch,
+        notes: parts.notes,
         path: path.to_path_buf(),
         format,
-        lines,
+        lines: parts.lines,
+        width: parts.width,
+        tensors,
     })
 }
 
@@ -97,6 +128,7 @@ struct Parts {
     batch: Batch<'static>,
     notes: Vec<Note>,
     lines: Vec<usize>,
+    width: Option<usize>,
 }
 
 impl Rollouts {
@@ -140,8 +172,11 @@ impl Rollouts {
                 expected: self.format.ending(),
             });
         }
+        let spread = Spread::new(&self.batch, advantage, self.width);
         match self.format {
             Format::Jsonl => jsonl::write(&self.path, &self.lines, layout, advantage, out),
+            Format::Safetensors => safetensors::write(&self.path, &self.tensors, &spread, out),
+            Format::Npz => npz::write(&self.path, &self.tensors, &spread, out),
         }
     }
 }
@@ -149,6 +184,8 @@ impl Rollouts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Jsonl,
+    Safetensors,
+    Npz,
 }
 
 impl Format {
@@ -158,6 +195,8 @@ impl Format {
             .map(|ending| ending.to_string_lossy().to_lowercase());
         let advice = match ending.as_deref() {
             Some("jsonl" | "ndjson") => return Ok(Format::Jsonl),
+            Some("safetensors") => return Ok(Format::Safetensors),
+            Some("npz") => return Ok(Format::Npz),
             Some("json") => {
                 ": write one object a line (`jq -c '.[]' rollouts.json > rollouts.jsonl`)"
             }
@@ -190,6 +229,8 @@ impl Format {
     fn ending(self) -> &'static str {
         match self {
             Format::Jsonl => ".jsonl",
+            Format::Safetensors => ".safetensors",
+            Format::Npz => ".npz",
         }
     }
 }

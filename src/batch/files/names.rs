@@ -51,6 +51,7 @@ pub(super) fn alias(tensor: &str) -> &str {
         "rewards" => "reward",
         "acc" => "correct",
         "index" => "group",
+        "advantages" => "advantage",
         other => other,
     }
 }

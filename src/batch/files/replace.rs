@@ -1,7 +1,7 @@
 //! Puts a finished file in the place of another: written beside it, then renamed over it.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -122,6 +122,16 @@ impl Write for Replacement {
         match &mut self.sink {
             Sink::Beside { file, .. } => file.flush(),
             Sink::Through(file) => file.flush(),
+        }
+    }
+}
+
+impl Seek for Replacement {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match &mut self.sink {
+            Sink::Beside { file, .. } => file.seek(to),
+            // An archive is written with its sizes put in later: a pipe cannot take one.
+            Sink::Through(_) => Err(io::ErrorKind::NotSeekable.into()),
         }
     }
 }

@@ -415,6 +415,7 @@ impl Rows {
             batch,
             notes: self.notes,
             lines: self.lines,
+            width: None,
         })
     }
 }
