@@ -167,13 +167,22 @@ impl<'a> BatchBuilder<'a> {
         self
     }
 
+    /// The tokens that count, from a reader that has already told them apart.
+    pub(crate) fn tokens(mut self, tokens: Tokens) -> Self {
+        let width = tokens.width();
+        self.tokens = Some((tokens, width));
+        self
+    }
+
     /// A column with one value a response. It is small, and is copied.
     pub fn response(mut self, name: impl Into<String>, values: impl Into<ResponseValues>) -> Self {
         self.responses.push((name.into(), values.into().0));
         self
     }
 
-    /// A padded token column [B, T], f32 or f64: a view is borrowed, an owned or shared array is taken; none is copied.
+    /// A token column, f32 or f64: padded [B, T], or one number for each token that counts.
+    ///
+    /// A view is borrowed, an owned or shared array is taken; none is copied.
     pub fn token(mut self, name: impl Into<String>, values: impl Into<TokenValues<'a>>) -> Self {
         self.padded.push((name.into(), values.into()));
         self
@@ -226,6 +235,17 @@ impl<'a> BatchBuilder<'a> {
         self.check_values(&groups)?;
         let tokens = self.check_tokens(groups.len())?;
         let layout = Layout::new(groups, tokens);
+        for (column, values) in &self.padded {
+            if let TokenValues::Compact(values) = values
+                && values.len() != layout.tokens()
+            {
+                return Err(BatchError::Tokens {
+                    column: column.clone(),
+                    found: values.len(),
+                    expected: layout.tokens(),
+                });
+            }
+        }
         let ragged = self.ragged.into_iter().map(|(name, ragged)| {
             let values = TokenValues::Compact(ragged.compact(&layout));
             (name.into(), values)
@@ -306,7 +326,9 @@ impl<'a> BatchBuilder<'a> {
         };
         let ragged_mask = tokens.is_some() && width.is_none();
         for (column, values) in &self.padded {
-            let (rows, columns) = values.shape().unwrap_or_default();
+            let Some((rows, columns)) = values.shape() else {
+                continue;
+            };
             check_responses(column, rows, responses)?;
             if ragged_mask || !self.ragged.is_empty() {
                 let ragged = self.ragged.first().map_or(&from, |(name, _)| name);

@@ -68,6 +68,16 @@ pub enum BatchError {
         /// The column that set the number.
         from: String,
     },
+    /// A column of one number for each token that counts has another number of them.
+    #[error("`{column}` has {found} numbers, {expected} tokens count")]
+    Tokens {
+        /// The column at fault.
+        column: String,
+        /// Its number of values.
+        found: usize,
+        /// The batch's number of tokens.
+        expected: usize,
+    },
     /// A value that must be finite is not, or one that must be 0 or 1 is something else.
     #[error("response {response} (group {group}): `{column}` is {found}; it must be {expected}")]
     Value {
@@ -121,4 +131,16 @@ pub enum BatchError {
         /// What there is too much of.
         what: String,
     },
+}
+
+impl BatchError {
+    /// The response at fault, from 0, where it is one alone.
+    pub fn response(&self) -> Option<usize> {
+        match self {
+            BatchError::RowLength { response, .. }
+            | BatchError::Value { response, .. }
+            | BatchError::Mask { response, .. } => Some(*response),
+            _ => None,
+        }
+    }
 }

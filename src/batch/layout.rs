@@ -155,6 +155,19 @@ impl Tokens {
         }
     }
 
+    /// The stretches of a row that count.
+    pub(crate) fn runs(&self, response: usize) -> &[Run] {
+        &self.runs[self.run_start[response]..self.run_start[response + 1]]
+    }
+
+    /// T, where the rows are padded.
+    pub(crate) fn width(&self) -> Option<usize> {
+        match &self.rows {
+            Rows::Padded(width) => Some(*width),
+            Rows::Ragged(_) => None,
+        }
+    }
+
     /// Number of rows added so far.
     pub(crate) fn responses(&self) -> usize {
         self.run_start.len() - 1

@@ -3,6 +3,7 @@
 mod builder;
 mod column;
 mod error;
+mod files;
 mod layout;
 mod lend;
 
@@ -13,6 +14,9 @@ pub use builder::{BatchBuilder, MaskValue, RaggedValue};
 pub use column::{Floats, ResponseValues, TokenValues};
 pub(crate) use column::{Row, TokenStore};
 pub use error::BatchError;
+pub use files::{
+    Advantage, Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read,
+};
 pub(crate) use layout::Tokens;
 pub use layout::{GroupId, Layout, Run};
 pub(crate) use lend::Lent;

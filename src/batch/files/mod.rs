@@ -1,0 +1,236 @@
+//! Reads rollouts from files, and writes them back with the advantage added: JSONL, safetensors and npz.
+
+mod element;
+mod error;
+mod groups;
+mod json;
+mod jsonl;
+mod names;
+mod note;
+mod npy;
+mod npz;
+mod padded;
+mod replace;
+mod rows;
+mod safetensors;
+mod save;
+mod slot;
+mod spread;
+mod tensors;
+
+use std::path::{Path, PathBuf};
+
+pub use error::{ReadError, WriteError};
+pub use note::Note;
+
+use self::npz::Npz;
+use self::safetensors::Safetensors;
+use self::save::Saved;
+use self::spread::Spread;
+use self::tensors::{Reader, Tensor};
+use super::{Batch, Floats};
+use crate::tensor::Level;
+
+/// How to read a file.
+#[derive(Clone, Copy, Default)]
+pub struct ReadOptions<'a> {
+    /// Names for fields that the file calls otherwise.
+    pub map: &'a [Mapping],
+    /// The precision of token columns; that of the file (f64 for JSONL) where it is `None`.
+    pub dtype: Option<Dtype>,
+    /// Told from time to time how many bytes of how many have been read.
+    pub progress: Option<&'a dyn Fn(u64, u64)>,
+}
+
+/// A field of a file is read under another name: `--map reward=score`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Our name for it, such as `reward`.
+    pub ours: String,
+    /// The file's name for it, such as `score`.
+    pub theirs: String,
+}
+
+/// A precision of token columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    /// Single precision.
+    F32,
+    /// Double precision.
+    F64,
+}
+
+/// A batch from a file, and what writing an advantage back to a copy of that file takes.
+#[derive(Clone, Debug)]
+pub struct Rollouts {
+    /// The columns and their layout.
+    pub batch: Batch<'static>,
+    /// What the reader decided for itself, and what it left out.
+    pub notes: Vec<Note>,
+    path: PathBuf,
+    format: Format,
+    /// The line of each response, from 1, where the file has lines.
+    lines: Vec<usize>,
+    /// T, where the file has tensors [B, T].
+    width: Option<usize>,
+    /// The tensors of a padded file.
+    tensors: Vec<Tensor>,
+}
+
+/// The advantage of a batch, at one of the two levels that it can have.
+#[derive(Clone, Copy, Debug)]
+pub enum Advantage<'a> {
+    /// One number a response.
+    Response(&'a [f64]),
+    /// One number for each token that counts, response by response.
+    Token(&'a Floats),
+}
+
+/// Reads a file of rollouts. Its name says what it is: `.jsonl`, `.safetensors` or `.npz`.
+///
+/// # Errors
+/// [`ReadError`] names the file, the line or tensor, the field, what was found and what was expected.
+pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, ReadError> {
+    let path = path.as_ref();
+    let format = Format::of(path)?;
+    let mut tensors = Vec::new();
+    let parts = match format {
+        Format::Jsonl => jsonl::read(path, options)?,
+        Format::Safetensors => {
+            let file = Safetensors::open(path)?;
+            tensors = file.tensors.clone();
+            let saved = Saved::of(path, &file.metadata)?;
+            let total = file.length;
+            let reader = Reader::new(path, file, total, options.progress);
+            padded::read(reader, &tensors, saved, options)?
+        }
+        Format::Npz => {
+            let file = Npz::open(path)?;
+            tensors = file.tensors.clone();
+            let total = file.length;
+            let reader = Reader::new(path, file, total, options.progress);
+            padded::read(reader, &tensors, None, options)?
+        }
+    };
+    Ok(Rollouts {
+        batch: parts.batch,
+        notes: parts.notes,
+        path: path.to_path_buf(),
+        format,
+        lines: parts.lines,
+        width: parts.width,
+        tensors,
+    })
+}
+
+/// What a reader of one format gives.
+struct Parts {
+    batch: Batch<'static>,
+    notes: Vec<Note>,
+    lines: Vec<usize>,
+    width: Option<usize>,
+}
+
+impl Rollouts {
+    /// The file that the batch was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The line of a response in the file, from 1, where the file has lines.
+    pub fn line(&self, response: usize) -> Option<usize> {
+        self.lines.get(response).copied()
+    }
+
+    /// Writes a copy of the file with the advantage added: in JSONL the field `advantage`, a number or an array (0 where
+    /// the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
+    ///
+    /// # Errors
+    /// [`WriteError`]; nothing half-written is left, and a file that was at `out` is as it was.
+    pub fn write_advantage(
+        &self,
+        out: impl AsRef<Path>,
+        advantage: Advantage,
+    ) -> Result<(), WriteError> {
+        let out = out.as_ref();
+        let layout = self.batch.layout();
+        let (found, level) = match advantage {
+            Advantage::Response(values) => (values.len(), Level::Response),
+            Advantage::Token(values) => (values.len(), Level::Token),
+        };
+        if found != layout.size(level) {
+            return Err(WriteError::Size {
+                path: out.to_path_buf(),
+                found,
+                expected: layout.size(level),
+                level,
+            });
+        }
+        if Format::of(out).is_ok_and(|format| format != self.format) {
+            return Err(WriteError::Extension {
+                path: out.to_path_buf(),
+                expected: self.format.ending(),
+            });
+        }
+        let spread = Spread::new(&self.batch, advantage, self.width);
+        match self.format {
+            Format::Jsonl => jsonl::write(&self.path, &self.lines, layout, advantage, out),
+            Format::Safetensors => safetensors::write(&self.path, &self.tensors, &spread, out),
+            Format::Npz => npz::write(&self.path, &self.tensors, &spread, out),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Jsonl,
+    Safetensors,
+    Npz,
+}
+
+impl Format {
+    fn of(path: &Path) -> Result<Format, ReadError> {
+        let ending = path
+            .extension()
+            .map(|ending| ending.to_string_lossy().to_lowercase());
+        let advice = match ending.as_deref() {
+            Some("jsonl" | "ndjson") => return Ok(Format::Jsonl),
+            Some("safetensors") => return Ok(Format::Safetensors),
+            Some("npz") => return Ok(Format::Npz),
+            Some("json") => {
+                ": write one object a line (`jq -c '.[]' rollouts.json > rollouts.jsonl`)"
+            }
+            Some("parquet" | "arrow" | "csv" | "tsv") => {
+                ": write it as JSON lines (pandas: `df.to_json(\"rollouts.jsonl\", orient=\"records\", lines=True)`)"
+            }
+            Some("pt" | "pth" | "bin" | "ckpt") => {
+                ": write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
+            }
+            Some("npy") => {
+                ": put the arrays in one file (`numpy.savez(\"rollouts.npz\", rewards=..., index=...)`)"
+            }
+            Some("pkl" | "pickle") => {
+                ": write its arrays with `numpy.savez` or its rows as JSON lines"
+            }
+            Some("gz" | "zst" | "xz" | "bz2" | "zip") => ": unpack it first",
+            _ => "",
+        };
+        let found = match ending {
+            Some(ending) => format!("`.{ending}` is no format of rollouts"),
+            None => "its name has no ending that says what it is".to_string(),
+        };
+        Err(ReadError::Extension {
+            path: path.to_path_buf(),
+            found,
+            advice,
+        })
+    }
+
+    fn ending(self) -> &'static str {
+        match self {
+            Format::Jsonl => ".jsonl",
+            Format::Safetensors => ".safetensors",
+            Format::Npz => ".npz",
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Puts a finished file in the place of another: written beside it, then renamed over it.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use super::WriteError;
+
+/// A file that is being written. Unless [`Replacement::finish`] is reached, what was at its place stays.
+pub(super) struct Replacement {
+    asked: PathBuf,
+    sink: Sink,
+}
+
+enum Sink {
+    /// A hidden file in the folder of `place`.
+    Beside {
+        file: BufWriter<NamedTempFile>,
+        place: PathBuf,
+    },
+    /// A device or a pipe: renaming over it would destroy it.
+    Through(BufWriter<File>),
+}
+
+impl Replacement {
+    pub(super) fn new(path: &Path) -> Result<Self, WriteError> {
+        let sink = Self::open(path).map_err(|source| WriteError::Io {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Ok(Replacement {
+            asked: path.to_path_buf(),
+            sink,
+        })
+    }
+
+    fn open(path: &Path) -> io::Result<Sink> {
+        // What a link points to is replaced, not the link.
+        let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let there = fs::metadata(&place).ok();
+        match &there {
+            Some(there) if there.is_dir() => {
+                return Err(io::Error::new(
+                    io::ErrorKind::IsADirectory,
+                    "it is a folder",
+                ));
+            }
+            Some(there) if !there.is_file() => {
+                let file = File::options().write(true).open(&place)?;
+                return Ok(Sink::Through(BufWriter::with_capacity(1 << 20, file)));
+            }
+            Some(there) if there.permissions().readonly() => {
+                return Err(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "the file that is there is read-only",
+                ));
+            }
+            _ => {}
+        }
+        let folder = match place.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".advlab-").suffix(".part");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // A temporary file would be private otherwise; the umask takes from this what it takes from any new file.
+            builder.permissions(fs::Permissions::from_mode(0o666));
+        }
+        let file = builder.tempfile_in(folder).map_err(without_path)?;
+        if let Some(there) = there {
+            file.as_file().set_permissions(there.permissions())?;
+        }
+        Ok(Sink::Beside {
+            file: BufWriter::with_capacity(1 << 20, file),
+            place,
+        })
+    }
+
+    /// The sink's error as one of the file that was asked for.
+    pub(super) fn error(&self, source: io::Error) -> WriteError {
+        WriteError::Io {
+            path: self.asked.clone(),
+            source,
+        }
+    }
+
+    /// Puts the file in its place.
+    pub(super) fn finish(self) -> Result<(), WriteError> {
+        let asked = self.asked;
+        let finish = || match self.sink {
+            Sink::Beside { file, place } => {
+                let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+                // A network drive tells only now that it is full, and a rename must not outlive a crash that the
+                // contents do not.
+                file.as_file().sync_all()?;
+                file.persist(&place).map_err(|error| error.error)?;
+                Ok(())
+            }
+            Sink::Through(mut file) => file.flush(),
+        };
+        finish().map_err(|source| WriteError::Io {
+            path: asked,
+            source,
+        })
+    }
+}
+
+impl Write for Replacement {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.sink {
+            Sink::Beside { file, .. } => file.write(bytes),
+            Sink::Through(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.sink {
+            Sink::Beside { file, .. } => file.flush(),
+            Sink::Through(file) => file.flush(),
+        }
+    }
+}
+
+impl Seek for Replacement {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match &mut self.sink {
+            Sink::Beside { file, .. } => file.seek(to),
+            // An archive is written with its sizes put in later: a pipe cannot take one.
+            Sink::Through(_) => Err(io::ErrorKind::NotSeekable.into()),
+        }
+    }
+}
+
+/// The error without the name of the hidden file: the user knows only the one asked for.
+fn without_path(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.source());
+    let code = inner
+        .and_then(|inner| inner.downcast_ref::<io::Error>())
+        .and_then(io::Error::raw_os_error);
+    match code {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn an_unfinished_replacement_leaves_the_old_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("a.jsonl");
+        fs::write(&place, "old").unwrap();
+        let mut file = Replacement::new(&place).unwrap();
+        file.write_all(b"half").unwrap();
+        assert_eq!(names(folder.path()).len(), 2);
+        drop(file);
+        assert_eq!(names(folder.path()), ["a.jsonl"]);
+        assert_eq!(fs::read_to_string(&place).unwrap(), "old");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_and_permissions_kept() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (place, link) = (folder.path().join("a"), folder.path().join("b"));
+        fs::write(&place, "old").unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o664)).unwrap();
+        std::os::unix::fs::symlink(&place, &link).unwrap();
+        let mut file = Replacement::new(&link).unwrap();
+        file.write_all(b"new").unwrap();
+        file.finish().unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&place).unwrap(), "new");
+        assert_eq!(
+            fs::metadata(&place).unwrap().permissions().mode() & 0o777,
+            0o664
+        );
+        assert_eq!(names(folder.path()), ["a", "b"]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_device_is_written_through_and_a_full_one_says_so() {
+        let mut file = Replacement::new(Path::new("/dev/full")).unwrap();
+        file.write_all(b"x").unwrap();
+        let message = file.finish().unwrap_err().to_string();
+        assert!(
+            message.contains("/dev/full") && message.contains("space"),
+            "{message}"
+        );
+        assert!(!fs::metadata("/dev/full").unwrap().is_file());
+    }
+}

@@ -1,0 +1,199 @@
+//! Files of rollouts: each kind reads as the batch that it holds, and comes back with the advantage added.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use advlab::batch::{self, Advantage, Batch, Floats, Mapping, ReadOptions, Rollouts, TokenValues};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
+fn read(path: impl AsRef<Path>) -> Rollouts {
+    batch::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn mapping(ours: &str, theirs: &str) -> Mapping {
+    Mapping {
+        ours: ours.to_string(),
+        theirs: theirs.to_string(),
+    }
+}
+
+fn notes(rollouts: &Rollouts) -> Vec<String> {
+    rollouts.notes.iter().map(ToString::to_string).collect()
+}
+
+fn columns<'a>(batch: &'a Batch) -> Vec<&'a str> {
+    batch.columns().collect()
+}
+
+/// The values of a token column that count, widened.
+fn tokens(batch: &Batch, name: &str) -> Vec<f64> {
+    let layout = batch.layout();
+    let cells = |at: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+        (0..layout.responses())
+            .flat_map(|response| {
+                let runs = layout.runs(response).iter();
+                runs.flat_map(move |run| run.columns().map(move |column| (response, column)))
+            })
+            .map(|(response, column)| at(response, column))
+            .collect()
+    };
+    match batch.token_column(name).expect("a token column") {
+        TokenValues::Compact(values) => values.iter().collect(),
+        TokenValues::Shared32(array) => cells(&|r, c| f64::from(array[[r, c]])),
+        TokenValues::Shared64(array) => cells(&|r, c| array[[r, c]]),
+        _ => panic!("a file gives columns of its own"),
+    }
+}
+
+#[test]
+fn tokens_are_read_where_the_mask_counts_them() {
+    let rollouts = read(data("tokens.jsonl"));
+    let batch = &rollouts.batch;
+    assert_eq!(
+        columns(batch),
+        ["entropy", "old_logp", "ref_logp", "reward"]
+    );
+    assert_eq!(notes(&rollouts), [""; 0]);
+    let layout = batch.layout();
+    assert_eq!(
+        (layout.responses(), layout.groups(), layout.tokens()),
+        (4, 2, 7)
+    );
+    assert_eq!(
+        batch.response_column("reward").unwrap(),
+        [1.0, 0.0, 0.5, 0.5]
+    );
+    assert_eq!(
+        tokens(batch, "old_logp"),
+        [-0.5, -0.25, -1.0, -0.125, -2.0, -1e-3, -3.5]
+    );
+    assert_eq!(rollouts.line(2), Some(4), "a blank line is no response");
+}
+
+#[test]
+fn a_verl_dump_reads_without_a_map() {
+    let rollouts = read(data("verl.jsonl"));
+    assert_eq!(columns(&rollouts.batch), ["correct", "length", "reward"]);
+    assert_eq!(rollouts.batch.layout().groups(), 2);
+    assert_eq!(
+        rollouts.batch.response_column("reward").unwrap(),
+        [1.0, -1.0, 1.0, -1.0]
+    );
+    assert_eq!(
+        rollouts.batch.response_column("length").unwrap(),
+        [3.0, 5.0, 1.0, 1.0]
+    );
+    assert_eq!(rollouts.batch.step(), 7);
+    assert_eq!(
+        notes(&rollouts),
+        [
+            "read as a dump of verl's generations: group = `input`, reward = `score`, completion = `output`, correct = `acc`",
+            "the length of a response is the number of words in `output`: there is no `length` and no token array",
+        ]
+    );
+}
+
+#[test]
+fn an_open_instruct_dump_reads_without_a_map_and_its_steps_stay_apart() {
+    let rollouts = read(data("open_instruct.jsonl"));
+    assert_eq!(
+        columns(&rollouts.batch),
+        ["old_logp", "response_tokens", "reward", "sample_idx"]
+    );
+    let layout = rollouts.batch.layout();
+    assert_eq!((layout.groups(), layout.tokens()), (2, 8));
+    assert_eq!(
+        tokens(&rollouts.batch, "old_logp")[..3],
+        [-0.25, -0.5, -1.5]
+    );
+    insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
+    read as a dump of open-instruct: group = `prompt_idx`, old_logp = `logprobs`
+    `advantage` is left out: an advantage is what a recipe makes (`--map NAME=advantage` reads it under another name)
+    `prompt_tokens` is left out: it has 4 numbers in line 1, where `response_tokens` says 2 tokens
+    the lines come from several steps: responses of one prompt in different steps are different groups
+    ");
+}
+
+#[test]
+fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.jsonl");
+    let text = "\u{feff}{\"group\": 9007199254740993, \"reward\": 1.0, \"old_logp\": [1e5,0.10], \"t\": \"\\u00e9}\"}\r\n\n{\"group\":1,\"reward\":0,\"old_logp\":[-0.0],\"advantage\":null }";
+    fs::write(&input, text).unwrap();
+    let rollouts = read(&input);
+    let out = folder.path().join("out.jsonl");
+    rollouts
+        .write_advantage(&out, Advantage::Response(&[0.1, -1.0]))
+        .unwrap();
+    assert_eq!(
+        fs::read_to_string(&out).unwrap(),
+        "\u{feff}{\"group\": 9007199254740993, \"reward\": 1.0, \"old_logp\": [1e5,0.10], \"t\": \"\\u00e9}\", \"advantage\": 0.1}\r\n\n{\"group\":1,\"reward\":0,\"old_logp\":[-0.0],\"advantage\":-1.0 }"
+    );
+    let values = Floats::F32(vec![0.1f32, 2.0, 1e-7].into());
+    rollouts
+        .write_advantage(&input, Advantage::Token(&values))
+        .unwrap();
+    assert_eq!(
+        fs::read_to_string(&input).unwrap(),
+        "\u{feff}{\"group\": 9007199254740993, \"reward\": 1.0, \"old_logp\": [1e5,0.10], \"t\": \"\\u00e9}\", \"advantage\": [0.1, 2.0]}\r\n\n{\"group\":1,\"reward\":0,\"old_logp\":[-0.0],\"advantage\":[1e-7] }"
+    );
+    let message = rollouts
+        .write_advantage(&out, Advantage::Response(&[f64::NAN, 0.0]))
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("line 1 is NaN"), "{message}");
+    fs::write(&input, "{\"group\": 1}").unwrap();
+    let error = rollouts.write_advantage(&input, Advantage::Response(&[0.0, 0.0]));
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("changed after it was read")
+    );
+    assert_eq!(fs::read_to_string(&input).unwrap(), "{\"group\": 1}");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        2,
+        "no part of a file is left"
+    );
+}
+
+#[test]
+fn real_solutions_read_at_once() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/gsm8k_solutions.jsonl");
+    if !path.exists() {
+        eprintln!("skipped: {} is not there", path.display());
+        return;
+    }
+    let start = Instant::now();
+    let rollouts = read(&path);
+    let seconds = start.elapsed().as_secs_f64();
+    let layout = rollouts.batch.layout();
+    assert_eq!((layout.responses(), layout.groups()), (5276, 1319));
+    assert!((0..1319).all(|group| layout.members(group).len() == 4));
+    let correct = rollouts.batch.response_column("correct").unwrap();
+    let right = |group: usize| {
+        layout
+            .members(group)
+            .iter()
+            .map(|&r| correct[r as usize])
+            .sum::<f64>()
+    };
+    let mut counts = [0; 5];
+    (0..1319).for_each(|group| counts[right(group) as usize] += 1);
+    assert_eq!(counts, [432, 290, 236, 205, 156]);
+    assert!(seconds < 2.0, "{seconds} s, unoptimised");
+    println!("{seconds} s");
+    let by_prompt = ReadOptions {
+        map: &[mapping("group", "prompt")],
+        ..ReadOptions::default()
+    };
+    let rollouts = batch::read(&path, &by_prompt).unwrap();
+    assert_eq!(rollouts.batch.layout().groups(), 1319);
+}
