@@ -63,8 +63,7 @@ fn compute(
         })
         .collect();
     let Some(frame) = &node.frame else {
-        let number = tensor.as_number().unwrap_or(f64::NAN);
-        return Ok(Value::new(Level::Batch, f64::wrap(vec![number]), None));
+        return Ok(Value::number(tensor.alone()));
     };
     let bytes = frame.size(node.level) * if node.wide { 8 } else { 4 };
     let charge = guard
