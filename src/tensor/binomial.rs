@@ -3,6 +3,19 @@
 //! Differences of `lgamma` are off by up to 3e-10 at n = 100000; a product of k factors is within k rounding errors of
 //! half a unit each, about 1e-11 at the very worst and 1e-14 as seen, since the errors do not all go one way.
 
+/// The most factors that are multiplied for one value: some milliseconds, far beyond any number of responses. Without a
+/// bound, a script could ask for a product that takes hours and never looks at the deadline.
+const FACTORS: i64 = 1_000_000;
+
+fn bounded(factors: i64) -> Result<(), String> {
+    if factors > FACTORS {
+        return Err(format!(
+            "a product of {factors} factors is too long: at most {FACTORS} are possible"
+        ));
+    }
+    Ok(())
+}
+
 /// C(n, k); 0 where n < k or n < 0, infinite where it is beyond f64. `k` is at least 0.
 pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     if n < k || n < 0 {
@@ -13,6 +26,7 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     for i in 1..=k {
         // Exact while below 2^53: C(n, i) is a whole number, and so is the product before the division.
         product = product * (n - k + i) as f64 / i as f64;
+        // Within some thousand factors, as each C(n, i) is at least twice the one before.
         if product.is_infinite() {
             break;
         }
@@ -20,12 +34,13 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     product
 }
 
-/// ln C(n, k); -infinity where n < k or n < 0. `k` is at least 0.
-pub(crate) fn ln_binomial(n: i64, k: i64) -> f64 {
+/// ln C(n, k); -infinity where n < k or n < 0. `k` is at least 0. An error where the product is too long.
+pub(crate) fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
     if n < k || n < 0 {
-        return f64::NEG_INFINITY;
+        return Ok(f64::NEG_INFINITY);
     }
     let k = k.min(n - k);
+    bounded(k)?;
     let mut product = 1.0f64;
     let mut logarithm = 0.0f64;
     for i in 1..=k {
@@ -35,16 +50,16 @@ pub(crate) fn ln_binomial(n: i64, k: i64) -> f64 {
             product = 1.0;
         }
     }
-    logarithm + product.ln()
+    Ok(logarithm + product.ln())
 }
 
 /// C(a, k) / C(b, k) for 0 <= k <= b; 0 where a < k or a < 0.
 ///
 /// The product over i < k of (a - i) / (b - i); of the two ways to write it (k factors, or b - a factors of
-/// C(b - k, b - a) / C(b, b - a)) the shorter one.
-pub(crate) fn binomial_ratio(a: i64, b: i64, k: i64) -> f64 {
+/// C(b - k, b - a) / C(b, b - a)) the shorter one. An error where that is too long.
+pub(crate) fn binomial_ratio(a: i64, b: i64, k: i64) -> Result<f64, String> {
     if a < k || a < 0 {
-        return 0.0;
+        return Ok(0.0);
     }
     let rest = b - a;
     let (top, factors) = if (0..k).contains(&rest) {
@@ -52,9 +67,10 @@ pub(crate) fn binomial_ratio(a: i64, b: i64, k: i64) -> f64 {
     } else {
         (a, k)
     };
-    (0..factors)
+    bounded(factors)?;
+    Ok((0..factors)
         .map(|i| (top - i) as f64 / (b - i) as f64)
-        .product()
+        .product())
 }
 
 #[cfg(test)]
@@ -77,7 +93,7 @@ mod tests {
                     "C({n}, {k}): {got}"
                 );
                 assert!(
-                    (ln_binomial(n as i64, k as i64) - expected.ln()).abs()
+                    (ln_binomial(n as i64, k as i64).unwrap() - expected.ln()).abs()
                         <= 1e-13 * expected.ln().max(1.0)
                 );
             }
@@ -85,7 +101,7 @@ mod tests {
         assert_eq!(binomial(5, 6), 0.0);
         assert_eq!(binomial(-1, 0), 0.0);
         assert_eq!(binomial(100_000, 50_000), f64::INFINITY);
-        assert_eq!(ln_binomial(3, 4), f64::NEG_INFINITY);
+        assert_eq!(ln_binomial(3, 4), Ok(f64::NEG_INFINITY));
     }
 
     /// ln of a product of rationals by a sum that is compensated term by term: independent of the code above.
@@ -110,7 +126,7 @@ mod tests {
             (99_990, 100_000, 99_000),
         ] {
             let expected = ln_ratio(a, b, k).exp();
-            let got = binomial_ratio(a, b, k);
+            let got = binomial_ratio(a, b, k).unwrap();
             assert!(
                 (got - expected).abs() <= 1e-12 * expected,
                 "{a} {b} {k}: {got} {expected}"
@@ -118,14 +134,31 @@ mod tests {
         }
         // ln C(100000, 50000) from exact integer arithmetic.
         let expected = 69_308.735_799_409_4;
-        assert!((ln_binomial(100_000, 50_000) - expected).abs() <= 1e-12 * expected);
+        assert!((ln_binomial(100_000, 50_000).unwrap() - expected).abs() <= 1e-12 * expected);
     }
 
     #[test]
     fn degenerate_ratios() {
-        assert_eq!(binomial_ratio(3, 4, 4), 0.0);
-        assert_eq!(binomial_ratio(-1, 3, 0), 0.0, "no wrong response at all");
-        assert_eq!(binomial_ratio(0, 0, 0), 1.0);
-        assert_eq!(binomial_ratio(4, 4, 4), 1.0);
+        assert_eq!(binomial_ratio(3, 4, 4), Ok(0.0));
+        assert_eq!(
+            binomial_ratio(-1, 3, 0),
+            Ok(0.0),
+            "no wrong response at all"
+        );
+        assert_eq!(binomial_ratio(0, 0, 0), Ok(1.0));
+        assert_eq!(binomial_ratio(4, 4, 4), Ok(1.0));
+    }
+
+    #[test]
+    fn endless_products_are_refused_and_short_ones_of_large_numbers_are_not() {
+        let n = 1 << 53;
+        assert_eq!(binomial(n, n / 2), f64::INFINITY);
+        assert!(ln_binomial(n, n / 2).is_err());
+        assert!(binomial_ratio(n - n / 4, n, n / 2).is_err());
+        assert!(binomial_ratio(n, n - 1, n / 2).is_err());
+        assert_eq!(binomial_ratio(3, n, n / 2), Ok(0.0));
+        assert_eq!(binomial_ratio(n / 2, n, 1), Ok(0.5));
+        assert_eq!(binomial_ratio(n - 1, n, n / 2), Ok(0.5));
+        assert_eq!(ln_binomial(n, n - 1), Ok((n as f64).ln()));
     }
 }

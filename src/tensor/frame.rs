@@ -21,6 +21,8 @@ impl PartialEq for ResponsesId {
 pub struct Frame {
     pub(crate) layout: Arc<Layout>,
     pub(crate) responses: ResponsesId,
+    /// Which random numbers the frame draws: those of its own, so that groups do not draw the same.
+    pub(crate) stream: u64,
     /// Whether token tensors that come from coarser ones alone are f64.
     pub(crate) wide: bool,
     pub(crate) guard: Arc<Guard>,
@@ -38,6 +40,7 @@ impl Frame {
         Arc::new(Frame {
             layout,
             responses: ResponsesId(Arc::new(())),
+            stream: 0,
             wide,
             guard,
             executor,
@@ -54,6 +57,11 @@ impl Frame {
         Arc::new(Frame {
             layout: Arc::new(self.layout.group(group)),
             responses: ResponsesId(Arc::new(())),
+            // An odd multiplier keeps streams of nested groups apart: 0 for the batch, 1, 2, ... for its groups.
+            stream: self
+                .stream
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .wrapping_add(group as u64 + 1),
             ..self.clone()
         })
     }

@@ -213,10 +213,16 @@ fn contributions(
 
 /// A contribution brought to the argument's level: summed over the cells that broadcasting gave its value to.
 fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError> {
-    let Some(frame) = node.frame() else {
+    let Some(of_node) = node.frame() else {
         return Ok(part.clone());
+    };
+    // The argument's groups may be others than the node's (after `regroup`). A batch tensor may be of another batch
+    // altogether, as where all groups share one value, and has one cell in any.
+    let cells = match arg.frame() {
+        Some(of_arg) if arg.level() != Level::Batch => of_arg,
+        _ => of_node,
     };
     // A contribution may be coarser than the node (a constant slope): each of the node's cells has it all the same.
     let level = part.level().join(node.level()).join(arg.level());
-    op::sum_to(&part.expanded(level, frame)?, arg.level())
+    op::sum_to(&part.expanded(level, of_node)?, arg.level(), cells)
 }

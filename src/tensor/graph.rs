@@ -177,14 +177,17 @@ impl Tensor {
         })))
     }
 
-    /// An elementwise row of the op table on arguments of any levels, at the join of these.
+    /// An elementwise row of the op table on arguments of any levels, at the join of these; of numbers alone, a number.
     pub(crate) fn map(op: &'static Op, args: Vec<Tensor>) -> Result<Tensor, TensorError> {
         let level = args
             .iter()
             .fold(Level::Batch, |join, arg| join.join(arg.level()));
         let frame = meet(op.name, &args, level)?;
-        if let (Some(values), Some(kernel)) = (numbers(&args), op.kernel.infallible()) {
-            return Ok(Tensor::number(kernel(&values)));
+        if let Some(number) = numbers(&args).and_then(|values| op.kernel.on_numbers(&values)) {
+            return number.map(Tensor::number).map_err(|why| {
+                let place = "these numbers".to_string();
+                TensorError::new(op.name, TensorErrorKind::Value { why, place })
+            });
         }
         Tensor::node(Prim::Map(op), args, level, frame)
     }
@@ -223,19 +226,25 @@ impl Tensor {
         )
     }
 
-    /// Puts together what `select` takes apart: tensors of one level, each in the frame of its group.
+    /// Puts together what `select` takes apart: tensors at `level` or coarser, each in the frame of its group, or batch
+    /// tensors of any frame.
     pub(crate) fn assemble(
         frame: &Arc<Frame>,
         level: Level,
         parts: Vec<(usize, Tensor)>,
     ) -> Result<Tensor, TensorError> {
-        let (groups, args): (Vec<usize>, Vec<Tensor>) = parts.into_iter().unzip();
-        Tensor::node(
-            Prim::Assemble(groups.into()),
-            args,
-            level,
-            Some(frame.clone()),
-        )
+        let mut groups = Vec::with_capacity(parts.len());
+        let mut args = Vec::with_capacity(parts.len());
+        for (group, part) in parts {
+            let expanded = match part.frame() {
+                Some(own) if part.level() != Level::Batch => part.expanded(level, own),
+                _ => part.expanded(level, &frame.group(group)),
+            };
+            groups.push(group);
+            args.push(expanded?);
+        }
+        let prim = Prim::Assemble(groups.into());
+        Tensor::node(prim, args, level, Some(frame.clone()))
     }
 
     /// Where the tensor has its values.
@@ -262,6 +271,14 @@ impl Tensor {
         match self.0.prim {
             Prim::Number(value) => Some(value),
             _ => None,
+        }
+    }
+
+    /// The number that a tensor without a frame is: every operation on numbers alone gives a number.
+    pub(crate) fn alone(&self) -> f64 {
+        match self.as_number() {
+            Some(number) => number,
+            None => unreachable!("{self:?} has no frame and is no number"),
         }
     }
 
@@ -312,9 +329,7 @@ impl Tensor {
             return Ok(value.clone());
         }
         let Some(frame) = self.frame() else {
-            let value = self.as_number().unwrap_or(f64::NAN);
-            let floats = Floats::F64(Arc::new(vec![value]));
-            return Ok(Value::new(Level::Batch, floats, None));
+            return Ok(Value::number(self.alone()));
         };
         let plan = Plan::new(std::slice::from_ref(self));
         let mut values = frame.executor.run(&plan, &frame.guard)?;

@@ -26,6 +26,11 @@ impl Value {
         })
     }
 
+    /// A number as a batch value.
+    pub(crate) fn number(number: f64) -> Arc<Self> {
+        Value::new(Level::Batch, Floats::F64(Arc::new(vec![number])), None)
+    }
+
     /// Where the values are.
     pub fn level(&self) -> Level {
         self.level

@@ -96,6 +96,8 @@ pub(super) fn map<T: Element>(
             (Kernel::Checked(f), sources) => {
                 let mut values = vec![0.0; sources.len()];
                 for (i, out) in out.iter_mut().enumerate() {
+                    // One value of these may take milliseconds.
+                    guard.check()?;
                     for (value, source) in values.iter_mut().zip(sources) {
                         *value = source.at(i);
                     }

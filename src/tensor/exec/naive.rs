@@ -43,6 +43,9 @@ impl Executor for Naive {
     }
 }
 
+/// The largest f32 below 1: what is above would become 1 as an f32, which uniform numbers in [0, 1) are not.
+const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
+
 fn compute(
     step: &Step,
     values: &[Option<Arc<Value>>],
@@ -63,8 +66,7 @@ fn compute(
         })
         .collect();
     let Some(frame) = &node.frame else {
-        let number = tensor.as_number().unwrap_or(f64::NAN);
-        return Ok(Value::new(Level::Batch, f64::wrap(vec![number]), None));
+        return Ok(Value::number(tensor.alone()));
     };
     let bytes = frame.size(node.level) * if node.wide { 8 } else { 4 };
     let charge = guard
@@ -132,7 +134,8 @@ fn floats<T: Element>(
         Prim::Random(key) => {
             // Drawn in order by one stream: the same for any number of threads.
             let mut rng = ChaCha8Rng::seed_from_u64(*key);
-            let draw = |_| T::narrow(rng.random::<f64>());
+            rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
+            let draw = |_| T::narrow(rng.random::<f64>().min(BELOW_ONE));
             Ok(T::wrap((0..layout.size(node.level)).map(draw).collect()))
         }
         Prim::Select(group) => {

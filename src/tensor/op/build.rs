@@ -1,9 +1,11 @@
 //! Rows as plain functions on tensors, for derivatives and composed rows to be written like formulas.
 
-use super::super::Level;
-use super::super::error::TensorError;
-use super::super::graph::{Prim, Tensor};
+use std::sync::Arc;
+
 use super::{Op, elementwise, reduction};
+use crate::tensor::error::TensorError;
+use crate::tensor::graph::{Prim, Tensor};
+use crate::tensor::{Frame, Level};
 
 type Built = Result<Tensor, TensorError>;
 
@@ -105,12 +107,14 @@ pub(super) fn reduce(op: &'static Op, x: &Tensor, to: Level, selection: Option<&
     reduction::node(op, x, to, selection)
 }
 
-/// The sum over all cells that broadcasting gave a coarser tensor's value to: how a gradient goes back to it.
-pub(crate) fn sum_to(x: &Tensor, level: Level) -> Built {
+/// The sum over all cells that broadcasting gave a coarser tensor's value to: how a gradient goes back to it. `frame` is
+/// that of the coarser tensor, whose groups may be others than those of `x` (after `regroup`).
+pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     if x.level() == level {
         return Ok(x.clone());
     }
-    reduction::node(&reduction::SUM, x, level, None)
+    let sum = Prim::Reduce(&reduction::SUM);
+    Tensor::node(sum, vec![x.clone()], level, Some(frame.clone()))
 }
 
 /// A node of a primitive in the frame and at the level of its argument.

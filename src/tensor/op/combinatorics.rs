@@ -43,7 +43,7 @@ static LN_BINOMIAL: Op = Op {
     ],
     kernel: Kernel::Checked(|x| {
         let (n, k) = (whole("n", x[0])?, whole("k", x[1])?);
-        Ok(binomial::ln_binomial(n, counted("k", k)?))
+        binomial::ln_binomial(n, counted("k", k)?)
     }),
     ..ROW
 };
@@ -63,7 +63,7 @@ static BINOMIAL_RATIO: Op = Op {
                 "k = {k} is more than there are to choose from, {b}"
             ));
         }
-        Ok(binomial::binomial_ratio(a, b, k))
+        binomial::binomial_ratio(a, b, k)
     }),
     ..ROW
 };

@@ -140,8 +140,10 @@ pub(super) static POW: Op = Op {
     kernel: Kernel::Two(f64::powf),
     derivative: Derivative::Of(|l| {
         let (a, b) = (&l.args[0], &l.args[1]);
-        let by_a = mul(&mul(l.grad, b)?, &pow(a, &sub(b, &scalar(1.0))?)?)?;
-        // a^b does not change with b at a = 0, where ln a is infinite.
+        // a^0 is 1 for any a: no slope, also at a = 0, where a^-1 is infinite.
+        let slope = mul(b, &pow(a, &sub(b, &scalar(1.0))?)?)?;
+        let by_a = mul(l.grad, &select(b, &slope, &scalar(0.0))?)?;
+        // a^b does not change with b at a = 0, where ln a is infinite; below 0 only whole b give a number at all.
         let log = select(&less(&scalar(0.0), a)?, &ln(a)?, &scalar(0.0))?;
         let by_b = mul(&mul(l.grad, l.result)?, &log)?;
         Ok(vec![by_a, by_b])
@@ -340,10 +342,10 @@ pub(super) static ROUND: Op = Op {
 pub(super) static CLAMP: Op = Op {
     name: "clamp",
     params: &[tensor("x"), tensor("low"), tensor("high")],
-    doc: "x, at least low and at most high",
+    doc: "x, at least low and at most high; NaN where any of the three is",
     example: "batch.length.clamp(1.5, 2.5)",
     shows: &[2.0, 2.5, 1.5, 2.0, 1.5],
-    kernel: Kernel::Three(|x, low, high| if x.is_nan() { x } else { x.max(low).min(high) }),
+    kernel: Kernel::Three(|x, low, high| smaller(larger(x, low), high)),
     derivative: Derivative::Of(clamp_grads),
     ..ROW
 };
@@ -354,13 +356,7 @@ pub(super) static MIN: Op = Op {
     doc: "the smaller of two values; NaN where either is",
     example: "min(batch.length, 2)",
     shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
-    kernel: Kernel::Two(|a, b| {
-        if a.is_nan() || b.is_nan() {
-            f64::NAN
-        } else {
-            a.min(b)
-        }
-    }),
+    kernel: Kernel::Two(smaller),
     derivative: Derivative::Of(|l| pick_grads(l, &l.args[0], &l.args[1])),
     ..ROW
 };
@@ -371,13 +367,7 @@ pub(super) static MAX: Op = Op {
     doc: "the larger of two values; NaN where either is",
     example: "max(batch.length, 2)",
     shows: &[2.0, 3.0, 2.0, 2.0, 2.0],
-    kernel: Kernel::Two(|a, b| {
-        if a.is_nan() || b.is_nan() {
-            f64::NAN
-        } else {
-            a.max(b)
-        }
-    }),
+    kernel: Kernel::Two(larger),
     derivative: Derivative::Of(|l| pick_grads(l, &l.args[1], &l.args[0])),
     ..ROW
 };
@@ -541,6 +531,24 @@ const fn copy(op: &Op) -> Op {
     }
 }
 
+/// The smaller of two values; NaN where either is, which `f64::min` would hide.
+fn smaller(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else {
+        a.min(b)
+    }
+}
+
+/// The larger of two values; NaN where either is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else {
+        a.max(b)
+    }
+}
+
 /// The logistic function. Both branches keep exp's argument at or below 0.
 fn logistic(x: f64) -> f64 {
     if x >= 0.0 {
@@ -551,10 +559,11 @@ fn logistic(x: f64) -> f64 {
     }
 }
 
-/// Half to each at a tie, as torch has it, else all to the one that is `less` than `other` seen from the first.
-fn pick_grads(l: &Local<'_>, smaller: &Tensor, larger: &Tensor) -> Grads {
-    let half = mul(&scalar(0.5), &equal(smaller, larger)?)?;
-    let first = add(&less(smaller, larger)?, &half)?;
+/// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as torch has
+/// it.
+fn pick_grads(l: &Local<'_>, low: &Tensor, high: &Tensor) -> Grads {
+    let half = mul(&scalar(0.5), &equal(low, high)?)?;
+    let first = add(&less(low, high)?, &half)?;
     let by_a = mul(l.grad, &first)?;
     let by_b = sub(l.grad, &by_a)?;
     Ok(vec![by_a, by_b])

@@ -207,16 +207,15 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// The kernel on numbers, where it cannot fail.
-    pub(crate) fn infallible(self) -> Option<impl Fn(&[f64]) -> f64> {
-        matches!(self, Kernel::One(_) | Kernel::Two(_) | Kernel::Three(_)).then_some(
-            move |x: &[f64]| match self {
-                Kernel::One(f) => f(x[0]),
-                Kernel::Two(f) => f(x[0], x[1]),
-                Kernel::Three(f) => f(x[0], x[1], x[2]),
-                _ => f64::NAN,
-            },
-        )
+    /// An elementwise kernel on numbers alone; `None` for any other kernel or number of arguments.
+    pub(crate) fn on_numbers(self, x: &[f64]) -> Option<Result<f64, String>> {
+        match (self, x) {
+            (Kernel::One(f), &[a]) => Some(Ok(f(a))),
+            (Kernel::Two(f), &[a, b]) => Some(Ok(f(a, b))),
+            (Kernel::Three(f), &[a, b, c]) => Some(Ok(f(a, b, c))),
+            (Kernel::Checked(f), x) => Some(f(x)),
+            _ => None,
+        }
     }
 }
 

@@ -271,9 +271,9 @@ fn deviation_grads(l: &Local<'_>, ddof: f64) -> Result<Vec<Tensor>, TensorError>
 /// Half to each of the two middle values, or all to the one in the middle.
 fn median_grads(l: &Local<'_>) -> Result<Vec<Tensor>, TensorError> {
     let x = &l.args[0];
-    // Values that are not selected rank behind all others.
+    // Values that are not selected rank behind all others, infinite ones included.
     let ranked = match l.args.get(1) {
-        Some(selection) => select(selection, x, &scalar(f64::INFINITY))?,
+        Some(selection) => select(selection, x, &scalar(f64::NAN))?,
         None => x.clone(),
     };
     let rank = like(Prim::Rank(l.result.level()), &ranked)?;

@@ -129,5 +129,6 @@ pub(crate) fn at_last_token_grads(
     let frame = framed(&AT_LAST_TOKEN, node)?;
     let one = scalar(1.0).expanded(Level::Response, &frame)?;
     let last = Tensor::node(Prim::AtLastToken, vec![one], Level::Token, Some(frame))?;
-    Ok(vec![mul(grad, &last)?])
+    // Not a product: a gradient elsewhere that is not finite has no part in it.
+    Ok(vec![select(&last, grad, &scalar(0.0))?])
 }
