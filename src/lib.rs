@@ -1,1 +1,3 @@
 //! advlab: the advantage lab.
+
+pub mod train;
