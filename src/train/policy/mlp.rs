@@ -51,7 +51,7 @@ impl Pass {
 }
 
 impl Mlp {
-    /// A policy for a task, `hidden` wide, with PyTorch's default initialization drawn from `seed`.
+    /// A policy for a task, `hidden` (at least 1) wide, with PyTorch's default initialization drawn from `seed`.
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let sizes = Sizes::new(task, hidden.max(1));
         let key = Key {

@@ -145,3 +145,154 @@ fn close_where_off<F: Real>(derivatives: &mut [F], outputs: &[F]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::policy::mlp::forest::Source;
+    use crate::train::policy::mlp::network::Sizes;
+    use crate::train::random::{Key, Purpose, Stream};
+    use crate::train::task::{Arithmetic, Maze, Task, training_prompts};
+
+    const GROUP: usize = 6;
+
+    fn stream(step: u64) -> Stream {
+        let key = Key {
+            seed: 4,
+            purpose: Purpose::Responses,
+            step,
+        };
+        key.stream(0)
+    }
+
+    struct Case {
+        network: Network<f64>,
+        prompts: Vec<Prompt>,
+        owners: Vec<usize>,
+        tokens: Vec<Vec<u32>>,
+        /// The loss is the sum of these times the log-probs.
+        weights: Vec<Vec<f64>>,
+    }
+
+    impl Case {
+        fn new(task: &dyn Task) -> Self {
+            let sizes = Sizes::new(&task.shape(), 7);
+            // Twice the initial parameters, so that no distribution is close to uniform.
+            let mut network = Network::<f64>::initial(sizes, &mut stream(0));
+            network.values.iter_mut().for_each(|x| *x *= 2.0);
+            let prompts = training_prompts(task, 4, 0, 3).unwrap();
+            let owners: Vec<usize> = (0..3 * GROUP).map(|r| r / GROUP).collect();
+            let streams = (0..owners.len() as u64).map(|r| stream(r + 1)).collect();
+            let forest = Forest::grow(&network, &prompts, &owners, Source::Sample(streams));
+            let mut random = stream(100);
+            let weigh = |tokens: &Vec<u32>| tokens.iter().map(|_| random.uniform() - 0.5).collect();
+            Self {
+                weights: forest.tokens.iter().map(weigh).collect(),
+                tokens: forest.tokens,
+                network,
+                prompts,
+                owners,
+            }
+        }
+
+        fn forest<F: Real>(&self, network: &Network<F>) -> Forest<F> {
+            let tokens = self.tokens.iter().map(Vec::as_slice).collect();
+            Forest::grow(network, &self.prompts, &self.owners, Source::Given(tokens))
+        }
+
+        fn loss(&self, network: &Network<f64>) -> f64 {
+            let forest = self.forest(network);
+            let vocabulary = network.sizes.vocabulary;
+            let mut loss = 0.0;
+            for (response, weights) in self.weights.iter().enumerate() {
+                let choices = forest.visits[response].iter().zip(&self.tokens[response]);
+                for ((&node, &token), weight) in choices.zip(weights) {
+                    loss += weight * forest.logp[node * vocabulary + token as usize];
+                }
+            }
+            loss
+        }
+
+        fn gradient<F: Real>(&self, network: &Network<F>) -> Network<F> {
+            let weights: Vec<&[f64]> = self.weights.iter().map(Vec::as_slice).collect();
+            self.forest(network)
+                .gradient(network, &self.prompts, &weights)
+        }
+    }
+
+    fn tasks() -> [Box<dyn Task>; 2] {
+        [
+            Box::new(Maze::new(2).unwrap()),
+            Box::new(Arithmetic::new(1).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn every_derivative_agrees_with_central_differences() {
+        for task in tasks() {
+            let case = Case::new(&*task);
+            let gradient = case.gradient(&case.network);
+            let nonzero = gradient.values.iter().filter(|&&g| g != 0.0).count();
+            assert!(nonzero > gradient.values.len() / 2, "{nonzero} nonzero");
+            let mut moved = case.network.clone();
+            for (index, &g) in gradient.values.iter().enumerate() {
+                let (x, h) = (case.network.values[index], 1e-5);
+                moved.values[index] = x + h;
+                let above = case.loss(&moved);
+                moved.values[index] = x - h;
+                let below = case.loss(&moved);
+                moved.values[index] = x;
+                let difference = (above - below) / (2.0 * h);
+                // Truncation is of the order h^2, rounding of 1e-16 * loss / h: both near 1e-10.
+                assert!(
+                    (g - difference).abs() < 2e-9,
+                    "{} {index}: {g} against {difference}",
+                    task.name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_gradient_in_f32_is_that_in_f64_but_for_rounding() {
+        for task in tasks() {
+            let case = Case::new(&*task);
+            let single = Network {
+                sizes: case.network.sizes,
+                values: case.network.values.iter().map(|&x| x as f32).collect(),
+            };
+            let double = Network {
+                sizes: single.sizes,
+                values: single.values.iter().map(|&x| x.into()).collect(),
+            };
+            let (single, double) = (case.gradient(&single), case.gradient(&double));
+            let norm =
+                |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+            let pairs = single.values.iter().zip(&double.values);
+            let error = norm(&mut pairs.map(|(&s, &d)| f64::from(s) - d));
+            let length = norm(&mut double.values.iter().copied());
+            assert!(error < 1e-6 * length, "{error} of {length}");
+        }
+    }
+
+    #[test]
+    fn tokens_without_a_derivative_leave_no_trace() {
+        let mut case = Case::new(&*tasks()[0]);
+        let keep = case.weights[GROUP].clone();
+        for weights in &mut case.weights {
+            weights.fill(0.0);
+        }
+        assert!(
+            case.gradient(&case.network)
+                .values
+                .iter()
+                .all(|&g| g == 0.0)
+        );
+        case.weights[GROUP] = keep;
+        let among_others = case.gradient(&case.network);
+        case.tokens = vec![case.tokens[GROUP].clone()];
+        case.weights = vec![case.weights[GROUP].clone()];
+        case.owners = vec![1];
+        assert_eq!(case.gradient(&case.network), among_others);
+    }
+}
