@@ -55,7 +55,7 @@ impl AdamW {
             weight_decay,
         } = self.config;
         self.updates += 1;
-        // Exact for as long as f64 counts updates exactly; beyond 2^31 both corrections are 1 anyway.
+        // Long before 2^31 updates both corrections have become 1.
         let updates = i32::try_from(self.updates).unwrap_or(i32::MAX);
         // The scalars are worked out in f64 and rounded once, as torch does with Python's floats.
         let keep = (1.0 - lr * weight_decay) as f32;

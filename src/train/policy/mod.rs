@@ -54,7 +54,7 @@ pub trait Policy: Scorer {
     /// `group_size` responses to each prompt, each until its stop token or the task's longest response.
     ///
     /// # Errors
-    /// [`PolicyError::PromptFeatures`] or its like where a prompt is not of the task's sizes.
+    /// [`PolicyError::PromptFeatures`] where a prompt is not of the task's sizes.
     fn sample(
         &self,
         prompts: &[Prompt],

@@ -13,11 +13,11 @@ pub use maze::Maze;
 
 use super::random::{Key, Purpose, Stream};
 
-/// One prompt in `EVALUATION_SHARE` is held out of training.
+/// One prompt in this many is held out of training.
 pub const EVALUATION_SHARE: u8 = 16;
 
-/// How often one prompt is drawn again before the task is called too small: with a sixteenth held out, a task that has
-/// any prompt to train on misses it this often with a probability of at most 1e-300 unless it is tiny.
+/// How often one prompt is drawn again before the task counts as one without training prompts: never by bad luck, where
+/// a sixteenth of what it draws is held out.
 const DRAWS: usize = 1000;
 
 /// The sizes that a policy needs to know of a task.
@@ -126,7 +126,7 @@ pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     for token in task.identity(prompt) {
         hash.update(token.to_le_bytes());
     }
-    hash.finalize()[0] < u8::MAX / EVALUATION_SHARE + 1
+    hash.finalize()[0] % EVALUATION_SHARE == 0
 }
 
 /// The prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never one of the evaluation
