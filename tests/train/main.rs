@@ -29,7 +29,13 @@ fn maze() -> Maze {
 }
 
 /// One step of policy gradient with group-normalised rewards, weighing tokens alike; gives the mean reward.
-fn step(task: &dyn Task, policy: &mut Mlp, step: u64, prompts: usize, group_size: usize) -> f64 {
+fn step(
+    task: &dyn Task,
+    policy: &mut dyn Policy,
+    step: u64,
+    prompts: usize,
+    group_size: usize,
+) -> f64 {
     let prompts = training_prompts(task, 1, step, prompts).unwrap();
     let Samples { responses, .. } = policy
         .sample(&prompts, group_size, Decoding::Sample(key(step)))

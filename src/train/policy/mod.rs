@@ -63,7 +63,7 @@ pub trait Policy: Scorer {
     ) -> Result<Samples, PolicyError>;
 
     /// Adds the gradient of a loss to what [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss
-    /// by the log-prob of each token, [responses.tokens().len()], at the present parameters.
+    /// by the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
     ///
     /// # Errors
     /// [`PolicyError`] where the sizes do not fit; the gradient is then as it was.

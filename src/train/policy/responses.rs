@@ -43,7 +43,7 @@ impl Responses {
         self.prompts.is_empty()
     }
 
-    /// The prompt of each response, [len].
+    /// The prompt of each response.
     pub fn prompts(&self) -> &[usize] {
         &self.prompts
     }

@@ -13,7 +13,7 @@ const MAX_DIGITS: usize = 18;
 /// Sums of two numbers of n digits.
 ///
 /// - A prompt is `a + b =`, both with exactly n digits, the most significant first: 2n + 2 tokens, 0 to 9 for the
-///   digits, 10 for `+`, 11 for `=`. Its features are the 2n digits one-hot, [2n * 10].
+///   digits, 10 for `+`, 11 for `=`. Its features are the 2n digits one-hot, `[2n * 10]`.
 /// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the
 ///   prompt and on a carry which the digits before it have settled. Then comes the stop token, 10. Right is the exact
 ///   sum without leading zeros, stopped within n + 2 tokens.

@@ -21,7 +21,7 @@ const MAX_SIZE: usize = 32;
 /// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
 ///
 /// - A prompt is the cells row by row: 0 open, 1 wall, 2 start, 3 goal; its features are three a cell (wall, start,
-///   goal), [3 * size^2].
+///   goal), `[3 * size^2]`.
 /// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge does
 ///   nothing. Right is to stop on the goal within 4 * size moves, the stop included.
 #[derive(Clone, Copy, Debug)]

@@ -40,9 +40,9 @@ pub struct TaskShape {
 /// What a response is given for, in the two forms in which policies read it. Both say the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// Prompt tokens, [prompt_tokens], each below the task's prompt vocabulary; for policies that read sequences.
+    /// Prompt tokens, `[prompt_tokens]`, each below the task's prompt vocabulary; for policies that read sequences.
     pub tokens: Vec<u32>,
-    /// Raw features, [prompt_features]; for policies that read a vector. Sparse inputs are cheap.
+    /// Raw features, `[prompt_features]`; for policies that read a vector. Sparse inputs are cheap.
     pub features: Vec<f32>,
 }
 

@@ -239,7 +239,8 @@ mod tests {
             let case = Case::new(&*task);
             let gradient = case.gradient(&case.network);
             let nonzero = gradient.values.iter().filter(|&&g| g != 0.0).count();
-            assert!(nonzero > gradient.values.len() / 2, "{nonzero} nonzero");
+            // The rows of positions that no response reached have none.
+            assert!(nonzero > gradient.values.len() / 3, "{nonzero} nonzero");
             let mut moved = case.network.clone();
             for (index, &g) in gradient.values.iter().enumerate() {
                 let (x, h) = (case.network.values[index], 1e-5);
