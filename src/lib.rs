@@ -4,6 +4,7 @@ pub mod batch;
 pub mod script;
 mod suggest;
 pub mod tensor;
+pub mod train;
 
 pub use batch::Batch;
 pub use script::{Host, Recipe};

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 
 use super::elementwise::{Operand, column, expand, map};
 use super::reduce::{Reduced, placed};

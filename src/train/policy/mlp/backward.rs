@@ -1,0 +1,305 @@
+//! The backward pass: the gradient of a loss by the parameters, from its derivative by the log-prob of each token.
+
+use ndarray::linalg::general_mat_mul;
+
+use super::forest::{Forest, Origin};
+use super::network::{Network, Real, add, add_scaled, rows, rows_mut};
+use crate::train::task::Prompt;
+
+impl<F: Real> Forest<F> {
+    /// The gradient, given dloss/dlogp for the tokens of each response of the forest.
+    pub fn gradient(
+        &self,
+        network: &Network<F>,
+        prompts: &[Prompt],
+        dloss_dlogp: &[&[f64]],
+    ) -> Network<F> {
+        let hidden = network.sizes.hidden;
+        let vocabulary = network.sizes.vocabulary;
+        let layers = network.layers();
+        let mut gradient = Network::zeros(network.sizes);
+        let mut sums = gradient.layers_mut();
+
+        let dlogits = self.dlogits(vocabulary, dloss_dlogp);
+        // A group whose advantages are all 0 asks for nothing: its nodes drop out here.
+        let active: Vec<usize> = (0..self.nodes.len())
+            .filter(|node| {
+                dlogits[node * vocabulary..][..vocabulary]
+                    .iter()
+                    .any(|&d| d != 0.0)
+            })
+            .collect();
+        if active.is_empty() {
+            return gradient;
+        }
+        let of_active = |values: &[F]| {
+            let mut rows = Vec::with_capacity(active.len() * hidden);
+            for node in &active {
+                rows.extend_from_slice(&values[node * hidden..][..hidden]);
+            }
+            rows
+        };
+        let (h1, h2) = (of_active(&self.h1), of_active(&self.h2));
+        let dlogits: Vec<F> = active
+            .iter()
+            .flat_map(|node| &dlogits[node * vocabulary..][..vocabulary])
+            .map(|&d| F::rounded(d))
+            .collect();
+
+        let (one, zero) = (F::one(), F::zero());
+        let (h1_rows, h2_rows) = (rows(&h1, hidden), rows(&h2, hidden));
+        let dlogits_rows = rows(&dlogits, vocabulary);
+        general_mat_mul(one, &h2_rows.t(), &dlogits_rows, zero, &mut sums.w3);
+        for row in dlogits.chunks_exact(vocabulary) {
+            add(sums.b3, row);
+        }
+
+        let mut dh2 = vec![zero; h2.len()];
+        let mut dh2_rows = rows_mut(&mut dh2, hidden);
+        general_mat_mul(one, &dlogits_rows, &layers.w3.t(), zero, &mut dh2_rows);
+        close_where_off(&mut dh2, &h2);
+        let dh2_rows = rows(&dh2, hidden);
+        general_mat_mul(one, &h1_rows.t(), &dh2_rows, zero, &mut sums.w2);
+        for row in dh2.chunks_exact(hidden) {
+            add(sums.b2, row);
+        }
+
+        let mut dh1 = vec![zero; h1.len()];
+        let mut dh1_rows = rows_mut(&mut dh1, hidden);
+        general_mat_mul(one, &dh2_rows, &layers.w2.t(), zero, &mut dh1_rows);
+        close_where_off(&mut dh1, &h1);
+        self.first_layer(network, prompts, &active, &dh1, sums.w1, sums.b1);
+        gradient
+    }
+
+    /// dloss/dlogits, [nodes, vocabulary]: a token's log-prob moves with its own logit by 1 - p and with every other by
+    /// -p; the responses that pass through a node add up.
+    fn dlogits(&self, vocabulary: usize, dloss_dlogp: &[&[f64]]) -> Vec<f64> {
+        let mut dlogits = vec![0.0; self.nodes.len() * vocabulary];
+        let responses = self.tokens.iter().zip(&self.visits).zip(dloss_dlogp);
+        for ((tokens, visits), derivatives) in responses {
+            for ((&token, &node), &derivative) in tokens.iter().zip(visits).zip(*derivatives) {
+                if derivative == 0.0 {
+                    continue;
+                }
+                let row = &mut dlogits[node * vocabulary..][..vocabulary];
+                let probabilities = &self.probabilities[node * vocabulary..][..vocabulary];
+                for (d, probability) in row.iter_mut().zip(probabilities) {
+                    *d -= derivative * probability;
+                }
+                row[token as usize] += derivative;
+            }
+        }
+        dlogits
+    }
+
+    /// Adds up the first layer's gradient. A token's row is an input of all nodes behind it, and a prompt's features of
+    /// all its nodes, so each node hands its sum on to its parent: one addition a node instead of one for each token
+    /// before it.
+    fn first_layer(
+        &self,
+        network: &Network<F>,
+        prompts: &[Prompt],
+        active: &[usize],
+        dh1: &[F],
+        w1: &mut [F],
+        b1: &mut [F],
+    ) {
+        let hidden = network.sizes.hidden;
+        let mut subtrees = vec![F::zero(); self.nodes.len() * hidden];
+        let mut reached = vec![false; self.nodes.len()];
+        for (&node, row) in active.iter().zip(dh1.chunks_exact(hidden)) {
+            let now = network.sizes.position_row(self.nodes[node].position);
+            add(&mut w1[now * hidden..][..hidden], row);
+            subtrees[node * hidden..][..hidden].copy_from_slice(row);
+            reached[node] = true;
+        }
+        for node in (0..self.nodes.len()).rev() {
+            if !reached[node] {
+                continue;
+            }
+            let (before, from) = subtrees.split_at_mut(node * hidden);
+            let subtree = &from[..hidden];
+            match self.nodes[node].origin {
+                Origin::Token { parent, row } => {
+                    add(&mut w1[row * hidden..][..hidden], subtree);
+                    add(&mut before[parent * hidden..][..hidden], subtree);
+                    reached[parent] = true;
+                }
+                Origin::Prompt(prompt) => {
+                    add(b1, subtree);
+                    for (row, &x) in prompts[prompt].features.iter().enumerate() {
+                        if x != 0.0 {
+                            let x = F::rounded(x.into());
+                            add_scaled(&mut w1[row * hidden..][..hidden], x, subtree);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The derivative of the ReLU: nothing passes where its output is 0.
+fn close_where_off<F: Real>(derivatives: &mut [F], outputs: &[F]) {
+    for (derivative, &output) in derivatives.iter_mut().zip(outputs) {
+        // A choice instead of a branch, so that it is done for many at a time.
+        *derivative = if output == F::zero() {
+            F::zero()
+        } else {
+            *derivative
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::policy::mlp::forest::Source;
+    use crate::train::policy::mlp::network::Sizes;
+    use crate::train::random::{Key, Purpose, Stream};
+    use crate::train::task::{Arithmetic, Maze, Task, training_prompts};
+
+    const GROUP: usize = 6;
+
+    fn stream(step: u64) -> Stream {
+        let key = Key {
+            seed: 4,
+            purpose: Purpose::Responses,
+            step,
+        };
+        key.stream(0)
+    }
+
+    struct Case {
+        network: Network<f64>,
+        prompts: Vec<Prompt>,
+        owners: Vec<usize>,
+        tokens: Vec<Vec<u32>>,
+        /// The loss is the sum of these times the log-probs.
+        weights: Vec<Vec<f64>>,
+    }
+
+    impl Case {
+        fn new(task: &dyn Task) -> Self {
+            let sizes = Sizes::new(&task.shape(), 7);
+            // Twice the initial parameters, so that no distribution is close to uniform.
+            let mut network = Network::<f64>::initial(sizes, &mut stream(0));
+            network.values.iter_mut().for_each(|x| *x *= 2.0);
+            let prompts = training_prompts(task, 4, 0, 3).unwrap();
+            let owners: Vec<usize> = (0..3 * GROUP).map(|r| r / GROUP).collect();
+            let streams = (0..owners.len() as u64).map(|r| stream(r + 1)).collect();
+            let forest = Forest::grow(&network, &prompts, &owners, Source::Sample(streams));
+            let mut random = stream(100);
+            let weigh = |tokens: &Vec<u32>| tokens.iter().map(|_| random.uniform() - 0.5).collect();
+            Self {
+                weights: forest.tokens.iter().map(weigh).collect(),
+                tokens: forest.tokens,
+                network,
+                prompts,
+                owners,
+            }
+        }
+
+        fn forest<F: Real>(&self, network: &Network<F>) -> Forest<F> {
+            let tokens = self.tokens.iter().map(Vec::as_slice).collect();
+            Forest::grow(network, &self.prompts, &self.owners, Source::Given(tokens))
+        }
+
+        fn loss(&self, network: &Network<f64>) -> f64 {
+            let forest = self.forest(network);
+            let vocabulary = network.sizes.vocabulary;
+            let mut loss = 0.0;
+            for (response, weights) in self.weights.iter().enumerate() {
+                let choices = forest.visits[response].iter().zip(&self.tokens[response]);
+                for ((&node, &token), weight) in choices.zip(weights) {
+                    loss += weight * forest.logp[node * vocabulary + token as usize];
+                }
+            }
+            loss
+        }
+
+        fn gradient<F: Real>(&self, network: &Network<F>) -> Network<F> {
+            let weights: Vec<&[f64]> = self.weights.iter().map(Vec::as_slice).collect();
+            self.forest(network)
+                .gradient(network, &self.prompts, &weights)
+        }
+    }
+
+    fn tasks() -> [Box<dyn Task>; 2] {
+        [
+            Box::new(Maze::new(2).unwrap()),
+            Box::new(Arithmetic::new(1).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn every_derivative_agrees_with_central_differences() {
+        for task in tasks() {
+            let case = Case::new(&*task);
+            let gradient = case.gradient(&case.network);
+            let nonzero = gradient.values.iter().filter(|&&g| g != 0.0).count();
+            // The rows of positions that no response reached have none.
+            assert!(nonzero > gradient.values.len() / 3, "{nonzero} nonzero");
+            let mut moved = case.network.clone();
+            for (index, &g) in gradient.values.iter().enumerate() {
+                let (x, h) = (case.network.values[index], 1e-5);
+                moved.values[index] = x + h;
+                let above = case.loss(&moved);
+                moved.values[index] = x - h;
+                let below = case.loss(&moved);
+                moved.values[index] = x;
+                let difference = (above - below) / (2.0 * h);
+                // Truncation is of the order h^2, rounding of 1e-16 * loss / h: both near 1e-10.
+                assert!(
+                    (g - difference).abs() < 2e-9,
+                    "{} {index}: {g} against {difference}",
+                    task.name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_gradient_in_f32_is_that_in_f64_but_for_rounding() {
+        for task in tasks() {
+            let case = Case::new(&*task);
+            let single = Network {
+                sizes: case.network.sizes,
+                values: case.network.values.iter().map(|&x| x as f32).collect(),
+            };
+            let double = Network {
+                sizes: single.sizes,
+                values: single.values.iter().map(|&x| x.into()).collect(),
+            };
+            let (single, double) = (case.gradient(&single), case.gradient(&double));
+            let norm =
+                |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+            let pairs = single.values.iter().zip(&double.values);
+            let error = norm(&mut pairs.map(|(&s, &d)| f64::from(s) - d));
+            let length = norm(&mut double.values.iter().copied());
+            assert!(error < 1e-6 * length, "{error} of {length}");
+        }
+    }
+
+    #[test]
+    fn tokens_without_a_derivative_leave_no_trace() {
+        let mut case = Case::new(&*tasks()[0]);
+        let keep = case.weights[GROUP].clone();
+        for weights in &mut case.weights {
+            weights.fill(0.0);
+        }
+        assert!(
+            case.gradient(&case.network)
+                .values
+                .iter()
+                .all(|&g| g == 0.0)
+        );
+        case.weights[GROUP] = keep;
+        let among_others = case.gradient(&case.network);
+        case.tokens = vec![case.tokens[GROUP].clone()];
+        case.weights = vec![case.weights[GROUP].clone()];
+        case.owners = vec![1];
+        assert_eq!(case.gradient(&case.network), among_others);
+    }
+}

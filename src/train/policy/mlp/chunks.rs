@@ -1,0 +1,116 @@
+//! How a batch is divided among threads: fixed chunks of prompts, so that the division never changes a bit.
+
+use rayon::prelude::*;
+
+use super::forest::{Forest, Source};
+use super::network::{Network, Sizes};
+use crate::train::policy::{PolicyError, Responses};
+use crate::train::task::Prompt;
+
+/// Prompts in one chunk: few enough that 64 prompts keep 16 threads busy, enough that a matrix product has some tens of
+/// rows to work on.
+const CHUNK: usize = 4;
+
+/// Chunks whose forests or gradients are in memory at a time, where they are not to be remembered.
+pub(super) const WAVE: usize = 64;
+
+/// Some prompts in a row with their responses.
+pub(super) struct Chunk<'a> {
+    pub prompts: &'a [Prompt],
+    /// The number of the prompt of each response, counted within the chunk.
+    pub owners: Vec<usize>,
+    /// The place of each response in the batch.
+    pub responses: Vec<usize>,
+}
+
+/// The chunks of a batch in which response i belongs to prompt `owners[i]`.
+pub(super) fn chunks<'a>(
+    prompts: &'a [Prompt],
+    owners: impl Iterator<Item = usize>,
+) -> Vec<Chunk<'a>> {
+    let mut chunks: Vec<Chunk<'a>> = prompts
+        .chunks(CHUNK)
+        .map(|prompts| Chunk {
+            prompts,
+            owners: Vec::new(),
+            responses: Vec::new(),
+        })
+        .collect();
+    for (response, owner) in owners.enumerate() {
+        let chunk = &mut chunks[owner / CHUNK];
+        chunk.owners.push(owner % CHUNK);
+        chunk.responses.push(response);
+    }
+    chunks
+}
+
+/// The forward pass of some chunks, in parallel.
+pub(super) fn grow<'a>(
+    network: &Network<f32>,
+    chunks: &[Chunk<'_>],
+    source: impl Fn(&Chunk<'_>) -> Source<'a> + Sync,
+) -> Vec<Forest<f32>> {
+    chunks
+        .par_iter()
+        .map(|chunk| Forest::grow(network, chunk.prompts, &chunk.owners, source(chunk)))
+        .collect()
+}
+
+/// The source that gives a chunk the tokens of its responses.
+pub(super) fn given<'a>(responses: &'a Responses) -> impl Fn(&Chunk<'_>) -> Source<'a> + Sync {
+    |chunk| {
+        let tokens = chunk.responses.iter().map(|&r| responses.response(r));
+        Source::Given(tokens.collect())
+    }
+}
+
+/// Whether prompts have the features that a network reads.
+pub(super) fn check_prompts(sizes: &Sizes, prompts: &[Prompt]) -> Result<(), PolicyError> {
+    let expected = sizes.features;
+    match prompts
+        .iter()
+        .position(|prompt| prompt.features.len() != expected)
+    {
+        Some(prompt) => Err(PolicyError::PromptFeatures {
+            prompt,
+            found: prompts[prompt].features.len(),
+            expected,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a network can read these responses to these prompts.
+pub(super) fn check(
+    sizes: &Sizes,
+    prompts: &[Prompt],
+    responses: &Responses,
+) -> Result<(), PolicyError> {
+    check_prompts(sizes, prompts)?;
+    for (response, &prompt) in responses.prompts().iter().enumerate() {
+        let tokens = responses.response(response);
+        if prompt >= prompts.len() {
+            return Err(PolicyError::ResponsePrompt {
+                response,
+                prompt,
+                prompts: prompts.len(),
+            });
+        }
+        if tokens.len() > sizes.max_tokens {
+            return Err(PolicyError::ResponseLength {
+                response,
+                found: tokens.len(),
+                max: sizes.max_tokens,
+            });
+        }
+        let vocabulary = sizes.vocabulary;
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            return Err(PolicyError::ResponseToken {
+                response,
+                token,
+                vocabulary,
+            });
+        }
+    }
+    Ok(())
+}

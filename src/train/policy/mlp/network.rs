@@ -1,0 +1,201 @@
+//! The parameters of the MLP and where each tensor lies among them.
+
+use ndarray::{ArrayView2, ArrayViewMut2, NdFloat};
+
+use crate::train::random::Stream;
+use crate::train::task::TaskShape;
+
+/// What the network computes in: f32 in training, f64 where its gradient is checked.
+pub(super) trait Real: NdFloat + Into<f64> {
+    fn rounded(value: f64) -> Self;
+}
+
+impl Real for f32 {
+    fn rounded(value: f64) -> Self {
+        value as f32
+    }
+}
+
+impl Real for f64 {
+    fn rounded(value: f64) -> Self {
+        value
+    }
+}
+
+/// The sizes of a network. Its inputs are the prompt's features, then for each position of the response the move made
+/// there, one-hot, then the present position, one-hot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub features: usize,
+    pub vocabulary: usize,
+    pub max_tokens: usize,
+    pub stop: u32,
+    pub hidden: usize,
+}
+
+impl Sizes {
+    pub fn new(task: &TaskShape, hidden: usize) -> Self {
+        Self {
+            features: task.prompt_features,
+            vocabulary: task.vocabulary,
+            max_tokens: task.max_response_tokens,
+            stop: task.stop,
+            hidden,
+        }
+    }
+
+    fn inputs(&self) -> usize {
+        self.features + self.max_tokens * (self.vocabulary + 1)
+    }
+
+    /// The input that says: `token` stands at `position`.
+    pub fn token_row(&self, position: usize, token: usize) -> usize {
+        self.features + position * self.vocabulary + token
+    }
+
+    /// The input that says: the next token is that at `position`.
+    pub fn position_row(&self, position: usize) -> usize {
+        self.features + self.max_tokens * self.vocabulary + position
+    }
+
+    /// Name and shape of each tensor in the order in which they are stored. Weights are [inputs, outputs], so that an
+    /// input that is 1 adds one contiguous row.
+    pub fn tensors(&self) -> [(&'static str, Vec<usize>); 6] {
+        let Self {
+            vocabulary, hidden, ..
+        } = *self;
+        [
+            ("layer1.weight", vec![self.inputs(), hidden]),
+            ("layer1.bias", vec![hidden]),
+            ("layer2.weight", vec![hidden, hidden]),
+            ("layer2.bias", vec![hidden]),
+            ("layer3.weight", vec![hidden, vocabulary]),
+            ("layer3.bias", vec![vocabulary]),
+        ]
+    }
+
+    /// Number of parameters.
+    pub fn count(&self) -> usize {
+        let counts = self.tensors().map(|(_, shape)| shape.iter().product());
+        counts.iter().sum()
+    }
+}
+
+/// Parameters, or the gradient by them: all tensors one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Network<F> {
+    pub sizes: Sizes,
+    pub values: Vec<F>,
+}
+
+/// The tensors of a network.
+#[derive(Clone, Copy)]
+pub(super) struct Layers<'a, F> {
+    pub w1: ArrayView2<'a, F>,
+    pub b1: &'a [F],
+    pub w2: ArrayView2<'a, F>,
+    pub b2: &'a [F],
+    pub w3: ArrayView2<'a, F>,
+    pub b3: &'a [F],
+}
+
+/// The tensors of a network, to be written to; the first layer's weights row by row.
+pub(super) struct LayersMut<'a, F> {
+    pub w1: &'a mut [F],
+    pub b1: &'a mut [F],
+    pub w2: ArrayViewMut2<'a, F>,
+    pub b2: &'a mut [F],
+    pub w3: ArrayViewMut2<'a, F>,
+    pub b3: &'a mut [F],
+}
+
+impl<F: Real> Network<F> {
+    pub fn zeros(sizes: Sizes) -> Self {
+        Self {
+            sizes,
+            values: vec![F::zero(); sizes.count()],
+        }
+    }
+
+    /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
+    pub fn initial(sizes: Sizes, stream: &mut Stream) -> Self {
+        let inputs = [sizes.inputs(), sizes.hidden, sizes.hidden];
+        let tensors = sizes.tensors();
+        let values = tensors
+            .iter()
+            .enumerate()
+            .flat_map(|(index, (_, shape))| {
+                let bound = 1.0 / (inputs[index / 2] as f64).sqrt();
+                std::iter::repeat_n(bound, shape.iter().product())
+            })
+            .map(|bound| F::rounded(bound * (2.0 * stream.uniform() - 1.0)))
+            .collect();
+        Self { sizes, values }
+    }
+
+    pub fn layers(&self) -> Layers<'_, F> {
+        let Sizes {
+            vocabulary, hidden, ..
+        } = self.sizes;
+        let inputs = self.sizes.inputs();
+        let (w1, rest) = self.values.split_at(inputs * hidden);
+        let (b1, rest) = rest.split_at(hidden);
+        let (w2, rest) = rest.split_at(hidden * hidden);
+        let (b2, rest) = rest.split_at(hidden);
+        let (w3, b3) = rest.split_at(hidden * vocabulary);
+        Layers {
+            w1: rows(w1, hidden),
+            b1,
+            w2: rows(w2, hidden),
+            b2,
+            w3: rows(w3, vocabulary),
+            b3,
+        }
+    }
+
+    pub fn layers_mut(&mut self) -> LayersMut<'_, F> {
+        let Sizes {
+            vocabulary, hidden, ..
+        } = self.sizes;
+        let inputs = self.sizes.inputs();
+        let (w1, rest) = self.values.split_at_mut(inputs * hidden);
+        let (b1, rest) = rest.split_at_mut(hidden);
+        let (w2, rest) = rest.split_at_mut(hidden * hidden);
+        let (b2, rest) = rest.split_at_mut(hidden);
+        let (w3, b3) = rest.split_at_mut(hidden * vocabulary);
+        LayersMut {
+            w1,
+            b1,
+            w2: rows_mut(w2, hidden),
+            b2,
+            w3: rows_mut(w3, vocabulary),
+            b3,
+        }
+    }
+}
+
+/// Values as a matrix with this many columns.
+pub(super) fn rows<F>(values: &[F], columns: usize) -> ArrayView2<'_, F> {
+    ArrayView2::from_shape((values.len() / columns, columns), values)
+        .expect("the number of values is a multiple of the number of columns")
+}
+
+/// Values as a matrix with this many columns, to be written to.
+pub(super) fn rows_mut<F>(values: &mut [F], columns: usize) -> ArrayViewMut2<'_, F> {
+    ArrayViewMut2::from_shape((values.len() / columns, columns), values)
+        .expect("the number of values is a multiple of the number of columns")
+}
+
+/// `sum += scale * row`, element by element.
+pub(super) fn add_scaled<F: Real>(sum: &mut [F], scale: F, row: &[F]) {
+    for (sum, &x) in sum.iter_mut().zip(row) {
+        *sum += scale * x;
+    }
+}
+
+/// `sum += row`, element by element.
+pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
+    for (sum, &x) in sum.iter_mut().zip(row) {
+        *sum += x;
+    }
+}

@@ -1,0 +1,101 @@
+//! A batch of responses of different lengths, stored without padding.
+
+use std::ops::Range;
+
+/// Responses one after the other, each with the prompt that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Responses {
+    prompts: Vec<usize>,
+    offsets: Vec<usize>,
+    tokens: Vec<u32>,
+}
+
+impl Default for Responses {
+    fn default() -> Self {
+        Self {
+            prompts: Vec::new(),
+            offsets: vec![0],
+            tokens: Vec::new(),
+        }
+    }
+}
+
+impl Responses {
+    /// No responses.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a response to prompt number `prompt` of the batch.
+    pub fn push(&mut self, prompt: usize, tokens: &[u32]) {
+        self.prompts.push(prompt);
+        self.tokens.extend_from_slice(tokens);
+        self.offsets.push(self.tokens.len());
+    }
+
+    /// Number of responses.
+    pub fn len(&self) -> usize {
+        self.prompts.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.prompts.is_empty()
+    }
+
+    /// The prompt of each response.
+    pub fn prompts(&self) -> &[usize] {
+        &self.prompts
+    }
+
+    /// The tokens of all responses, one response after the other.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Where the tokens of response `index` stand in [`Responses::tokens`] and in every array of a value a token.
+    pub fn range(&self, index: usize) -> Range<usize> {
+        self.offsets[index]..self.offsets[index + 1]
+    }
+
+    /// The tokens of response `index`, the stop token included where it has one.
+    pub fn response(&self, index: usize) -> &[u32] {
+        &self.tokens[self.range(index)]
+    }
+
+    /// The responses at these places, in this order, with the prompts that they have; a minibatch.
+    pub fn select(&self, indices: &[usize]) -> Self {
+        let mut selected = Self::new();
+        for &index in indices {
+            selected.push(self.prompts[index], self.response(index));
+        }
+        selected
+    }
+}
+
+/// What a policy says of the tokens of some responses, one value a token, in the order of [`Responses::tokens`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// The token's log-prob, in nats; computed in f64 and rounded once.
+    pub logp: Vec<f32>,
+    /// The entropy of the distribution that the token was drawn from, in nats.
+    pub entropy: Vec<f32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selection_has_the_responses_with_their_prompts_in_its_order() {
+        let mut all = Responses::new();
+        all.push(0, &[1, 2]);
+        all.push(0, &[]);
+        all.push(1, &[3]);
+        let selected = all.select(&[2, 0]);
+        assert_eq!((selected.len(), selected.prompts()), (2, &[1, 0][..]));
+        assert_eq!(selected.tokens(), [3, 1, 2]);
+        assert_eq!((selected.response(0), selected.range(1)), (&[3][..], 1..3));
+        assert_eq!(all.response(1), []);
+    }
+}

@@ -1,0 +1,133 @@
+//! Random streams that are a pure function of the run's seed, what they are for, the step and an index.
+//!
+//! ChaCha is counter-based: every stream can be opened on its own, without drawing what comes before it. So a resumed
+//! run, a replayed run and a run with another number of threads draw the very same numbers.
+
+use rand::rngs::ChaCha8Rng;
+use rand::{Rng, SeedableRng};
+
+/// What a stream is drawn for; two purposes never share a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The initial parameters of a policy.
+    Initialization,
+    /// The prompts that training draws.
+    TrainingPrompts,
+    /// The prompts of the evaluation set.
+    EvaluationPrompts,
+    /// The tokens of responses that are trained on.
+    Responses,
+    /// The tokens of responses that are only evaluated.
+    EvaluationResponses,
+    /// The order in which an epoch goes through its minibatches.
+    Minibatches,
+}
+
+/// The name of a family of streams: one for each index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The run's seed.
+    pub seed: u64,
+    /// What the numbers are for.
+    pub purpose: Purpose,
+    /// The training step, from 0.
+    pub step: u64,
+}
+
+impl Key {
+    /// The stream at `index` (of a prompt in its step, of a response in its batch).
+    pub fn stream(&self, index: u64) -> Stream {
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&self.seed.to_le_bytes());
+        seed[8..16].copy_from_slice(&(self.purpose as u64).to_le_bytes());
+        seed[16..24].copy_from_slice(&self.step.to_le_bytes());
+        let mut generator = ChaCha8Rng::from_seed(seed);
+        generator.set_stream(index);
+        Stream { generator }
+    }
+}
+
+/// One sequence of random numbers.
+#[derive(Debug)]
+pub struct Stream {
+    generator: ChaCha8Rng,
+}
+
+// The mappings from bits to numbers are written out: those of `rand` may change with a minor version, and a run must
+// replay to the same numbers after an update.
+impl Stream {
+    /// A number in [0, 1), a multiple of 2^-53.
+    pub fn uniform(&mut self) -> f64 {
+        (self.generator.next_u64() >> 11) as f64 * f64::EPSILON / 2.0
+    }
+
+    /// A whole number in 0..n (0 where n is 0); no value is favoured by more than n / 2^64.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.generator.next_u64()) * u128::from(n)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Key = Key {
+        seed: 1,
+        purpose: Purpose::Responses,
+        step: 2,
+    };
+
+    fn head(key: Key, index: u64) -> Vec<u64> {
+        let mut stream = key.stream(index);
+        (0..40).map(|_| stream.below(u64::MAX)).collect()
+    }
+
+    #[test]
+    fn a_stream_depends_on_its_key_and_index_alone() {
+        assert_eq!(head(KEY, 3), head(KEY, 3));
+        let others = [
+            head(KEY, 4),
+            head(Key { seed: 2, ..KEY }, 3),
+            head(Key { step: 3, ..KEY }, 3),
+            head(
+                Key {
+                    purpose: Purpose::TrainingPrompts,
+                    ..KEY
+                },
+                3,
+            ),
+        ];
+        for other in others {
+            assert!(head(KEY, 3).iter().all(|number| !other.contains(number)));
+        }
+    }
+
+    #[test]
+    fn uniform_numbers_are_in_the_unit_interval_with_its_mean_and_variance() {
+        let mut stream = KEY.stream(0);
+        let numbers: Vec<f64> = (0..100_000).map(|_| stream.uniform()).collect();
+        assert!(numbers.iter().all(|&u| (0.0..1.0).contains(&u)));
+        let mean = numbers.iter().sum::<f64>() / 1e5;
+        let variance = numbers.iter().map(|u| (u - mean).powi(2)).sum::<f64>() / 1e5;
+        // Five standard errors.
+        assert!((mean - 0.5).abs() < 0.005, "mean {mean}");
+        assert!(
+            (variance - 1.0 / 12.0).abs() < 0.0012,
+            "variance {variance}"
+        );
+    }
+
+    #[test]
+    fn whole_numbers_reach_every_value_below_n_and_no_other() {
+        let mut stream = KEY.stream(0);
+        let mut seen = [0; 7];
+        for _ in 0..7_000 {
+            seen[stream.below(7) as usize] += 1;
+        }
+        assert!(
+            seen.iter().all(|&count| (850..1150).contains(&count)),
+            "{seen:?}"
+        );
+        assert_eq!(stream.below(0), 0);
+    }
+}

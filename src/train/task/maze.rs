@@ -1,0 +1,337 @@
+//! The maze task: walk from the start to the goal of a small grid and stop there.
+
+mod drawing;
+
+use super::{Prompt, Task, TaskError, TaskShape, Verdict};
+use crate::train::random::Stream;
+
+const OPEN: u32 = 0;
+const WALL: u32 = 1;
+const START: u32 = 2;
+const GOAL: u32 = 3;
+
+const STOP: u32 = 4;
+
+/// Row and column steps of the moves 0 to 3: up, down, left, right.
+const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
+
+/// The largest side: a response of 4 * 32 moves.
+const MAX_SIZE: usize = 32;
+
+/// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
+///
+/// - A prompt is the cells row by row: 0 open, 1 wall, 2 start, 3 goal; its features are three a cell (wall, start,
+///   goal), `[3 * size^2]`.
+/// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge does
+///   nothing. Right is to stop on the goal within 4 * size moves, the stop included.
+#[derive(Clone, Copy, Debug)]
+pub struct Maze {
+    size: usize,
+}
+
+/// A prompt's cells as the maze that they are.
+#[derive(Debug)]
+struct Board {
+    size: usize,
+    cells: Vec<u32>,
+    start: usize,
+    goal: usize,
+}
+
+impl Board {
+    /// The cell that a move leads to; the same cell where a wall or the edge is in the way. `None` for a token that is
+    /// not a move.
+    fn step(&self, cell: usize, token: u32) -> Option<usize> {
+        let &(down, right) = MOVES.get(token as usize)?;
+        let row = (cell / self.size).checked_add_signed(down);
+        let column = (cell % self.size).checked_add_signed(right);
+        let reached = match (row, column) {
+            (Some(row), Some(column)) if row < self.size && column < self.size => {
+                row * self.size + column
+            }
+            _ => return Some(cell),
+        };
+        Some(if self.cells[reached] == WALL {
+            cell
+        } else {
+            reached
+        })
+    }
+
+    /// The cells that a response visits, from the start on, and whether it calls stop at their end. A token that is not
+    /// a move ends the walk.
+    fn walk(&self, response: &[u32]) -> (Vec<usize>, bool) {
+        let mut cell = self.start;
+        let mut path = vec![cell];
+        for &token in response {
+            match self.step(cell, token) {
+                Some(reached) => cell = reached,
+                None => return (path, token == STOP),
+            }
+            path.push(cell);
+        }
+        (path, false)
+    }
+
+    fn connected(&self) -> bool {
+        let mut seen = vec![false; self.cells.len()];
+        let mut queue = vec![self.start];
+        seen[self.start] = true;
+        while let Some(cell) = queue.pop() {
+            for token in 0..STOP {
+                if let Some(reached) = self.step(cell, token)
+                    && !seen[reached]
+                {
+                    seen[reached] = true;
+                    queue.push(reached);
+                }
+            }
+        }
+        seen[self.goal]
+    }
+}
+
+impl Maze {
+    /// Mazes of `size` by `size` cells.
+    ///
+    /// # Errors
+    /// [`TaskError::Parameter`] unless `size` is from 2 to 32.
+    pub fn new(size: usize) -> Result<Self, TaskError> {
+        if !(2..=MAX_SIZE).contains(&size) {
+            return Err(TaskError::Parameter {
+                task: "maze",
+                parameter: "size",
+                found: size,
+                min: 2,
+                max: MAX_SIZE,
+            });
+        }
+        Ok(Self { size })
+    }
+
+    /// The maze of a prompt, or nothing where the prompt is not one of this size.
+    fn board(&self, prompt: &Prompt) -> Option<Board> {
+        let cells = prompt.tokens.clone();
+        let place = |token| cells.iter().position(|&cell| cell == token);
+        let (start, goal) = (place(START)?, place(GOAL)?);
+        (cells.len() == self.size * self.size).then_some(Board {
+            size: self.size,
+            cells,
+            start,
+            goal,
+        })
+    }
+}
+
+impl Task for Maze {
+    fn name(&self) -> &'static str {
+        "maze"
+    }
+
+    fn shape(&self) -> TaskShape {
+        let cells = self.size * self.size;
+        TaskShape {
+            prompt_features: 3 * cells,
+            prompt_tokens: cells,
+            prompt_vocabulary: 4,
+            vocabulary: 5,
+            max_response_tokens: 4 * self.size,
+            stop: STOP,
+        }
+    }
+
+    fn draw(&self, stream: &mut Stream) -> Prompt {
+        let count = self.size * self.size;
+        loop {
+            let mut cells: Vec<u32> = (0..count)
+                .map(|_| if stream.uniform() < 0.25 { WALL } else { OPEN })
+                .collect();
+            let start = stream.below(count as u64) as usize;
+            let goal = stream.below(count as u64) as usize;
+            if start == goal {
+                continue;
+            }
+            cells[start] = START;
+            cells[goal] = GOAL;
+            let board = Board {
+                size: self.size,
+                cells,
+                start,
+                goal,
+            };
+            if !board.connected() {
+                continue;
+            }
+            let kinds = [WALL, START, GOAL];
+            return Prompt {
+                features: board
+                    .cells
+                    .iter()
+                    .flat_map(|&cell| kinds.map(|kind| f32::from(cell == kind)))
+                    .collect(),
+                tokens: board.cells,
+            };
+        }
+    }
+
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> Verdict {
+        let in_time = &response[..response.len().min(self.shape().max_response_tokens)];
+        let correct = self.board(prompt).is_some_and(|board| {
+            let (path, stopped) = board.walk(in_time);
+            stopped && path.last() == Some(&board.goal)
+        });
+        correct.into()
+    }
+
+    /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
+        match self.board(prompt) {
+            Some(board) => drawing::draw(&board, response, self.verify(prompt, response).correct),
+            None => format!("not a maze of {0} by {0} cells", self.size),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::random::{Key, Purpose};
+
+    pub(super) fn prompt(rows: &[&str]) -> Prompt {
+        let tokens = rows
+            .concat()
+            .chars()
+            .map(|cell| match cell {
+                '#' => WALL,
+                'S' => START,
+                'G' => GOAL,
+                _ => OPEN,
+            })
+            .collect();
+        Prompt {
+            tokens,
+            features: vec![],
+        }
+    }
+
+    fn drawn(size: usize, count: u64) -> Vec<Prompt> {
+        let key = Key {
+            seed: 11,
+            purpose: Purpose::TrainingPrompts,
+            step: 0,
+        };
+        let maze = Maze::new(size).unwrap();
+        (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
+    }
+
+    /// All (cell, moves) of right walks by dynamic programming over sets of walks, written without the board: cells are
+    /// names and a wall is the absence of an edge.
+    fn right_walks(prompt: &Prompt, size: usize, longest: usize) -> Vec<Vec<u32>> {
+        let at = |r: isize, c: isize| {
+            let inside = (0..size as isize).contains(&r) && (0..size as isize).contains(&c);
+            inside.then(|| prompt.tokens[r as usize * size + c as usize])
+        };
+        let mut start = (0, 0);
+        for r in 0..size as isize {
+            for c in 0..size as isize {
+                if at(r, c) == Some(START) {
+                    start = (r, c);
+                }
+            }
+        }
+        let mut walks = vec![(start, Vec::new())];
+        let mut right = Vec::new();
+        for _ in 0..longest {
+            let mut longer = Vec::new();
+            for ((r, c), moves) in walks {
+                if at(r, c) == Some(GOAL) {
+                    right.push([&moves[..], &[4]].concat());
+                }
+                for (token, next) in [(r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]
+                    .into_iter()
+                    .enumerate()
+                {
+                    let free = at(next.0, next.1).is_some_and(|cell| cell != WALL);
+                    let reached = if free { next } else { (r, c) };
+                    longer.push((reached, [&moves[..], &[token as u32]].concat()));
+                }
+            }
+            walks = longer;
+        }
+        right.sort();
+        right
+    }
+
+    #[test]
+    fn of_all_responses_exactly_the_walks_that_stop_on_the_goal_are_right() {
+        for (size, length) in [(2, 6), (3, 5)] {
+            let maze = Maze::new(size).unwrap();
+            for prompt in drawn(size, 12) {
+                let mut right = Vec::new();
+                let mut responses = vec![vec![]];
+                for _ in 0..length {
+                    responses = responses
+                        .iter()
+                        .flat_map(|r: &Vec<u32>| (0..5).map(|token| [&r[..], &[token]].concat()))
+                        .collect();
+                    right.extend(responses.iter().filter_map(|response| {
+                        let ends = response.iter().position(|&token| token == STOP);
+                        let whole = ends == Some(response.len() - 1);
+                        let correct = maze.verify(&prompt, response).correct;
+                        (whole && correct).then(|| response.clone())
+                    }));
+                }
+                right.sort();
+                assert_eq!(right, right_walks(&prompt, size, length));
+            }
+        }
+    }
+
+    #[test]
+    fn the_stop_must_come_within_four_moves_a_side() {
+        let maze = Maze::new(4).unwrap();
+        let prompt = prompt(&["SG..", "....", "....", "...."]);
+        let walk = |wait: usize| [&vec![0; wait][..], &[3, STOP]].concat();
+        assert!(maze.verify(&prompt, &walk(14)).correct);
+        assert!(!maze.verify(&prompt, &walk(15)).correct);
+        assert!(maze.verify(&prompt, &[3, STOP, 3, 3]).correct);
+        assert!(!maze.verify(&prompt, &[3]).correct);
+        assert!(!maze.verify(&prompt, &[9, 3, STOP]).correct);
+        assert!(!Maze::new(3).unwrap().verify(&prompt, &[3, STOP]).correct);
+    }
+
+    #[test]
+    fn a_quarter_of_the_cells_are_walls_and_the_goal_can_be_reached() {
+        let prompts = drawn(4, 4000);
+        let walls = prompts
+            .iter()
+            .flat_map(|prompt| &prompt.tokens)
+            .filter(|&&cell| cell == WALL)
+            .count();
+        // Start and goal are never walls and connected mazes have fewer: a direct simulation of the definition gives 3.31
+        // walls a maze, 0.207 of the cells.
+        let share = walls as f64 / (16 * 4000) as f64;
+        assert!((share - 0.207).abs() < 0.006, "{share}");
+        let maze = Maze::new(4).unwrap();
+        assert!(prompts.iter().all(|p| maze.board(p).unwrap().connected()));
+    }
+
+    #[test]
+    fn features_say_wall_start_and_goal_of_each_cell() {
+        for prompt in drawn(3, 50) {
+            for (cell, &token) in prompt.tokens.iter().enumerate() {
+                let expected = [WALL, START, GOAL].map(|kind| f32::from(token == kind));
+                assert_eq!(prompt.features[3 * cell..][..3], expected);
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_outside_the_bounds_are_refused() {
+        assert_eq!(
+            Maze::new(1).unwrap_err().to_string(),
+            "maze: size is 1; it must be from 2 to 32"
+        );
+        assert!(Maze::new(33).is_err());
+    }
+}

@@ -1,0 +1,298 @@
+//! What a policy is trained on: a task draws prompts, verifies responses and shows them to a person.
+
+mod arithmetic;
+mod maze;
+
+use std::collections::HashSet;
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+pub use arithmetic::Arithmetic;
+pub use maze::Maze;
+
+use super::random::{Key, Purpose, Stream};
+
+/// One prompt in this many is held out of training.
+pub const EVALUATION_SHARE: u8 = 16;
+
+/// How often one prompt is drawn again before the task counts as one without training prompts: never by bad luck, where
+/// a sixteenth of what it draws is held out.
+const DRAWS: usize = 1000;
+
+/// The sizes that a policy needs to know of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskShape {
+    /// Number of raw features of a prompt.
+    pub prompt_features: usize,
+    /// Number of tokens of a prompt.
+    pub prompt_tokens: usize,
+    /// Number of different prompt tokens.
+    pub prompt_vocabulary: usize,
+    /// Number of different response tokens.
+    pub vocabulary: usize,
+    /// The longest response, its stop token included.
+    pub max_response_tokens: usize,
+    /// The response token that ends a response.
+    pub stop: u32,
+}
+
+/// What a response is given for, in the two forms in which policies read it. Both say the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prompt {
+    /// Prompt tokens, `[prompt_tokens]`, each below the task's prompt vocabulary; for policies that read sequences.
+    pub tokens: Vec<u32>,
+    /// Raw features, `[prompt_features]`; for policies that read a vector. Sparse inputs are cheap.
+    pub features: Vec<f32>,
+}
+
+/// What the verifier says of one response.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// The verifiable reward.
+    pub reward: f64,
+    /// Whether the response solves its prompt.
+    pub correct: bool,
+}
+
+impl From<bool> for Verdict {
+    /// The outcome reward: 1 for a right response, 0 for a wrong one.
+    fn from(correct: bool) -> Self {
+        Self {
+            reward: if correct { 1.0 } else { 0.0 },
+            correct,
+        }
+    }
+}
+
+/// A task with verifiable rewards.
+pub trait Task: Send + Sync {
+    /// The name by which a configuration chooses the task.
+    fn name(&self) -> &'static str;
+
+    /// The sizes of prompts and responses; constant.
+    fn shape(&self) -> TaskShape;
+
+    /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
+    fn draw(&self, stream: &mut Stream) -> Prompt;
+
+    /// What is held out as one: prompts of equal identity are either all for training or all for evaluation. The
+    /// prompt's own tokens unless the task knows of prompts that give each other's answers away.
+    fn identity(&self, prompt: &Prompt) -> Vec<u32> {
+        prompt.tokens.clone()
+    }
+
+    /// The reward of a response. Tokens behind the stop token do not count; a prompt or a token that is not of this
+    /// task makes the response wrong.
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> Verdict;
+
+    /// The prompt with the response in it, as lines of text for a person, without a newline at the end.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> String;
+}
+
+/// Why a task cannot be made or gives no prompts.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TaskError {
+    /// A parameter is outside the bounds within which the task exists.
+    #[error("{task}: {parameter} is {found}; it must be from {min} to {max}")]
+    Parameter {
+        /// The task's name.
+        task: &'static str,
+        /// The parameter's name.
+        parameter: &'static str,
+        /// What was given.
+        found: usize,
+        /// The smallest value.
+        min: usize,
+        /// The largest value.
+        max: usize,
+    },
+    /// All that the task draws is held out for evaluation.
+    #[error(
+        "{task}: no prompt for training among {draws} draws; all of them are held out for evaluation"
+    )]
+    NoTrainingPrompt {
+        /// The task's name.
+        task: &'static str,
+        /// How many prompts were drawn.
+        draws: usize,
+    },
+}
+
+/// Whether a prompt is held out for evaluation: decided by a hash of its content alone, so it is the same in every run,
+/// and as good as independent of how hard the prompt is, so training sees the same distribution.
+pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
+    let mut hash = Sha256::new();
+    for token in task.identity(prompt) {
+        hash.update(token.to_le_bytes());
+    }
+    hash.finalize()[0] % EVALUATION_SHARE == 0
+}
+
+/// The prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never one of the evaluation
+/// set.
+///
+/// # Errors
+/// [`TaskError::NoTrainingPrompt`] where the task draws none that is not held out.
+pub fn training_prompts(
+    task: &dyn Task,
+    seed: u64,
+    step: u64,
+    count: usize,
+) -> Result<Vec<Prompt>, TaskError> {
+    let key = Key {
+        seed,
+        purpose: Purpose::TrainingPrompts,
+        step,
+    };
+    (0..count as u64)
+        .map(|index| {
+            let mut stream = key.stream(index);
+            (0..DRAWS)
+                .map(|_| task.draw(&mut stream))
+                .find(|prompt| !is_held_out(task, prompt))
+                .ok_or(TaskError::NoTrainingPrompt {
+                    task: task.name(),
+                    draws: DRAWS,
+                })
+        })
+        .collect()
+}
+
+/// The first `count` different prompts of the evaluation set; fewer where a small task has no more. They do not depend
+/// on a seed, so that runs with different seeds are compared on the same prompts.
+pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
+    let key = Key {
+        seed: 0,
+        purpose: Purpose::EvaluationPrompts,
+        step: 0,
+    };
+    let mut stream = key.stream(0);
+    let mut seen = HashSet::new();
+    // Eight times what is needed where prompts hardly repeat; a task that has not given enough by then is small.
+    let draws = (8 * count * usize::from(EVALUATION_SHARE)).max(DRAWS);
+    (0..draws)
+        .map(|_| task.draw(&mut stream))
+        .filter(|prompt| is_held_out(task, prompt))
+        .filter(|prompt| seen.insert(prompt.tokens.clone()))
+        .take(count)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tasks() -> Vec<Box<dyn Task>> {
+        let mut tasks: Vec<Box<dyn Task>> = Vec::new();
+        for size in 2..=5 {
+            tasks.push(Box::new(Maze::new(size).unwrap()));
+        }
+        for digits in 1..=4 {
+            tasks.push(Box::new(Arithmetic::new(digits).unwrap()));
+        }
+        tasks
+    }
+
+    #[test]
+    fn training_never_draws_from_the_evaluation_set() {
+        for task in tasks() {
+            let evaluation: HashSet<Vec<u32>> = evaluation_prompts(&*task, 2000)
+                .iter()
+                .map(|prompt| task.identity(prompt))
+                .collect();
+            assert!(!evaluation.is_empty(), "{}", task.name());
+            for step in 0..40 {
+                for prompt in training_prompts(&*task, 7, step, 64).unwrap() {
+                    assert!(!evaluation.contains(&task.identity(&prompt)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sixteenth_of_a_large_task_is_held_out() {
+        let maze = Maze::new(4).unwrap();
+        let key = Key {
+            seed: 3,
+            purpose: Purpose::TrainingPrompts,
+            step: 0,
+        };
+        let held_out = (0..8000)
+            .filter(|&index| is_held_out(&maze, &maze.draw(&mut key.stream(index))))
+            .count();
+        assert!((400..600).contains(&held_out), "{held_out} of 8000");
+    }
+
+    #[test]
+    fn a_prompt_is_a_function_of_seed_step_and_index() {
+        let maze = Maze::new(4).unwrap();
+        let eight = training_prompts(&maze, 1, 5, 8).unwrap();
+        let sixteen = training_prompts(&maze, 1, 5, 16).unwrap();
+        assert_eq!(eight, sixteen[..8]);
+        assert_ne!(eight, training_prompts(&maze, 1, 6, 8).unwrap());
+        assert_ne!(eight, training_prompts(&maze, 2, 5, 8).unwrap());
+    }
+
+    #[test]
+    fn evaluation_prompts_differ_from_each_other_and_start_alike() {
+        let maze = Maze::new(4).unwrap();
+        let prompts = evaluation_prompts(&maze, 256);
+        let different: HashSet<_> = prompts.iter().map(|prompt| &prompt.tokens).collect();
+        assert_eq!((prompts.len(), different.len()), (256, 256));
+        assert_eq!(prompts[..100], evaluation_prompts(&maze, 100));
+    }
+
+    #[test]
+    fn prompts_have_the_sizes_that_their_task_states() {
+        for task in tasks() {
+            let shape = task.shape();
+            for prompt in training_prompts(&*task, 0, 0, 20).unwrap() {
+                assert_eq!(prompt.tokens.len(), shape.prompt_tokens);
+                assert_eq!(prompt.features.len(), shape.prompt_features);
+                let vocabulary = shape.prompt_vocabulary as u32;
+                assert!(prompt.tokens.iter().all(|&token| token < vocabulary));
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_without_training_prompts_says_so() {
+        struct Fixed(u32);
+        impl Task for Fixed {
+            fn name(&self) -> &'static str {
+                "fixed"
+            }
+            fn shape(&self) -> TaskShape {
+                Maze::new(4).unwrap().shape()
+            }
+            fn draw(&self, _: &mut Stream) -> Prompt {
+                Prompt {
+                    tokens: vec![self.0],
+                    features: vec![],
+                }
+            }
+            fn verify(&self, _: &Prompt, _: &[u32]) -> Verdict {
+                false.into()
+            }
+            fn show(&self, _: &Prompt, _: &[u32]) -> String {
+                String::new()
+            }
+        }
+        let prompt = |token| Prompt {
+            tokens: vec![token],
+            features: vec![],
+        };
+        let task = (0..)
+            .map(Fixed)
+            .find(|task| is_held_out(task, &prompt(task.0)))
+            .unwrap();
+        assert_eq!(
+            training_prompts(&task, 0, 0, 1),
+            Err(TaskError::NoTrainingPrompt {
+                task: "fixed",
+                draws: 1000
+            })
+        );
+    }
+}
