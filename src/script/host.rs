@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::engine::Functions;
 use super::error::{Diagnostic, ScriptError};
 use super::library::{BUILTINS, Builtin, Library};
-use super::recipe::{Recipe, compile};
+use super::reading::{Content, Reading};
+use super::recipe::{Recipe, Version, compile};
 use crate::suggest;
 use crate::tensor::{Executor, Guard, Naive};
 
@@ -55,6 +56,8 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) seed: u64,
     pub(super) executor: Arc<dyn Executor>,
+    /// What bounds all calls together, where that is not a guard of their own for each.
+    guard: Option<Arc<Guard>>,
 }
 
 impl Default for Host {
@@ -71,6 +74,7 @@ impl Host {
             limits: Limits::default(),
             seed: 0,
             executor: Arc::new(Naive),
+            guard: None,
         };
         Host {
             shared: Arc::new(shared),
@@ -87,11 +91,26 @@ impl Host {
         }
     }
 
+    /// What bounds one call.
+    pub fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
     /// The same host with another seed, from which `batch.random` draws.
     pub fn with_seed(self, seed: u64) -> Host {
         Host {
             shared: Arc::new(Shared {
                 seed,
+                ..(*self.shared).clone()
+            }),
+        }
+    }
+
+    /// The same host with one guard for all calls: who holds it can cancel whichever is running.
+    pub fn with_guard(self, guard: Arc<Guard>) -> Host {
+        Host {
+            shared: Arc::new(Shared {
+                guard: Some(guard),
                 ..(*self.shared).clone()
             }),
         }
@@ -103,9 +122,14 @@ impl Host {
     /// [`ScriptError`] where there is no such recipe, or where it does not compile, fails the lint, or declares its
     /// parameters wrongly.
     pub fn load(&self, recipe: &str) -> Result<Recipe, ScriptError> {
+        self.load_reading(recipe).0
+    }
+
+    /// Loads a recipe, and says which files it was read from.
+    pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, ScriptError>, Reading) {
         let looks_like_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai");
         match Builtin::find(recipe) {
-            Some(builtin) => self.compile(builtin.name, builtin.text),
+            Some(builtin) => (self.compile(builtin.name, builtin.text), Reading::default()),
             None if looks_like_path || Path::new(recipe).exists() => {
                 self.load_file(Path::new(recipe))
             }
@@ -115,41 +139,34 @@ impl Host {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`".to_string(),
                 };
-                Err(Diagnostic::error(format!("there is no recipe `{recipe}`"))
-                    .with_help(help)
-                    .into())
+                let error = Diagnostic::error(format!("there is no recipe `{recipe}`"));
+                (Err(error.with_help(help).into()), Reading::default())
             }
         }
     }
 
-    fn load_file(&self, path: &Path) -> Result<Recipe, ScriptError> {
-        let text = std::fs::read(path).map_err(|error| {
-            let diagnostic = Diagnostic::error(format!("cannot read {}: {error}", path.display()));
-            match error.kind() {
-                std::io::ErrorKind::NotFound => diagnostic.with_help(
-                    "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
-                ),
-                _ => diagnostic,
-            }
-        })?;
-        let text = String::from_utf8(text).map_err(|error| {
-            let place = error.utf8_error().valid_up_to();
-            Diagnostic::error(format!(
-                "{} is not text: its byte {place} is not UTF-8",
-                path.display()
-            ))
-        })?;
+    /// Loads a script by its path, and says which files it was read from.
+    pub(crate) fn load_file(&self, path: &Path) -> (Result<Recipe, ScriptError>, Reading) {
+        let read = std::fs::read(path);
+        let mut reading = Reading {
+            main: Some(path.to_path_buf()),
+            files: [(path.to_path_buf(), Content::of(&read))].into(),
+            version: None,
+        };
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         let name = path.display().to_string();
-        compile(
-            self.shared.clone(),
-            &name,
-            &text,
-            Library::new(Some(folder)),
-        )
+        let library = Library::new(Some(folder));
+        let bytes = read.as_ref().map_or(Vec::new(), Vec::clone);
+        let compiled = text_of(path, read)
+            .and_then(|text| compile(self.shared.clone(), &name, &text, library.clone()));
+        if let Some(Content::Bytes(_)) = reading.main_content() {
+            reading.version = Some(Version::of(&name, &bytes, &library.imported().0));
+        }
+        reading.files.extend(library.files());
+        (compiled, reading)
     }
 
     /// Compiles a recipe from its text. `name` is what messages call it; its imports are built-ins alone.
@@ -163,8 +180,32 @@ impl Host {
 
 impl Shared {
     pub(super) fn guard(&self) -> Arc<Guard> {
-        Guard::new(Some(self.limits.time), self.limits.memory)
+        match &self.guard {
+            Some(guard) => guard.clone(),
+            None => Guard::new(Some(self.limits.time), self.limits.memory),
+        }
     }
+}
+
+/// The text of a script's file, or what is wrong with it.
+fn text_of(path: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, ScriptError> {
+    let bytes = read.map_err(|error| {
+        let diagnostic = Diagnostic::error(format!("cannot read {}: {error}", path.display()));
+        match error.kind() {
+            std::io::ErrorKind::NotFound => diagnostic.with_help(
+                "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
+            ),
+            _ => diagnostic,
+        }
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        Diagnostic::error(format!(
+            "{} is not text: its byte {place} is not UTF-8",
+            path.display()
+        ))
+        .into()
+    })
 }
 
 impl std::fmt::Debug for Host {

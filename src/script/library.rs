@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Module, ModuleResolver, Position, Scope, Shared};
 
 use super::error::Problem;
+use super::reading::Content;
 use crate::suggest;
 
 /// A recipe that comes with advlab.
@@ -64,6 +65,8 @@ struct Found {
     modules: BTreeMap<String, (Shared<Module>, Functions)>,
     /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
     open: Vec<String>,
+    /// The files that imports were looked for in.
+    files: BTreeMap<PathBuf, Content>,
     /// The import that could not be found or read.
     missing: Option<String>,
 }
@@ -96,6 +99,15 @@ impl Library {
             .clone()
     }
 
+    /// The files that imports were looked for in, with what they held.
+    pub(super) fn files(&self) -> BTreeMap<PathBuf, Content> {
+        self.found
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .files
+            .clone()
+    }
+
     /// The name and text of what an import means.
     fn read(&self, path: &str) -> Result<(String, String), Problem> {
         let name = path.strip_suffix(".rhai").unwrap_or(path);
@@ -112,7 +124,17 @@ impl Library {
         }
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{name}.rhai"));
-            match std::fs::read_to_string(&file) {
+            let read = std::fs::read(&file);
+            self.found
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .files
+                .insert(file.clone(), Content::of(&read));
+            let text = read.and_then(|bytes| {
+                String::from_utf8(bytes)
+                    .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+            });
+            match text {
                 Ok(text) => return Ok((file.display().to_string(), text)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => {

@@ -1,6 +1,7 @@
 //! A recipe: a script that has been compiled and checked, with its hooks, its parameters and its version.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use rhai::{AST, Dynamic, EvalAltResult, Map, Position, Scope};
@@ -9,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::batch_type::Call;
 use super::error::{Diagnostic, Place, ScriptError, Severity};
 use super::explain::Script;
-use super::host::Shared;
+use super::host::{Host, Shared};
 use super::library::{Functions, Library, Sources};
 use super::lint::{Known, lint};
 use super::params::{ParameterError, Parameters, Setting};
@@ -71,16 +72,22 @@ impl Hook {
 pub struct Version(String);
 
 impl Version {
-    fn of(main: &str, text: &str, imports: &Sources) -> Version {
+    pub(super) fn of(main: &str, text: &[u8], imports: &Sources) -> Version {
         let mut hash = Sha256::new();
         // The main script counts by its text alone: a copy of a built-in is the same version until it is edited.
-        let mut add = |text: &str| {
+        let mut add = |text: &[u8]| {
             hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text.as_bytes());
+            hash.update(text);
         };
         add(text);
-        for (_, text) in imports.iter().filter(|(name, _)| &***name != main) {
-            add(text);
+        // In the order of the names that imports write: the folder that they were found in does not count either.
+        let mut imports: Vec<_> = imports
+            .iter()
+            .filter(|(name, _)| &***name != main)
+            .collect();
+        imports.sort_by_key(|(name, _)| Path::new(&***name).file_stem());
+        for (_, text) in imports {
+            add(text.as_bytes());
         }
         Version(
             hash.finalize()
@@ -198,6 +205,14 @@ impl Recipe {
         self.params.set(name, setting)
     }
 
+    /// The same recipe, bounded by another host: its limits, its guard, its seed.
+    pub(crate) fn on(&self, host: &Host) -> Recipe {
+        Recipe {
+            host: host.shared.clone(),
+            ..self.clone()
+        }
+    }
+
     /// What the lint found odd, but not wrong.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.script.warnings
@@ -278,7 +293,7 @@ pub(super) fn compile(
     names.sort();
     names.dedup();
     let hooks = hooks(&ast, &name, &sources)?;
-    let version = Version::of(&name, text, &sources);
+    let version = Version::of(&name, text.as_bytes(), &sources);
     let doc = doc(ast.doc());
     let mut compiled = Compiled {
         name: name.clone(),

@@ -1,18 +1,22 @@
 //! A recipe's state: what its hooks see as `this`, over the steps of a run.
 
+use std::sync::Arc;
+
 use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map};
 
 use super::batch_type::ScriptBatch;
 use crate::tensor::Tensor;
 
 /// What a recipe remembers from step to step: numbers, texts, arrays and maps that `init(p)` made and hooks changed.
+///
+/// A clone shares the content: keeping the state of a step costs nothing.
 #[derive(Clone, Debug)]
-pub struct State(Dynamic);
+pub struct State(Arc<Dynamic>);
 
 impl Default for State {
     /// The state of a recipe without `init`: an empty map.
     fn default() -> Self {
-        State(Dynamic::from_map(Map::new()))
+        State(Arc::new(Dynamic::from_map(Map::new())))
     }
 }
 
@@ -26,17 +30,17 @@ impl State {
             ));
         }
         check(&value, "this")?;
-        Ok(State(value))
+        Ok(State(Arc::new(value)))
     }
 
     /// The state with what a hook made of it, or why it cannot be kept.
     pub(super) fn checked(value: Dynamic) -> Result<State, String> {
         check(&value, "this")?;
-        Ok(State(value))
+        Ok(State(Arc::new(value)))
     }
 
     pub(super) fn to_dynamic(&self) -> Dynamic {
-        self.0.clone()
+        (*self.0).clone()
     }
 }
 

@@ -1,0 +1,89 @@
+//! What a live recipe reports: versions published and rejected, and what has become of the file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::script::{Diagnostic, Hook, ScriptError, Setting, Version};
+
+/// Something that happened to a live recipe. [`LiveRecipe::events`](super::LiveRecipe::events) hands them out.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LiveEvent {
+    /// A new version has passed its checks: the next step uses it.
+    Published(Published),
+    /// A version failed its checks, or at a step. Said once for each content that fails, however often it is saved.
+    Rejected {
+        /// The version that failed.
+        version: Version,
+        /// What is wrong with it.
+        error: ScriptError,
+        /// The version that the run goes on with.
+        still_using: Version,
+        /// Whether it had been published, and failed at a step.
+        at_step: bool,
+    },
+    /// The script is gone, or cannot be read. Said once, until it is there again.
+    Missing {
+        /// The script's path.
+        path: PathBuf,
+        /// Why it cannot be read, as the system says it.
+        why: String,
+        /// The version that the run goes on with.
+        still_using: Version,
+    },
+    /// After a rejected version or a missing file, the file is again what the run uses.
+    Reverted {
+        /// The version in use.
+        version: Version,
+    },
+    /// A published version has something odd about it that the version before it had not.
+    Warned {
+        /// The version, which is in use all the same.
+        version: Version,
+        /// What the lint found, and on which batches that have not occurred yet the version would fail.
+        warnings: Vec<Diagnostic>,
+    },
+    /// The system gives no events for the files: a save is found by the poll alone, up to a second later.
+    PollingOnly {
+        /// Why, as the system says it.
+        why: String,
+    },
+}
+
+/// A new version, and how it differs from the one before.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The version before.
+    pub from: Version,
+    /// The new version.
+    pub to: Version,
+    /// The new version's place in the order of publication; see [`Loaded::serial`](super::Loaded::serial).
+    pub serial: u64,
+    /// Lines that are new, in the script and in what both versions import.
+    pub lines_added: usize,
+    /// Lines that are gone.
+    pub lines_removed: usize,
+    /// How long reading, compiling and the dry runs took.
+    pub checked_in: Duration,
+    /// The time from the first event of the save until the version was ready, settling included.
+    pub ready_after: Duration,
+    /// Parameters that are new, gone, or have another value.
+    pub parameters: Vec<ParameterChange>,
+    /// Hooks that the version before did not have.
+    pub hooks_added: Vec<Hook>,
+    /// Hooks that only the version before had.
+    pub hooks_removed: Vec<Hook>,
+}
+
+/// A parameter that a new version declares otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParameterChange {
+    /// The parameter's name.
+    pub name: String,
+    /// Its value in the version before; `None` where that had no such parameter.
+    pub was: Option<Setting>,
+    /// Its value now; `None` where the new version has no such parameter.
+    pub now: Option<Setting>,
+    /// Whether the run sets the parameter. Where it is gone, what the run sets has no effect until it comes back.
+    pub set_by_run: bool,
+}
