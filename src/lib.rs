@@ -8,3 +8,4 @@ pub mod train;
 
 pub use batch::Batch;
 pub use script::{Host, Recipe};
+pub use suggest::nearest;
