@@ -179,6 +179,12 @@ impl Apply {
                 style::share(summary.tokens_without_signal, summary.tokens)
             ),
         );
+        if summary.groups_without_signal == summary.groups {
+            row(
+                "",
+                "no group has a difference that this recipe would teach".to_string(),
+            );
+        }
         if let Some(loss) = outcome.loss {
             row(
                 "loss",

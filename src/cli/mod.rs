@@ -57,8 +57,20 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 pub fn report(error: &anyhow::Error) {
     match error.downcast_ref::<ScriptError>() {
         Some(script) => eprint!("{}", script.render(style::color_on_stderr())),
-        None => eprintln!("{} {error:#}", style::red("error:")),
+        None => eprintln!("{} {}", style::red("error:"), chain(error)),
     }
+}
+
+/// The error with its causes; a cause that the error's own message tells already is not told again.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{colon}{cause}");
+        }
+    }
+    text
 }
 
 /// Loads a recipe with its settings, and prints what the lint found odd.

@@ -248,7 +248,10 @@ impl ScriptBatch {
             (_, "ref_logp") => problem.help(
                 "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0",
             ),
-            (_, "advantage") => problem.help("`batch.advantage` is there in the `loss` hook alone"),
+            (_, "advantage") => problem.help(
+                "a loss on `batch.advantage` needs one: a training run gives it, and so does a file that \
+                 `advlab apply grpo INPUT -o FILE` wrote",
+            ),
             _ => problem.help(format!("it has {}", suggest::list(known))),
         }
     }

@@ -178,15 +178,17 @@ impl Rollouts {
             ("value", rows(&|r, c| wave(r, c, 4))),
             ("entropy", rows(&|r, c| wave(r, c, 5))),
         ];
+        let of_responses = |value: &dyn Fn(usize) -> f64| -> Vec<f64> {
+            places.iter().map(|&place| value(place)).collect()
+        };
         let mut builder = Batch::builder()
             .groups(places.iter().map(|&place| self.groups[place]))
             .mask(mask.view())
+            .response("reward", of_responses(&|place| self.rewards[place]))
+            // For a loss on `batch.advantage`.
             .response(
-                "reward",
-                places
-                    .iter()
-                    .map(|&place| self.rewards[place])
-                    .collect::<Vec<f64>>(),
+                "advantage",
+                of_responses(&|place| self.rewards[place] - 0.5),
             );
         for (name, values) in columns {
             builder = match wide {
@@ -458,10 +460,30 @@ impl Checks<'_> {
                 .map(|&response| response as usize)
                 .collect();
             let outcome = self.advantage(&mixed.batch(&members, true)).ok()?;
-            let differs = members.iter().enumerate().map(|(row, &response)| {
-                difference(&base.advantage, response, &outcome.advantage, row)
-            });
-            Some(differs.fold(most, f64::max))
+            let differs = |scale: f64| {
+                members
+                    .iter()
+                    .enumerate()
+                    .fold(0.0f64, |most, (row, &response)| {
+                        most.max(scaled_difference(
+                            &base.advantage,
+                            response,
+                            &outcome.advantage,
+                            row,
+                            scale,
+                        ))
+                    })
+            };
+            // A loss averaged over responses gives each group alone another weight by its number of tokens.
+            let per_token = |computed: &Computed| {
+                computed.layout().responses() as f64 / computed.layout().tokens() as f64
+            };
+            let weight = per_token(&outcome.advantage) / per_token(&base.advantage);
+            Some(most.max(if outcome.loss.is_some() {
+                differs(1.0).min(differs(weight))
+            } else {
+                differs(1.0)
+            }))
         });
         match alone {
             Some(largest) if largest <= 1e-9 => self.add(Check::GroupAlone, Verdict::Holds, ""),
@@ -532,6 +554,11 @@ impl Checks<'_> {
 
 /// The largest difference between two responses' advantages, token by token.
 fn difference(a: &Computed, i: usize, b: &Computed, j: usize) -> f64 {
+    scaled_difference(a, i, b, j, 1.0)
+}
+
+/// As [`difference`], with the second response's advantages scaled.
+fn scaled_difference(a: &Computed, i: usize, b: &Computed, j: usize, scale: f64) -> f64 {
     if a.level() != b.level() {
         return f64::INFINITY;
     }
@@ -540,7 +567,7 @@ fn difference(a: &Computed, i: usize, b: &Computed, j: usize) -> f64 {
         _ => 1,
     };
     (0..tokens).fold(0.0f64, |most, token| {
-        most.max((a.at(i, token) - b.at(j, token)).abs())
+        most.max((a.at(i, token) - scale * b.at(j, token)).abs())
     })
 }
 
