@@ -83,6 +83,10 @@ impl Line {
         }
         cursor.at += 1;
         cursor.space();
+        if cursor.peek().is_none() {
+            return Err(cursor
+                .fault("the whole object in one line (`jq -c . FILE` writes one object a line)"));
+        }
         if cursor.peek() == Some(b'}') {
             self.close = cursor.at;
             cursor.at += 1;
@@ -228,7 +232,8 @@ impl Cursor<'_> {
                     .unwrap_or_default();
                 format!("`{}`", shorten(word, 24))
             }
-            Some(letter) => format!("`{}`", letter.escape_debug()),
+            Some(letter) if letter.is_control() => format!("`{}`", letter.escape_debug()),
+            Some(letter) => format!("`{letter}`"),
         };
         Fault {
             at: self.at,

@@ -142,30 +142,24 @@ pub(super) fn write(
     advantage: Advantage,
     out: &Path,
 ) -> Result<(), WriteError> {
-    let changed = |what: String| WriteError::Changed {
-        path: input.to_path_buf(),
-        what,
-    };
-    let mut lines = Lines::open(input).map_err(|error| changed(error.to_string()))?;
+    let gone = |error: ReadError| WriteError::gone(input, error);
+    let mut lines = Lines::open(input).map_err(gone)?;
     let mut file = Replacement::new(out)?;
     let mut line = Line::default();
     let mut insert = Vec::new();
     let mut response = 0;
-    while lines.next().map_err(|error| changed(error.to_string()))? {
-        let text = lines.text().map_err(|error| changed(error.to_string()))?;
+    while lines.next().map_err(gone)? {
+        let text = lines.text().map_err(gone)?;
         if is_blank(text) {
             file.write_all(&lines.bytes).map_err(|e| file.error(e))?;
             continue;
         }
         if numbers.get(response) != Some(&lines.number) {
-            return Err(changed(format!(
-                "it had {} responses, and has another at line {}",
-                numbers.len(),
-                lines.number
-            )));
+            let what = format!("line {} is new", lines.number);
+            return Err(WriteError::changed(input, what));
         }
         line.scan(text)
-            .map_err(|fault| changed(lines.error(text, fault).to_string()))?;
+            .map_err(|fault| gone(lines.error(text, fault)))?;
         insert.clear();
         value(&mut insert, layout, advantage, response).map_err(|(token, found)| {
             WriteError::NotFinite {
@@ -186,10 +180,8 @@ pub(super) fn write(
         response += 1;
     }
     if response != numbers.len() {
-        return Err(changed(format!(
-            "it had {} responses, and has {response}",
-            numbers.len()
-        )));
+        let what = format!("it had {} responses, and has {response}", numbers.len());
+        return Err(WriteError::changed(input, what));
     }
     file.finish()
 }

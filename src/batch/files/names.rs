@@ -245,11 +245,10 @@ pub(super) fn reward_hint<'a>(fields: impl Iterator<Item = &'a str> + Clone) -> 
 
 fn hint<'a>(ours: &str, likely: &[&str], fields: impl Iterator<Item = &'a str> + Clone) -> String {
     let all: Vec<&str> = fields.collect();
-    let there = if all.is_empty() {
-        "there is nothing at all".to_string()
-    } else {
-        format!("there is {}", suggest::list(all.iter().copied()))
-    };
+    if all.is_empty() {
+        return "there is nothing at all".to_string();
+    }
+    let there = format!("there is {}", suggest::list(all.iter().copied()));
     let candidate = likely
         .iter()
         .find_map(|name| {
@@ -258,6 +257,10 @@ fn hint<'a>(ours: &str, likely: &[&str], fields: impl Iterator<Item = &'a str> +
                 .copied()
         })
         .or_else(|| suggest::nearest(ours, all.iter().copied()));
+    let ours = match candidate {
+        Some("token_level_scores") => "token_reward",
+        _ => ours,
+    };
     match candidate {
         Some(field) => format!("{there}: if it is `{field}`, say `--map {ours}={field}`"),
         None => format!("{there}: say which with `--map {ours}=FIELD`"),

@@ -33,17 +33,19 @@ impl Npz {
             path: path.to_path_buf(),
             source,
         })?;
-        if length == 0 {
-            return Err(ReadError::Empty {
-                path: path.to_path_buf(),
-            });
-        }
         let damaged = |what: String| ReadError::Damaged {
             path: path.to_path_buf(),
             what,
         };
-        let mut zip = ZipArchive::new(BufReader::with_capacity(256 << 10, file))
-            .map_err(|error| damaged(format!("it is no npz archive, or is cut off: {error}")))?;
+        if length == 0 {
+            return Err(damaged("the file is empty".to_string()));
+        }
+        let mut zip =
+            ZipArchive::new(BufReader::with_capacity(256 << 10, file)).map_err(|error| {
+                damaged(format!(
+                    "it is cut off, or no zip archive of arrays as `numpy.savez` makes: {error}"
+                ))
+            })?;
         let mut tensors = Vec::new();
         for at in 0..zip.len() {
             let mut entry = zip.by_index(at).map_err(|error| {
@@ -99,13 +101,9 @@ pub(super) fn write(
     advantage: &Spread,
     out: &Path,
 ) -> Result<(), WriteError> {
-    let changed = |what: String| WriteError::Changed {
-        path: input.to_path_buf(),
-        what,
-    };
-    let mut source = Npz::open(input).map_err(|error| changed(error.to_string()))?;
+    let mut source = Npz::open(input).map_err(|error| WriteError::gone(input, error))?;
     if source.tensors != then {
-        return Err(changed("its arrays are others".to_string()));
+        return Err(WriteError::changed(input, "its arrays are others"));
     }
     let name = format!("{}.npy", spread::NAME);
     let mut file = Replacement::new(out)?;

@@ -127,11 +127,11 @@ impl Padded<'_> {
             return Ok(texts.into_iter().map(GroupId::from).collect());
         }
         if !tensor.element.is_number() {
-            return Err(self.wrong(
-                tensor,
-                tensor.describe(),
-                format!("{EXPECTED} (numpy: `np.array(ids).astype(str)` makes texts of objects)"),
-            ));
+            let hint = match tensor.element.name().starts_with("Python objects") {
+                true => " (numpy: `np.array(ids).astype(str)` makes texts of objects)",
+                false => "",
+            };
+            return Err(self.wrong(tensor, tensor.describe(), format!("{EXPECTED}{hint}")));
         }
         let mut numbers = Vec::new();
         let mut fraction = None;
@@ -180,7 +180,7 @@ impl Padded<'_> {
                 .iter()
                 .filter(move |(reading, _)| reading.role == role)
         };
-        for (_, tensor) in of_role(Role::Mask).chain(of_role(Role::Token)) {
+        for (reading, tensor) in of_role(Role::Mask).chain(of_role(Role::Token)) {
             match (tensor.shape.as_slice(), &self.width) {
                 (&[rows, width], None) if rows == self.rows => {
                     self.width = Some((width, tensor.name.clone()));
@@ -191,12 +191,13 @@ impl Padded<'_> {
                         Some((width, from)) => {
                             format!("{}, as `{from}` is", shape(&[self.rows, *width]))
                         }
-                        None => format!(
-                            "[{}, T], a value for each token of each response",
-                            self.rows
-                        ),
+                        None => format!("[{}, T], a value for each token", self.rows),
                     };
-                    return Err(self.wrong(tensor, tensor.describe(), expected));
+                    let hint = match (reading.ours.as_str(), tensor.shape.len()) {
+                        ("token_reward", 1) => "; a reward for the whole response is `reward`",
+                        _ => "",
+                    };
+                    return Err(self.wrong(tensor, tensor.describe(), expected + hint));
                 }
             }
         }
@@ -286,8 +287,8 @@ impl Padded<'_> {
                 return Err(self.wrong(tensor, tensor.describe(), "numbers"));
             }
             Role::Response if !self.is_response(tensor, true) => {
-                let hint = match reading.ours.as_str() {
-                    "reward" => format!(
+                let hint = match (reading.ours.as_str(), tensor.shape.len()) {
+                    ("reward", 2) => format!(
                         "; a reward for each token is `token_reward` (`--map token_reward={}`)",
                         tensor.name
                     ),

@@ -37,12 +37,10 @@ impl Safetensors {
         };
         let mut file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
-        if length == 0 {
-            return Err(ReadError::Empty {
-                path: path.to_path_buf(),
-            });
-        }
         let mut size = [0; 8];
+        if length == 0 {
+            return Err(damaged("the file is empty".to_string()));
+        }
         if length < 8 {
             return Err(damaged(format!(
                 "it has {length} bytes; a safetensors file begins with 8 that say how long its header is"
@@ -241,13 +239,9 @@ pub(super) fn write(
     advantage: &Spread,
     out: &Path,
 ) -> Result<(), WriteError> {
-    let changed = |what: String| WriteError::Changed {
-        path: input.to_path_buf(),
-        what,
-    };
-    let mut source = Safetensors::open(input).map_err(|error| changed(error.to_string()))?;
+    let mut source = Safetensors::open(input).map_err(|error| WriteError::gone(input, error))?;
     if source.tensors != then {
-        return Err(changed("its tensors are others".to_string()));
+        return Err(WriteError::changed(input, "its tensors are others"));
     }
     let mut file = Replacement::new(out)?;
     let kept: Vec<&Tensor> = then

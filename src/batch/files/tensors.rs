@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         mut take: impl FnMut(&[u8]) -> Result<(), ReadError>,
     ) -> Result<(), ReadError> {
         let (Some((_, bytes)), Some(size)) = (tensor.extent(), tensor.element.size()) else {
-            return Err(self.short(tensor, "more bytes than the file has"));
+            return Err(self.short(tensor, "as many bytes as the file has for it"));
         };
         let Reader {
             path,
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         let elements = tensor.extent().map_or(0, |(elements, _)| elements);
         match numbers.try_reserve_exact(elements) {
             Ok(()) => Ok(numbers),
-            Err(_) => Err(self.short(tensor, "more than the memory holds")),
+            Err(_) => Err(self.short(tensor, "what the memory holds")),
         }
     }
 
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
             path: self.path.clone(),
             tensor: tensor.name.clone(),
             found: tensor.describe(),
-            expected: format!("a shape that the file has bytes for, not {expected}"),
+            expected: expected.to_string(),
         }
     }
 
