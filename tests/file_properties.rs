@@ -175,7 +175,8 @@ proptest! {
         prop_assert_eq!(bits(read), bits(&values));
         let text = fs::read_to_string(&path).unwrap();
         for (old, new) in rows.jsonl().lines().zip(text.lines()) {
-            prop_assert!(new.starts_with(old.trim_end_matches('}')));
+            let kept = new.starts_with(old.trim_end_matches('}'));
+            prop_assert!(kept, "{}", new);
         }
     }
 }
