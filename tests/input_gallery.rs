@@ -60,10 +60,12 @@ fn a_mapping_that_fits_nothing_names_the_nearest_field() {
         "map_twice",
         message(&path, &[map("group", "prompt"), map("group", "problem_id")]),
     );
-    let path = inputs().join("no_reward_but_score.jsonl");
     snapshot(
         "map_text_as_reward",
-        message(&path, &[map("reward", "group")]),
+        message(
+            &path,
+            &[map("group", "problem_id"), map("reward", "prompt")],
+        ),
     );
 }
 

@@ -276,3 +276,11 @@ fn advice(path: &Path) -> &'static str {
         _ => "",
     }
 }
+
+/// At most `most` characters of a text, with dots where more were there.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_string(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}

@@ -7,8 +7,9 @@ use ndarray::ArrayView2;
 use serde_json::{Map, Value};
 
 use super::element::Element;
-use super::replace::Replacement;
-use super::{ReadError, WriteError, safetensors};
+use super::safetensors;
+use crate::batch::files::replace::Replacement;
+use crate::batch::files::{ReadError, WriteError};
 use crate::batch::{Batch, Floats, GroupId, Layout, TokenValues};
 
 /// The key of the header that marks a file as one of ours, and the version of what is in it.
@@ -96,7 +97,7 @@ impl Entry<'_, '_> {
 }
 
 impl<'a> Batch<'a> {
-    /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0; [`read`](super::read) gives the
+    /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0; [`read`](crate::batch::read) gives the
     /// same batch again: groups, tokens that count, values and step.
     ///
     /// # Errors

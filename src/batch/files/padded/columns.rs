@@ -1,35 +1,23 @@
 //! Makes a batch of the tensors of a padded file: [B] is a response column, [B, T] a token column.
 
-use ndarray::{Array2, ShapeBuilder};
-
-use super::names::{self, Names, REWARDS, Reading, Role};
+use super::element::Element;
 use super::save::Saved;
 use super::tensors::{Reader, Tensor, shape};
-use super::{Dtype, Note, Parts, ReadError, ReadOptions};
+use crate::batch::files::names::{self, ADVANTAGE, Names, REWARDS, Reading, Role};
+use crate::batch::files::{Dtype, Note, Origin, Parts, ReadError, ReadOptions};
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, GroupId, TokenValues};
+use crate::batch::{Batch, BatchBuilder, GroupId};
 
 /// Reads the columns that `tensors` hold. `saved` is there where the file is one of ours.
 pub(super) fn read(
     reader: Reader,
-    tensors: &[Tensor],
+    tensors: Vec<Tensor>,
     saved: Option<Saved>,
     options: &ReadOptions,
 ) -> Result<Parts, ReadError> {
     let fields = tensors.iter().map(|tensor| tensor.name.as_str());
     let names = Names::mapped(reader.path(), options.map, fields)?;
-    let mut readings = Vec::new();
-    for tensor in tensors {
-        let own = match &saved {
-            // Our own names stand for themselves: a column may well be called `values`.
-            Some(_) => &tensor.name,
-            None => names::alias(&tensor.name),
-        };
-        for reading in names.of(&tensor.name, own) {
-            readings.push((reading, tensor));
-        }
-    }
-    let padded = Padded {
+    let mut padded = Padded {
         reader,
         dtype: options.dtype,
         saved,
@@ -37,22 +25,42 @@ pub(super) fn read(
         width: None,
         notes: Vec::new(),
     };
-    padded.read(&readings)
+    let mut readings = Vec::new();
+    for tensor in &tensors {
+        let own = match &padded.saved {
+            // Our own names stand for themselves: a column may well be called `values`.
+            Some(_) => &tensor.name,
+            None => names::alias(&tensor.name),
+        };
+        padded.notes.extend(names.shadowed(&tensor.name, own));
+        let of = names.of(&tensor.name, own).into_iter();
+        readings.extend(of.map(|reading| (reading, tensor)));
+    }
+    let batch = padded.read(&readings)?;
+    Ok(Parts {
+        batch,
+        notes: padded.notes,
+        origin: Origin::Tensors {
+            width: padded.width.map(|(width, _)| width),
+            tensors,
+        },
+    })
 }
 
-struct Padded<'a> {
-    reader: Reader<'a>,
-    dtype: Option<Dtype>,
-    saved: Option<Saved>,
+/// A file while its tensors become columns.
+pub(super) struct Padded<'a> {
+    pub(super) reader: Reader<'a>,
+    pub(super) dtype: Option<Dtype>,
+    pub(super) saved: Option<Saved>,
     /// B.
-    rows: usize,
+    pub(super) rows: usize,
     /// T, and the tensor that says so.
-    width: Option<(usize, String)>,
-    notes: Vec<Note>,
+    pub(super) width: Option<(usize, String)>,
+    pub(super) notes: Vec<Note>,
 }
 
 impl Padded<'_> {
-    fn read(mut self, readings: &[(Reading, &Tensor)]) -> Result<Parts, ReadError> {
+    fn read(&mut self, readings: &[(Reading, &Tensor)]) -> Result<Batch<'static>, ReadError> {
         let find = |ours: &str| readings.iter().find(|(reading, _)| reading.ours == ours);
         let all = readings.iter().map(|(_, tensor)| tensor.name.as_str());
         let Some((_, group)) = find("group") else {
@@ -86,20 +94,19 @@ impl Padded<'_> {
         } else if self.width.is_some() {
             self.notes.push(Note::NoMask);
         }
-        let batch = batch.build().map_err(|source| ReadError::Batch {
+        batch.build().map_err(|source| ReadError::Batch {
             path: self.reader.path().to_path_buf(),
             line: None,
             source,
-        })?;
-        Ok(Parts {
-            batch,
-            notes: self.notes,
-            lines: Vec::new(),
-            width: self.width.map(|(width, _)| width),
         })
     }
 
-    fn wrong(&self, tensor: &Tensor, found: String, expected: impl Into<String>) -> ReadError {
+    pub(super) fn wrong(
+        &self,
+        tensor: &Tensor,
+        found: String,
+        expected: impl Into<String>,
+    ) -> ReadError {
         ReadError::Tensor {
             path: self.reader.path().to_path_buf(),
             tensor: tensor.name.clone(),
@@ -122,7 +129,7 @@ impl Padded<'_> {
         if !matches!(tensor.shape.as_slice(), [_] | [_, 1]) {
             return Err(self.wrong(tensor, tensor.describe(), EXPECTED));
         }
-        if matches!(tensor.element, super::element::Element::Text(_)) {
+        if matches!(tensor.element, Element::Text(_)) {
             let texts = self.reader.texts(tensor)?;
             return Ok(texts.into_iter().map(GroupId::from).collect());
         }
@@ -219,50 +226,6 @@ impl Padded<'_> {
         Ok(())
     }
 
-    fn mask(&mut self, tensor: &Tensor) -> Result<Tokens, ReadError> {
-        if !tensor.element.is_number() {
-            return Err(self.wrong(tensor, tensor.describe(), "numbers or booleans"));
-        }
-        let (rows, width) = (
-            self.rows,
-            self.width.as_ref().map_or(0, |(width, _)| *width),
-        );
-        let mut mask: Vec<bool> = Vec::new();
-        let mut wrong = None;
-        let mut numbers = Vec::new();
-        self.reader.pieces(tensor, |bytes| {
-            numbers.clear();
-            tensor.element.push_f64(bytes, &mut numbers);
-            for &value in &numbers {
-                if value != 0.0 && value != 1.0 {
-                    wrong.get_or_insert((mask.len(), value));
-                }
-                mask.push(value == 1.0);
-            }
-            Ok(())
-        })?;
-        let place = |row: usize, column: usize| match tensor.fortran {
-            true => column * rows + row,
-            false => row * width + column,
-        };
-        if let Some((at, value)) = wrong {
-            let (row, column) = match tensor.fortran {
-                true => (at % rows, at / rows),
-                false => (at / width, at % width),
-            };
-            return Err(self.wrong(
-                tensor,
-                format!("{value} at response {row}, token {column}"),
-                "1 for a token that counts or 0 for one that does not",
-            ));
-        }
-        let mut tokens = Tokens::padded(width);
-        for row in 0..rows {
-            tokens.add((0..width).map(|column| mask[place(row, column)]));
-        }
-        Ok(tokens)
-    }
-
     fn leave_out(&mut self, tensor: &Tensor, why: impl Into<String>) {
         self.notes.push(Note::LeftOut {
             field: tensor.name.clone(),
@@ -298,7 +261,7 @@ impl Padded<'_> {
                 return Err(self.wrong(tensor, tensor.describe(), expected));
             }
             Role::Any if reading.ours == "advantage" => {
-                self.leave_out(tensor, "an advantage is what a recipe makes (`--map NAME=...` reads it under another name)");
+                self.leave_out(tensor, ADVANTAGE);
                 return Ok(batch);
             }
             Role::Any
@@ -361,109 +324,4 @@ impl Padded<'_> {
             }
         }
     }
-
-    /// A [B, T] tensor in row order.
-    fn tokens(&mut self, tensor: &Tensor) -> Result<TokenValues<'static>, ReadError> {
-        let dtype = self.dtype.unwrap_or(match tensor.element {
-            super::element::Element::F64 => Dtype::F64,
-            _ => Dtype::F32,
-        });
-        match dtype {
-            Dtype::F32 => Ok(self.arrange(tensor, Self::f32)?.into()),
-            Dtype::F64 => Ok(self.arrange(tensor, Self::f64)?.into()),
-        }
-    }
-
-    fn f32(&mut self, tensor: &Tensor) -> Result<Vec<f32>, ReadError> {
-        self.reader.f32(tensor)
-    }
-
-    fn f64(&mut self, tensor: &Tensor) -> Result<Vec<f64>, ReadError> {
-        self.reader.f64(tensor)
-    }
-
-    fn arrange<T: Clone>(
-        &mut self,
-        tensor: &Tensor,
-        read: impl FnOnce(&mut Self, &Tensor) -> Result<Vec<T>, ReadError>,
-    ) -> Result<Array2<T>, ReadError> {
-        let values = read(self, tensor)?;
-        // `find_width` has seen that there are two sizes.
-        let dim = (tensor.shape[0], tensor.shape[1]);
-        let array = match tensor.fortran {
-            true => Array2::from_shape_vec(dim.f(), values)
-                .map(|array| array.as_standard_layout().into_owned()),
-            false => Array2::from_shape_vec(dim, values),
-        };
-        array.map_err(|error| self.wrong(tensor, tensor.describe(), format!("an array ({error})")))
-    }
-
-    /// NaN that counts makes every result of its group NaN: better said of the file than of the result.
-    fn check_finite(
-        &mut self,
-        reading: &Reading,
-        tensor: &Tensor,
-        values: &TokenValues,
-        tokens: Option<&Tokens>,
-    ) -> Result<(), ReadError> {
-        let strays = match values {
-            TokenValues::Shared32(array) => strays(array, f32::is_finite, tokens),
-            TokenValues::Shared64(array) => strays(array, f64::is_finite, tokens),
-            _ => None,
-        };
-        let Some((count, row, column)) = strays else {
-            return Ok(());
-        };
-        let first = format!("response {row}, token {column}");
-        if reading.role == Role::Token && self.saved.is_none() {
-            let value = match values {
-                TokenValues::Shared32(array) => f64::from(array[[row, column]]),
-                TokenValues::Shared64(array) => array[[row, column]],
-                _ => f64::NAN,
-            };
-            return Err(self.wrong(
-                tensor,
-                format!("{value} at {first}"),
-                "a finite number where the mask is 1",
-            ));
-        }
-        self.notes.push(Note::NotFinite {
-            column: reading.ours.clone(),
-            first,
-            count,
-        });
-        Ok(())
-    }
-}
-
-/// How many values that count are not finite, and the row and column of the first.
-fn strays<T: Copy>(
-    array: &ndarray::ArcArray2<T>,
-    finite: impl Fn(T) -> bool,
-    tokens: Option<&Tokens>,
-) -> Option<(usize, usize, usize)> {
-    let mut first = None;
-    let mut count = 0;
-    let mut look = |row: usize, start: usize, values: &[T]| {
-        for (column, &value) in values.iter().enumerate() {
-            if !finite(value) {
-                first.get_or_insert((row, start + column));
-                count += 1;
-            }
-        }
-    };
-    for (row, values) in array.rows().into_iter().enumerate() {
-        let Some(values) = values.to_slice() else {
-            continue;
-        };
-        match tokens {
-            None => look(row, 0, values),
-            Some(tokens) => {
-                for run in tokens.runs(row) {
-                    look(row, run.start as usize, &values[run.columns()]);
-                }
-            }
-        }
-    }
-    first.map(|(row, column)| (count, row, column))
 }

@@ -90,7 +90,7 @@ fn whole(raw: &str, value: f64) -> Option<GroupId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::files::json::Line;
+    use crate::batch::files::jsonl::json::Line;
 
     fn id(raw: &str) -> Result<GroupId, String> {
         let mut line = Line::default();

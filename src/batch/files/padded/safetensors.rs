@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::element::Element;
-use super::replace::Replacement;
 use super::spread::{self, Spread};
 use super::tensors::{Archive, Tensor, shape};
-use super::{ReadError, WriteError};
+use crate::batch::files::replace::Replacement;
+use crate::batch::files::{ReadError, WriteError};
 
 /// The most that the format allows for its header.
 const HEADER: u64 = 100_000_000;
@@ -233,7 +233,7 @@ pub(super) fn header<'a>(
 }
 
 /// Writes a copy of `input` with the advantage as its last tensor; `then` are the tensors that were read.
-pub(super) fn write(
+pub(in crate::batch::files) fn write(
     input: &Path,
     then: &[Tensor],
     advantage: &Spread,

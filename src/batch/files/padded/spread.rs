@@ -2,15 +2,15 @@
 
 use std::io::{self, Write};
 
-use super::Advantage;
 use super::element::Element;
+use crate::batch::files::Advantage;
 use crate::batch::{Batch, Floats, Layout, TokenValues};
 
 /// The name of the tensor in padded files.
 pub(super) const NAME: &str = "advantages";
 
 /// An advantage as a tensor, written row by row.
-pub(super) struct Spread<'a> {
+pub(in crate::batch::files) struct Spread<'a> {
     layout: &'a Layout,
     advantage: Advantage<'a>,
     /// T; `None` where the file has no tokens at all and the advantage is one of responses.
@@ -20,7 +20,11 @@ pub(super) struct Spread<'a> {
 
 impl<'a> Spread<'a> {
     /// `width` is that of the file's token tensors, if it has any.
-    pub(super) fn new(batch: &'a Batch, advantage: Advantage<'a>, width: Option<usize>) -> Self {
+    pub(in crate::batch::files) fn new(
+        batch: &'a Batch,
+        advantage: Advantage<'a>,
+        width: Option<usize>,
+    ) -> Self {
         let layout: &Layout = batch.layout();
         let width = match advantage {
             Advantage::Response(_) => width,

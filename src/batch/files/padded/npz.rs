@@ -10,10 +10,10 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::element::Element;
 use super::npy::{self, Npy};
-use super::replace::Replacement;
 use super::spread::{self, Spread};
 use super::tensors::{Archive, Tensor};
-use super::{ReadError, WriteError};
+use crate::batch::files::replace::Replacement;
+use crate::batch::files::{ReadError, WriteError};
 
 /// Deflate makes of one byte at most so many: what a header may claim of a compressed array.
 const DEFLATE: u64 = 1032;
@@ -95,7 +95,7 @@ impl Archive for Npz {
 }
 
 /// Writes a copy of `input` with the advantage as its last array; `then` are the arrays that were read.
-pub(super) fn write(
+pub(in crate::batch::files) fn write(
     input: &Path,
     then: &[Tensor],
     advantage: &Spread,

@@ -3,15 +3,15 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::ReadError;
 use super::element::Element;
+use crate::batch::files::ReadError;
 
 /// Bytes that are held of a tensor beside its numbers while it is read.
 const PIECE: usize = 256 << 10;
 
 /// One tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tensor {
+pub(in crate::batch::files) struct Tensor {
     pub(super) name: String,
     pub(super) element: Element,
     pub(super) shape: Vec<usize>,

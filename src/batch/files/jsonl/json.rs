@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::batch::files::error::shorten;
+
 /// How deep objects and arrays may stand in each other: the scan recurses once a level.
 const DEPTH: usize = 128;
 
@@ -392,14 +394,6 @@ impl Cursor<'_> {
     }
 }
 
-/// At most `most` characters of a text, with dots where more were there.
-pub(super) fn shorten(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_string(),
-        Some((end, _)) => format!("{}...", &text[..end]),
-    }
-}
-
 /// The number of words, separated by white space, in a text as it stands between its quotes.
 pub(super) fn words(raw: &str) -> usize {
     let mut count = 0;
@@ -457,7 +451,7 @@ mod tests {
             ("-0.0", -0.0),
             ("10", 10.0),
             ("0.1", 0.1),
-            ("-2.2250738585072011e-308", -2.2250738585072011e-308),
+            ("2.2250738585072012e-308", f64::MIN_POSITIVE),
             ("9007199254740993", 9007199254740992.0),
             ("1E+2", 100.0),
         ] {

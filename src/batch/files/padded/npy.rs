@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 
 use super::element::Element;
+use crate::batch::files::error::shorten;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy's own are at most a few hundred bytes, and it refuses more than 10000 by default.
@@ -92,7 +93,7 @@ pub(super) fn header(code: &str, shape: &[usize]) -> Vec<u8> {
 fn wrong(key: &str, text: &str) -> String {
     format!(
         "its header has no `{key}` that can be read: {}",
-        super::json::shorten(text.trim_end(), 120)
+        shorten(text.trim_end(), 120)
     )
 }
 

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use super::groups;
 use super::json::{Field, Line, Value};
-use super::names::{Reading, Role};
-use super::rows::Shape;
-use super::{Dtype, ReadError};
+use super::shape::Shape;
+use crate::batch::files::names::{Reading, Role};
+use crate::batch::files::{Dtype, ReadError};
 
 /// The line in hand.
 #[derive(Clone, Copy)]
@@ -98,7 +99,7 @@ impl Slot {
             (Role::Response, "correct") => "true or false (or 1 or 0)",
             (Role::Response, "length") => "a number of tokens",
             (Role::Response, _) => "a number",
-            (Role::Group, _) => super::groups::EXPECTED,
+            (Role::Group, _) => groups::EXPECTED,
             _ => "a number, or an array with a number for each token",
         }
     }
@@ -205,8 +206,8 @@ impl Slot {
         }
     }
 
-    /// Looks for a gap when all lines are there, of which `first` is the first.
-    pub(super) fn close(&mut self, here: Here, first: usize) -> Result<(), ReadError> {
+    /// Looks for a gap when all lines are there.
+    pub(super) fn close(&mut self, here: Here) -> Result<(), ReadError> {
         if self.filled == 0 && !self.reading.asked {
             match self.reading.role {
                 Role::Token | Role::Mask => {
@@ -217,11 +218,17 @@ impl Slot {
                 _ => {}
             }
         }
+        let first = here.before.first().copied();
         let other = match self.filled {
-            0 => self.null.unwrap_or(first),
+            0 => self.null.or(first),
             _ => first,
         };
-        self.gap(here, other)
+        self.gap(here, other.unwrap_or_default())
+    }
+
+    /// Whether this is a column, with a value in every response.
+    pub(super) fn is_filled(&self) -> bool {
+        self.fate == Fate::In && self.filled > 0
     }
 
     pub(super) fn response(&mut self, here: Here, value: f64) -> Result<(), ReadError> {
