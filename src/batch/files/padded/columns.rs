@@ -37,6 +37,7 @@ pub(super) fn read(
         readings.extend(of.map(|reading| (reading, tensor)));
     }
     let batch = padded.read(&readings)?;
+    padded.reader.finish();
     Ok(Parts {
         batch,
         notes: padded.notes,
@@ -212,7 +213,9 @@ impl Padded<'_> {
             return Ok(());
         }
         let mut widths =
-            of_role(Role::Any).filter_map(|(_, tensor)| match tensor.shape.as_slice() {
+            of_role(Role::Any).filter_map(|(reading, tensor)| match tensor.shape.as_slice() {
+                // An advantage becomes no column, and so says nothing about the tokens.
+                _ if reading.ours == "advantage" => None,
                 &[rows, width] if rows == self.rows && tensor.element.is_number() => {
                     Some((width, tensor))
                 }

@@ -82,6 +82,13 @@ impl<'a> Reader<'a> {
         &self.path
     }
 
+    /// Says that all is read, whatever was passed over.
+    pub(super) fn finish(&self) {
+        if let Some(progress) = self.progress {
+            progress(self.total, self.total);
+        }
+    }
+
     /// Gives a tensor's bytes, little-endian, in pieces of whole elements.
     pub(super) fn pieces(
         &mut self,
