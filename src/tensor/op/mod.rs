@@ -18,9 +18,9 @@ use super::error::{TensorError, TensorErrorKind};
 use super::graph::Tensor;
 use super::{Level, grad};
 
-#[cfg(test)]
-pub(crate) use build::mul;
 pub(crate) use build::{add, sum_to};
+#[cfg(test)]
+pub(crate) use build::{mul, sub};
 pub(crate) use reduction::Reduction;
 pub(crate) use scan::{Scan, at_last_token_grads};
 

@@ -2,7 +2,11 @@
 
 mod agreement;
 mod cases;
+mod corners;
 mod definitions;
 mod derivatives;
+mod groups;
+mod messages;
 mod precision;
+mod properties;
 mod world;
