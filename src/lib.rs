@@ -10,3 +10,4 @@ pub mod train;
 pub use batch::Batch;
 pub use live::LiveRecipe;
 pub use script::{Host, Recipe};
+pub use suggest::nearest;

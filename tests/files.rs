@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use advlab::batch::{self, Advantage, Batch, Floats, Mapping, ReadOptions, Rollouts, TokenValues};
+use advlab::batch::{
+    self, Advantage, Batch, Dtype, Floats, Mapping, ReadOptions, Rollouts, TokenValues,
+};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -114,10 +116,138 @@ fn an_open_instruct_dump_reads_without_a_map_and_its_steps_stay_apart() {
     );
     insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
     read as a dump of open-instruct: group = `prompt_idx`, old_logp = `logprobs`
-    `advantage` is left out: an advantage is what a recipe makes (`--map NAME=advantage` reads it under another name)
+    `advantage` is left out: an advantage is what a recipe makes (`--map NAME=FIELD` reads one that is there under another name)
     `prompt_tokens` is left out: it has 4 numbers in line 1, where `response_tokens` says 2 tokens
     the lines come from several steps: responses of one prompt in different steps are different groups
     ");
+}
+
+/// Reads lines from a file of their own.
+fn read_lines(lines: &[&str], map: &[Mapping]) -> Result<Rollouts, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lines.jsonl");
+    fs::write(&path, lines.join("\n")).unwrap();
+    let options = ReadOptions {
+        map,
+        ..ReadOptions::default()
+    };
+    batch::read(&path, &options).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_no_column_is_said_and_the_rest_is_read() {
+    let rollouts = read_lines(
+        &[
+            r#"{"group": 1, "reward": 1, "length": 2, "gap": 1, "null": 1, "kind": 1, "ids": [1, 2, 3], "ok": [1, 2], "texts": "a", "flag": true, "ref_logp": null, "mine": [0, NaN], "step": 4}"#,
+            r#"{"group": 1, "reward": 0, "length": 1.0, "null": null, "kind": "1", "ids": [4], "ok": [3], "texts": "b", "flag": false, "ref_logp": null, "mine": [null], "step": 5}"#,
+        ],
+        &[],
+    )
+    .unwrap();
+    assert_eq!(
+        columns(&rollouts.batch),
+        ["flag", "length", "mine", "ok", "reward"]
+    );
+    assert_eq!(tokens(&rollouts.batch, "ok"), [1.0, 2.0, 3.0]);
+    insta::assert_snapshot!(notes(&rollouts).join("\n"), @r#"
+    `gap` is left out: it is missing in line 2, and not in line 1
+    `null` is left out: it is null in line 2, and not in line 1
+    `kind` is left out: it is the text "1" in line 2, and not in line 1
+    `ids` is left out: it has 3 numbers in line 1, where `length` says 2 tokens
+    `ref_logp` is left out: it is null wherever it is
+    `mine` is NaN or infinite at 2 places that count, the first in line 1, token 1
+    `step` differs from line to line: the batch has no step, and `step` is no column (`--map NAME=step` makes it one)
+    "#);
+}
+
+#[test]
+fn fields_are_read_under_the_names_that_they_are_mapped_to() {
+    let lines = [
+        r#"{"uid": "a", "reward": 9, "score": 1, "logps": [-1, -2], "completion": "x"}"#,
+        r#"{"uid": "a", "reward": 9, "score": 0, "logps": [-3], "completion": "x y z"}"#,
+    ];
+    let map = [
+        mapping("group", "uid"),
+        mapping("reward", "score"),
+        mapping("correct", "score"),
+        mapping("old_logp", "logps"),
+    ];
+    let rollouts = read_lines(&lines, &map).unwrap();
+    assert_eq!(columns(&rollouts.batch), ["correct", "old_logp", "reward"]);
+    assert_eq!(
+        rollouts.batch.response_column("reward").unwrap(),
+        [1.0, 0.0]
+    );
+    assert_eq!(
+        notes(&rollouts),
+        ["`reward` is left out: `reward` is read from `score`"]
+    );
+
+    let map = [mapping("group", "uid"), mapping("mine", "reward")];
+    let error = read_lines(&lines, &map).unwrap_err();
+    assert!(
+        error.contains("if it is `score`, say `--map reward=score`"),
+        "{error}"
+    );
+
+    let rollouts = read_lines(&lines, &[mapping("group", "uid")]).unwrap();
+    assert_eq!(columns(&rollouts.batch), ["logps", "reward", "score"]);
+    assert_eq!(
+        notes(&rollouts),
+        [
+            "the length of a response is that of its array `logps`: there is no `mask`, no `length` and no known token array"
+        ]
+    );
+}
+
+#[test]
+fn arrays_that_differ_are_no_tokens_and_words_count_instead() {
+    let rollouts = read_lines(
+        &[
+            r#"{"group": 1, "reward": 1, "prompt_ids": [1, 2, 3], "ids": [1], "completion": "one two\nthree"}"#,
+            r#"{"group": 1, "reward": 1, "prompt_ids": [1], "ids": [1], "completion": ""}"#,
+        ],
+        &[],
+    )
+    .unwrap();
+    assert_eq!(
+        rollouts.batch.response_column("length").unwrap(),
+        [3.0, 0.0]
+    );
+    assert_eq!(columns(&rollouts.batch), ["length", "reward"]);
+    insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
+    `prompt_ids` is left out: the arrays of line 1 differ in length, and nothing says how many tokens the response has (`mask`, `length`)
+    `ids` is left out: the arrays of line 1 differ in length, and nothing says how many tokens the response has (`mask`, `length`)
+    the length of a response is the number of words in `completion`: there is no `length` and no token array
+    ");
+}
+
+#[test]
+fn single_precision_is_had_for_the_asking() {
+    let options = ReadOptions {
+        dtype: Some(Dtype::F32),
+        ..ReadOptions::default()
+    };
+    let rollouts = batch::read(data("tokens.jsonl"), &options).unwrap();
+    let column = rollouts.batch.token_column("old_logp").unwrap();
+    assert!(matches!(column, TokenValues::Compact(Floats::F32(_))));
+    assert_eq!(tokens(&rollouts.batch, "old_logp")[5], f64::from(-1e-3f32));
+}
+
+#[test]
+fn progress_ends_at_the_end() {
+    let last = std::cell::Cell::new((0, 0));
+    let progress = |done, total| last.set((done, total));
+    let options = ReadOptions {
+        progress: Some(&progress),
+        ..ReadOptions::default()
+    };
+    batch::read(data("verl.jsonl"), &options).unwrap();
+    let (done, total) = last.get();
+    assert_eq!(
+        (done, done),
+        (total, fs::metadata(data("verl.jsonl")).unwrap().len())
+    );
 }
 
 #[test]

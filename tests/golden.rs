@@ -22,7 +22,13 @@ fn cases(file: &str) -> Vec<Value> {
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 let json: Value = serde_json::from_str(&text).expect("golden files are JSON");
-                cases.extend(json["cases"].as_array().expect("golden files have cases").iter().cloned());
+                cases.extend(
+                    json["cases"]
+                        .as_array()
+                        .expect("golden files have cases")
+                        .iter()
+                        .cloned(),
+                );
             }
             Err(error) if always => panic!("{}: {error}", path.display()),
             Err(_) => eprintln!("skipped: {} is not there", path.display()),
@@ -32,12 +38,22 @@ fn cases(file: &str) -> Vec<Value> {
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
-    let array = value.as_array().unwrap_or_else(|| panic!("an array, not {value}"));
-    array.iter().map(|x| x.as_f64().unwrap_or_else(|| panic!("a number, not {x}"))).collect()
+    let array = value
+        .as_array()
+        .unwrap_or_else(|| panic!("an array, not {value}"));
+    array
+        .iter()
+        .map(|x| x.as_f64().unwrap_or_else(|| panic!("a number, not {x}")))
+        .collect()
 }
 
 fn rows(value: &Value) -> Vec<Vec<f64>> {
-    value.as_array().expect("an array of arrays").iter().map(numbers).collect()
+    value
+        .as_array()
+        .expect("an array of arrays")
+        .iter()
+        .map(numbers)
+        .collect()
 }
 
 fn ids(value: &Value) -> Vec<i64> {
@@ -48,14 +64,21 @@ fn close(got: &[f64], expected: &[f64], what: &str) {
     assert_eq!(got.len(), expected.len(), "{what}: number of values");
     for (place, (got, expected)) in got.iter().zip(expected).enumerate() {
         let bound = TOLERANCE * expected.abs().max(1.0);
-        assert!((got - expected).abs() <= bound, "{what} [{place}]: {got} instead of {expected}");
+        assert!(
+            (got - expected).abs() <= bound,
+            "{what} [{place}]: {got} instead of {expected}"
+        );
     }
 }
 
 fn recipe(name: &str, settings: &[(&str, Setting)]) -> Recipe {
-    let mut recipe = Host::new().load(name).unwrap_or_else(|error| panic!("{}", error.render(false)));
+    let mut recipe = Host::new()
+        .load(name)
+        .unwrap_or_else(|error| panic!("{}", error.render(false)));
     for (parameter, setting) in settings {
-        recipe.set(parameter, setting.clone()).expect("a golden case's parameter");
+        recipe
+            .set(parameter, setting.clone())
+            .expect("a golden case's parameter");
     }
     recipe
 }
@@ -87,14 +110,28 @@ fn grpo_dr_grpo_and_rloo() {
         let params = &case["params"];
         let recipe = match case["method"].as_str() {
             Some("grpo") => {
-                let std = if params["ddof"] == 0 { "population" } else { "sample" };
-                recipe("grpo", &[("std", Setting::Text(std.into())), ("eps", number(&params["eps"]))])
+                let std = if params["ddof"] == 0 {
+                    "population"
+                } else {
+                    "sample"
+                };
+                recipe(
+                    "grpo",
+                    &[
+                        ("std", Setting::Text(std.into())),
+                        ("eps", number(&params["eps"])),
+                    ],
+                )
             }
             Some(name @ ("dr_grpo" | "rloo")) => recipe(name, &[]),
             _ => continue,
         };
         let got = advantage(&recipe, &outcome_batch(&case["inputs"]));
-        close(&got, &numbers(&case["expected"]["advantages"]), case["name"].as_str().unwrap_or(""));
+        close(
+            &got,
+            &numbers(&case["expected"]["advantages"]),
+            case["name"].as_str().unwrap_or(""),
+        );
         ran += 1;
     }
     assert!(ran >= 3, "{ran} cases ran");
@@ -112,11 +149,20 @@ fn passk_analytic() {
         let recipe = recipe("passk", &[("k", Setting::Whole(k))]);
         let batch = outcome_batch(&case["inputs"]);
         if case["expected"].get("error").is_some() {
-            let error = recipe.advantage(&batch, &mut recipe.init().expect("no state")).unwrap_err();
+            let error = recipe
+                .advantage(&batch, &mut recipe.init().expect("no state"))
+                .unwrap_err();
             let text = error.to_string();
-            assert!(text.contains("group 0 (4 responses)") && text.contains("k = 5"), "{text}");
+            assert!(
+                text.contains("group 0 (4 responses)") && text.contains("k = 5"),
+                "{text}"
+            );
         } else {
-            close(&advantage(&recipe, &batch), &numbers(&case["expected"]["advantages"]), name);
+            close(
+                &advantage(&recipe, &batch),
+                &numbers(&case["expected"]["advantages"]),
+                name,
+            );
         }
         ran += 1;
     }
@@ -130,19 +176,33 @@ fn passk_curves() {
         if case["method"] != "passk_analytic_curve" {
             continue;
         }
-        let (k, n) = (case["params"]["k"].as_i64().expect("k"), case["params"]["N"].as_u64().expect("N") as usize);
+        let (k, n) = (
+            case["params"]["k"].as_i64().expect("k"),
+            case["params"]["N"].as_u64().expect("N") as usize,
+        );
         let recipe = recipe("passk", &[("k", Setting::Whole(k))]);
-        let pairs: Vec<(usize, usize)> = (0..=n).flat_map(|c| (0..n).map(move |i| (c, i))).collect();
+        let pairs: Vec<(usize, usize)> =
+            (0..=n).flat_map(|c| (0..n).map(move |i| (c, i))).collect();
         let batch = Batch::builder()
             .groups(pairs.iter().map(|&(c, _)| c as i64))
-            .response("reward", pairs.iter().map(|&(c, i)| if i < c { 1.0 } else { 0.0 }).collect::<Vec<f64>>())
+            .response(
+                "reward",
+                pairs
+                    .iter()
+                    .map(|&(c, i)| if i < c { 1.0 } else { 0.0 })
+                    .collect::<Vec<f64>>(),
+            )
             .build()
             .expect("a batch");
         let got = advantage(&recipe, &batch);
         for (key, first, last) in [("A_pos", 1, n), ("A_neg", 0, n - 1)] {
-            let expected = case["expected"][key].as_array().unwrap_or_else(|| panic!("{key} in {}", case["expected"]));
+            let expected = case["expected"][key]
+                .as_array()
+                .unwrap_or_else(|| panic!("{key} in {}", case["expected"]));
             for c in first..=last {
-                let Some(expected) = expected[c].as_f64() else { continue };
+                let Some(expected) = expected[c].as_f64() else {
+                    continue;
+                };
                 let place = if key == "A_pos" { c * n } else { c * n + n - 1 };
                 close(&[got[place]], &[expected], &format!("{key} k={k} c={c}"));
             }
@@ -162,7 +222,10 @@ fn grpo_lambda() {
             .response("length", numbers(&inputs["lengths"]))
             .build()
             .expect("a golden case's batch");
-        for (key, std, eps) in [("advantages_ddof0", "population", 0.0), ("advantages_ddof1_eps1e6", "sample", 1e-6)] {
+        for (key, std, eps) in [
+            ("advantages_ddof0", "population", 0.0),
+            ("advantages_ddof1_eps1e6", "sample", 1e-6),
+        ] {
             let recipe = recipe(
                 "grpo_lambda",
                 &[
@@ -176,10 +239,23 @@ fn grpo_lambda() {
             let outcome = recipe
                 .advantage(&batch, &mut recipe.init().expect("no state"))
                 .unwrap_or_else(|error| panic!("{}", error.render(false)));
-            let reward: Vec<f64> = outcome.reward.expect("a reward recipe").floats().iter().collect();
-            close(&reward, &numbers(&case["expected"]["rewards"]), &format!("{name} rewards"));
+            let reward: Vec<f64> = outcome
+                .reward
+                .expect("a reward recipe")
+                .floats()
+                .iter()
+                .collect();
+            close(
+                &reward,
+                &numbers(&case["expected"]["rewards"]),
+                &format!("{name} rewards"),
+            );
             let got: Vec<f64> = outcome.advantage.floats().iter().collect();
-            close(&got, &numbers(&case["expected"][key]), &format!("{name} {key}"));
+            close(
+                &got,
+                &numbers(&case["expected"][key]),
+                &format!("{name} {key}"),
+            );
         }
         ran += 1;
     }
@@ -188,17 +264,27 @@ fn grpo_lambda() {
 
 /// Golden masks are ragged rows of 0 and 1.
 fn masks(value: &Value) -> Vec<Vec<bool>> {
-    rows(value).into_iter().map(|row| row.into_iter().map(|m| m == 1.0).collect()).collect()
+    rows(value)
+        .into_iter()
+        .map(|row| row.into_iter().map(|m| m == 1.0).collect())
+        .collect()
 }
 
 #[test]
 fn reinforce_pp() {
     let mut ran = 0;
     for case in cases("reinforce_pp.json") {
-        let (params, inputs, method) = (&case["params"], &case["inputs"], case["method"].as_str().unwrap_or(""));
+        let (params, inputs, method) = (
+            &case["params"],
+            &case["inputs"],
+            case["method"].as_str().unwrap_or(""),
+        );
         let mut settings = vec![
             ("kl_beta", number(&params["beta"])),
-            ("kl", Setting::Text(params["kl"].as_str().expect("a kind").into())),
+            (
+                "kl",
+                Setting::Text(params["kl"].as_str().expect("a kind").into()),
+            ),
             ("gamma", number(&params["gamma"])),
             ("std", Setting::Truth(params.get("no_std").is_none())),
         ];
@@ -226,7 +312,10 @@ fn reinforce_pp() {
             .zip(&mask)
             .flat_map(|(row, mask)| {
                 let row = row.as_array().expect("a row").clone();
-                row.into_iter().zip(mask.clone()).filter(|(_, m)| *m).map(|(x, _)| x.as_f64().expect("a number"))
+                row.into_iter()
+                    .zip(mask.clone())
+                    .filter(|(_, m)| *m)
+                    .map(|(x, _)| x.as_f64().expect("a number"))
             })
             .collect();
         close(&got, &expected, case["name"].as_str().unwrap_or(""));
@@ -244,19 +333,35 @@ fn pacs() {
         }
         let (params, inputs, expected) = (&case["params"], &case["inputs"], &case["expected"]);
         let name = case["name"].as_str().unwrap_or("");
-        let method = if params["reward_method"] == "1" { "sum" } else { "mean" };
+        let method = if params["reward_method"] == "1" {
+            "sum"
+        } else {
+            "mean"
+        };
         let recipe = recipe(
             "pacs",
             &[
                 ("beta", number(&params["beta"])),
-                ("adv_estimator", Setting::Text(params["adv_estimator"].as_str().expect("a name").into())),
+                (
+                    "adv_estimator",
+                    Setting::Text(params["adv_estimator"].as_str().expect("a name").into()),
+                ),
                 ("reward_method", Setting::Text(method.into())),
-                ("weight_mode", Setting::Text(params["weight_mode"].as_str().unwrap_or("none").into())),
-                ("std", Setting::Truth(params["norm_adv_by_std"].as_bool().expect("a truth"))),
+                (
+                    "weight_mode",
+                    Setting::Text(params["weight_mode"].as_str().unwrap_or("none").into()),
+                ),
+                (
+                    "std",
+                    Setting::Truth(params["norm_adv_by_std"].as_bool().expect("a truth")),
+                ),
                 ("eps", number(&params["grpo_eps"])),
             ],
         );
-        let (labels, n) = (numbers(&inputs["labels"]), params["rollout_n"].as_u64().expect("N") as usize);
+        let (labels, n) = (
+            numbers(&inputs["labels"]),
+            params["rollout_n"].as_u64().expect("N") as usize,
+        );
         let mask = masks(&inputs["mask"]);
         let batch = Batch::builder()
             .groups((0..labels.len()).map(|i| (i / n) as i64))
@@ -269,10 +374,19 @@ fn pacs() {
         let loss = recipe
             .loss(&batch, None, &mut recipe.init().expect("no state"))
             .unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
-        close(&[loss.value], &[expected["loss"].as_f64().expect("a loss")], &format!("{name} loss"));
+        close(
+            &[loss.value],
+            &[expected["loss"].as_f64().expect("a loss")],
+            &format!("{name} loss"),
+        );
         let gradient = loss.gradient.to_padded_f64();
         for (response, row) in rows(&expected["grad_logp"]).iter().enumerate() {
-            let got: Vec<f64> = gradient.row(response).iter().take(row.len()).copied().collect();
+            let got: Vec<f64> = gradient
+                .row(response)
+                .iter()
+                .take(row.len())
+                .copied()
+                .collect();
             close(&got, row, &format!("{name} grad_logp[{response}]"));
         }
         ran += 1;
@@ -292,7 +406,10 @@ fn pacs_weights() {
         let mode = case["params"]["mode"].as_str().expect("a mode");
         let recipe = recipe(
             "pacs",
-            &[("weight_mode", Setting::Text(mode.into())), ("adv_estimator", Setting::Text("naive".into()))],
+            &[
+                ("weight_mode", Setting::Text(mode.into())),
+                ("adv_estimator", Setting::Text("naive".into())),
+            ],
         );
         let responses = labels.len();
         let batch = Batch::builder()
@@ -301,13 +418,19 @@ fn pacs_weights() {
             .ragged("old_logp", vec![vec![-1.0f64]; responses])
             .build()
             .expect("a golden case's batch");
-        let loss = recipe.loss(&batch, None, &mut recipe.init().expect("no state")).expect("a loss");
+        let loss = recipe
+            .loss(&batch, None, &mut recipe.init().expect("no state"))
+            .expect("a loss");
         let got: Vec<f64> = loss
             .gradient
             .per_token()
             .zip(&labels)
             .map(|(gradient, label)| gradient * responses as f64 / (0.5 - label))
             .collect();
-        close(&got, &numbers(&case["expected"]["weight"]), case["name"].as_str().unwrap_or(""));
+        close(
+            &got,
+            &numbers(&case["expected"]["weight"]),
+            case["name"].as_str().unwrap_or(""),
+        );
     }
 }

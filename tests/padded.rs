@@ -404,3 +404,32 @@ fn a_saved_batch_reads_back_as_it_was() {
     assert!(fs::metadata(&path).unwrap().len() < 1000);
     assert_eq!(read(&path).batch.layout().tokens(), 4_000_000_002);
 }
+
+#[test]
+fn an_old_advantage_alone_makes_no_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("batch.safetensors");
+    save(
+        &path,
+        &[
+            ("index", Type::I64, vec![2], i64s(&[0, 0])),
+            ("rewards", Type::F32, vec![2], f32s(&[0.0, 1.0])),
+            ("length", Type::I64, vec![2], i64s(&[9, 3])),
+            ("advantages", Type::F32, vec![2, 4], f32s(&[0.0; 8])),
+        ],
+    );
+    let rollouts = read(&path);
+    assert_eq!(rollouts.batch.layout().tokens(), 12);
+    let out = folder.path().join("out.safetensors");
+    let advantages = |advantage: Advantage| {
+        rollouts.write_advantage(&out, advantage).unwrap();
+        let file = fs::read(&out).unwrap();
+        let file = safetensors::SafeTensors::deserialize(&file).unwrap();
+        let view = file.tensor("advantages").unwrap();
+        (view.shape().to_vec(), view.data().to_vec())
+    };
+    let response = advantages(Advantage::Response(&[-1.0, 1.0]));
+    assert_eq!(response, (vec![2], f32s(&[-1.0, 1.0])));
+    let values = Floats::F32((0..12).map(|token| token as f32).collect());
+    assert_eq!(advantages(Advantage::Token(&values)).0, [2, 9]);
+}

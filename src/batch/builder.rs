@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ndarray::ArrayView2;
 
+use self::sealed::RaggedValues;
 use super::column::Floats;
 use super::layout::Tokens;
 use super::{Batch, BatchError, GroupId, Layout, ResponseValues, TokenValues};
@@ -75,19 +76,17 @@ struct Ragged {
     values: RaggedValues,
 }
 
-#[derive(Clone, Debug)]
-enum RaggedValues {
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-}
-
 /// An element type of ragged rows: f32 or f64.
 pub trait RaggedValue: Copy + sealed::Sealed {}
 impl RaggedValue for f32 {}
 impl RaggedValue for f64 {}
 
 mod sealed {
-    use super::RaggedValues;
+    #[derive(Clone, Debug)]
+    pub enum RaggedValues {
+        F32(Vec<f32>),
+        F64(Vec<f64>),
+    }
 
     pub trait Sealed: Sized {
         fn wrap(values: Vec<Self>) -> RaggedValues;

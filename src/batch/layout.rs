@@ -17,10 +17,15 @@ pub enum GroupId {
 }
 
 impl fmt::Display for GroupId {
+    /// For messages: a long text, such as a whole prompt, is cut.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 48;
         match self {
             GroupId::Number(number) => write!(f, "{number}"),
-            GroupId::Text(text) => write!(f, "\"{text}\""),
+            GroupId::Text(text) => match text.char_indices().nth(SHOWN) {
+                None => write!(f, "\"{text}\""),
+                Some((end, _)) => write!(f, "\"{}...\"", &text[..end]),
+            },
         }
     }
 }

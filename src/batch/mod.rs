@@ -3,6 +3,7 @@
 mod builder;
 mod column;
 mod error;
+mod example;
 mod files;
 mod layout;
 mod lend;

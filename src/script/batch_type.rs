@@ -31,6 +31,8 @@ pub(super) struct Call {
 pub(super) struct Reports {
     pub(super) metrics: Vec<(String, f64)>,
     pub(super) prints: Vec<String>,
+    /// What the host read otherwise than its name says.
+    pub(super) notes: Vec<String>,
 }
 
 impl Call {
@@ -195,7 +197,13 @@ impl ScriptBatch {
             }
             "logp" if has("old_logp") => match lent.tokens.get("old_logp") {
                 // Its own leaf: a gradient by `logp` is not one by `old_logp`.
-                Some(store) => Some(Tensor::column(self.frame(), store.clone())),
+                Some(store) => {
+                    let note = "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
+                    self.0
+                        .call
+                        .report(|reports| reports.notes.push(note.to_string()));
+                    Some(Tensor::column(self.frame(), store.clone()))
+                }
                 None => None,
             },
             "length" if self.frame().layout().tokens() > 0 => {
@@ -240,7 +248,10 @@ impl ScriptBatch {
             (_, "ref_logp") => problem.help(
                 "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0",
             ),
-            (_, "advantage") => problem.help("`batch.advantage` is there in the `loss` hook alone"),
+            (_, "advantage") => problem.help(
+                "a loss on `batch.advantage` needs one: a training run gives it, and so does a file that \
+                 `advlab apply grpo INPUT -o FILE` wrote",
+            ),
             _ => problem.help(format!("it has {}", suggest::list(known))),
         }
     }

@@ -111,6 +111,9 @@ fn text(context: &NativeCallContext, tensor: &Tensor) -> Outcome<ImmutableString
 
 /// Registers a row under its name, once for each number of arguments that it takes.
 fn bind(module: &mut Module, op: &'static Op) {
+    // `min` and `max` are rows of two classes: a level as the second argument says that the reduction is meant.
+    let twin = op::table()
+        .find(|other| other.name == op.name && other.class != op.class && other.params.len() > 1);
     let needed = op.params.iter().filter(|param| !param.optional).count();
     for count in needed..=op.params.len() {
         for types in signatures(op, count) {
@@ -118,7 +121,7 @@ fn bind(module: &mut Module, op: &'static Op) {
                 let Some(context) = context else {
                     unreachable!("the function is registered to be given its context");
                 };
-                call(op, &context, args)
+                call(op, twin, &context, args)
             };
             FuncRegistration::new(op.name)
                 .in_global_namespace()
@@ -144,27 +147,25 @@ fn bind(module: &mut Module, op: &'static Op) {
 /// would say that it is unequal, without a word.
 fn signatures(op: &Op, count: usize) -> Vec<Vec<TypeId>> {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
-    let two_of_a_name = op::table()
-        .filter(|other| other.name == op.name && other.params.len() > 1)
-        .count()
-        > 1;
     let is_operator = !op.name.starts_with(char::is_alphabetic);
     match (is_operator, count) {
         (true, 1) => vec![vec![tensor]],
         (true, _) => vec![vec![tensor, any], vec![any, tensor]],
-        // `min` and `max` are rows of two classes: the second argument's type tells which is meant.
-        (false, 2) if two_of_a_name => {
-            let level = TypeId::of::<ImmutableString>();
-            match op.class {
-                Class::Reduction => vec![vec![any, level]],
-                _ => vec![vec![tensor, any], vec![any, tensor]],
-            }
-        }
         (false, _) => vec![vec![any; count]],
     }
 }
 
-fn call(op: &'static Op, context: &NativeCallContext, args: &[&mut Dynamic]) -> Outcome<Dynamic> {
+fn call(
+    op: &'static Op,
+    twin: Option<&'static Op>,
+    context: &NativeCallContext,
+    args: &[&mut Dynamic],
+) -> Outcome<Dynamic> {
+    let is_level = args.get(1).is_some_and(|second| second.is_string());
+    let op = match twin {
+        Some(twin) if (twin.class == Class::Reduction) == is_level => twin,
+        _ => op,
+    };
     let arguments = args
         .iter()
         .zip(op.params)

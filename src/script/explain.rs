@@ -70,6 +70,9 @@ impl Script<'_> {
         let (line, column) = line_column(position)?;
         let text = self.sources.get(source)?;
         let source_line = text.lines().nth(line - 1).unwrap_or("");
+        // A property is reported at its dot; the name after it is what to look at.
+        let dot = source_line.chars().nth(column.saturating_sub(1)) == Some('.');
+        let column = if dot { column + 1 } else { column };
         let length = token_length(source_line, column);
         Some(Place {
             source: source.clone(),

@@ -27,10 +27,14 @@ pub struct Outcome {
     pub advantage: Computed,
     /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
     pub loss: Option<f64>,
+    /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
+    pub correct: Option<Computed>,
     /// What the script reported with `metric`.
     pub metrics: Vec<(String, f64)>,
     /// What the script printed.
     pub prints: Vec<String>,
+    /// What was read otherwise than its name says, in words.
+    pub notes: Vec<String>,
     /// How long the hooks took.
     pub time: Duration,
     /// The most bytes that tensors held at once.
@@ -117,12 +121,19 @@ impl Recipe {
                 let (loss, gradient) = run.loss()?;
                 (run.equivalent(&gradient)?, Some(loss))
             };
+            let correct = run
+                .batch()
+                .column("correct")
+                .ok()
+                .and_then(|tensor| tensor.evaluate().ok());
             *state = run.finished_state()?;
             let reports = run.call.take_reports();
             Ok(Outcome {
                 reward,
                 advantage,
                 loss,
+                correct: correct.map(|value| Computed::new(lent.layout.clone(), value)),
+                notes: reports.notes,
                 metrics: reports.metrics,
                 prints: reports.prints,
                 time: started.elapsed(),

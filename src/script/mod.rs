@@ -4,9 +4,11 @@
 
 mod batch_type;
 mod bind;
+mod check;
 mod computed;
 mod engine;
 mod error;
+mod evaluate;
 mod explain;
 mod hooks;
 mod host;
@@ -17,9 +19,12 @@ mod reading;
 mod recipe;
 mod render;
 mod state;
+mod summary;
 
+pub use check::{Check, Finding, Verdict, check};
 pub use computed::Computed;
 pub use error::{Diagnostic, Place, ScriptError, Severity};
+pub use evaluate::Evaluated;
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};
 pub use library::{BUILTINS, Builtin};
@@ -27,3 +32,4 @@ pub use params::{Parameter, ParameterError, Parameters, Setting};
 pub(crate) use reading::{Content, Reading};
 pub use recipe::{Hook, Recipe, Version};
 pub use state::State;
+pub use summary::{Spread, Summary};

@@ -60,6 +60,12 @@ impl Guard {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// The bytes that tensors hold now.
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// Whether the computation may go on.
     ///
     /// # Errors

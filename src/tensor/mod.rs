@@ -10,6 +10,8 @@ mod guard;
 mod level;
 pub mod op;
 mod plan;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub use error::{Origin, TensorError, TensorErrorKind};

@@ -1,7 +1,7 @@
 //! What can be wrong with a file of rollouts, and with the place where one is to be written.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::batch::BatchError;
 
@@ -234,7 +234,7 @@ pub enum WriteError {
         found: f64,
     },
     /// The advantage is not one of this batch.
-    #[error("{}: the advantage has {found} values, the batch has {expected} {level}s", path.display())]
+    #[error("{}: the advantage has {found} values, the batch has {expected} (one for each {level})", path.display())]
     Size {
         /// The file.
         path: PathBuf,
@@ -247,8 +247,25 @@ pub enum WriteError {
     },
 }
 
+impl WriteError {
+    pub(super) fn changed(input: &Path, what: impl Into<String>) -> Self {
+        WriteError::Changed {
+            path: input.to_path_buf(),
+            what: what.into(),
+        }
+    }
+
+    /// The input, which was read before, can no longer be read.
+    pub(super) fn gone(input: &Path, error: ReadError) -> Self {
+        match error {
+            ReadError::Io { source, .. } => WriteError::changed(input, source.to_string()),
+            error => WriteError::changed(input, error.to_string()),
+        }
+    }
+}
+
 /// What to do about a place that is not there.
-fn advice(path: &std::path::Path) -> &'static str {
+fn advice(path: &Path) -> &'static str {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
             "; its folder does not exist: make it first"
@@ -257,5 +274,13 @@ fn advice(path: &std::path::Path) -> &'static str {
             "; what should be its folder is a file"
         }
         _ => "",
+    }
+}
+
+/// At most `most` characters of a text, with dots where more were there.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_string(),
+        Some((end, _)) => format!("{}...", &text[..end]),
     }
 }

@@ -1,33 +1,18 @@
 //! Reads rollouts from files, and writes them back with the advantage added: JSONL, safetensors and npz.
 
-mod element;
 mod error;
-mod groups;
-mod json;
 mod jsonl;
 mod names;
 mod note;
-mod npy;
-mod npz;
 mod padded;
 mod replace;
-mod rows;
-mod safetensors;
-mod save;
-mod slot;
-mod spread;
-mod tensors;
 
 use std::path::{Path, PathBuf};
 
 pub use error::{ReadError, WriteError};
 pub use note::Note;
 
-use self::npz::Npz;
-use self::safetensors::Safetensors;
-use self::save::Saved;
-use self::spread::Spread;
-use self::tensors::{Reader, Tensor};
+use self::padded::{Spread, Tensor};
 use super::{Batch, Floats};
 use crate::tensor::Level;
 
@@ -69,12 +54,19 @@ pub struct Rollouts {
     pub notes: Vec<Note>,
     path: PathBuf,
     format: Format,
-    /// The line of each response, from 1, where the file has lines.
-    lines: Vec<usize>,
-    /// T, where the file has tensors [B, T].
-    width: Option<usize>,
-    /// The tensors of a padded file.
-    tensors: Vec<Tensor>,
+    origin: Origin,
+}
+
+/// What is remembered of a file: what a copy of it must find there again.
+#[derive(Clone, Debug)]
+enum Origin {
+    /// The line of each response, from 1.
+    Lines(Vec<usize>),
+    Tensors {
+        tensors: Vec<Tensor>,
+        /// T, where there are tensors [B, T].
+        width: Option<usize>,
+    },
 }
 
 /// The advantage of a batch, at one of the two levels that it can have.
@@ -93,33 +85,21 @@ pub enum Advantage<'a> {
 pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, ReadError> {
     let path = path.as_ref();
     let format = Format::of(path)?;
-    let mut tensors = Vec::new();
-    let parts = match format {
+    let Parts {
+        batch,
+        notes,
+        origin,
+    } = match format {
         Format::Jsonl => jsonl::read(path, options)?,
-        Format::Safetensors => {
-            let file = Safetensors::open(path)?;
-            tensors = file.tensors.clone();
-            let saved = Saved::of(path, &file.metadata)?;
-            let total = file.length;
-            let reader = Reader::new(path, file, total, options.progress);
-            padded::read(reader, &tensors, saved, options)?
-        }
-        Format::Npz => {
-            let file = Npz::open(path)?;
-            tensors = file.tensors.clone();
-            let total = file.length;
-            let reader = Reader::new(path, file, total, options.progress);
-            padded::read(reader, &tensors, None, options)?
-        }
+        Format::Safetensors => padded::read_safetensors(path, options)?,
+        Format::Npz => padded::read_npz(path, options)?,
     };
     Ok(Rollouts {
-        batch: parts.batch,
-        notes: parts.notes,
+        batch,
+        notes,
         path: path.to_path_buf(),
         format,
-        lines: parts.lines,
-        width: parts.width,
-        tensors,
+        origin,
     })
 }
 
@@ -127,8 +107,7 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, R
 struct Parts {
     batch: Batch<'static>,
     notes: Vec<Note>,
-    lines: Vec<usize>,
-    width: Option<usize>,
+    origin: Origin,
 }
 
 impl Rollouts {
@@ -139,7 +118,10 @@ impl Rollouts {
 
     /// The line of a response in the file, from 1, where the file has lines.
     pub fn line(&self, response: usize) -> Option<usize> {
-        self.lines.get(response).copied()
+        match &self.origin {
+            Origin::Lines(lines) => lines.get(response).copied(),
+            Origin::Tensors { .. } => None,
+        }
     }
 
     /// Writes a copy of the file with the advantage added: in JSONL the field `advantage`, a number or an array (0 where
@@ -172,11 +154,15 @@ impl Rollouts {
                 expected: self.format.ending(),
             });
         }
-        let spread = Spread::new(&self.batch, advantage, self.width);
-        match self.format {
-            Format::Jsonl => jsonl::write(&self.path, &self.lines, layout, advantage, out),
-            Format::Safetensors => safetensors::write(&self.path, &self.tensors, &spread, out),
-            Format::Npz => npz::write(&self.path, &self.tensors, &spread, out),
+        match &self.origin {
+            Origin::Lines(lines) => jsonl::write(&self.path, lines, layout, advantage, out),
+            Origin::Tensors { tensors, width } => {
+                let spread = Spread::new(&self.batch, advantage, *width);
+                match self.format {
+                    Format::Npz => padded::write_npz(&self.path, tensors, &spread, out),
+                    _ => padded::write_safetensors(&self.path, tensors, &spread, out),
+                }
+            }
         }
     }
 }

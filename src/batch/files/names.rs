@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::json::{Line, Value};
 use super::{Mapping, Note, ReadError};
 use crate::suggest;
 
@@ -59,6 +58,9 @@ pub(super) fn alias(tensor: &str) -> &str {
 /// The columns of which one must be there.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
+/// Why an advantage in a file is no column.
+pub(super) const ADVANTAGE: &str = "an advantage is what a recipe makes (`--map NAME=FIELD` reads one that is there under another name)";
+
 /// One of our names, and the field that it is read from.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
@@ -104,7 +106,7 @@ impl Names {
         Ok(names)
     }
 
-    fn add(&mut self, ours: &str, theirs: &str, role: Role, asked: bool) {
+    pub(super) fn add(&mut self, ours: &str, theirs: &str, role: Role, asked: bool) {
         self.readings.push(Reading {
             ours: ours.to_string(),
             theirs: theirs.to_string(),
@@ -116,6 +118,26 @@ impl Names {
     /// Where one of our names is read from, if it is not from the field of that name.
     pub(super) fn reading(&self, ours: &str) -> Option<&Reading> {
         self.readings.iter().find(|reading| reading.ours == ours)
+    }
+
+    /// Whether any field gives a column of that name; `fields` come with the names that they would have by themselves.
+    pub(super) fn provides<'a>(
+        &self,
+        ours: &str,
+        mut fields: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> bool {
+        let away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
+        self.reading(ours).is_some() || fields.any(|(field, own)| own == ours && !away(field))
+    }
+
+    /// What is to be said of a field whose own name is given to another one.
+    pub(super) fn shadowed(&self, field: &str, own: &str) -> Option<Note> {
+        let other = self.reading(own)?;
+        let read = self.readings.iter().any(|reading| reading.theirs == field);
+        (!read).then(|| Note::LeftOut {
+            field: field.to_string(),
+            why: format!("`{own}` is read from `{}`", other.theirs),
+        })
     }
 
     /// The names that a field is read under: none where its own name is given to another field.
@@ -135,63 +157,6 @@ impl Names {
             role: role(own),
             asked: false,
         }]
-    }
-
-    /// Adds the names of a known dump where the first line looks like one; what the user has mapped stays.
-    pub(super) fn recognise(&mut self, text: &str, first: &Line) -> Option<Note> {
-        let value = |name: &str| {
-            let field = first.fields.iter().find(|f| &text[f.key.clone()] == name);
-            field.map(|field| &field.value)
-        };
-        if value("group").is_some() || self.reading("group").is_some() {
-            return None;
-        }
-        let number = |name: &str| matches!(value(name), Some(Value::Number(_)));
-        let (kind, names): (_, &[_]) = if number("prompt_idx") && number("reward") {
-            (
-                "open-instruct",
-                &[
-                    ("group", "prompt_idx"),
-                    ("old_logp", "logprobs"),
-                    ("response_tokens", "response_tokens"),
-                ],
-            )
-        } else if number("score")
-            && value("input") == Some(&Value::Text)
-            && value("output") == Some(&Value::Text)
-        {
-            (
-                "verl's generations",
-                &[
-                    ("group", "input"),
-                    ("reward", "score"),
-                    ("completion", "output"),
-                    ("correct", "acc"),
-                ],
-            )
-        } else {
-            return None;
-        };
-        let mut taken = Vec::new();
-        for &(ours, theirs) in names {
-            // Some reward functions give `acc` as a share; a boolean alone is a verdict.
-            if theirs == "acc" && !matches!(value(theirs), Some(Value::Bool(_))) {
-                continue;
-            }
-            let free = self.reading(ours).is_none() && (ours == theirs || value(ours).is_none());
-            if free && value(theirs).is_some() {
-                let role = if ours == theirs {
-                    Role::Token
-                } else {
-                    role(ours)
-                };
-                self.add(ours, theirs, role, false);
-                if ours != theirs {
-                    taken.push((ours.to_string(), theirs.to_string()));
-                }
-            }
-        }
-        Some(Note::Dump { kind, names: taken })
     }
 }
 
@@ -245,11 +210,10 @@ pub(super) fn reward_hint<'a>(fields: impl Iterator<Item = &'a str> + Clone) -> 
 
 fn hint<'a>(ours: &str, likely: &[&str], fields: impl Iterator<Item = &'a str> + Clone) -> String {
     let all: Vec<&str> = fields.collect();
-    let there = if all.is_empty() {
-        "there is nothing at all".to_string()
-    } else {
-        format!("there is {}", suggest::list(all.iter().copied()))
-    };
+    if all.is_empty() {
+        return "there is nothing at all".to_string();
+    }
+    let there = format!("there is {}", suggest::list(all.iter().copied()));
     let candidate = likely
         .iter()
         .find_map(|name| {
@@ -258,6 +222,10 @@ fn hint<'a>(ours: &str, likely: &[&str], fields: impl Iterator<Item = &'a str> +
                 .copied()
         })
         .or_else(|| suggest::nearest(ours, all.iter().copied()));
+    let ours = match candidate {
+        Some("token_level_scores") => "token_reward",
+        _ => ours,
+    };
     match candidate {
         Some(field) => format!("{there}: if it is `{field}`, say `--map {ours}={field}`"),
         None => format!("{there}: say which with `--map {ours}=FIELD`"),

@@ -65,7 +65,7 @@ impl fmt::Display for Note {
                 count,
             } => write!(
                 f,
-                "`{column}` has {count} value{} that are NaN or infinite, the first in {first}",
+                "`{column}` is NaN or infinite at {count} place{} that count, the first in {first}",
                 if *count == 1 { "" } else { "s" }
             ),
             Note::LengthInWords { field } => write!(

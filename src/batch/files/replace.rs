@@ -65,13 +65,10 @@ impl Replacement {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".advlab-").suffix(".part");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // A temporary file would be private otherwise; the umask takes from this what it takes from any new file.
-            builder.permissions(fs::Permissions::from_mode(0o666));
-        }
-        let file = builder.tempfile_in(folder).map_err(without_path)?;
+        // Opened as any file is: a temporary one would be private, and would name itself in errors.
+        let file = builder.make_in(folder, |path| {
+            File::options().write(true).create_new(true).open(path)
+        })?;
         if let Some(there) = there {
             file.as_file().set_permissions(there.permissions())?;
         }
@@ -133,18 +130,6 @@ impl Seek for Replacement {
             // An archive is written with its sizes put in later: a pipe cannot take one.
             Sink::Through(_) => Err(io::ErrorKind::NotSeekable.into()),
         }
-    }
-}
-
-/// The error without the name of the hidden file: the user knows only the one asked for.
-fn without_path(error: io::Error) -> io::Error {
-    let inner = error.get_ref().and_then(|inner| inner.source());
-    let code = inner
-        .and_then(|inner| inner.downcast_ref::<io::Error>())
-        .and_then(io::Error::raw_os_error);
-    match code {
-        Some(code) => io::Error::from_raw_os_error(code),
-        None => error,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rand::{RngExt, SeedableRng};
 use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
 
 use super::elementwise::{Operand, column, expand, map};
 use super::reduce::{Reduced, placed};

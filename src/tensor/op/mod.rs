@@ -18,6 +18,8 @@ use super::error::{TensorError, TensorErrorKind};
 use super::graph::Tensor;
 use super::{Level, grad};
 
+#[cfg(test)]
+pub(crate) use build::sub;
 pub(crate) use build::{add, mul, sum_to};
 pub(crate) use reduction::Reduction;
 pub(crate) use scan::{Scan, at_last_token_grads};

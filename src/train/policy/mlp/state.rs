@@ -80,7 +80,8 @@ fn array(name: String, expected: Vec<usize>, state: &State) -> Result<&[f32], Po
     match state.get(&name) {
         None => Err(PolicyError::StateMissing { name }),
         Some(array)
-            if array.shape != expected || array.values.len() != expected.iter().product::<usize>() =>
+            if array.shape != expected
+                || array.values.len() != expected.iter().product::<usize>() =>
         {
             Err(PolicyError::StateShape {
                 name,

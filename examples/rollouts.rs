@@ -1,0 +1,89 @@
+//! Makes `examples/rollouts.jsonl`: real rollouts of the maze task, from a small policy after 150 steps of GRPO.
+//!
+//!     cargo run --release --example rollouts > examples/rollouts.jsonl
+
+use std::error::Error;
+
+use advlab::train::policy::{AdamWConfig, Decoding, Mlp, Policy, Samples};
+use advlab::train::random::{Key, Purpose};
+use advlab::train::task::{Maze, Prompt, Task, training_prompts};
+use advlab::{Batch, Host};
+use serde_json::json;
+
+const SEED: u64 = 0;
+const STEPS: u64 = 150;
+const MOVES: [&str; 5] = ["up", "down", "left", "right", "stop"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let task = Maze::new(4)?;
+    let mut policy = Mlp::new(&task.shape(), 256, AdamWConfig::default(), SEED);
+    let reference = policy.frozen();
+    let grpo = Host::new().load("grpo")?;
+    for step in 0..STEPS {
+        let prompts = training_prompts(&task, SEED, step, 64)?;
+        let samples = sample(&policy, &prompts, 16, step)?;
+        let outcome = grpo.advantage(&batch(&task, &prompts, &samples)?, &mut grpo.init()?)?;
+        let tokens = samples.responses.tokens().len() as f64;
+        let slope: Vec<f64> = outcome
+            .advantage
+            .per_token()
+            .map(|advantage| -advantage / tokens)
+            .collect();
+        policy.accumulate(&prompts, &samples.responses, &slope)?;
+        policy.update(None)?;
+    }
+
+    let prompts = training_prompts(&task, SEED, STEPS, 32)?;
+    let samples = sample(&policy, &prompts, 8, STEPS)?;
+    let under_reference = reference.score(&prompts, &samples.responses)?;
+    for (response, &prompt) in samples.responses.prompts().iter().enumerate() {
+        let (range, moves) = (
+            samples.responses.range(response),
+            samples.responses.response(response),
+        );
+        let words: Vec<&str> = moves.iter().map(|&token| MOVES[token as usize]).collect();
+        let line = json!({
+            "group": format!("maze-{prompt:02}"),
+            "reward": task.verify(&prompts[prompt], moves).reward,
+            "completion": words.join(" "),
+            "old_logp": samples.scores.logp[range.clone()],
+            "ref_logp": under_reference.logp[range.clone()],
+            "entropy": samples.scores.entropy[range],
+        });
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn sample(
+    policy: &Mlp,
+    prompts: &[Prompt],
+    group_size: usize,
+    step: u64,
+) -> Result<Samples, Box<dyn Error>> {
+    let key = Key {
+        seed: SEED,
+        purpose: Purpose::Responses,
+        step,
+    };
+    Ok(policy.sample(prompts, group_size, Decoding::Sample(key))?)
+}
+
+fn batch(
+    task: &Maze,
+    prompts: &[Prompt],
+    samples: &Samples,
+) -> Result<Batch<'static>, Box<dyn Error>> {
+    let responses = &samples.responses;
+    let rewards: Vec<f64> = (0..responses.len())
+        .map(|i| {
+            task.verify(&prompts[responses.prompts()[i]], responses.response(i))
+                .reward
+        })
+        .collect();
+    Ok(Batch::builder()
+        .groups(responses.prompts().iter().map(|&prompt| prompt as i64))
+        .lengths((0..responses.len()).map(|i| responses.range(i).len()))
+        .response("reward", rewards)
+        .build()?)
+}

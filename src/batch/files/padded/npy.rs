@@ -1,0 +1,207 @@
+//! The header of an npy array: type, order and shape, in a Python literal.
+
+use std::io::{self, Read};
+
+use super::element::Element;
+use crate::batch::files::error::shorten;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// numpy's own are at most a few hundred bytes, and it refuses more than 10000 by default.
+const LONGEST: usize = 64 << 10;
+
+/// What the header says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Npy {
+    pub(super) element: Element,
+    pub(super) big_endian: bool,
+    pub(super) fortran: bool,
+    pub(super) shape: Vec<usize>,
+    /// Bytes before the numbers.
+    pub(super) size: u64,
+}
+
+impl Npy {
+    /// Reads the header, or says what is wrong with it.
+    pub(super) fn read(input: &mut impl Read) -> Result<Npy, String> {
+        let cut = |error: io::Error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => "it is cut off in its header".to_string(),
+            _ => error.to_string(),
+        };
+        let mut start = [0; 8];
+        input.read_exact(&mut start).map_err(cut)?;
+        if !start.starts_with(MAGIC) {
+            return Err("it is no npy array".to_string());
+        }
+        let (length, prefix) = if start[6] == 1 {
+            let mut length = [0; 2];
+            input.read_exact(&mut length).map_err(cut)?;
+            (usize::from(u16::from_le_bytes(length)), 10)
+        } else {
+            let mut length = [0; 4];
+            input.read_exact(&mut length).map_err(cut)?;
+            (u32::from_le_bytes(length) as usize, 12)
+        };
+        if length > LONGEST {
+            return Err(format!(
+                "its header claims {length} bytes, where numpy writes a few hundred"
+            ));
+        }
+        let mut text = vec![0; length];
+        input.read_exact(&mut text).map_err(cut)?;
+        let text = String::from_utf8(text).map_err(|_| "its header is no text".to_string())?;
+        let shape = entry(&text, "shape")
+            .and_then(sizes)
+            .ok_or_else(|| wrong("shape", &text))?;
+        let fortran = match entry(&text, "fortran_order") {
+            Some(value) if value.starts_with("True") => true,
+            Some(value) if value.starts_with("False") => false,
+            _ => return Err(wrong("fortran_order", &text)),
+        };
+        let descr = entry(&text, "descr").ok_or_else(|| wrong("descr", &text))?;
+        let (element, big_endian) = match quoted(descr) {
+            Some(code) => element(code),
+            None => (Element::Other("a structured type".to_string()), false),
+        };
+        Ok(Npy {
+            element,
+            big_endian,
+            fortran,
+            shape,
+            size: (prefix + length) as u64,
+        })
+    }
+}
+
+/// The header of an array in row order; `code` is numpy's name for the type, such as `<f4`.
+pub(super) fn header(code: &str, shape: &[usize]) -> Vec<u8> {
+    let sizes: Vec<String> = shape.iter().map(|size| format!("{size},")).collect();
+    let mut text = format!(
+        "{{'descr': '{code}', 'fortran_order': False, 'shape': ({}), }}",
+        sizes.join(" ")
+    );
+    // The numbers start at a multiple of 64, as numpy has it.
+    let padded = (10 + text.len() + 1).next_multiple_of(64) - 11;
+    text.extend(std::iter::repeat_n(' ', padded - text.len()));
+    text.push('\n');
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend([1, 0]);
+    bytes.extend((text.len() as u16).to_le_bytes());
+    bytes.extend(text.into_bytes());
+    bytes
+}
+
+fn wrong(key: &str, text: &str) -> String {
+    format!(
+        "its header has no `{key}` that can be read: {}",
+        shorten(text.trim_end(), 120)
+    )
+}
+
+/// What follows a key of the literal.
+fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let after = ["'", "\""].iter().find_map(|quote| {
+        let key = format!("{quote}{key}{quote}");
+        text.find(&key).map(|at| &text[at + key.len()..])
+    })?;
+    Some(after.trim_start().strip_prefix(':')?.trim_start())
+}
+
+fn quoted(text: &str) -> Option<&str> {
+    let quote = text
+        .chars()
+        .next()
+        .filter(|&letter| letter == '\'' || letter == '"')?;
+    text[1..].split_once(quote).map(|(inside, _)| inside)
+}
+
+fn sizes(text: &str) -> Option<Vec<usize>> {
+    let (inside, _) = text.strip_prefix('(')?.split_once(')')?;
+    let sizes = inside
+        .split(',')
+        .map(str::trim)
+        .filter(|size| !size.is_empty());
+    // Python 2 wrote its long numbers with an L.
+    sizes
+        .map(|size| size.trim_end_matches('L').parse().ok())
+        .collect()
+}
+
+fn element(code: &str) -> (Element, bool) {
+    let (order, kind) = match code.chars().next() {
+        Some(order @ ('<' | '>' | '|' | '=')) => (order, &code[1..]),
+        _ => ('|', code),
+    };
+    let element = match kind {
+        "b1" | "?" => Element::Bool,
+        "u1" => Element::U8,
+        "i1" => Element::I8,
+        "u2" => Element::U16,
+        "i2" => Element::I16,
+        "u4" => Element::U32,
+        "i4" => Element::I32,
+        "u8" => Element::U64,
+        "i8" => Element::I64,
+        "f2" => Element::F16,
+        "f4" => Element::F32,
+        "f8" => Element::F64,
+        "O" => Element::Other("Python objects (pickled)".to_string()),
+        _ => match kind
+            .strip_prefix('U')
+            .and_then(|letters| letters.parse().ok())
+        {
+            Some(letters) => Element::Text(letters),
+            None => Element::Other(format!("numpy type `{code}`")),
+        },
+    };
+    (element, order == '>')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Npy, String> {
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((text.len() as u16).to_le_bytes());
+        bytes.extend(text.as_bytes());
+        Npy::read(&mut bytes.as_slice())
+    }
+
+    #[test]
+    fn headers_are_read_and_written() {
+        let npy = read("{'descr': '>f4', 'fortran_order': True, 'shape': (3L, 4), }").unwrap();
+        assert_eq!(
+            (npy.element, npy.big_endian, npy.fortran),
+            (Element::F32, true, true)
+        );
+        assert_eq!(npy.shape, [3, 4]);
+        for shape in [&[][..], &[5], &[5, 0]] {
+            let bytes = header("<f8", shape);
+            assert_eq!(bytes.len() % 64, 0);
+            let npy = Npy::read(&mut bytes.as_slice()).unwrap();
+            assert_eq!(
+                (npy.shape.as_slice(), npy.size),
+                (shape, bytes.len() as u64)
+            );
+        }
+        assert_eq!(
+            read("{'descr': '<U7', 'fortran_order': False, 'shape': (2,)}")
+                .unwrap()
+                .element,
+            Element::Text(7)
+        );
+        assert!(
+            read("{'descr': '<f4', 'shape': (2,)}")
+                .unwrap_err()
+                .contains("fortran_order")
+        );
+        assert!(read("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}").is_err());
+        let mut lying = b"\x93NUMPY\x02\x00".to_vec();
+        lying.extend(u32::MAX.to_le_bytes());
+        assert!(
+            Npy::read(&mut lying.as_slice())
+                .unwrap_err()
+                .contains("claims")
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! `advlab apply RECIPE INPUT`: a recipe on rollouts that are there already.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use advlab::batch::{Advantage, Dtype, Mapping, ReadOptions, Rollouts, read};
+use advlab::script::{Host, Outcome, Recipe, Summary};
+use advlab::tensor::Level;
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::progress::Progress;
+use super::{Setting, load, style};
+
+/// Compute advantages for rollouts in a file.
+#[derive(Args)]
+pub struct Apply {
+    /// A built-in's name, or the path of a .rhai file
+    recipe: String,
+    /// The rollouts: .jsonl, .safetensors or .npz
+    input: PathBuf,
+    /// Write a copy of the input with the advantage added
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Set a parameter of the recipe
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<Setting>,
+    /// Read a field under another name, as in --map reward=score
+    #[arg(long, value_name = "OURS=THEIRS")]
+    map: Vec<Setting>,
+    /// The precision of token columns; the file's own (f64 for JSONL) if not given
+    #[arg(long, value_enum)]
+    dtype: Option<Precision>,
+    /// The seed of `batch.random`
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Precision {
+    F32,
+    F64,
+}
+
+impl Apply {
+    /// Reads, computes, writes, and sums up.
+    pub fn run(self) -> Result<ExitCode> {
+        let host = Host::new().with_seed(self.seed);
+        let recipe = load(&host, &self.recipe, &self.set)?;
+
+        let started = Instant::now();
+        let rollouts = self.read()?;
+        let reading = started.elapsed();
+
+        let mut state = recipe.init()?;
+        let outcome = recipe.advantage(&rollouts.batch, &mut state)?;
+
+        let started = Instant::now();
+        if let Some(output) = &self.output {
+            write(&rollouts, &outcome, output)?;
+        }
+        let writing = self.output.as_ref().map(|_| started.elapsed());
+
+        let times = Times {
+            reading,
+            computing: outcome.time,
+            writing,
+        };
+        if self.json {
+            println!("{}", as_json(&recipe, &rollouts, &outcome, &times));
+        } else {
+            self.print(&recipe, &rollouts, &outcome, &times);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn read(&self) -> Result<Rollouts> {
+        let map: Vec<Mapping> = self
+            .map
+            .iter()
+            .map(|setting| Mapping {
+                ours: setting.name.clone(),
+                theirs: setting.value.clone(),
+            })
+            .collect();
+        let progress = Progress::new("reading");
+        let tell = |done, total| progress.at(done, total);
+        let options = ReadOptions {
+            map: &map,
+            dtype: self.dtype.map(|dtype| match dtype {
+                Precision::F32 => Dtype::F32,
+                Precision::F64 => Dtype::F64,
+            }),
+            progress: Some(&tell),
+        };
+        Ok(read(&self.input, &options)?)
+    }
+
+    fn print(&self, recipe: &Recipe, rollouts: &Rollouts, outcome: &Outcome, times: &Times) {
+        for line in &outcome.prints {
+            println!("{line}");
+        }
+        for note in rollouts
+            .notes
+            .iter()
+            .map(ToString::to_string)
+            .chain(outcome.notes.iter().cloned())
+        {
+            eprintln!("note: {note}");
+        }
+        let summary = Summary::of(outcome);
+        let settings: Vec<String> = recipe
+            .params()
+            .iter()
+            .map(|(parameter, value)| format!("{}={value}", parameter.name))
+            .collect();
+        println!(
+            "{} {}  {}",
+            style::bold(recipe.name()),
+            style::dim(recipe.version().short()),
+            style::dim(&settings.join(" "))
+        );
+        let [least, most] = summary.group_size;
+        let sizes = if least == most {
+            format!("{least}")
+        } else {
+            format!("{least} to {most}")
+        };
+        println!(
+            "{}: {} responses in {} groups of {sizes}, {} tokens",
+            self.input.display(),
+            style::count(summary.responses),
+            style::count(summary.groups),
+            style::count(summary.tokens),
+        );
+        println!();
+        let row = |name: &str, text: String| println!("  {name:<11} {text}");
+        if let (Some(right), Some(wrong)) = (summary.all_right, summary.all_wrong) {
+            let of = |number: usize| {
+                format!(
+                    "{} ({})",
+                    style::count(number),
+                    style::share(number, summary.groups)
+                )
+            };
+            let mixed = summary.groups - right - wrong;
+            row(
+                "groups",
+                format!(
+                    "all right {}   all wrong {}   mixed {}",
+                    of(right),
+                    of(wrong),
+                    of(mixed)
+                ),
+            );
+        }
+        let a = summary.advantage;
+        row(
+            "advantage",
+            format!(
+                "mean {}   std {:.4}   min {:.4}   max {:.4}   per {}",
+                rounded(a.mean),
+                a.std,
+                a.min,
+                a.max,
+                summary.level
+            ),
+        );
+        row(
+            "no signal",
+            format!(
+                "{} of the groups, {} of the tokens have advantage 0",
+                style::share(summary.groups_without_signal, summary.groups),
+                style::share(summary.tokens_without_signal, summary.tokens)
+            ),
+        );
+        if summary.groups_without_signal == summary.groups {
+            row(
+                "",
+                "no group has a difference that this recipe would teach".to_string(),
+            );
+        }
+        if let Some(loss) = outcome.loss {
+            row(
+                "loss",
+                format!("{loss:.6}   (the advantage is the equivalent one, -M dloss/dlogp)"),
+            );
+        }
+        for (name, value) in &outcome.metrics {
+            row("metric", format!("{name} {value:.6}"));
+        }
+        let mut time = format!(
+            "read {}   recipe {}",
+            style::time(times.reading),
+            style::time(times.computing)
+        );
+        if let Some(writing) = times.writing {
+            time.push_str(&format!("   write {}", style::time(writing)));
+        }
+        row("time", time);
+        if let Some(output) = &self.output {
+            row("written", output.display().to_string());
+        }
+    }
+}
+
+struct Times {
+    reading: Duration,
+    computing: Duration,
+    writing: Option<Duration>,
+}
+
+/// A mean that is 0 but for rounding is shown as 0, not as -0.0000.
+fn rounded(mean: f64) -> String {
+    let text = format!("{mean:.4}");
+    if text == "-0.0000" {
+        "0.0000".to_string()
+    } else {
+        text
+    }
+}
+
+fn write(rollouts: &Rollouts, outcome: &Outcome, output: &std::path::Path) -> Result<()> {
+    let values: Vec<f64>;
+    let advantage = match outcome.advantage.level() {
+        Level::Token => Advantage::Token(outcome.advantage.floats()),
+        _ => {
+            values = outcome.advantage.floats().iter().collect();
+            Advantage::Response(&values)
+        }
+    };
+    rollouts
+        .write_advantage(output, advantage)
+        .with_context(|| {
+            format!(
+                "the advantage was computed, but not written to {}",
+                output.display()
+            )
+        })
+}
+
+fn as_json(
+    recipe: &Recipe,
+    rollouts: &Rollouts,
+    outcome: &Outcome,
+    times: &Times,
+) -> serde_json::Value {
+    let params: serde_json::Map<String, serde_json::Value> = recipe
+        .params()
+        .iter()
+        .map(|(parameter, value)| (parameter.name.clone(), json!(value.to_string())))
+        .collect();
+    let notes: Vec<String> = rollouts
+        .notes
+        .iter()
+        .map(ToString::to_string)
+        .chain(outcome.notes.iter().cloned())
+        .collect();
+    let metrics: serde_json::Map<String, serde_json::Value> = outcome
+        .metrics
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    json!({
+        "recipe": recipe.name(),
+        "version": recipe.version().as_str(),
+        "params": params,
+        "input": rollouts.path(),
+        "summary": Summary::of(outcome),
+        "loss": outcome.loss,
+        "metrics": metrics,
+        "notes": notes,
+        "prints": outcome.prints,
+        "seconds": {
+            "read": times.reading.as_secs_f64(),
+            "recipe": times.computing.as_secs_f64(),
+            "write": times.writing.map(|writing| writing.as_secs_f64()),
+        },
+    })
+}

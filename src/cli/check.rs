@@ -1,0 +1,79 @@
+//! `advlab check RECIPE...`: compile, lint, and test a recipe's invariants.
+
+use std::process::ExitCode;
+
+use advlab::script::{Host, Verdict, check};
+use anyhow::Result;
+use clap::Args;
+
+use super::{Setting, load, style};
+
+/// Test a recipe's invariants on degenerate batches.
+#[derive(Args)]
+pub struct Check {
+    /// Built-in names, or paths to .rhai files
+    #[arg(required = true, value_name = "RECIPE")]
+    recipes: Vec<String>,
+    /// Set a parameter
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<Setting>,
+}
+
+impl Check {
+    /// Prints a table a recipe: what held, what did not, what is worth knowing.
+    pub fn run(self) -> Result<ExitCode> {
+        let host = Host::new();
+        let mut failed = false;
+        for (place, name) in self.recipes.iter().enumerate() {
+            let recipe = match load(&host, name, &self.set) {
+                Ok(recipe) => recipe,
+                Err(error) => {
+                    super::report(&error);
+                    failed = true;
+                    continue;
+                }
+            };
+            if place > 0 {
+                println!();
+            }
+            println!(
+                "{} {}  compiles, passes the lint",
+                style::bold(recipe.name()),
+                style::dim(recipe.version().short())
+            );
+            let findings = check(&recipe);
+            for finding in &findings {
+                let (sign, color) = match finding.verdict {
+                    Verdict::Holds => ("holds", "32"),
+                    Verdict::Fails => ("FAILS", "31;1"),
+                    Verdict::Note => ("note ", "33"),
+                };
+                let line = format!(
+                    "  {}  {:<29} {}",
+                    style::verdict(sign, color),
+                    finding.check.name(),
+                    finding.detail
+                );
+                println!("{}", line.trim_end());
+            }
+            let number = |verdict| {
+                findings
+                    .iter()
+                    .filter(|finding| finding.verdict == verdict)
+                    .count()
+            };
+            let fails = number(Verdict::Fails);
+            failed |= fails > 0;
+            println!(
+                "  {} hold, {fails} fail, {} to know",
+                number(Verdict::Holds),
+                number(Verdict::Note)
+            );
+        }
+        Ok(if failed {
+            ExitCode::from(1)
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! The commands: a file each, wiring only.
+
+mod apply;
+mod check;
+mod doc;
+mod new;
+mod progress;
+mod recipes;
+mod style;
+
+use std::process::ExitCode;
+
+use advlab::script::{Host, Recipe, ScriptError};
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
+#[derive(Parser)]
+#[command(
+    name = "advlab",
+    version,
+    about,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compute advantages for rollouts in a file
+    Apply(apply::Apply),
+    /// Test a recipe's invariants on degenerate batches
+    Check(check::Check),
+    /// List the built-in recipes
+    Recipes,
+    /// Explain a recipe or a function, with an example
+    Doc(doc::Doc),
+    /// Copy a built-in recipe to a file, to edit it
+    New(new::New),
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    match arguments.command {
+        Command::Apply(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Recipes => recipes::run(),
+        Command::Doc(command) => command.run(),
+        Command::New(command) => command.run(),
+    }
+}
+
+/// Prints what went wrong, a script's error with its line and a caret.
+pub fn report(error: &anyhow::Error) {
+    match error.downcast_ref::<ScriptError>() {
+        Some(script) => eprint!("{}", script.render(style::color_on_stderr())),
+        None => eprintln!("{} {}", style::red("error:"), chain(error)),
+    }
+}
+
+/// The error with its causes; a cause that the error's own message tells already is not told again.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{colon}{cause}");
+        }
+    }
+    text
+}
+
+/// Loads a recipe with its settings, and prints what the lint found odd.
+fn load(host: &Host, name: &str, settings: &[Setting]) -> Result<Recipe> {
+    let mut recipe = host.load(name)?;
+    for Setting { name, value } in settings {
+        recipe
+            .set_text(name, value)
+            .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
+    }
+    for warning in recipe.warnings() {
+        eprint!("{}", warning.render(style::color_on_stderr()));
+    }
+    Ok(recipe)
+}
+
+/// A parameter's new value, as in `--set k=8`.
+#[derive(Clone, Debug)]
+struct Setting {
+    name: String,
+    value: String,
+}
+
+impl std::str::FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.trim().is_empty() => Ok(Setting {
+                name: name.trim().to_string(),
+                value: value.trim().to_string(),
+            }),
+            _ => Err(format!(
+                "\"{text}\" is not of the form name=value, such as k=8"
+            )),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! `advlab recipes`: the built-ins, one line each.
+
+use std::process::ExitCode;
+
+use advlab::script::{BUILTINS, Hook, Host};
+use anyhow::Result;
+
+use super::style;
+
+/// Lists the built-in recipes.
+pub fn run() -> Result<ExitCode> {
+    let host = Host::new();
+    for builtin in BUILTINS {
+        let recipe = host.load(builtin.name)?;
+        let hooks: Vec<&str> = [Hook::Reward, Hook::Advantage, Hook::Loss]
+            .into_iter()
+            .filter(|&hook| recipe.has(hook))
+            .map(Hook::name)
+            .collect();
+        let name = style::bold(&format!("{:<22}", builtin.name));
+        println!(
+            "{name} {:<18} {}",
+            style::dim(&hooks.join(", ")),
+            recipe.summary()
+        );
+    }
+    println!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies one to edit.");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,111 @@
+//! An outcome at a glance: how many groups carry a signal, and what the advantage looks like.
+
+use serde::Serialize;
+
+use super::hooks::Outcome;
+use crate::tensor::Level;
+
+/// Mean, standard deviation (ddof 0) and extremes of some values; all 0 where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation, ddof 0.
+    pub std: f64,
+    /// The smallest value.
+    pub min: f64,
+    /// The largest value.
+    pub max: f64,
+}
+
+impl Spread {
+    /// The spread of some values.
+    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Spread {
+        let (mut count, mut sum) = (0usize, 0.0);
+        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.clone() {
+            count += 1;
+            sum += value;
+            min = min.min(value);
+            max = max.max(value);
+        }
+        if count == 0 {
+            return Spread::default();
+        }
+        let mean = (sum / count as f64).clamp(min, max);
+        let squares: f64 = values.map(|value| (value - mean) * (value - mean)).sum();
+        Spread {
+            mean,
+            std: (squares / count as f64).sqrt(),
+            min,
+            max,
+        }
+    }
+}
+
+/// An outcome at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Number of groups.
+    pub groups: usize,
+    /// Size of the smallest and of the largest group.
+    pub group_size: [usize; 2],
+    /// Number of responses.
+    pub responses: usize,
+    /// Number of tokens that count.
+    pub tokens: usize,
+    /// Groups whose responses are all right; `None` where nothing says what is right.
+    pub all_right: Option<usize>,
+    /// Groups whose responses are all wrong.
+    pub all_wrong: Option<usize>,
+    /// The level of the advantage: `response` or `token`.
+    pub level: &'static str,
+    /// The advantage, over its own values.
+    pub advantage: Spread,
+    /// Groups in which every advantage is exactly 0: they teach nothing.
+    pub groups_without_signal: usize,
+    /// Tokens whose advantage is exactly 0.
+    pub tokens_without_signal: usize,
+}
+
+impl Summary {
+    /// Counts what there is to count.
+    pub fn of(outcome: &Outcome) -> Summary {
+        let advantage = &outcome.advantage;
+        let layout = advantage.layout();
+        let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
+        let is_zero = |response: u32| {
+            let response = response as usize;
+            match advantage.level() {
+                Level::Token => (0..layout.tokens_of(response).len())
+                    .all(|token| advantage.at(response, token) == 0.0),
+                _ => advantage.floats().get(response) == 0.0,
+            }
+        };
+        let whole_groups = |test: &dyn Fn(u32) -> bool| {
+            (0..layout.groups())
+                .filter(|&group| layout.members(group).iter().all(|&response| test(response)))
+                .count()
+        };
+        let right = outcome.correct.as_ref();
+        let groups_of = |label: f64| {
+            right.map(|right| {
+                whole_groups(&|response| right.floats().get(response as usize) == label)
+            })
+        };
+        Summary {
+            groups: layout.groups(),
+            group_size: [sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)],
+            responses: layout.responses(),
+            tokens: layout.tokens(),
+            all_right: groups_of(1.0),
+            all_wrong: groups_of(0.0),
+            level: advantage.level().name(),
+            advantage: Spread::of(
+                (0..advantage.floats().len()).map(|place| advantage.floats().get(place)),
+            ),
+            groups_without_signal: whole_groups(&is_zero),
+            tokens_without_signal: advantage.per_token().filter(|value| *value == 0.0).count(),
+        }
+    }
+}

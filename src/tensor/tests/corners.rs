@@ -1,0 +1,393 @@
+//! Corner cases: nothing at all, one alone, values that are not finite, huge graphs, and the guard.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cases::cases;
+use super::world::{OnThreads, World, alone, leaf, number, values};
+use crate::tensor::error::TensorErrorKind;
+use crate::tensor::op::{self, Argument, Class, Op};
+use crate::tensor::{Frame, Guard, Level, Plan, Stopped, Tensor, grad};
+
+fn named(name: &str, class: Class) -> &'static Op {
+    op::table()
+        .find(|op| op.name == name && op.class == class)
+        .unwrap()
+}
+
+fn reduce(name: &str, x: &Tensor, to: Level, selection: Option<&Tensor>) -> Tensor {
+    let mut arguments = vec![Argument::Tensor(x.clone()), Argument::Level(to)];
+    arguments.extend(selection.map(|s| Argument::Tensor(s.clone())));
+    named(name, Class::Reduction).apply(&arguments).unwrap()
+}
+
+fn reductions() -> impl Iterator<Item = &'static Op> {
+    op::table().filter(|op| op.class == Class::Reduction && op.params.len() == 3)
+}
+
+/// Responses of one group each, all tokens counting.
+fn lengths(lengths: &[usize]) -> World {
+    let width = lengths.iter().copied().max().unwrap_or(0);
+    World {
+        groups: vec![0; lengths.len()],
+        mask: lengths
+            .iter()
+            .map(|&length| (0..width).map(|token| token < length).collect())
+            .collect(),
+    }
+}
+
+#[test]
+fn every_row_works_on_a_batch_without_tokens() {
+    alone(|| {
+        for world in [lengths(&[0]), lengths(&[0, 0, 0])] {
+            let frame = world.frame();
+            for case in op::table().flat_map(cases) {
+                let (_, result) = case.apply(&frame, case.inputs(&frame, 7), leaf).unwrap();
+                assert_eq!(
+                    values(&result).len(),
+                    frame.size(result.level()),
+                    "{case:?}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_reduction_of_nothing_is_0_and_all_is_1() {
+    let frame = World::small().frame();
+    for op in reductions() {
+        let nothing = if op.name == "all" { 1.0 } else { 0.0 };
+        let tokens = leaf(&frame, Level::Token, vec![3.0; frame.size(Level::Token)]);
+        if op.name != "others_mean" {
+            let responses = values(&reduce(op.name, &tokens, Level::Response, None));
+            assert_eq!((responses[1], responses[6]), (nothing, nothing), "{op:?}");
+            assert_eq!(
+                values(&reduce(op.name, &tokens, Level::Group, None))[3],
+                nothing
+            );
+        }
+        for to in Level::ALL {
+            let none = Tensor::number(0.0);
+            let reduced = reduce(op.name, &tokens, to, Some(&none));
+            assert!(values(&reduced).iter().all(|&x| x == nothing), "{op:?}");
+            let slopes = grad(&reduce("sum", &reduced, Level::Batch, None), &tokens).unwrap();
+            assert!(values(&slopes).iter().all(|&x| x == 0.0), "{op:?}");
+        }
+    }
+}
+
+#[test]
+fn one_alone_is_its_own_mean_and_has_no_deviation() {
+    let frame = lengths(&[1]).frame();
+    let x = leaf(&frame, Level::Response, vec![0.7]);
+    for (name, expected) in [
+        ("mean", 0.7),
+        ("others_mean", 0.7),
+        ("median", 0.7),
+        ("std", 0.0),
+        ("population_std", 0.0),
+    ] {
+        let reduced = reduce(name, &x, Level::Group, None);
+        assert_eq!(values(&reduced), [expected], "{name}");
+        let slope = grad(&reduce("sum", &reduced, Level::Batch, None), &x).unwrap();
+        let expected = if expected == 0.0 { 0.0 } else { 1.0 };
+        assert_eq!(values(&slope), [expected], "{name}");
+    }
+}
+
+/// The group of equal rewards, in the form of GRPO's and RLOO's advantages.
+#[test]
+fn equal_values_have_an_advantage_of_exactly_0() {
+    for (value, count) in [
+        (0.7, 8),
+        (0.1, 3),
+        (1.0 / 3.0, 5),
+        (1e300, 9),
+        (f64::MAX, 33),
+        (-f64::MAX, 7),
+        (5e-324, 5),
+        (-0.0, 4),
+        (0.1, 20000),
+    ] {
+        let frame = lengths(&vec![1; count]).frame();
+        for level in [Level::Response, Level::Token] {
+            let x = leaf(&frame, level, vec![value; count]);
+            for to in [Level::Batch, Level::Group] {
+                let one = |name| values(&reduce(name, &x, to, None))[0];
+                assert_eq!(one("mean"), value, "{value} x {count}");
+                assert_eq!(one("std").to_bits(), 0);
+                assert_eq!(one("population_std").to_bits(), 0);
+                let others = reduce("others_mean", &x, to, None);
+                let left = op::sub(&others, &x).unwrap();
+                assert!(values(&left).iter().all(|&x| x == 0.0), "{value} x {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_and_infinities_reach_their_own_cells_and_no_others() {
+    let world = World {
+        groups: vec![0, 1, 0, 1],
+        mask: vec![vec![true]; 4],
+    };
+    let frame = world.frame();
+    let group = |name, x: [f64; 4]| {
+        let x = leaf(&frame, Level::Response, x.to_vec());
+        values(&reduce(name, &x, Level::Group, None))
+    };
+    let nan = f64::NAN;
+    for name in [
+        "sum",
+        "mean",
+        "min",
+        "max",
+        "std",
+        "population_std",
+        "median",
+    ] {
+        for first in [[nan, 1.0], [1.0, nan]] {
+            let found = group(name, [first[0], 5.0, first[1], 5.0]);
+            assert!(found[0].is_nan(), "{name}");
+            assert_eq!(found[1], group(name, [0.0, 5.0, 0.0, 5.0])[1], "{name}");
+        }
+    }
+    let inf = f64::INFINITY;
+    assert_eq!(group("mean", [inf, -inf, inf, 0.0]), [inf, -inf]);
+    assert!(group("mean", [inf, 0.0, -inf, 0.0])[0].is_nan());
+    assert_eq!(group("min", [inf, -inf, inf, inf]), [inf, -inf]);
+    assert_eq!(group("max", [-inf, -inf, -inf, inf]), [-inf, inf]);
+    assert_eq!(group("median", [inf, 1.0, inf, 3.0]), [inf, 2.0]);
+    assert_eq!(group("any", [nan, 0.0, 0.0, 0.0]), [1.0, 0.0]);
+    assert_eq!(group("count", [nan, inf, 0.0, 0.0]), [2.0, 2.0]);
+}
+
+/// Shares of a gradient at ties: to all that attain the extreme, and to the middle ones by rank.
+#[test]
+fn ties_share_their_gradient() {
+    let frame = lengths(&[1; 4]).frame();
+    let x = leaf(&frame, Level::Response, vec![2.0, 1.0, 2.0, 1.0]);
+    let slopes = |name| {
+        let reduced = reduce(name, &x, Level::Batch, None);
+        values(&grad(&reduced, &x).unwrap())
+    };
+    assert_eq!(slopes("max"), [0.5, 0.0, 0.5, 0.0]);
+    assert_eq!(slopes("min"), [0.0, 0.5, 0.0, 0.5]);
+    assert_eq!(slopes("median"), [0.5, 0.0, 0.0, 0.5]);
+    let larger = named("max", Class::Elementwise);
+    let (a, b) = (x.clone(), leaf(&frame, Level::Response, vec![2.0; 4]));
+    let both = [a.clone(), b].map(Argument::Tensor);
+    let total = reduce("sum", &larger.apply(&both).unwrap(), Level::Batch, None);
+    assert_eq!(values(&grad(&total, &a).unwrap()), [0.5, 0.0, 0.5, 0.0]);
+}
+
+#[test]
+fn an_infinite_value_may_be_the_selected_middle() {
+    let frame = lengths(&[1; 3]).frame();
+    let x = leaf(&frame, Level::Response, vec![1.0, 2.0, f64::INFINITY]);
+    let last = leaf(&frame, Level::Response, vec![0.0, 0.0, 1.0]);
+    let median = reduce("median", &x, Level::Batch, Some(&last));
+    assert_eq!(values(&grad(&median, &x).unwrap()), [0.0, 0.0, 1.0]);
+}
+
+#[test]
+fn powers_have_a_slope_at_0() {
+    let frame = lengths(&[1; 4]).frame();
+    let base = leaf(&frame, Level::Response, vec![0.0; 4]);
+    let exponent = leaf(&frame, Level::Response, vec![0.0, 1.0, 2.0, 3.0]);
+    let power = named("**", Class::Elementwise);
+    let both = [base.clone(), exponent.clone()].map(Argument::Tensor);
+    let total = reduce("sum", &power.apply(&both).unwrap(), Level::Batch, None);
+    assert_eq!(values(&grad(&total, &base).unwrap()), [0.0, 1.0, 0.0, 0.0]);
+    assert_eq!(values(&grad(&total, &exponent).unwrap()), [0.0; 4]);
+}
+
+#[test]
+fn rows_on_numbers_alone_are_numbers() {
+    for op in op::table() {
+        let numbers: Vec<Argument> = op.params.iter().map(|_| Argument::Number(2.0)).collect();
+        let elementwise = op
+            .params
+            .iter()
+            .all(|param| param.kind == op::ParamKind::Tensor && !param.optional);
+        if !elementwise || matches!(op.name, "grad" | "at_last_token") {
+            continue;
+        }
+        let result = op.apply(&numbers).unwrap();
+        assert!(result.as_number().is_some(), "{op:?}");
+        assert!(!number(&result).is_nan(), "{op:?}");
+    }
+    let choose = |n, k| {
+        let both = [Argument::Number(n), Argument::Number(k)];
+        named("binomial", Class::Combinatorics).apply(&both)
+    };
+    assert_eq!(number(&choose(5.0, 2.0).unwrap()), 10.0);
+    assert_eq!(
+        choose(5.5, 2.0).unwrap_err().to_string(),
+        "`binomial`: n = 5.5 is not a whole number, at these numbers"
+    );
+}
+
+#[test]
+fn a_chain_of_200000_nodes_evaluates_differentiates_and_drops() {
+    alone(|| {
+        let guard = Guard::unlimited();
+        let frame = lengths(&[1]).frame_with(true, guard.clone());
+        let x = leaf(&frame, Level::Response, vec![1.0]);
+        let half = Tensor::number(0.5);
+        let mut y = x.clone();
+        for step in 0..200_000 {
+            y = if step % 2 == 0 {
+                op::add(&y, &x)
+            } else {
+                op::mul(&y, &half)
+            }
+            .unwrap();
+        }
+        let loss = reduce("sum", &y, Level::Batch, None);
+        assert!((number(&loss) - 1.0).abs() < 1e-12);
+        let slope = grad(&loss, &x).unwrap();
+        assert!((values(&slope)[0] - 1.0).abs() < 1e-12);
+        drop((loss, slope, y));
+        assert_eq!(guard.used(), 0, "all nodes and values were given back");
+    });
+}
+
+/// Nodes of a graph, each once.
+fn nodes(of: &[Tensor]) -> usize {
+    Plan::new(of).steps().len()
+}
+
+#[test]
+fn a_gradient_grows_with_the_graph_and_not_with_its_ways() {
+    let frame = lengths(&[1]).frame();
+    let slope = |depth: usize| {
+        let x = leaf(&frame, Level::Response, vec![1.5]);
+        let mut y = x.clone();
+        for _ in 0..depth {
+            y = op::add(&y, &y).unwrap();
+            y = op::mul(&y, &Tensor::number(0.5)).unwrap();
+        }
+        (grad(&reduce("sum", &y, Level::Batch, None), &x).unwrap(), y)
+    };
+    let (first, _) = slope(60);
+    assert_eq!(values(&first), [1.0], "2^60 ways, each by 2^-60");
+    let (single, double) = (nodes(&[slope(60).0]), nodes(&[slope(120).0]));
+    assert!(double <= 2 * single, "{single} nodes, then {double}");
+    assert!(single <= 60 * 4 + 10, "{single} nodes for a graph of 120");
+    // Of the second order too: x^(2^5), whose derivative has its own diamonds.
+    let x = leaf(&frame, Level::Response, vec![1.01]);
+    let mut y = x.clone();
+    for _ in 0..5 {
+        y = op::mul(&y, &y).unwrap();
+    }
+    let first = grad(&reduce("sum", &y, Level::Batch, None), &x).unwrap();
+    let second = grad(&reduce("sum", &first, Level::Batch, None), &x).unwrap();
+    let expected = 32.0 * 31.0 * 1.01f64.powi(30);
+    assert!((values(&second)[0] - expected).abs() <= 1e-12 * expected);
+    assert!(nodes(&[second]) < 200);
+}
+
+fn doubled(frame: &Arc<Frame>, times: usize) -> Tensor {
+    let level = Level::Token;
+    let mut x = leaf(frame, level, vec![1.0; frame.size(level)]);
+    for _ in 0..times {
+        x = op::add(&x, &x).unwrap();
+    }
+    x
+}
+
+#[test]
+fn a_deadline_stops_a_long_plan_soon() {
+    let time = Duration::from_millis(50);
+    let frame = World::large().frame_with(true, Guard::new(Some(time), usize::MAX));
+    let long = doubled(&frame, 100_000);
+    let started = Instant::now();
+    let error = long.evaluate().unwrap_err();
+    assert_eq!(
+        error.kind,
+        TensorErrorKind::Stopped(Stopped::Deadline(time))
+    );
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn a_product_that_takes_long_stops_too() {
+    let time = Duration::from_millis(50);
+    let frame = World::large().frame_with(true, Guard::new(Some(time), usize::MAX));
+    let n = leaf(&frame, Level::Token, vec![2e6; frame.size(Level::Token)]);
+    let both = [Argument::Tensor(n), Argument::Number(1e6)];
+    let long = named("ln_binomial", Class::Combinatorics)
+        .apply(&both)
+        .unwrap();
+    let started = Instant::now();
+    let error = long.evaluate().unwrap_err();
+    assert_eq!(
+        error.kind,
+        TensorErrorKind::Stopped(Stopped::Deadline(time))
+    );
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn the_memory_limit_stops_a_large_value_and_everything_comes_back() {
+    let tokens = World::large().layout().tokens();
+    let limit = tokens * 8 * 4;
+    let guard = Guard::new(None, limit);
+    let frame = World::large().frame_with(true, guard.clone());
+    let few = doubled(&frame, 50);
+    assert!(
+        few.evaluate().is_ok(),
+        "50 values, two of which live at once"
+    );
+    assert!(guard.peak() <= limit);
+    // Values that stay: each of these is kept with its tensor.
+    let many: Vec<Tensor> = (0..10).map(|_| doubled(&frame, 2)).collect();
+    let stopped = many.iter().find_map(|x| x.evaluate().err()).unwrap();
+    assert_eq!(
+        stopped.kind,
+        TensorErrorKind::Stopped(Stopped::Memory { limit })
+    );
+    drop((few, many));
+    assert_eq!(guard.used(), 0);
+    // Nodes count, though nothing is computed.
+    let small = Guard::new(None, 1 << 16);
+    let frame = World::small().frame_with(true, small.clone());
+    let mut x = leaf(&frame, Level::Response, vec![1.0; 7]);
+    let stopped = loop {
+        match op::add(&x, &x) {
+            Ok(next) => x = next,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(stopped.op, "+");
+    drop(x);
+    assert_eq!(small.used(), 0);
+}
+
+#[test]
+fn a_cancelled_computation_stops_on_all_threads() {
+    let guard = Guard::unlimited();
+    let frame = World::large().frame_with(true, guard.clone());
+    let x = doubled(&frame, 3);
+    guard.cancel();
+    let plan = Plan::new(&[x]);
+    let error = crate::tensor::Executor::run(&OnThreads::new(4), &plan, &guard).unwrap_err();
+    assert_eq!(error.kind, TensorErrorKind::Stopped(Stopped::Cancelled));
+}
+
+#[test]
+fn equal_nodes_are_computed_once() {
+    let frame = World::small().frame();
+    let reward = leaf(&frame, Level::Response, vec![1.0; 7]);
+    let mean = || reduce("mean", &reward, Level::Group, None);
+    let twice = op::add(&mean(), &mean()).unwrap();
+    assert_eq!(nodes(&[twice]), 3, "the reward, its mean once, and the sum");
+    // The same formula over another grouping is another formula.
+    let finer = frame.regroup(&[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    let spread = |frame: &Arc<Frame>| Tensor::number(1.0).expanded(Level::Group, frame).unwrap();
+    assert_eq!(nodes(&[spread(&frame), spread(&finer)]), 3);
+    assert_eq!(values(&spread(&finer)).len(), 6);
+}

@@ -1,0 +1,140 @@
+//! Every row's derivative against central finite differences, and the derivative's derivative too.
+//!
+//! The step is 1e-5 on values of about 1: the third derivative leaves an error of some 1e-10, rounding one of 1e-11, and
+//! both grow with the steepest rows (1/x^3 at 0.5) to some 1e-8. 1e-6 relative is thus loose for the method and tight for
+//! any wrong factor, sign or cell.
+
+use std::sync::Arc;
+
+use super::cases::{Case, cases, is_condition};
+use super::world::{World, alone, leaf, number, values};
+use crate::tensor::error::TensorErrorKind;
+use crate::tensor::op::{self, Derivative};
+use crate::tensor::{Frame, Level, Tensor, TensorError, grad};
+
+const STEP: f64 = 1e-5;
+
+/// A batch tensor that depends on each value of `x` by a weight of its own.
+fn weighed(x: &Tensor, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
+    let weight = |i: usize| 0.4 + (i as f64 * 0.618).fract();
+    let weights = leaf(
+        frame,
+        x.level(),
+        (0..frame.size(x.level())).map(weight).collect(),
+    );
+    op::sum_to(&op::mul(x, &weights)?, Level::Batch, frame)
+}
+
+/// A scalar function of a case's inputs, as a graph over leaves.
+type Loss = fn(&Case, &[Tensor], &Arc<Frame>) -> Result<Tensor, TensorError>;
+
+fn first_order(case: &Case, leaves: &[Tensor], frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
+    weighed(&case.over(leaves)?, frame)
+}
+
+/// The row's gradients by all its arguments, weighed.
+fn second_order(case: &Case, leaves: &[Tensor], frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
+    let loss = first_order(case, leaves, frame)?;
+    let mut total = Tensor::number(0.0);
+    for leaf in leaves {
+        total = op::add(&total, &weighed(&grad(&loss, leaf)?, frame)?)?;
+    }
+    Ok(total)
+}
+
+fn leaves(case: &Case, frame: &Arc<Frame>, inputs: &[Vec<f64>]) -> Vec<Tensor> {
+    case.tensors()
+        .zip(inputs)
+        .map(|((_, level), values)| leaf(frame, level, values.clone()))
+        .collect()
+}
+
+fn check(case: &Case, frame: &Arc<Frame>, inputs: &[Vec<f64>], loss: Loss) {
+    let at = leaves(case, frame, inputs);
+    let total = loss(case, &at, frame).unwrap();
+    for (place, (param, _)) in case.tensors().enumerate() {
+        let slopes = values(&grad(&total, &at[place]).unwrap());
+        assert_eq!(slopes.len(), inputs[place].len(), "{case:?}");
+        for (i, &slope) in slopes.iter().enumerate() {
+            if is_condition(param) {
+                assert_eq!(slope, 0.0, "{case:?} by its condition");
+                continue;
+            }
+            let moved = |step: f64| {
+                let mut inputs = inputs.to_vec();
+                inputs[place][i] += step;
+                number(&loss(case, &leaves(case, frame, &inputs), frame).unwrap())
+            };
+            let expected = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+            assert!(
+                (slope - expected).abs() <= 1e-6 * (1.0 + expected.abs()),
+                "{case:?} by {} at {i}: {slope}, finite differences say {expected}; {inputs:?}",
+                param.name,
+            );
+        }
+    }
+}
+
+/// Cases of rows that have a derivative. `detach` is there to have none in spite of its values.
+fn differentiable() -> impl Iterator<Item = Case> {
+    op::table()
+        .filter(|op| !matches!(op.derivative, Derivative::None(_)) && op.name != "detach")
+        .flat_map(cases)
+}
+
+#[test]
+fn every_row_agrees_with_finite_differences() {
+    alone(|| {
+        let frame = World::small().frame();
+        for case in differentiable() {
+            check(&case, &frame, &case.inputs(&frame, 1), first_order);
+        }
+    });
+}
+
+#[test]
+fn the_derivative_of_every_derivative_agrees_with_finite_differences() {
+    alone(|| {
+        let frame = World::small().frame();
+        // One case in three: 3 divides no number of levels, so each level of each parameter comes.
+        for case in differentiable().step_by(3) {
+            if matches!(case.op.derivative, Derivative::Zero) {
+                continue;
+            }
+            check(&case, &frame, &case.inputs(&frame, 2), second_order);
+        }
+    });
+}
+
+#[test]
+fn rows_without_a_derivative_say_so() {
+    let frame = World::small().frame();
+    let mut rows = 0;
+    for op in op::table() {
+        let Derivative::None(why) = op.derivative else {
+            continue;
+        };
+        rows += 1;
+        for case in cases(op) {
+            let at = leaves(&case, &frame, &case.inputs(&frame, 3));
+            let loss = first_order(&case, &at, &frame).unwrap();
+            for leaf in &at {
+                let error = grad(&loss, leaf).unwrap_err();
+                assert_eq!(error.kind, TensorErrorKind::NoDerivative { why });
+                assert_eq!(error.op, op.name);
+            }
+        }
+    }
+    assert!(rows > 0);
+}
+
+#[test]
+fn nothing_goes_through_detach() {
+    let frame = World::small().frame();
+    for case in op::table().filter(|op| op.name == "detach").flat_map(cases) {
+        let at = leaves(&case, &frame, &case.inputs(&frame, 4));
+        let loss = first_order(&case, &at, &frame).unwrap();
+        let slopes = values(&grad(&loss, &at[0]).unwrap());
+        assert!(slopes.iter().all(|&slope| slope == 0.0));
+    }
+}

@@ -1,0 +1,161 @@
+//! What a researcher reads when an operation cannot be done: the operation, the levels, and what to do.
+
+use insta::assert_snapshot;
+
+use super::world::{World, leaf};
+use crate::tensor::op::{self, Argument, Op};
+use crate::tensor::{Guard, Level, Origin, Tensor};
+
+fn row(name: &str, params: usize) -> &'static Op {
+    let is = |op: &&Op| op.name == name && op.params.len() == params;
+    op::table().find(is).unwrap()
+}
+
+fn zeros(level: Level) -> Tensor {
+    let frame = World::small().frame();
+    leaf(&frame, level, vec![0.0; frame.size(level)])
+}
+
+/// The message of a row that cannot be built, or not be computed.
+fn message(op: &'static Op, arguments: &[Argument]) -> String {
+    let outcome = op.apply(arguments).and_then(|tensor| tensor.evaluate());
+    outcome.unwrap_err().to_string()
+}
+
+fn tensor(level: Level) -> Argument {
+    Argument::Tensor(zeros(level))
+}
+
+#[test]
+fn levels_that_do_not_fit() {
+    assert_snapshot!(
+        message(row("mean", 3), &[tensor(Level::Group), Argument::Level(Level::Response)]),
+        @r#"`mean`: a group tensor has no response to be reduced to: it can go to "batch", "group""#
+    );
+    assert_snapshot!(
+        message(row("sum", 3), &[tensor(Level::Response), Argument::Level(Level::Position)]),
+        @r#"`sum`: a response tensor has no position to be reduced to: it can go to "batch", "group", "response""#
+    );
+    assert_snapshot!(
+        message(row("rank", 2), &[tensor(Level::Batch), Argument::Level(Level::Group)]),
+        @r#"`rank`: a batch tensor has no group to be reduced to: it can go to "batch""#
+    );
+    assert_snapshot!(
+        message(row("expand", 2), &[tensor(Level::Token), Argument::Level(Level::Group)]),
+        @"`expand`: a token tensor cannot be spread over group: that level is not finer; reduce it with `sum`, `mean`, ..."
+    );
+    assert_snapshot!(
+        message(row("suffix_sum", 2), &[tensor(Level::Response)]),
+        @"`suffix_sum`: needs a token tensor, this is a response tensor: a response's value is put on its last token by `x.at_last_token()`"
+    );
+    assert_snapshot!(
+        message(row("at_last_token", 1), &[tensor(Level::Token)]),
+        @r#"`at_last_token`: needs a response tensor, this is a token tensor: reduce it first, as in `x.sum("response")`"#
+    );
+    assert_snapshot!(
+        message(row("grad", 2), &[tensor(Level::Token), tensor(Level::Token)]),
+        @r#"`grad`: the loss must be one value, a batch tensor; this is a token tensor: say how to average it, as in `loss.mean("batch")`"#
+    );
+    assert_snapshot!(
+        message(row("mean", 3), &[Argument::Number(1.0), Argument::Level(Level::Batch)]),
+        @"`mean`: `x` must be a tensor of a batch, this is a number alone"
+    );
+}
+
+#[test]
+fn tensors_of_different_batches_and_groups() {
+    assert_snapshot!(
+        message(row("+", 2), &[tensor(Level::Response), tensor(Level::Token)]),
+        @"`+`: a response tensor and a token tensor of different batches cannot be combined: put group results together with `batch.map_groups(|g| ...)`"
+    );
+    let frame = World::small().frame();
+    let finer = frame.regroup(&[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    let ones = |frame, level| Argument::Tensor(Tensor::number(1.0).expanded(level, frame).unwrap());
+    assert_snapshot!(
+        message(row("-", 2), &[ones(&frame, Level::Group), ones(&finer, Level::Position)]),
+        @r#"`-`: a group tensor and a position tensor over different groups (after `regroup`) cannot be combined: bring one to response level first, as in `x.expand("response")`"#
+    );
+}
+
+#[test]
+fn values_that_do_not_fit() {
+    let frame = World::small().frame();
+    let counts = leaf(
+        &frame,
+        Level::Response,
+        vec![4.0, 4.0, 4.0, 1.0, 4.0, 1.0, 4.0],
+    );
+    assert_snapshot!(
+        message(
+            row("binomial_ratio", 3),
+            &[Argument::Number(1.0), Argument::Tensor(counts.clone()), Argument::Number(2.0)]
+        ),
+        @"`binomial_ratio`: k = 2 is more than there are to choose from, 1, at response 3 of group 5"
+    );
+    let tokens = leaf(
+        &frame,
+        Level::Token,
+        (0..9).map(|t| f64::from(t) / 4.0).collect(),
+    );
+    assert_snapshot!(
+        message(row("binomial", 2), &[Argument::Tensor(tokens), Argument::Number(0.0)]),
+        @"`binomial`: n = 0.25 is not a whole number, at token 1 of response 0 of group 7"
+    );
+    assert_snapshot!(
+        message(row("ln_binomial", 2), &[Argument::Number(4.0), Argument::Number(-1.0)]),
+        @"`ln_binomial`: k = -1 is negative, at these numbers"
+    );
+    assert_snapshot!(
+        message(row("ln_binomial", 2), &[Argument::Number(1e9), Argument::Number(5e8)]),
+        @"`ln_binomial`: a product of 500000000 factors is too long: at most 1000000 are possible, at these numbers"
+    );
+    let misfit = Tensor::from_floats(
+        &frame,
+        Level::Group,
+        crate::batch::Floats::F64(vec![0.0].into()),
+    );
+    assert_snapshot!(
+        misfit.unwrap_err(),
+        @"`values`: 1 values for 4 cells, at level group"
+    );
+    let binomial = [Argument::Tensor(counts.clone()), Argument::Number(1.0)];
+    let binomial = row("binomial", 2).apply(&binomial).unwrap();
+    let total = [Argument::Tensor(binomial), Argument::Level(Level::Batch)];
+    let total = row("sum", 3).apply(&total).unwrap();
+    assert_snapshot!(
+        message(row("grad", 2), &[Argument::Tensor(total), Argument::Tensor(counts)]),
+        @"`binomial`: has no derivative (it counts subsets of whole numbers), and the loss depends on it: use `detach()` on its arguments if that is meant"
+    );
+}
+
+#[test]
+fn what_was_stopped() {
+    let guard = Guard::new(None, 3 << 20);
+    let frame = World::large().frame_with(true, guard);
+    let wide = || Tensor::number(1.0).expanded(Level::Token, &frame).unwrap();
+    let kept: Vec<Tensor> = (0..20).map(|_| wide()).collect();
+    let error = kept.iter().find_map(|tensor| tensor.evaluate().err());
+    assert_snapshot!(
+        error.unwrap(),
+        @"the tensors alive at once would take more than 3 MiB, the memory that they were given"
+    );
+}
+
+/// The line of the script is that of the operation at fault, not of the place where its value was asked for.
+#[test]
+fn an_error_knows_where_its_tensor_was_made() {
+    let at = |line| Origin {
+        source: None,
+        line,
+        column: 1,
+    };
+    let frame = World::small().frame();
+    let x = leaf(&frame, Level::Response, vec![0.5; 7]);
+    let binomial = row("binomial", 2)
+        .apply(&[Argument::Tensor(x), Argument::Number(1.0)])
+        .unwrap();
+    binomial.mark(&at(3));
+    let sum = op::add(&binomial, &Tensor::number(1.0)).unwrap();
+    sum.mark(&at(9));
+    assert_eq!(sum.evaluate().unwrap_err().origin, Some(at(3)));
+}

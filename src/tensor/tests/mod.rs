@@ -1,0 +1,12 @@
+//! Tests of the tensors as claims about every row of the op table: a new row is tested by being in the table.
+
+mod agreement;
+mod cases;
+mod corners;
+mod definitions;
+mod derivatives;
+mod groups;
+mod messages;
+mod precision;
+mod properties;
+mod world;

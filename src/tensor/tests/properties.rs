@@ -1,0 +1,242 @@
+//! Properties on random batches and random graphs over random rows.
+
+use std::sync::{Arc, LazyLock};
+
+use ndarray::{ArcArray2, Array2, ShapeBuilder};
+use proptest::prelude::*;
+
+use super::cases::{Case, cases};
+use super::world::{OnThreads, World, alone, bits, leaf, values};
+use crate::batch::{Batch, TokenStore};
+use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
+use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor};
+
+/// Interleaved groups, groups of one, holes, responses without tokens, and at times no token at all.
+fn worlds() -> impl Strategy<Value = World> {
+    (1..10usize, 0..6usize).prop_flat_map(|(responses, width)| {
+        let groups = prop::collection::vec(0..4i64, responses);
+        let row = prop::collection::vec(prop::bool::weighted(0.7), width);
+        let mask = prop::collection::vec(row, responses);
+        (groups, mask).prop_map(|(groups, mask)| World { groups, mask })
+    })
+}
+
+fn with_order() -> impl Strategy<Value = (World, Vec<usize>)> {
+    worlds().prop_flat_map(|world| {
+        let order: Vec<usize> = (0..world.groups.len()).collect();
+        (Just(world), Just(order).prop_shuffle())
+    })
+}
+
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| op::table().flat_map(cases).collect());
+
+fn close(a: f64, b: f64) -> bool {
+    a == b || (a - b).abs() <= 1e-11 * (1.0 + a.abs()) || a.is_nan() && b.is_nan()
+}
+
+/// One step of a random graph: which row, and a number for each choice on the way.
+#[derive(Clone, Debug)]
+struct Pick {
+    row: usize,
+    choices: [usize; 4],
+}
+
+fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
+    let pick = (0..1000usize, [0..1000usize, 0..1000, 0..1000, 0..1000])
+        .prop_map(|(row, choices)| Pick { row, choices });
+    prop::collection::vec(pick, steps)
+}
+
+/// Adds nodes to some leaves, each of a random row over random nodes before it; a step whose levels do not fit is left
+/// out. Binomials, which refuse most numbers, do not take part.
+fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
+    let rows: Vec<&'static Op> = op::table()
+        .filter(|op| op.class != op::Class::Combinatorics)
+        .collect();
+    let mut nodes = leaves.to_vec();
+    for pick in picks {
+        let op = rows[pick.row % rows.len()];
+        let argument = |(param, choice): (&Param, &usize)| match param.kind {
+            // The newest nodes are the likeliest arguments, so that graphs get deep.
+            ParamKind::Tensor if choice % 3 > 0 => {
+                Argument::Tensor(nodes[nodes.len() - 1 - choice % nodes.len().min(2)].clone())
+            }
+            ParamKind::Tensor => Argument::Tensor(nodes[choice / 3 % nodes.len()].clone()),
+            ParamKind::Level => Argument::Level(levels[choice % levels.len()]),
+            ParamKind::Number => Argument::Number(0.1 * (choice % 10) as f64),
+            ParamKind::Choice(of) => Argument::Choice(choice % of.len()),
+        };
+        let arguments: Vec<Argument> = op
+            .params
+            .iter()
+            .zip(&pick.choices)
+            .take_while(|(param, choice)| !param.optional || *choice % 2 == 0)
+            .map(argument)
+            .collect();
+        if let Ok(node) = op.apply(&arguments) {
+            nodes.push(node);
+        }
+    }
+    nodes.split_off(leaves.len())
+}
+
+fn spread(frame: &Arc<Frame>, level: Level, salt: usize) -> Tensor {
+    let value = |i: usize| 3.0 * ((i + salt) as f64 * 0.618).fract() - 1.5;
+    leaf(frame, level, (0..frame.size(level)).map(value).collect())
+}
+
+/// A padded array with a token's value where the mask is 1, and `junk` elsewhere.
+fn padded(world: &World, junk: f64, by_column: bool) -> Array2<f64> {
+    let shape = (world.groups.len(), world.width()).set_f(by_column);
+    let value = |(response, token): (usize, usize)| {
+        if world.mask[response][token] {
+            ((response * 31 + token) as f64 * 0.618).fract() - 0.4
+        } else {
+            junk
+        }
+    };
+    Array2::from_shape_fn(shape, value)
+}
+
+/// The bits of all nodes that some picks make of a token column.
+fn grown_from(world: &World, store: TokenStore, picks: &[Pick]) -> Vec<Vec<u64>> {
+    let frame = world.frame();
+    let leaves = [
+        Tensor::column(&frame, store),
+        spread(&frame, Level::Response, 1),
+        spread(&frame, Level::Position, 2),
+    ];
+    let evaluated = |node: &Tensor| bits(&node.evaluate().unwrap());
+    grow(&leaves, picks, &Level::ALL)
+        .iter()
+        .map(evaluated)
+        .collect()
+}
+
+/// The same column as a view of somebody's array.
+fn lent(world: &World, array: &Array2<f64>, picks: &[Pick]) -> Vec<Vec<u64>> {
+    let mask = Array2::from_shape_fn(array.dim(), |(r, t)| world.mask[r][t]);
+    let batch = Batch::builder()
+        .groups(world.groups.iter().copied())
+        .mask(mask.view())
+        .token("logp", array.view())
+        .build()
+        .unwrap();
+    batch.lend(|lent| grown_from(world, lent.tokens["logp"].clone(), picks))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// `index` is the order in the batch; all others only see which responses there are.
+    #[test]
+    fn permuting_responses_permutes_results(
+        (world, order) in with_order(),
+        case in 0..100_000usize,
+        seed in 0..1000u64,
+    ) {
+        let case = &CASES[case % CASES.len()];
+        prop_assume!(case.op.name != "index");
+        let (frame, moved) = (world.frame(), world.permuted(&order).frame());
+        let inputs = case.inputs(&frame, seed);
+        let permute = |level, values: &[f64]| {
+            let mut there = vec![0.0; values.len()];
+            let places = world.places_in(&order, level);
+            places.iter().zip(values).for_each(|(&place, &value)| there[place] = value);
+            there
+        };
+        let permuted = case
+            .tensors()
+            .zip(&inputs)
+            .map(|((_, level), values)| permute(level, values))
+            .collect();
+        let (_, there) = case.apply(&moved, permuted, leaf).unwrap();
+        let (_, here) = case.apply(&frame, inputs, leaf).unwrap();
+        let (here, there) = (permute(here.level(), &values(&here)), values(&there));
+        for (a, b) in here.iter().zip(&there) {
+            prop_assert!(close(*a, *b), "{case:?}: {here:?} {there:?}");
+        }
+    }
+
+    #[test]
+    fn what_stands_where_the_mask_is_0_never_matters(world in worlds(), picks in picks(10)) {
+        let clean = grown_from(&world, TokenStore::Shared64(padded(&world, 0.0, false).into_shared()), &picks);
+        for junk in [f64::NAN, f64::NEG_INFINITY, 1e300] {
+            for by_column in [false, true] {
+                let array = padded(&world, junk, by_column);
+                let owned: ArcArray2<f64> = array.clone().into_shared();
+                prop_assert_eq!(&grown_from(&world, TokenStore::Shared64(owned), &picks), &clean);
+                prop_assert_eq!(&lent(&world, &array, &picks), &clean);
+            }
+        }
+    }
+
+    /// Each of a formula's groups is as if it were alone: what a formula gives by groups is what it gives of the whole,
+    /// where nothing in it goes to the batch.
+    #[test]
+    fn groups_are_independent_where_nothing_is_reduced_to_the_batch(
+        world in worlds(),
+        picks in picks(8),
+    ) {
+        let frame = world.frame();
+        let leaves = [Level::Response, Level::Token, Level::Position, Level::Group]
+            .map(|level| spread(&frame, level, level as usize));
+        // The batch is out of reach for a group alone.
+        let within = &Level::ALL[1..];
+        let Some(whole) = grow(&leaves, &picks, within).pop() else {
+            return Ok(());
+        };
+        let parts = (0..frame.layout().groups()).map(|group| {
+            let home = frame.group(group);
+            let own: Vec<Tensor> = leaves.iter().map(|x| x.select(group, &home).unwrap()).collect();
+            (group, grow(&own, &picks, within).pop().unwrap())
+        });
+        let parts = Tensor::assemble(&frame, whole.level(), parts.collect()).unwrap();
+        prop_assert_eq!(bits(&parts.evaluate().unwrap()), bits(&whole.evaluate().unwrap()));
+    }
+
+    /// For any finite value and any count.
+    #[test]
+    fn equal_values_have_themselves_as_mean_and_no_deviation(
+        value in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO,
+        count in 1..400usize,
+    ) {
+        let world = World { groups: vec![0; count], mask: vec![vec![true]; count] };
+        let frame = world.frame();
+        let x = leaf(&frame, Level::Response, vec![value; count]);
+        let reduced = |name: &str| {
+            let row = op::table().find(|op| op.name == name).unwrap();
+            let to = [Argument::Tensor(x.clone()), Argument::Level(Level::Group)];
+            row.apply(&to).unwrap()
+        };
+        prop_assert_eq!(values(&reduced("mean"))[0], value);
+        prop_assert_eq!(values(&reduced("median"))[0], value);
+        prop_assert_eq!(values(&reduced("std"))[0], 0.0);
+        prop_assert_eq!(values(&reduced("population_std"))[0], 0.0);
+        let left = op::sub(&reduced("others_mean"), &x).unwrap();
+        prop_assert!(values(&left).iter().all(|&x| x == 0.0));
+    }
+}
+
+/// The bits of some tensors, computed together.
+fn computed(executor: &dyn Executor, outputs: &[Tensor]) -> Vec<Vec<u64>> {
+    let plan = Plan::new(outputs);
+    let found = executor.run(&plan, &Guard::unlimited()).unwrap();
+    let of = |&step: &usize| bits(found[step].as_ref().unwrap());
+    plan.outputs().iter().map(of).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_random_graph_gives_the_same_bits_on_four_threads(picks in picks(12), wide: bool) {
+        static FOUR: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(4));
+        static ONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(1));
+        static LARGE: LazyLock<World> = LazyLock::new(World::large);
+        let frame = LARGE.frame_with(wide, Guard::unlimited());
+        let leaves = Level::ALL.map(|level| spread(&frame, level, level as usize));
+        let outputs = grow(&leaves, &picks, &Level::ALL);
+        prop_assert!(computed(&*ONE, &outputs) == computed(&*FOUR, &outputs));
+    }
+}

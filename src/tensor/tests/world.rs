@@ -1,0 +1,235 @@
+//! A batch as a test knows it: explicit (group, response, token) triples, beside the layout that is tested against them.
+
+use std::sync::{Arc, LazyLock};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::batch::{Floats, GroupId, Layout, Tokens};
+use crate::tensor::{Executor, Frame, Guard, Level, Naive, Plan, Tensor, TensorError, Value};
+
+/// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) group: Option<i64>,
+    pub(super) response: Option<usize>,
+    /// The index of the token among those of its response that count.
+    pub(super) token: Option<usize>,
+}
+
+impl Cell {
+    /// The cell of a coarser level that this one lies in.
+    pub(super) fn at(self, level: Level) -> Cell {
+        let (group, response, token) = match level {
+            Level::Batch => (false, false, false),
+            Level::Group => (true, false, false),
+            Level::Position => (true, false, true),
+            Level::Response => (true, true, false),
+            Level::Token => (true, true, true),
+        };
+        Cell {
+            group: self.group.filter(|_| group),
+            response: self.response.filter(|_| response),
+            token: self.token.filter(|_| token),
+        }
+    }
+}
+
+/// A batch by its group ids and its mask, row by row.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) groups: Vec<i64>,
+    pub(super) mask: Vec<Vec<bool>>,
+}
+
+impl World {
+    /// Interleaved groups of 3, 2, 1 and 1 responses, masks with holes, two responses without tokens, one of which is
+    /// its group's only one.
+    pub(super) fn small() -> World {
+        let row = |text: &str| text.chars().map(|c| c == '1').collect();
+        World {
+            groups: vec![7, 3, 7, 5, 3, 7, 4],
+            mask: [
+                "11010", "00000", "01100", "10100", "10000", "00010", "00000",
+            ]
+            .map(row)
+            .to_vec(),
+        }
+    }
+
+    /// Several blocks of work for an executor: some 50000 tokens.
+    pub(super) fn large() -> World {
+        let length = |response: usize| response * 7919 % 400;
+        let counts =
+            |response: usize, token: usize| token < length(response) && (token * 31) % 11 != 3;
+        World {
+            groups: (0..280).map(|response| response * 13 % 37).collect(),
+            mask: (0..280)
+                .map(|response| (0..400).map(|token| counts(response, token)).collect())
+                .collect(),
+        }
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.mask.first().map_or(0, Vec::len)
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        let mut tokens = Tokens::padded(self.width());
+        self.mask
+            .iter()
+            .for_each(|row| tokens.add(row.iter().copied()));
+        Layout::new(self.groups.iter().copied().map(GroupId::from), tokens)
+    }
+
+    pub(super) fn frame(&self) -> Arc<Frame> {
+        self.frame_with(true, Guard::unlimited())
+    }
+
+    pub(super) fn frame_with(&self, wide: bool, guard: Arc<Guard>) -> Arc<Frame> {
+        Frame::new(Arc::new(self.layout()), wide, guard, Arc::new(Naive))
+    }
+
+    fn length(&self, response: usize) -> usize {
+        self.mask[response].iter().filter(|&&counts| counts).count()
+    }
+
+    /// Group ids in the order of their first response.
+    fn ids(&self) -> Vec<i64> {
+        let mut ids = Vec::new();
+        for &group in &self.groups {
+            if !ids.contains(&group) {
+                ids.push(group);
+            }
+        }
+        ids
+    }
+
+    /// The cells of a level, in the order in which a tensor's values stand.
+    pub(super) fn cells(&self, level: Level) -> Vec<Cell> {
+        let whole = Cell {
+            group: None,
+            response: None,
+            token: None,
+        };
+        let of_group = |group| Cell {
+            group: Some(group),
+            ..whole
+        };
+        let responses = self
+            .groups
+            .iter()
+            .enumerate()
+            .map(|(response, &group)| Cell {
+                response: Some(response),
+                ..of_group(group)
+            });
+        let tokens = |cell: Cell, length: usize| {
+            (0..length).map(move |token| Cell {
+                token: Some(token),
+                ..cell
+            })
+        };
+        match level {
+            Level::Batch => vec![whole],
+            Level::Group => self.ids().into_iter().map(of_group).collect(),
+            Level::Response => responses.collect(),
+            Level::Token => responses
+                .enumerate()
+                .flat_map(|(response, cell)| tokens(cell, self.length(response)))
+                .collect(),
+            Level::Position => {
+                let longest = |id: i64| {
+                    let members = (0..self.groups.len()).filter(move |&r| self.groups[r] == id);
+                    members.map(|r| self.length(r)).max().unwrap_or(0)
+                };
+                self.ids()
+                    .into_iter()
+                    .flat_map(|id| tokens(of_group(id), longest(id)))
+                    .collect()
+            }
+        }
+    }
+
+    /// The same responses in another order: the one at `order[i]` comes at `i`.
+    pub(super) fn permuted(&self, order: &[usize]) -> World {
+        World {
+            groups: order.iter().map(|&from| self.groups[from]).collect(),
+            mask: order.iter().map(|&from| self.mask[from].clone()).collect(),
+        }
+    }
+
+    /// Where each cell of this world stands in the permuted one.
+    pub(super) fn places_in(&self, order: &[usize], level: Level) -> Vec<usize> {
+        let there = self.permuted(order).cells(level);
+        let find = |cell: Cell| {
+            let moved = Cell {
+                response: cell
+                    .response
+                    .map(|r| order.iter().position(|&from| from == r).unwrap()),
+                ..cell
+            };
+            there.iter().position(|&other| other == moved).unwrap()
+        };
+        self.cells(level).into_iter().map(find).collect()
+    }
+}
+
+pub(super) fn leaf(frame: &Arc<Frame>, level: Level, values: Vec<f64>) -> Tensor {
+    Tensor::from_floats(frame, level, Floats::F64(Arc::new(values))).unwrap()
+}
+
+/// The same at token level in f32, where the values allow it.
+pub(super) fn narrow_leaf(frame: &Arc<Frame>, level: Level, values: Vec<f64>) -> Tensor {
+    if level != Level::Token {
+        return leaf(frame, level, values);
+    }
+    let values = values.into_iter().map(|value| value as f32).collect();
+    Tensor::from_floats(frame, level, Floats::F32(Arc::new(values))).unwrap()
+}
+
+pub(super) fn values(tensor: &Tensor) -> Vec<f64> {
+    tensor.evaluate().unwrap().iter().collect()
+}
+
+pub(super) fn number(tensor: &Tensor) -> f64 {
+    assert_eq!(tensor.level(), Level::Batch);
+    values(tensor)[0]
+}
+
+/// Bits, with all NaNs as one: which of them comes of an operation is nobody's claim.
+pub(super) fn bits(values: &Value) -> Vec<u64> {
+    let bits = |x: f64| if x.is_nan() { u64::MAX } else { x.to_bits() };
+    values.iter().map(bits).collect()
+}
+
+/// The naive executor on a number of threads of its own.
+#[derive(Debug)]
+pub(super) struct OnThreads(ThreadPool);
+
+impl OnThreads {
+    pub(super) fn new(threads: usize) -> OnThreads {
+        OnThreads(
+            ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap(),
+        )
+    }
+}
+
+impl Executor for OnThreads {
+    fn name(&self) -> &'static str {
+        "naive on threads"
+    }
+
+    fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+        self.0.install(|| Naive.run(plan, guard))
+    }
+}
+
+static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(1));
+
+/// Runs `f` on one thread: many small graphs are faster without waking others.
+pub(super) fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    ALONE.0.install(f)
+}
