@@ -18,27 +18,29 @@
 //! (all right, all wrong) and warns where it is one of another shape (groups of one, responses of one token or none).
 //! Taking longer than the deadline rejects always.
 
+mod check;
+mod degenerate;
 mod event;
+mod follow;
+mod lines;
+mod shared;
+mod watch;
 
 pub use event::{LiveEvent, ParameterChange, Published};
 
 use std::collections::VecDeque;
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-
 use crate::batch::Batch;
-use crate::script::{Hook, Host, Recipe, ScriptError, State, Version};
-use crate::tensor::Guard;
+use crate::script::{Diagnostic, Hook, Host, Reading, Recipe, ScriptError, State, Version};
+use follow::{Follower, Said};
+use shared::{Observed, Shared, lock, push_bounded};
+use watch::{Bell, Watch};
 
-/// Published versions that are kept, for [`LiveRecipe::version`]: more than a person makes in a sitting.
-const HISTORY: usize = 256;
 /// Versions to fall back to, with their states: a second one fails on the batch that the first failed on only rarely.
 const FALLBACKS: usize = 16;
-/// Events that are kept for a run that does not ask for them; the oldest are lost first.
-const EVENTS: usize = 1024;
 
 /// How a recipe is watched and checked.
 #[derive(Clone, Debug)]
@@ -123,36 +125,8 @@ impl Loaded {
 pub struct LiveRecipe {
     shared: Arc<Shared>,
     run: Mutex<Run>,
-}
-
-/// What the run and the watching thread share.
-#[derive(Debug)]
-struct Shared {
-    host: Host,
-    options: LiveOptions,
-    current: ArcSwap<Loaded>,
-    ledger: Mutex<Ledger>,
-    /// The last batch of the run.
-    observed: ArcSwapOption<Observed>,
-    /// The last batch on which a version failed at a step.
-    failed_on: ArcSwapOption<Observed>,
-}
-
-/// A batch of the run, and the state that its step began with.
-#[derive(Debug)]
-struct Observed {
-    batch: Arc<Batch<'static>>,
-    state: State,
-    /// The version that the state belongs to.
-    loaded: Arc<Loaded>,
-}
-
-/// What is written under one lock: whoever changes the version in use holds it.
-#[derive(Debug, Default)]
-struct Ledger {
-    events: VecDeque<LiveEvent>,
-    history: VecDeque<Arc<Loaded>>,
-    published: u64,
+    /// The thread that follows the files, where there are any, and the bell that wakes it.
+    follower: Option<(JoinHandle<()>, Bell)>,
 }
 
 /// What the run alone changes.
@@ -163,43 +137,37 @@ struct Run {
     worked: VecDeque<(Arc<Loaded>, State)>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves whole values behind: each is replaced at once, never changed in steps.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl LiveRecipe {
     /// Loads a recipe, a built-in by its name or a script by its path, and follows its file from here on. A built-in has
-    /// no file, and stays as it is.
+    /// no file, and stays as it is. A relative path is one from the folder that the process is in.
     ///
     /// # Errors
-    /// [`ScriptError`] where the recipe cannot be loaded, or lacks a required hook, or does not take the settings.
+    /// [`ScriptError`] where the recipe cannot be loaded, or lacks a required hook, or does not take the settings; or
+    /// where the system gives no thread.
     pub fn watch(
         host: &Host,
         recipe: &str,
         options: LiveOptions,
     ) -> Result<LiveRecipe, ScriptError> {
-        let recipe = host.load(recipe)?;
+        let (loaded, reading) = host.load_reading(recipe);
+        // What the file holds is judged in the background where the run starts with a version that it has already.
+        let is_new = options.start.is_some();
+        let mut recipe = match &options.start {
+            Some(start) => start.on(host),
+            None => loaded?,
+        };
+        check::has_hooks(&recipe, &options.requires)?;
+        check::set(&mut recipe, &options.settings, false)?;
+        recipe.init()?;
         let loaded = Arc::new(Loaded { recipe, serial: 0 });
-        let ledger = Ledger {
-            history: [loaded.clone()].into(),
-            published: 1,
-            ..Ledger::default()
-        };
-        let shared = Shared {
-            host: host.clone(),
-            options,
-            current: ArcSwap::new(loaded.clone()),
-            ledger: Mutex::new(ledger),
-            observed: ArcSwapOption::empty(),
-            failed_on: ArcSwapOption::empty(),
-        };
+        let shared = Arc::new(Shared::new(host, options, loaded.clone()));
         let run = Run {
             loaded,
             worked: VecDeque::new(),
         };
         Ok(LiveRecipe {
-            shared: Arc::new(shared),
+            follower: follow(&shared, reading, is_new)?,
+            shared,
             run: Mutex::new(run),
         })
     }
@@ -222,8 +190,9 @@ impl LiveRecipe {
             run.loaded = next.clone();
             return next;
         }
-        let bounded = self.shared.bounded();
-        match next.recipe.on(&bounded).migrate(state) {
+        // Bounded as the check was: the run does not wait for a `migrate` without an end.
+        let host = self.shared.host.clone().with_guard(self.shared.guard());
+        match next.recipe.on(&host).migrate(state) {
             Ok(migrated) => {
                 let old = std::mem::replace(state, migrated);
                 let worked = std::mem::replace(&mut run.loaded, next.clone());
@@ -241,11 +210,13 @@ impl LiveRecipe {
     /// run in: new versions are tried on it. Nothing is copied.
     pub fn observe(&self, batch: Arc<Batch<'static>>, state: &State) {
         let loaded = lock(&self.run).loaded.clone();
-        self.shared.observed.store(Some(Arc::new(Observed {
+        let state = state.clone();
+        let observed = Arc::new(Observed {
             batch,
-            state: state.clone(),
+            state,
             loaded,
-        })));
+        });
+        self.shared.observed.store(Some(observed));
     }
 
     /// Tells that a version failed at a step, although it had passed its checks. Gives the last version that worked, to
@@ -270,61 +241,73 @@ impl LiveRecipe {
         };
         *state = left;
         run.loaded = worked.clone();
-        self.shared
-            .failed_on
-            .store(self.shared.observed.load_full());
+        if let Some(last) = self.shared.observed.load_full() {
+            let failed_on = Some(Arc::new(Observed {
+                batch: last.batch.clone(),
+                state: state.clone(),
+                loaded: worked.clone(),
+            }));
+            self.shared.observed.store(failed_on.clone());
+            self.shared.failed_on.store(failed_on);
+        }
         self.shared.withdraw(failed, &worked, error);
         Ok(worked)
     }
 
     /// What happened since the last call, in order.
     pub fn events(&self) -> Vec<LiveEvent> {
-        lock(&self.shared.ledger).events.drain(..).collect()
+        self.shared.drain()
     }
 
     /// A version that was published, as long as it is among the last ones.
     pub fn version(&self, version: &Version) -> Option<Arc<Loaded>> {
-        let ledger = lock(&self.shared.ledger);
-        let found = ledger
-            .history
-            .iter()
-            .rev()
-            .find(|loaded| loaded.version() == version);
-        found.cloned()
+        self.shared.published(version)
     }
 }
 
-impl Shared {
-    /// The run's host, with the time of a check for whatever runs on it.
-    fn bounded(&self) -> Host {
-        let memory = self.host.limits().memory;
-        let guard = Guard::new(Some(self.options.deadline), memory);
-        self.host.clone().with_guard(guard)
-    }
-
-    fn tell(&self, event: LiveEvent) {
-        push_bounded(&mut lock(&self.ledger).events, event, EVENTS);
-    }
-
-    /// Takes a version that failed at a step out of use, unless a newer one has already replaced it.
-    fn withdraw(&self, failed: &Arc<Loaded>, back_to: &Arc<Loaded>, error: ScriptError) {
-        let mut ledger = lock(&self.ledger);
-        if Arc::ptr_eq(&self.current.load(), failed) {
-            self.current.store(back_to.clone());
+impl Drop for LiveRecipe {
+    /// Stops the thread, in the middle of a dry run if need be.
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some((thread, bell)) = self.follower.take() {
+            bell.ring();
+            // Its panics are caught where they can happen, and there is nobody left to tell of another.
+            let _ = thread.join();
         }
-        let event = LiveEvent::Rejected {
-            version: failed.version().clone(),
-            error,
-            still_using: back_to.version().clone(),
-            at_step: true,
-        };
-        push_bounded(&mut ledger.events, event, EVENTS);
     }
 }
 
-fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
-    if queue.len() == most {
-        queue.pop_front();
+/// Starts the thread that follows the files, where there are any.
+fn follow(
+    shared: &Arc<Shared>,
+    reading: Reading,
+    is_new: bool,
+) -> Result<Option<(JoinHandle<()>, Bell)>, ScriptError> {
+    let Some(path) = reading.main().map(std::path::Path::to_path_buf) else {
+        return Ok(None);
+    };
+    // Neither a pipe nor a device can be followed.
+    if path.exists() && !path.is_file() {
+        return Ok(None);
     }
-    queue.push_back(item);
+    let (watch, bell, outcome) = Watch::new(shared.options.poll_only);
+    if let Err(error) = outcome {
+        shared.say_polling(&error);
+    }
+    let follower = Follower {
+        shared: shared.clone(),
+        watch,
+        path,
+        reading,
+        said: Said::Well,
+    };
+    let thread = std::thread::Builder::new()
+        .name("advlab-live".to_string())
+        .spawn(move || follower.follow(is_new))
+        .map_err(|error| {
+            Diagnostic::error(format!(
+                "cannot start a thread to follow the script: {error}"
+            ))
+        })?;
+    Ok(Some((thread, bell)))
 }

@@ -89,7 +89,7 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    pub(super) fn error(message: impl Into<String>) -> Self {
+    pub(crate) fn error(message: impl Into<String>) -> Self {
         Diagnostic {
             severity: Severity::Error,
             message: message.into(),
@@ -99,7 +99,7 @@ impl Diagnostic {
         }
     }
 
-    pub(super) fn with_help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }

@@ -80,13 +80,14 @@ impl Recipe {
         self.state_from(Hook::Init, (self.params.to_map(),))
     }
 
-    /// The state that this version goes on with, after another version's: what `migrate(old, p)` returns, or the same.
+    /// The state that this version goes on with, after another version's: what `migrate(old, p)` returns. Without a
+    /// `migrate`, it is the same, and what `init(p)` has beyond it is added.
     ///
     /// # Errors
     /// As [`Recipe::init`].
     pub fn migrate(&self, old: &State) -> Result<State, ScriptError> {
         if !self.has(Hook::Migrate) {
-            return Ok(old.clone());
+            return Ok(old.with_missing_of(&self.init()?));
         }
         self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))
     }
@@ -212,7 +213,7 @@ impl<'a> Run<'a> {
 
     fn finished_state(&mut self) -> Result<State, Diagnostic> {
         let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
-        State::checked(state).map_err(Diagnostic::error)
+        State::from_dynamic(state).map_err(Diagnostic::error)
     }
 
     fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostic> {

@@ -19,6 +19,7 @@ mod reading;
 mod recipe;
 mod render;
 mod state;
+mod state_json;
 mod summary;
 
 pub use check::{Check, Finding, Verdict, check};
@@ -32,4 +33,5 @@ pub use params::{Parameter, ParameterError, Parameters, Setting};
 pub(crate) use reading::{Content, Reading};
 pub use recipe::{Hook, Recipe, Version};
 pub use state::State;
+pub use state_json::StateError;
 pub use summary::{Spread, Summary};

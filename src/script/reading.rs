@@ -60,9 +60,10 @@ impl Reading {
         self.version.as_ref()
     }
 
-    /// Whether the same files held the same.
-    pub(crate) fn same(&self, other: &Reading) -> bool {
-        self.files == other.files
+    /// Whether all files that were looked at both times held the same.
+    pub(crate) fn agrees(&self, other: &Reading) -> bool {
+        let same = |(path, content)| other.files.get(path).is_none_or(|now| now == content);
+        self.files.iter().all(same)
     }
 
     /// The same files, as they are now.

@@ -236,7 +236,7 @@ impl Recipe {
     }
 
     /// A diagnostic at the line where a hook is defined.
-    pub(super) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostic {
+    pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostic {
         let start = format!("fn {}", hook.name());
         let line = self
             .text()

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map};
+use rhai::{Array, Dynamic, ImmutableString, Map};
 
-use super::batch_type::ScriptBatch;
 use crate::tensor::Tensor;
 
 /// What a recipe remembers from step to step: numbers, texts, arrays and maps that `init(p)` made and hooks changed.
@@ -21,7 +20,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The state that `init` or `migrate` returned, or what is wrong with it.
+    /// The state that a hook returned, or left behind as `this`; or what is wrong with it.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, String> {
         if !value.is_map() {
             return Err(format!(
@@ -29,18 +28,31 @@ impl State {
                 super::bind::describe(&value)
             ));
         }
-        check(&value, "this")?;
-        Ok(State(Arc::new(value)))
-    }
-
-    /// The state with what a hook made of it, or why it cannot be kept.
-    pub(super) fn checked(value: Dynamic) -> Result<State, String> {
-        check(&value, "this")?;
+        let value =
+            plain(value).map_err(|unfit| format!("`this{}` is {}", unfit.path, unfit.why))?;
         Ok(State(Arc::new(value)))
     }
 
     pub(super) fn to_dynamic(&self) -> Dynamic {
         (*self.0).clone()
+    }
+
+    /// The same state, with what another has at its top level and this one has not.
+    pub(super) fn with_missing_of(&self, other: &State) -> State {
+        let (Some(own), Some(other)) = (self.0.read_lock::<Map>(), other.0.read_lock::<Map>())
+        else {
+            return self.clone();
+        };
+        let mut missing = other
+            .iter()
+            .filter(|(key, _)| !own.contains_key(*key))
+            .peekable();
+        if missing.peek().is_none() {
+            return self.clone();
+        }
+        let mut whole = own.clone();
+        whole.extend(missing.map(|(key, value)| (key.clone(), value.clone())));
+        State(Arc::new(Dynamic::from_map(whole)))
     }
 }
 
@@ -68,6 +80,9 @@ fn same(a: &Dynamic, b: &Dynamic) -> bool {
     ) {
         return *a == *b;
     }
+    if let (Ok(a), Ok(b)) = (a.as_char(), b.as_char()) {
+        return a == b;
+    }
     match (a.as_int(), b.as_int(), a.as_bool(), b.as_bool()) {
         (Ok(a), Ok(b), ..) => a == b,
         (_, _, Ok(a), Ok(b)) => a == b,
@@ -75,19 +90,44 @@ fn same(a: &Dynamic, b: &Dynamic) -> bool {
     }
 }
 
-/// Refuses what cannot outlive a step: tensors and batches, which belong to one, and functions, which belong to a version.
-fn check(value: &Dynamic, path: &str) -> Result<(), String> {
-    if let Some(map) = value.read_lock::<Map>() {
-        return map
-            .iter()
-            .try_for_each(|(key, value)| check(value, &format!("{path}.{key}")));
+/// A part of a state that cannot be one.
+struct Unfit {
+    /// Where it is, from `this` on.
+    path: String,
+    why: String,
+}
+
+impl Unfit {
+    fn inside(self, step: impl std::fmt::Display) -> Unfit {
+        Unfit {
+            path: format!("{step}{}", self.path),
+            ..self
+        }
     }
-    if let Some(array) = value.read_lock::<Array>() {
-        return array
-            .iter()
-            .enumerate()
-            .try_for_each(|(i, value)| check(value, &format!("{path}[{i}]")));
+}
+
+/// The value free of what it shares with a closure that captured it: a copy of a state must not change with it.
+///
+/// Refuses what cannot outlive a step: tensors and batches, which belong to one, and functions, which belong to a
+/// version; and whatever else a checkpoint could not hold.
+fn plain(value: Dynamic) -> Result<Dynamic, Unfit> {
+    let mut value = value.flatten();
+    if let Some(mut map) = value.write_lock::<Map>() {
+        for (key, inner) in map.iter_mut() {
+            *inner = plain(inner.take()).map_err(|unfit| unfit.inside(format!(".{key}")))?;
+        }
+    } else if let Some(mut array) = value.write_lock::<Array>() {
+        for (place, inner) in array.iter_mut().enumerate() {
+            *inner = plain(inner.take()).map_err(|unfit| unfit.inside(format!("[{place}]")))?;
+        }
+    } else if let Some(why) = unfit(&value) {
+        let path = String::new();
+        return Err(Unfit { path, why });
     }
+    Ok(value)
+}
+
+fn unfit(value: &Dynamic) -> Option<String> {
     if let Some(tensor) = value.read_lock::<Tensor>() {
         let how = match tensor.level() {
             crate::tensor::Level::Batch => "keep its number, `x.value()`".to_string(),
@@ -95,15 +135,16 @@ fn check(value: &Dynamic, path: &str) -> Result<(), String> {
                 "a {level} tensor belongs to one batch; keep a number, as in `x.mean(\"batch\").value()`"
             ),
         };
-        return Err(format!(
-            "`{path}` is a tensor, and the state lasts over steps: {how}"
-        ));
+        return Some(format!("a tensor, and the state lasts over steps: {how}"));
     }
-    if value.is::<ScriptBatch>() || value.is::<FnPtr>() {
-        return Err(format!(
-            "`{path}` is {}, and the state lasts over steps: keep numbers, texts, arrays and maps",
-            super::bind::describe(value)
-        ));
-    }
-    Ok(())
+    let lasts = value.is_int()
+        || value.is_float()
+        || value.is_bool()
+        || value.is_char()
+        || value.is_string()
+        || value.is_unit();
+    let what = super::bind::describe(value);
+    let refused =
+        format!("{what}, and the state lasts over steps: keep numbers, texts, arrays and maps");
+    (!lasts).then_some(refused)
 }

@@ -1,0 +1,189 @@
+//! What a version must pass before a step uses it.
+
+use super::degenerate::{degenerate, usual};
+use super::event::ParameterChange;
+use super::shared::Observed;
+use crate::batch::Batch;
+use crate::script::{Diagnostic, Hook, Host, Recipe, ScriptError, Severity, State};
+use crate::tensor::Guard;
+
+/// Gives a recipe the values that the run sets.
+///
+/// A reload passes over a parameter that the new version has not: an edit may take it out, and may put it back.
+pub(super) fn set(
+    recipe: &mut Recipe,
+    settings: &[(String, String)],
+    is_reload: bool,
+) -> Result<(), ScriptError> {
+    for (name, text) in settings {
+        if is_reload && recipe.params().get(name).is_none() {
+            continue;
+        }
+        let Err(error) = recipe.set_text(name, text) else {
+            continue;
+        };
+        let diagnostic = Diagnostic::error(error.to_string());
+        return Err(match is_reload {
+            false => diagnostic.into(),
+            true => {
+                let help = format!("the run sets {name}={text}, and a new version has to take it");
+                recipe
+                    .at_hook(Hook::Params, diagnostic.with_help(help))
+                    .into()
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Whether a recipe has the hooks that the run calls whatever happens.
+pub(super) fn has_hooks(recipe: &Recipe, required: &[Hook]) -> Result<(), ScriptError> {
+    match required.iter().find(|hook| !recipe.has(**hook)) {
+        None => Ok(()),
+        Some(hook) => Err(Diagnostic::error(format!(
+            "{}: the script has no `{}`, which this run calls",
+            recipe.name(),
+            hook.name()
+        ))
+        .into()),
+    }
+}
+
+/// How the parameters of two versions differ.
+pub(super) fn parameter_changes(
+    from: &Recipe,
+    to: &Recipe,
+    settings: &[(String, String)],
+) -> Vec<ParameterChange> {
+    let mut names: Vec<&str> = [from, to]
+        .iter()
+        .flat_map(|recipe| recipe.params().iter())
+        .map(|(parameter, _)| parameter.name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+        .into_iter()
+        .map(|name| ParameterChange {
+            name: name.to_string(),
+            was: from.params().get(name).cloned(),
+            now: to.params().get(name).cloned(),
+            set_by_run: settings.iter().any(|(set, _)| set == name),
+        })
+        .filter(|change| change.was != change.now)
+        .collect()
+}
+
+/// The dry runs of a new version, all under one guard.
+pub(super) struct DryRuns<'a> {
+    /// The new version, on `host`.
+    pub(super) candidate: &'a Recipe,
+    /// The host whose guard bounds them all.
+    pub(super) host: &'a Host,
+    pub(super) guard: &'a Guard,
+    pub(super) last: Option<&'a Observed>,
+    pub(super) failed_on: Option<&'a Observed>,
+}
+
+impl DryRuns<'_> {
+    /// Runs them. What comes back is worth a warning, and no more.
+    pub(super) fn run(&self) -> Result<Vec<Diagnostic>, ScriptError> {
+        let initial = self.candidate.init()?;
+        let Some(last) = self.last else {
+            return self.before_the_first_batch(&initial);
+        };
+        let state = self.state_after(last)?;
+        dry_run(self.candidate, &last.batch, &state)
+            .map_err(|error| on(error, "the run's last batch"))?;
+        if let Some(other) = self.failed_on
+            && !std::ptr::eq(last, other)
+        {
+            let state = self.state_after(other)?;
+            let what = "the batch on which a version failed at a step";
+            self.compare(what, &other.batch, &state, other)?;
+        }
+        let mut warnings = Vec::new();
+        for one in degenerate(&last.batch) {
+            let Err(error) = self.compare(one.what, &one.batch, &state, last) else {
+                continue;
+            };
+            if one.is_common || self.guard.check().is_err() {
+                return Err(error);
+            }
+            warnings.extend(warning(error, one.what));
+        }
+        Ok(warnings)
+    }
+
+    /// The state of the run as the new version takes it over.
+    fn state_after(&self, observed: &Observed) -> Result<State, ScriptError> {
+        if self.candidate.version() == observed.loaded.version() {
+            return Ok(observed.state.clone());
+        }
+        self.candidate
+            .migrate(&observed.state)
+            .map_err(|error| on(error, "the run's state"))
+    }
+
+    /// An error is one that the version in use does not make on the same batch.
+    fn compare(
+        &self,
+        what: &str,
+        batch: &Batch<'_>,
+        state: &State,
+        observed: &Observed,
+    ) -> Result<(), ScriptError> {
+        let Err(error) = dry_run(self.candidate, batch, state) else {
+            return Ok(());
+        };
+        let in_use = observed.loaded.recipe.on(self.host);
+        let is_new = self.guard.check().is_err()
+            || dry_run(&in_use, batch, &observed.state).is_ok()
+            // The version in use took what time was left: that says nothing for the new one.
+            || self.guard.check().is_err();
+        match is_new {
+            true => Err(on(error, what)),
+            false => Ok(()),
+        }
+    }
+
+    /// Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
+    fn before_the_first_batch(&self, initial: &State) -> Result<Vec<Diagnostic>, ScriptError> {
+        let Some(usual) = usual() else {
+            return Ok(Vec::new());
+        };
+        match dry_run(self.candidate, &usual, initial) {
+            Err(error) if self.guard.check().is_err() => Err(on(error, "a small batch")),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// All that a step calls, in a copy of the state.
+fn dry_run(recipe: &Recipe, batch: &Batch<'_>, state: &State) -> Result<(), ScriptError> {
+    let mut state = state.clone();
+    let outcome = recipe.advantage(batch, &mut state)?;
+    // A recipe with a loss alone has computed it already: its advantage is made of the loss.
+    if recipe.has(Hook::Advantage) && recipe.has(Hook::Loss) {
+        recipe.loss(batch, Some(&outcome.advantage), &mut state)?;
+    }
+    Ok(())
+}
+
+/// The error, with where it happened.
+fn on(mut error: ScriptError, what: &str) -> ScriptError {
+    if let Some(first) = error.diagnostics.first_mut() {
+        first.trace.push(format!("in a dry run on {what}"));
+    }
+    error
+}
+
+/// The error as a warning of a batch that may never come.
+fn warning(error: ScriptError, what: &str) -> Option<Diagnostic> {
+    let first = error.diagnostics.into_iter().next()?;
+    Some(Diagnostic {
+        severity: Severity::Warning,
+        message: format!("this would fail on {what}: {}", first.message),
+        ..first
+    })
+}

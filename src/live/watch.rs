@@ -1,0 +1,222 @@
+//! Says when to look at the files again: at the system's file events, and each second without any.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use notify::event::{AccessKind, AccessMode, Event, EventKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::shared::lock;
+
+/// How long the files must be quiet. An editor's save is several operations, some milliseconds apart: truncate, write in
+/// pieces, close; or write beside, rename. A person does not notice a tenth of a second.
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
+
+/// When to go on although the files are not quiet: a tool that writes them without a pause must not keep new versions
+/// out for ever. What is read half-written then meets the checks.
+pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
+
+/// How often to look without an event. inotify is silent where another machine writes (NFS, Lustre, FUSE), and for a folder
+/// that was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
+const POLL: Duration = Duration::from_secs(1);
+
+/// What there is to look at the files for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wake {
+    /// Something happened to one of them, first at this moment.
+    Event(Instant),
+    /// It is time to look again.
+    Poll(Instant),
+}
+
+/// Wakes the thread that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Bell(SyncSender<Instant>);
+
+impl Bell {
+    /// One ring is enough: whoever hears it reads the files themselves. So a bell that rings already is left alone.
+    pub(super) fn ring(&self) {
+        match self.0.try_send(Instant::now()) {
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+/// Watches the folders of some files.
+pub(super) struct Watch {
+    rings: Receiver<Instant>,
+    system: Option<RecommendedWatcher>,
+    /// The names of the files, for the thread that gets the events.
+    names: Arc<Mutex<BTreeSet<OsString>>>,
+    folders: BTreeSet<PathBuf>,
+}
+
+impl Watch {
+    /// A watch without files yet, and the bell that wakes it. The error says why there are no events.
+    pub(super) fn new(poll_only: bool) -> (Watch, Bell, Result<(), notify::Error>) {
+        let (sender, rings) = sync_channel(1);
+        let bell = Bell(sender);
+        let names: Arc<Mutex<BTreeSet<OsString>>> = Arc::default();
+        let handler = {
+            let (bell, names) = (bell.clone(), names.clone());
+            move |event: notify::Result<Event>| {
+                if matters(&event, &lock(&names)) {
+                    bell.ring();
+                }
+            }
+        };
+        let (system, outcome) = match poll_only {
+            true => (None, Ok(())),
+            false => match notify::recommended_watcher(handler) {
+                Ok(system) => (Some(system), Ok(())),
+                Err(error) => (None, Err(error)),
+            },
+        };
+        let watch = Watch {
+            rings,
+            system,
+            names,
+            folders: BTreeSet::new(),
+        };
+        (watch, bell, outcome)
+    }
+
+    /// Watches the folders of these files, and no others.
+    ///
+    /// Folders, not files: an editor that renames a new file over the old one leaves a watch on the old one.
+    pub(super) fn follow<'a>(
+        &mut self,
+        files: impl Iterator<Item = &'a Path>,
+    ) -> Result<(), notify::Error> {
+        let Some(system) = &mut self.system else {
+            return Ok(());
+        };
+        let mut folders = BTreeSet::new();
+        let mut names = BTreeSet::new();
+        for file in files {
+            let folder = match file.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder,
+                _ => Path::new("."),
+            };
+            names.extend(file.file_name().map(OsString::from));
+            // Without links on the way, so that one folder is watched once; one that is gone is left to the poll.
+            folders.extend(folder.canonicalize());
+            if let Ok(target) = file.canonicalize() {
+                names.extend(target.file_name().map(OsString::from));
+                folders.extend(target.parent().map(Path::to_path_buf));
+            }
+        }
+        *lock(&self.names) = names;
+        for gone in self.folders.difference(&folders) {
+            // It fails where the folder was deleted, and its watch with it.
+            let _ = system.unwatch(gone);
+        }
+        let mut outcome = Ok(());
+        let mut watched: BTreeSet<PathBuf> = self.folders.intersection(&folders).cloned().collect();
+        for folder in folders.difference(&self.folders) {
+            match system.watch(folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    watched.insert(folder.clone());
+                }
+                Err(error) => outcome = Err(error),
+            }
+        }
+        self.folders = watched;
+        outcome
+    }
+
+    /// Watches all folders anew at the next [`Watch::follow`]: the watch on one that was deleted and made again is dead.
+    pub(super) fn forget(&mut self) {
+        if let Some(system) = &mut self.system {
+            for folder in std::mem::take(&mut self.folders) {
+                // As above: there is nothing to unwatch where the folder was deleted.
+                let _ = system.unwatch(&folder);
+            }
+        }
+    }
+
+    /// Waits for the next reason to look.
+    pub(super) fn wait(&self) -> Wake {
+        match self.rings.recv_timeout(POLL) {
+            Ok(at) => Wake::Event(at),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                Wake::Poll(Instant::now())
+            }
+        }
+    }
+
+    /// Whether nothing happens for [`SETTLE`].
+    pub(super) fn is_quiet(&self) -> bool {
+        self.rings.recv_timeout(SETTLE).is_err()
+    }
+}
+
+/// Whether an event can mean that one of the files holds something else now.
+fn matters(event: &notify::Result<Event>, names: &BTreeSet<OsString>) -> bool {
+    let Ok(event) = event else {
+        return true;
+    };
+    // Opening and reading are reported too: our own would wake us for ever.
+    let reads = match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
+        EventKind::Access(_) => true,
+        _ => false,
+    };
+    // By name alone: a folder has as many spellings as there are links to it, and a needless look costs nothing.
+    let named = |path: &PathBuf| path.file_name().is_some_and(|name| names.contains(name));
+    event.need_rescan() || !reads && (event.paths.is_empty() || event.paths.iter().any(named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use notify::event::{CreateKind, Flag, ModifyKind};
+
+    fn event(kind: EventKind, path: &str) -> notify::Result<Event> {
+        Ok(Event::new(kind).add_path(path.into()))
+    }
+
+    #[test]
+    fn only_changes_of_the_files_themselves_matter() {
+        let names: BTreeSet<OsString> = ["r.rhai".into(), "grpo.rhai".into()].into();
+        let matters = |event| matters(&event, &names);
+        assert!(matters(event(
+            EventKind::Modify(ModifyKind::Any),
+            "/a/r.rhai"
+        )));
+        assert!(matters(event(
+            EventKind::Create(CreateKind::File),
+            "/link/grpo.rhai"
+        )));
+        let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        assert!(matters(event(closed, "/a/r.rhai")));
+        assert!(!matters(event(
+            EventKind::Modify(ModifyKind::Any),
+            "/a/metrics.jsonl"
+        )));
+        let opened = EventKind::Access(AccessKind::Open(AccessMode::Any));
+        assert!(!matters(event(opened, "/a/r.rhai")));
+    }
+
+    #[test]
+    fn lost_events_and_failures_matter() {
+        let names = BTreeSet::new();
+        let lost = Event::new(EventKind::Other).set_flag(Flag::Rescan);
+        assert!(matters(&Ok(lost), &names));
+        assert!(matters(&Err(notify::Error::generic("overflow")), &names));
+    }
+
+    #[test]
+    fn a_bell_that_rings_is_not_rung_again() {
+        let (watch, bell, _) = Watch::new(true);
+        for _ in 0..1000 {
+            bell.ring();
+        }
+        assert!(matches!(watch.wait(), Wake::Event(_)));
+        assert!(watch.is_quiet());
+    }
+}

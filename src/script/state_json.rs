@@ -1,0 +1,224 @@
+//! A state as JSON, for checkpoints: every value comes back as the same type with the same bits.
+
+use rhai::{Array, Dynamic, ImmutableString, Map};
+use serde_json::{Value, json};
+
+use super::state::State;
+
+/// What is wrong with a JSON value that should be a state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a state that was saved: {0}")]
+pub struct StateError(String);
+
+/// Marks what JSON has no type for: a float (JSON's numbers are our whole ones), a character, and a map, whose keys could
+/// be one of these marks.
+const FLOAT: &str = "f64";
+const CHARACTER: &str = "char";
+const MAP: &str = "map";
+
+impl State {
+    /// The state as JSON. [`State::from_json`] gives back the same, bit for bit.
+    ///
+    /// Whole numbers, texts, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a map
+    /// `{"map": {...}}`.
+    pub fn to_json(&self) -> Value {
+        to_json(&self.to_dynamic())
+    }
+
+    /// Reads a state that [`State::to_json`] made.
+    ///
+    /// # Errors
+    /// [`StateError`] names the first thing that it cannot have made.
+    pub fn from_json(value: &Value) -> Result<State, StateError> {
+        State::from_dynamic(from_json(value)?).map_err(StateError)
+    }
+}
+
+fn to_json(value: &Dynamic) -> Value {
+    if let Some(map) = value.read_lock::<Map>() {
+        let entries: serde_json::Map<String, Value> = map
+            .iter()
+            .map(|(key, value)| (key.to_string(), to_json(value)))
+            .collect();
+        return json!({ MAP: entries });
+    }
+    if let Some(array) = value.read_lock::<Array>() {
+        return array.iter().map(to_json).collect();
+    }
+    if let Some(text) = value.read_lock::<ImmutableString>() {
+        return text.as_str().into();
+    }
+    match (
+        value.as_int(),
+        value.as_float(),
+        value.as_bool(),
+        value.as_char(),
+    ) {
+        (Ok(whole), ..) => whole.into(),
+        (_, Ok(float), ..) => json!({ FLOAT: float_text(float) }),
+        (.., Ok(truth), _) => truth.into(),
+        (.., Ok(character)) => json!({ CHARACTER: character.to_string() }),
+        _ if value.is_unit() => Value::Null,
+        _ => unreachable!("a state is made of these types: it is refused where it is not"),
+    }
+}
+
+/// The shortest text that reads back as the same number; the bits of a NaN, of which there are many.
+fn float_text(float: f64) -> String {
+    match float.is_nan() {
+        true => format!("NaN:{:016x}", float.to_bits()),
+        false => format!("{float:?}"),
+    }
+}
+
+fn float(text: &str) -> Option<f64> {
+    match text.strip_prefix("NaN:") {
+        Some(bits) => u64::from_str_radix(bits, 16).ok().map(f64::from_bits),
+        None => text.parse().ok(),
+    }
+}
+
+fn from_json(value: &Value) -> Result<Dynamic, StateError> {
+    let wrong = || StateError(format!("`{value}`"));
+    let fields = match value {
+        Value::Null => return Ok(Dynamic::UNIT),
+        Value::Bool(truth) => return Ok(Dynamic::from_bool(*truth)),
+        Value::Number(number) => return number.as_i64().map(Dynamic::from_int).ok_or_else(wrong),
+        Value::String(text) => return Ok(text.clone().into()),
+        Value::Array(values) => {
+            let array: Array = values.iter().map(from_json).collect::<Result<_, _>>()?;
+            return Ok(Dynamic::from_array(array));
+        }
+        Value::Object(fields) => fields,
+    };
+    let mut fields = fields.iter();
+    let (Some((mark, content)), None) = (fields.next(), fields.next()) else {
+        return Err(wrong());
+    };
+    match (mark.as_str(), content) {
+        (FLOAT, Value::String(text)) => float(text).map(Dynamic::from_float).ok_or_else(wrong),
+        (CHARACTER, Value::String(text)) => {
+            let mut characters = text.chars();
+            match (characters.next(), characters.next()) {
+                (Some(character), None) => Ok(Dynamic::from_char(character)),
+                _ => Err(wrong()),
+            }
+        }
+        (MAP, Value::Object(entries)) => {
+            let map: Map = entries
+                .iter()
+                .map(|(key, value)| Ok((key.as_str().into(), from_json(value)?)))
+                .collect::<Result<_, StateError>>()?;
+            Ok(Dynamic::from_map(map))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Host;
+
+    fn state(map: &str) -> State {
+        let script = format!("fn init(p) {{ {map} }} fn advantage(batch, p) {{ batch.reward }}");
+        Host::new()
+            .compile("state", &script)
+            .unwrap()
+            .init()
+            .unwrap()
+    }
+
+    /// Through a text, as a checkpoint does it.
+    fn again(state: &State) -> State {
+        let text = state.to_json().to_string();
+        State::from_json(&serde_json::from_str(&text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_type_comes_back() {
+        let state = state(
+            r#"#{ n: 9223372036854775807, least: -9223372036854775807 - 1, x: 0.1, whole: 1.0, big: 1e300, tiny: 5e-324,
+                  zero: -0.0, yes: true, nothing: (), c: 'x', text: "a\"\nβ", list: [1, 1.0, [], #{}],
+                  f64: 1, map: #{ map: #{ f64: "no" } }, "": 2 }"#,
+        );
+        assert_eq!(again(&state), state);
+        assert_eq!(again(&State::default()), State::default());
+    }
+
+    #[test]
+    fn every_float_comes_back_bit_for_bit() {
+        let mut bits: u64 = 0x9e37_79b9_7f4a_7c15;
+        for _ in 0..20_000 {
+            bits = bits
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let back = float(&float_text(f64::from_bits(bits)));
+            assert_eq!(back.map(f64::to_bits), Some(bits));
+        }
+        for special in [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let back = float(&float_text(special));
+            assert_eq!(back.map(f64::to_bits), Some(special.to_bits()));
+        }
+    }
+
+    #[test]
+    fn other_json_is_refused_by_name() {
+        for wrong in [
+            "1",
+            "{}",
+            "[]",
+            r#"{"map": {"a": 0.5}}"#,
+            r#"{"map": {"a": {"f64": "x"}}}"#,
+        ] {
+            let value = serde_json::from_str(wrong).unwrap();
+            assert!(State::from_json(&value).is_err(), "{wrong}");
+        }
+        let error = State::from_json(&json!({ "map": { "a": { "char": "ab" } } })).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#"not a state that was saved: `{"char":"ab"}`"#
+        );
+    }
+
+    /// A variable that a closure has captured is shared behind the scenes; a copy of the state must not be.
+    #[test]
+    fn a_copy_of_the_state_is_one() {
+        let script = r#"
+            fn init(p) { #{ list: [], map: #{ } } }
+            fn advantage(batch, p) {
+                let shared = 1;
+                let f = || { shared += 1; shared };
+                f.call();
+                this.list.push(shared);
+                this.list += [shared];
+                this.map.x = shared;
+                this.plain = shared;
+                let inner = #{ a: 1 };
+                let g = || { inner.a += 1 };
+                this.inner = inner;
+                this.list.push(inner);
+                batch.reward
+            }"#;
+        let recipe = Host::new().compile("closures", script).unwrap();
+        let batch = crate::Batch::builder()
+            .groups([0, 0])
+            .response("reward", vec![1.0, 0.0])
+            .build()
+            .unwrap();
+        let mut state = recipe.init().unwrap();
+        recipe.advantage(&batch, &mut state).unwrap();
+        assert!(no_shared(&state.to_dynamic()), "{state:?}");
+        assert_eq!(again(&state), state);
+    }
+
+    fn no_shared(value: &Dynamic) -> bool {
+        let inside = |value: &Dynamic| match (value.read_lock::<Map>(), value.read_lock::<Array>())
+        {
+            (Some(map), _) => map.values().all(no_shared),
+            (_, Some(array)) => array.iter().all(no_shared),
+            _ => true,
+        };
+        !value.is_shared() && inside(value)
+    }
+}
