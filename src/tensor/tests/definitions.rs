@@ -326,6 +326,7 @@ fn elementwise(op: &'static Op, slots: &[Slot]) -> OfValues {
         ("log_sigmoid", _) => |x| -(1.0 + (-x[0]).exp()).ln(),
         ("tanh", _) => |x| (x[0].exp() - (-x[0]).exp()) / (x[0].exp() + (-x[0]).exp()),
         ("floor", _) => |x| x[0].floor(),
+        ("ceil", _) => |x| x[0].ceil(),
         ("round", _) => |x| x[0].round_ties_even(),
         ("clamp", _) => |x| {
             if x[0].max(x[1]) > x[2] {
