@@ -46,13 +46,21 @@ fn main() -> Result<(), Box<dyn Error>> {
             "group": format!("maze-{prompt:02}"),
             "reward": task.verify(&prompts[prompt], moves).reward,
             "completion": words.join(" "),
-            "old_logp": samples.scores.logp[range.clone()],
-            "ref_logp": under_reference.logp[range.clone()],
-            "entropy": samples.scores.entropy[range],
+            "old_logp": rounded(&samples.scores.logp[range.clone()]),
+            "ref_logp": rounded(&under_reference.logp[range.clone()]),
+            "entropy": rounded(&samples.scores.entropy[range]),
         });
         println!("{line}");
     }
     Ok(())
+}
+
+/// Five decimals: a file to read.
+fn rounded(values: &[f32]) -> Vec<f64> {
+    values
+        .iter()
+        .map(|&value| (f64::from(value) * 1e5).round() / 1e5)
+        .collect()
 }
 
 fn sample(

@@ -1,4 +1,34 @@
 //! advlab: the advantage lab.
+//!
+//! The advantage of reinforcement learning with verifiable rewards, as short scripts over tensors that know which token
+//! belongs to which response and which response to which group. This library is what the command line is made of, and
+//! what a Rust trainer embeds:
+//!
+//! - a [`Batch`] is what one training step produced: named columns over a layout, made from ndarray views without
+//!   copying them, or read from files ([`batch`]);
+//! - a [`Host`] loads a [`Recipe`], a built-in or a script, with its parameters, in a sandbox ([`script`]);
+//! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
+//! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
+//!
+//! ```
+//! use advlab::{Batch, Host};
+//!
+//! let mut passk = Host::new().load("passk")?;
+//! passk.set_text("k", "2")?;
+//! let batch = Batch::builder()
+//!     .groups(["q1", "q1", "q1", "q1"])
+//!     .response("reward", vec![1.0, 0.0, 0.0, 0.0])
+//!     .build()?;
+//! let outcome = passk.advantage(&batch, &mut passk.init()?)?;
+//! assert!((outcome.advantage.at(0, 0) - 1.0).abs() < 1e-12);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The library prints nothing, keeps no global state, and gives the same bits for any number of threads. What goes wrong
+//! is an error that says what was found, where, and what to do: [`script::ScriptError`] has the script's line, and renders
+//! it with a caret.
+
+#![warn(missing_docs)]
 
 pub mod batch;
 pub mod live;
@@ -11,3 +41,8 @@ pub use batch::Batch;
 pub use live::LiveRecipe;
 pub use script::{Host, Recipe};
 pub use suggest::nearest;
+
+/// The README's Rust blocks, run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -430,6 +430,8 @@ fn an_old_advantage_alone_makes_no_tokens() {
     };
     let response = advantages(Advantage::Response(&[-1.0, 1.0]));
     assert_eq!(response, (vec![2], f32s(&[-1.0, 1.0])));
-    let values = Floats::F32((0..12).map(|token| token as f32).collect());
+    let values = Floats::F32(std::sync::Arc::new(
+        (0..12).map(|token| token as f32).collect(),
+    ));
     assert_eq!(advantages(Advantage::Token(&values)).0, [2, 9]);
 }

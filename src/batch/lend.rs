@@ -46,7 +46,7 @@ impl<T> Lease<T> {
         };
         // SAFETY: the raw view was made from an `ArrayView2` whose lifetime lasts until the lease has ended, and `end`
         // waits for this read lock. The lifetime given out is bounded by `f`, for which the lock is held.
-        Ok(f(unsafe { raw.clone().deref_into_view() }))
+        Ok(f(unsafe { (*raw).deref_into_view() }))
     }
 
     fn end(&self) {

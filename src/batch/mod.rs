@@ -5,7 +5,7 @@ mod column;
 mod error;
 mod example;
 mod files;
-mod layout;
+pub(crate) mod layout;
 mod lend;
 
 use std::collections::BTreeMap;
@@ -18,7 +18,6 @@ pub use error::BatchError;
 pub use files::{
     Advantage, Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read,
 };
-pub(crate) use layout::Tokens;
 pub use layout::{GroupId, Layout, Run};
 pub(crate) use lend::Lent;
 

@@ -27,9 +27,7 @@ pub(super) fn set(
             false => diagnostic.into(),
             true => {
                 let help = format!("the run sets {name}={text}, and a new version has to take it");
-                recipe
-                    .at_hook(Hook::Params, diagnostic.with_help(help))
-                    .into()
+                recipe.at_hook(Hook::Params, diagnostic.with_help(help))
             }
         });
     }

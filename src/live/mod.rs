@@ -9,14 +9,20 @@
 //! 1. it compiles with all its imports, and the lint finds no error;
 //! 2. it has the hooks of [`LiveOptions::requires`], and the values that the run sets fit its parameters;
 //! 3. `init` works, and `migrate` takes over the run's state;
-//! 4. a dry run, in a copy of the state, on the last batch; and on the last batch on which a version failed at a step;
-//! 5. dry runs on small degenerate batches of the last one's columns and group sizes.
+//! 4. a dry run, in a copy of the state, on the last batch;
+//! 5. dry runs on the last batch on which a version failed at a step, and on small degenerate batches that have the
+//!    columns and group sizes of the last one.
 //!
-//! A failure in 4 on the last batch rejects the version. A batch that has not occurred may be one that never will: `k`
-//! larger than a group of one is right in a run whose groups have 16. So a failure on a batch of 5 counts only where the
-//! version in use does not fail there too, and then it rejects the version where the batch is one that every run meets
-//! (all right, all wrong) and warns where it is one of another shape (groups of one, responses of one token or none).
-//! Taking longer than the deadline rejects always.
+//! What fails on the last batch is rejected. The batches of 5 may never come again, or not at all: `k` larger than a group
+//! of one is right in a run whose groups have 16. So a failure there counts only where the version in use does not fail
+//! on the same batch. It rejects the version where every run meets such batches (all right, all wrong; the one that made
+//! a version fail), and is a warning where only some do (groups of one, responses of one token or none). Taking longer
+//! than the deadline rejects always, and is the only thing that does before the first batch, when nothing is known of
+//! the run's columns.
+//!
+//! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what the
+//! new `init(p)` has beyond it. Where a version fails at a step after all, [`LiveRecipe::reject`] goes back to the last one
+//! that worked, with the state that it left.
 
 mod check;
 mod degenerate;

@@ -12,7 +12,7 @@ use crate::tensor::TensorError;
 pub(super) struct Problem {
     pub(super) message: String,
     pub(super) help: Option<String>,
-    pub(super) tensor: Option<TensorError>,
+    pub(super) tensor: Option<Box<TensorError>>,
 }
 
 impl Problem {
@@ -35,7 +35,7 @@ impl From<TensorError> for Problem {
         Problem {
             message: error.to_string(),
             help: None,
-            tensor: Some(error),
+            tensor: Some(Box::new(error)),
         }
     }
 }

@@ -97,7 +97,7 @@ impl Recipe {
         let engine = self.host.functions.engine(&call);
         let mut no_state = Dynamic::UNIT;
         let value = invoke(self, &engine, hook, &mut no_state, args)?;
-        State::from_dynamic(value).map_err(|why| self.at_hook(hook, Diagnostic::error(why)).into())
+        State::from_dynamic(value).map_err(|why| self.at_hook(hook, Diagnostic::error(why)))
     }
 
     /// Computes the advantage: `reward`, if there is one, then `advantage`; for a recipe that has a loss alone, the
@@ -211,18 +211,18 @@ impl<'a> Run<'a> {
         )
     }
 
-    fn finished_state(&mut self) -> Result<State, Diagnostic> {
+    fn finished_state(&mut self) -> Result<State, ScriptError> {
         let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
-        State::from_dynamic(state).map_err(Diagnostic::error)
+        State::from_dynamic(state).map_err(|why| Diagnostic::error(why).into())
     }
 
-    fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostic> {
+    fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, ScriptError> {
         let args = (batch, self.recipe.params.to_map());
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
     /// The `reward` hook. What it returns stands above the batch's own reward from here on, at both levels.
-    fn reward(&mut self) -> Result<Computed, Diagnostic> {
+    fn reward(&mut self) -> Result<Computed, ScriptError> {
         let (tensor, computed) = self.signal(Hook::Reward)?;
         let row = |name: &str| op::table().find(|op| op.name == name);
         let other = match tensor.level() {
@@ -258,7 +258,7 @@ impl<'a> Run<'a> {
     }
 
     /// A hook that gives a value to each response or token, computed and checked.
-    fn signal(&mut self, hook: Hook) -> Result<(Tensor, Computed), Diagnostic> {
+    fn signal(&mut self, hook: Hook) -> Result<(Tensor, Computed), ScriptError> {
         let batch = self.batch();
         let result = self.hook(hook, batch)?;
         let name = hook.name();
@@ -317,7 +317,7 @@ impl<'a> Run<'a> {
     }
 
     /// The loss and dloss/dlogp.
-    fn loss(&mut self) -> Result<(f64, Arc<Value>), Diagnostic> {
+    fn loss(&mut self) -> Result<(f64, Arc<Value>), ScriptError> {
         let batch = self.batch();
         let result = self.hook(Hook::Loss, batch.clone())?;
         let hook = |diagnostic| self.recipe.at_hook(Hook::Loss, diagnostic);
@@ -367,7 +367,7 @@ impl<'a> Run<'a> {
     }
 
     /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
-    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Computed, Diagnostic> {
+    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Computed, ScriptError> {
         let tokens = self.frame.layout.tokens() as f64;
         let gradient = Tensor::from_value(&self.frame, gradient.clone());
         let scaled = op::mul(&gradient, &Tensor::number(-tokens))
@@ -377,20 +377,20 @@ impl<'a> Run<'a> {
     }
 
     /// A failure of a computation that happened after the hook returned.
-    fn failed(&self, hook: Hook, error: TensorError) -> Diagnostic {
+    fn failed(&self, hook: Hook, error: TensorError) -> ScriptError {
         let raised = rhai::EvalAltResult::ErrorRuntime(
             Dynamic::from(Problem::from(error)),
             rhai::Position::NONE,
         );
         let diagnostic = self.recipe.explain(&raised);
         if diagnostic.place.is_some() {
-            diagnostic
+            diagnostic.into()
         } else {
             self.recipe.at_hook(hook, diagnostic)
         }
     }
 
-    fn finite(&self, hook: Hook, value: &Value, what: &str) -> Result<(), Diagnostic> {
+    fn finite(&self, hook: Hook, value: &Value, what: &str) -> Result<(), ScriptError> {
         let Some((place, found)) = value.first_not_finite() else {
             return Ok(());
         };
@@ -427,7 +427,7 @@ fn invoke(
     hook: Hook,
     state: &mut Dynamic,
     args: impl FuncArgs,
-) -> Result<Dynamic, Diagnostic> {
+) -> Result<Dynamic, ScriptError> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let options = CallFnOptions::new().bind_this_ptr(state);
         engine.call_fn_with_options::<Dynamic>(
@@ -440,7 +440,7 @@ fn invoke(
     }));
     match outcome {
         Ok(Ok(value)) => Ok(value.flatten()),
-        Ok(Err(error)) => Err(recipe.explain(&error)),
+        Ok(Err(error)) => Err(recipe.explain(&error).into()),
         Err(panic) => {
             let text = panic
                 .downcast_ref::<String>()
@@ -449,7 +449,8 @@ fn invoke(
                 .unwrap_or("no message");
             Err(
                 Diagnostic::error(format!("advlab itself failed in `{}`: {text}", hook.name()))
-                    .with_help("this is a defect of advlab: please report it with the script"),
+                    .with_help("this is a defect of advlab: please report it with the script")
+                    .into(),
             )
         }
     }

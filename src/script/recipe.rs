@@ -236,7 +236,7 @@ impl Recipe {
     }
 
     /// A diagnostic at the line where a hook is defined.
-    pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostic {
+    pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> ScriptError {
         let start = format!("fn {}", hook.name());
         let line = self
             .text()
@@ -245,7 +245,9 @@ impl Recipe {
         let position = line.map_or(Position::NONE, |line| {
             Position::new((line + 1).min(65_535) as u16, 4)
         });
-        diagnostic.at(self.about().place(&self.script.name, position))
+        diagnostic
+            .at(self.about().place(&self.script.name, position))
+            .into()
     }
 }
 
@@ -338,7 +340,7 @@ pub(super) fn compile(
 }
 
 /// The hooks that the script defines, with the right parameters.
-fn hooks(ast: &AST, name: &Arc<str>, sources: &Sources) -> Result<Vec<Hook>, Diagnostic> {
+fn hooks(ast: &AST, name: &Arc<str>, sources: &Sources) -> Result<Vec<Hook>, ScriptError> {
     let script = Script {
         name,
         sources,
@@ -371,7 +373,8 @@ fn hooks(ast: &AST, name: &Arc<str>, sources: &Sources) -> Result<Vec<Hook>, Dia
             let message = format!("the hook is `{wanted}`, this is `{found}`");
             return Err(Diagnostic::error(message)
                 .with_help("a function of your own needs another name")
-                .at(defined(function.name, line_of(function.name))));
+                .at(defined(function.name, line_of(function.name)))
+                .into());
         }
         hooks.push(hook);
     }
@@ -384,7 +387,7 @@ fn hooks(ast: &AST, name: &Arc<str>, sources: &Sources) -> Result<Vec<Hook>, Dia
     let slip = ast
         .iter_functions()
         .find_map(|f| Some((f.name.to_string(), suggest::nearest(f.name, names)?)));
-    Err(match slip {
+    let diagnostic = match slip {
         Some((function, near)) => {
             Diagnostic::error(format!("the script has no hook: `{function}` is none"))
                 .with_help(format!("did you mean `{near}`?"))
@@ -394,7 +397,8 @@ fn hooks(ast: &AST, name: &Arc<str>, sources: &Sources) -> Result<Vec<Hook>, Dia
             "{name}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`"
         ))
         .with_help("`advlab new FILE --from grpo` makes a recipe to start from"),
-    })
+    };
+    Err(diagnostic.into())
 }
 
 /// The place of an import in the script, or in one that it imports.
@@ -416,7 +420,7 @@ fn import_of(script: &Script<'_>, path: &str) -> Option<Place> {
 }
 
 /// Calls `params()`.
-fn declared(recipe: &Recipe, engine: &rhai::Engine) -> Result<Parameters, Diagnostic> {
+fn declared(recipe: &Recipe, engine: &rhai::Engine) -> Result<Parameters, ScriptError> {
     if !recipe.has(Hook::Params) {
         return Ok(Parameters::default());
     }
@@ -427,7 +431,7 @@ fn declared(recipe: &Recipe, engine: &rhai::Engine) -> Result<Parameters, Diagno
             Hook::Params.name(),
             (),
         )
-        .map_err(|error| recipe.explain(&error))?;
+        .map_err(|error| ScriptError::from(recipe.explain(&error)))?;
     let Some(map) = value.read_lock::<Map>() else {
         let found = super::engine::returned(&value);
         let message = format!("`params()` must return a map of parameters, it returned {found}");

@@ -187,13 +187,13 @@ mod tests {
         let script = r#"
             fn init(p) { #{ list: [], map: #{ } } }
             fn advantage(batch, p) {
-                let shared = 1;
-                let f = || { shared += 1; shared };
+                let seen = 1;
+                let f = || { seen += 1; seen };
                 f.call();
-                this.list.push(shared);
-                this.list += [shared];
-                this.map.x = shared;
-                this.plain = shared;
+                this.list.push(seen);
+                this.list += [seen];
+                this.map.x = seen;
+                this.plain = seen;
                 let inner = #{ a: 1 };
                 let g = || { inner.a += 1 };
                 this.inner = inner;

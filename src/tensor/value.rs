@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Level;
 use super::guard::Charge;
-use crate::batch::{Floats, Layout};
+use crate::batch::Floats;
 
 /// The values of a computed tensor: one a cell of its level, in the layout's order.
 ///
@@ -66,14 +66,5 @@ impl Value {
         self.iter()
             .enumerate()
             .find(|(_, value)| !value.is_finite())
-    }
-
-    /// The value that a response has (of a response tensor or a coarser one) as seen from `layout`.
-    pub(crate) fn of_response(&self, layout: &Layout, response: usize) -> f64 {
-        match self.level {
-            Level::Batch => self.get(0),
-            Level::Group => self.get(layout.group_of(response)),
-            _ => self.get(response),
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! Rows that work value by value: arithmetic, functions, comparisons and logic.
 
+use std::f64::consts::{LN_2, SQRT_2};
+
 use super::build::*;
 use super::{Class, Derivative, Kernel, Local, Op, Param, elementwise_node, tensor};
 use crate::tensor::error::TensorError;
@@ -206,13 +208,7 @@ pub(super) static LN: Op = Op {
     name: "ln",
     doc: "the natural logarithm",
     example: "ln(batch.length)",
-    shows: &[
-        0.6931471805599453,
-        1.0986122886681098,
-        0.0,
-        0.6931471805599453,
-        0.0,
-    ],
+    shows: &[LN_2, 1.0986122886681098, 0.0, LN_2, 0.0],
     kernel: Kernel::One(f64::ln),
     derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &l.args[0])?])),
     ..ROW
@@ -222,7 +218,7 @@ pub(super) static LOG1P: Op = Op {
     name: "log1p",
     doc: "ln(1 + x), exact for small x",
     example: "log1p(batch.reward)",
-    shows: &[0.6931471805599453, 0.0, 0.6931471805599453, 0.0, 0.0],
+    shows: &[LN_2, 0.0, LN_2, 0.0, 0.0],
     kernel: Kernel::One(f64::ln_1p),
     derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &add(&scalar(1.0), &l.args[0])?)?])),
     ..ROW
@@ -242,13 +238,7 @@ pub(super) static SQRT: Op = Op {
     name: "sqrt",
     doc: "the square root",
     example: "sqrt(batch.length * 2)",
-    shows: &[
-        2.0,
-        2.449489742783178,
-        1.4142135623730951,
-        2.0,
-        1.4142135623730951,
-    ],
+    shows: &[2.0, 2.449489742783178, SQRT_2, 2.0, SQRT_2],
     kernel: Kernel::One(f64::sqrt),
     derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &mul(&scalar(2.0), l.result)?)?])),
     ..ROW
@@ -288,9 +278,9 @@ pub(super) static LOG_SIGMOID: Op = Op {
     doc: "ln(sigmoid(x)), without overflow",
     example: "log_sigmoid(batch.reward - 1)",
     shows: &[
-        -0.6931471805599453,
+        -LN_2,
         -1.3132616875182228,
-        -0.6931471805599453,
+        -LN_2,
         -1.3132616875182228,
         -1.3132616875182228,
     ],

@@ -105,7 +105,7 @@ pub(super) static STD: Op = Op {
     name: "std",
     doc: "the sample standard deviation (ddof 1, as torch.std); exactly 0 for equal values and for one alone",
     example: "batch.length.std(\"group\")",
-    shows: &[1.0, 0.7071067811865476],
+    shows: &[1.0, std::f64::consts::FRAC_1_SQRT_2],
     kernel: Kernel::Reduce(Reduction::Std),
     derivative: Derivative::Of(|l| deviation_grads(l, 1.0)),
     ..ROW

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 use super::world::{World, leaf};
 use crate::tensor::op::{Argument, Op, Param, ParamKind};

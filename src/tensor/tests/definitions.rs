@@ -298,7 +298,10 @@ fn kl(kind: &str, d: f64) -> f64 {
 }
 
 /// A formula for each name; nothing here needs to be exact where the row promises to be.
-fn elementwise(op: &'static Op, slots: &[Slot]) -> Box<dyn Fn(&[f64]) -> f64> {
+/// A function of the values that meet in one cell.
+type OfValues = Box<dyn Fn(&[f64]) -> f64>;
+
+fn elementwise(op: &'static Op, slots: &[Slot]) -> OfValues {
     let kind = || match (slots.last(), op.params.last().map(|param| param.kind)) {
         (Some(&Slot::Choice(choice)), Some(op::ParamKind::Choice(of))) => of[choice],
         _ => panic!("`{}` has a kind as its last parameter", op.name),
@@ -323,6 +326,7 @@ fn elementwise(op: &'static Op, slots: &[Slot]) -> Box<dyn Fn(&[f64]) -> f64> {
         ("log_sigmoid", _) => |x| -(1.0 + (-x[0]).exp()).ln(),
         ("tanh", _) => |x| (x[0].exp() - (-x[0]).exp()) / (x[0].exp() + (-x[0]).exp()),
         ("floor", _) => |x| x[0].floor(),
+        ("ceil", _) => |x| x[0].ceil(),
         ("round", _) => |x| x[0].round_ties_even(),
         ("clamp", _) => |x| {
             if x[0].max(x[1]) > x[2] {
@@ -334,7 +338,7 @@ fn elementwise(op: &'static Op, slots: &[Slot]) -> Box<dyn Fn(&[f64]) -> f64> {
         ("min", _) => |x| if x[0] < x[1] { x[0] } else { x[1] },
         ("max", _) => |x| if x[0] > x[1] { x[0] } else { x[1] },
         ("where", _) => |x| if x[0] == 0.0 { x[2] } else { x[1] },
-        ("is_finite", _) => |x| truth(x[0] - x[0] == 0.0),
+        ("is_finite", _) => |x| truth(x[0].abs() < f64::INFINITY),
         ("safe_div", _) => |x| if x[1] == 0.0 { 0.0 } else { x[0] / x[1] },
         ("detach", _) => |x| x[0],
         ("<", _) => |x| truth(x[0] < x[1]),

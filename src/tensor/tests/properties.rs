@@ -6,7 +6,7 @@ use ndarray::{ArcArray2, Array2, ShapeBuilder};
 use proptest::prelude::*;
 
 use super::cases::{Case, cases};
-use super::world::{OnThreads, World, alone, bits, leaf, values};
+use super::world::{OnThreads, World, bits, leaf, values};
 use crate::batch::{Batch, TokenStore};
 use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
 use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor};

@@ -4,7 +4,8 @@ use std::sync::{Arc, LazyLock};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::batch::{Floats, GroupId, Layout, Tokens};
+use crate::batch::layout::Tokens;
+use crate::batch::{Floats, GroupId, Layout};
 use crate::tensor::{Executor, Frame, Guard, Level, Naive, Plan, Tensor, TensorError, Value};
 
 /// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.

@@ -1,0 +1,137 @@
+//! The README does what it says: its commands run, its recipes pass the check, its shown output is the output.
+
+use std::path::Path;
+use std::process::Command;
+
+use advlab::script::{Host, Verdict, check};
+
+fn readme() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    std::fs::read_to_string(path).expect("README.md is there")
+}
+
+/// The code blocks of a language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    text.split(&fence)
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next().map(str::to_string))
+        .collect()
+}
+
+/// Runs a command of the README in a folder that has the repository's examples, and returns what it printed.
+fn run(arguments: &[&str], folder: &Path) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_advlab"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the binary runs");
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success(),
+        "advlab {}: {out}{err}",
+        arguments.join(" ")
+    );
+    out.into_owned()
+}
+
+#[test]
+fn every_command_runs() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in ["examples/rollouts.jsonl", "tests/data/verl.jsonl"] {
+        let copy = folder.path().join(file);
+        std::fs::create_dir_all(copy.parent().expect("a folder")).expect("a folder");
+        std::fs::copy(root.join(file), copy).expect("a copy");
+    }
+    let mut ran = 0;
+    for line in blocks(&readme(), "sh")
+        .iter()
+        .flat_map(|block| block.lines())
+    {
+        let line = line.trim();
+        if let Some(arguments) = line
+            .strip_prefix("advlab ")
+            .or_else(|| line.strip_prefix("cargo run --release -- "))
+        {
+            run(
+                &arguments.split_whitespace().collect::<Vec<_>>(),
+                folder.path(),
+            );
+            ran += 1;
+        } else {
+            // The test command itself is what runs this test.
+            assert_eq!(line, "cargo test", "a command that nothing runs");
+        }
+    }
+    assert!(ran >= 10, "{ran} commands ran");
+    assert!(folder.path().join("with_advantages.jsonl").exists());
+}
+
+#[test]
+fn the_shown_output_is_the_output() {
+    let readme = readme();
+    let shown = blocks(&readme, "text").remove(0);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let printed = run(
+        &["apply", "passk", "examples/rollouts.jsonl", "--set", "k=2"],
+        root,
+    );
+    let without_time = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| !line.trim_start().starts_with("time"))
+            .map(|line| line.trim_end().to_string())
+            .collect()
+    };
+    assert_eq!(without_time(&printed), without_time(&shown));
+}
+
+#[test]
+fn every_recipe_passes_the_check() {
+    let host = Host::new();
+    let recipes = blocks(&readme(), "rhai");
+    assert!(recipes.len() >= 2);
+    for text in recipes {
+        let recipe = host
+            .compile("README", &text)
+            .unwrap_or_else(|error| panic!("{}", error.render(false)));
+        for finding in check(&recipe) {
+            assert_ne!(
+                finding.verdict,
+                Verdict::Fails,
+                "{}: {}",
+                finding.check.name(),
+                finding.detail
+            );
+        }
+    }
+}
+
+#[test]
+fn the_scripts_to_edit_pass_the_check() {
+    let host = Host::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let mut checked = 0;
+    for entry in std::fs::read_dir(folder).expect("scripts/ is there") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|ending| ending == "rhai") {
+            let recipe = host
+                .load(&path.display().to_string())
+                .unwrap_or_else(|error| panic!("{}", error.render(false)));
+            for finding in check(&recipe) {
+                assert_ne!(
+                    finding.verdict,
+                    Verdict::Fails,
+                    "{}: {}",
+                    finding.check.name(),
+                    finding.detail
+                );
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked >= 3, "{checked} scripts");
+}
