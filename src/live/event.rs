@@ -31,7 +31,7 @@ pub enum LiveEvent {
         /// The version that the run goes on with.
         still_using: Version,
     },
-    /// After a rejected version or a missing file, the file is again what the run uses.
+    /// The file is again what the run uses, after it was missing, or held a version that was rejected.
     Reverted {
         /// The version in use.
         version: Version,

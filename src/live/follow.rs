@@ -125,36 +125,25 @@ impl Follower {
         };
         let host = self.shared.host.clone().with_guard(guard.clone());
         let in_use = self.shared.current.load_full();
-        let checked = catch_unwind(AssertUnwindSafe(|| {
-            let (loaded, reading) = host.load_file(&self.path);
-            if !settled.is_restless && !reading.agrees(&settled.reading) {
-                return None;
-            }
-            let passed = loaded.and_then(|recipe| match recipe.version() == in_use.version() {
-                true => Ok(None),
-                false => self.check(recipe, &in_use, &host, &guard).map(Some),
-            });
-            Some((passed, reading))
-        }));
+        let (loaded, reading) = host.load_file(&self.path);
+        if !settled.is_restless && !reading.agrees(&settled.reading) {
+            return false;
+        }
+        let passed = match loaded {
+            Ok(recipe) if recipe.version() == in_use.version() => Ok(None),
+            Ok(recipe) => self.check(recipe, &in_use, &host, &guard).map(Some),
+            Err(error) => Err(error),
+        };
         if self.shared.is_stopped() {
             return true;
         }
-        let (passed, reading) = match checked {
-            Ok(Some(checked)) => checked,
-            Ok(None) => return false,
-            Err(_) => {
-                let error = Diagnostic::error("advlab itself failed in checking this version")
-                    .with_help("this is a defect of advlab: please report it with the script");
-                (Err(error.into()), settled.reading)
-            }
-        };
-        let version = reading.version().cloned();
-        self.reading = reading;
+        let before = std::mem::replace(&mut self.reading, reading);
         self.watch_files();
-        match (passed, version) {
-            (Ok(None), _) => self.say_reverted(&in_use),
+        match (passed, self.reading.version().cloned()) {
+            (Ok(None), _) => self.say_reverted(&in_use, before.version()),
             (Ok(Some(passed)), _) => return self.publish(&in_use, passed, began, since),
             (Err(error), Some(version)) => self.say_rejected(version, error),
+            // It was there when it was quiet, and gone when it was read.
             (Err(_), None) => self.say_missing(),
         }
         true
@@ -172,14 +161,18 @@ impl Follower {
         set(&mut recipe, &options.settings, true)?;
         let last = self.shared.observed.load_full();
         let failed_on = self.shared.failed_on.load_full();
-        let warnings = DryRuns {
+        let dry_runs = DryRuns {
             candidate: &recipe,
             host,
             guard,
             last: last.as_deref(),
             failed_on: failed_on.as_deref(),
-        }
-        .run()?;
+        };
+        let warnings = catch_unwind(AssertUnwindSafe(|| dry_runs.run())).unwrap_or_else(|_| {
+            Err(Diagnostic::error("advlab itself failed in a dry run")
+                .with_help("this is a defect of advlab: please report it with the script")
+                .into())
+        })?;
         let known = in_use.recipe().warnings();
         let is_new =
             |warning: &&Diagnostic| !known.iter().any(|old| old.message == warning.message);
@@ -258,8 +251,10 @@ impl Follower {
         });
     }
 
-    fn say_reverted(&mut self, in_use: &Loaded) {
-        if std::mem::replace(&mut self.said, Said::Well) != Said::Well {
+    /// `before` is what the file held when it was last judged: another version, or nothing.
+    fn say_reverted(&mut self, in_use: &Loaded, before: Option<&Version>) {
+        self.said = Said::Well;
+        if before != Some(in_use.version()) {
             self.shared.tell(LiveEvent::Reverted {
                 version: in_use.version().clone(),
             });

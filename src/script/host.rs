@@ -1,5 +1,6 @@
 //! The host: what loads recipes, and what bounds them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,8 +161,18 @@ impl Host {
         let name = path.display().to_string();
         let library = Library::new(Some(folder));
         let bytes = read.as_ref().map_or(Vec::new(), Vec::clone);
-        let compiled = text_of(path, read)
-            .and_then(|text| compile(self.shared.clone(), &name, &text, library.clone()));
+        // A panic of ours is an error like any other: a script must not end a run.
+        let compiled = text_of(path, read).and_then(|text| {
+            let compiled =
+                AssertUnwindSafe(|| compile(self.shared.clone(), &name, &text, library.clone()));
+            catch_unwind(compiled).unwrap_or_else(|_| {
+                Err(
+                    Diagnostic::error(format!("advlab itself failed to compile {name}"))
+                        .with_help("this is a defect of advlab: please report it with the script")
+                        .into(),
+                )
+            })
+        });
         if let Some(Content::Bytes(_)) = reading.main_content() {
             reading.version = Some(Version::of(&name, &bytes, &library.imported().0));
         }

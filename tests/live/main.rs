@@ -1,0 +1,8 @@
+//! Hot reload, as a run sees it: a script in a folder, saved in all the ways that editors and accidents do it.
+
+mod checks;
+mod files;
+mod lab;
+mod places;
+mod state;
+mod storm;

@@ -1,0 +1,112 @@
+//! How long a reload takes: from the save until it is ready, and of the run's own time.
+//!
+//! Alone in its process, as the tests of one run beside each other.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use advlab::live::LiveOptions;
+use advlab::script::State;
+use advlab::{Batch, Host, LiveRecipe};
+
+fn script(version: u32) -> String {
+    format!(
+        "fn params() {{ #{{ k: #{{ value: {version}, min: 1 }} }} }}
+fn init(p) {{ #{{ n: 0, means: [] }} }}
+fn migrate(old, p) {{ old.n += 1; old.means.push(p.k * 0.5); old }}
+fn advantage(batch, p) {{
+    let r = batch.reward;
+    (r - r.mean(\"group\")) / (r.std(\"group\") + 1e-6) * p.k
+}}
+"
+    )
+}
+
+/// A step's batch of 64 x 16 responses.
+fn batch() -> Arc<Batch<'static>> {
+    let rows = (0..1024).map(|i| vec![-0.5f32; 1 + i % 16]);
+    let rewards: Vec<f64> = (0..1024).map(|i| f64::from(i % 3 == 0)).collect();
+    let batch = Batch::builder()
+        .groups((0..1024).map(|i| i64::from(i / 16)))
+        .response("reward", rewards)
+        .ragged("old_logp", rows.clone())
+        .ragged("logp", rows);
+    Arc::new(batch.build().unwrap())
+}
+
+struct Run {
+    live: LiveRecipe,
+    state: State,
+    path: PathBuf,
+}
+
+/// Saves the scripts of several runs at once, `rounds` times: how long each save took until `load` gave it, and how long
+/// the `begin_step` after it took.
+fn reloads(runs: usize, rounds: u32) -> (Vec<Duration>, Vec<Duration>) {
+    let folder = tempfile::tempdir().unwrap();
+    let batch = batch();
+    let start = |run: usize| {
+        let path = folder.path().join(format!("recipe{run}.rhai"));
+        std::fs::write(&path, script(1)).unwrap();
+        let live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), LiveOptions::default());
+        let live = live.unwrap();
+        let state = live.load().recipe().init().unwrap();
+        Run { live, state, path }
+    };
+    let mut runs: Vec<Run> = (0..runs).map(start).collect();
+    let (mut ready, mut begun) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        for run in &runs {
+            run.live.observe(batch.clone(), &run.state);
+        }
+        let saved = Instant::now();
+        for run in &runs {
+            std::fs::write(&run.path, script(round + 1)).unwrap();
+        }
+        for run in &mut runs {
+            while run.live.load().serial() < u64::from(round) {
+                assert!(
+                    saved.elapsed() < Duration::from_secs(20),
+                    "{:?}",
+                    run.live.events()
+                );
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            ready.push(saved.elapsed());
+            let before = Instant::now();
+            run.live.begin_step(&mut run.state);
+            begun.push(before.elapsed());
+            assert_eq!(run.state.to_json()["map"]["n"], round);
+        }
+    }
+    ready.sort();
+    begun.sort();
+    (ready, begun)
+}
+
+fn show(times: &[Duration]) -> String {
+    let at = |share: usize| times[(times.len() - 1) * share / 100];
+    let (median, most, max) = (at(50), at(90), at(100));
+    format!("median {median:?}, 90 % {most:?}, max {max:?}")
+}
+
+#[test]
+fn a_save_is_ready_within_300_ms_and_takes_less_than_1_ms_of_the_run() {
+    let (ready, _) = reloads(1, 20);
+    println!("from the save until it is ready: {}", show(&ready));
+    let (_, begun) = reloads(5, 20);
+    println!("begin_step with a new version:   {}", show(&begun));
+    let within = |times: &[Duration], limit| times.iter().filter(|time| **time < limit).count();
+    // A machine that does much else may stall one in twenty.
+    assert!(
+        within(&ready, Duration::from_millis(300)) >= 19,
+        "{}",
+        show(&ready)
+    );
+    assert!(
+        within(&begun, Duration::from_millis(1)) >= 95,
+        "{}",
+        show(&begun)
+    );
+}
