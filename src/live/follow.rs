@@ -51,9 +51,8 @@ struct Settled {
 impl Follower {
     /// Follows the files until the live recipe is dropped. `is_new` where they have never been judged.
     pub(super) fn follow(mut self, is_new: bool) {
-        self.watch_files();
         if is_new {
-            self.settle_and_judge(Instant::now());
+            self.settle_and_judge(Instant::now(), true);
         } else {
             // What was saved after the recipe was read and before its folder was watched.
             self.look(Wake::Poll(Instant::now()));
@@ -67,26 +66,33 @@ impl Follower {
     fn look(&mut self, wake: Wake) {
         let is_changed = !self.reading.again().agrees(&self.reading);
         match wake {
-            // Saving a rejected version again asks for another try: the batch or the state may be another by now.
-            Wake::Event(at) if is_changed || matches!(self.said, Said::Rejected(_)) => {
-                self.settle_and_judge(at);
+            Wake::Event(at) => {
+                // Saving a rejected version again asks for another try: the batch or the state may be another by now.
+                let is_asked = matches!(self.said, Said::Rejected(_));
+                if is_changed || is_asked {
+                    self.settle_and_judge(at, is_asked);
+                }
             }
             Wake::Poll(at) if is_changed => {
                 // There was no event: the watch may be on a folder that is no more.
                 self.watch.forget();
-                self.settle_and_judge(at);
+                self.settle_and_judge(at, false);
                 self.watch_files();
             }
-            _ => {}
+            Wake::Poll(_) => {}
         }
     }
 
-    fn settle_and_judge(&mut self, since: Instant) {
+    /// Judges what the files hold once they are quiet, where it is not what they held before, or where that is asked for.
+    fn settle_and_judge(&mut self, since: Instant, mut is_asked: bool) {
         while !self.shared.is_stopped() {
             let settled = self.settle();
-            if self.judge(settled, since) {
+            // Saved again as it was: the change that was seen was the file being truncated for it.
+            let is_same = settled.reading.agrees(&self.reading);
+            if is_same && !is_asked || self.judge(settled, since) {
                 return;
             }
+            is_asked = true;
         }
     }
 

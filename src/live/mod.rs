@@ -296,8 +296,8 @@ fn follow(
     if path.exists() && !path.is_file() {
         return Ok(None);
     }
-    let (watch, bell, outcome) = Watch::new(shared.options.poll_only);
-    if let Err(error) = outcome {
+    let (mut watch, bell, outcome) = Watch::new(shared.options.poll_only);
+    if let Err(error) = outcome.and_then(|()| watch.follow(reading.files())) {
         shared.say_polling(&error);
     }
     let follower = Follower {

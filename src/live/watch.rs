@@ -122,6 +122,7 @@ impl Watch {
                 Ok(()) => {
                     watched.insert(folder.clone());
                 }
+                Err(error) if is_gone(&error) => {}
                 Err(error) => outcome = Err(error),
             }
         }
@@ -152,6 +153,15 @@ impl Watch {
     /// Whether nothing happens for [`SETTLE`].
     pub(super) fn is_quiet(&self) -> bool {
         self.rings.recv_timeout(SETTLE).is_err()
+    }
+}
+
+/// Whether a folder was deleted before it could be watched.
+fn is_gone(error: &notify::Error) -> bool {
+    match &error.kind {
+        notify::ErrorKind::PathNotFound => true,
+        notify::ErrorKind::Io(error) => error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
     }
 }
 

@@ -70,7 +70,7 @@ fn what_is_half_written_is_not_looked_at() {
     }
     drop(file);
     let whole = pieces.concat();
-    let events = lab.until(|_| lab.text() == whole);
+    let events = lab.until_text(&whole);
     // On a machine that stalled this thread for as long as the settling takes, the pieces were saves of their own.
     if longest < Duration::from_millis(80) {
         assert_eq!(events.len(), 1, "{events:#?}");
@@ -200,7 +200,7 @@ fn the_last_of_many_saves_is_the_one_in_use() {
         lab.save(&times(factor));
         std::thread::sleep(Duration::from_millis(u64::from(factor % 7)));
     }
-    let events = lab.until(|_| lab.text() == times(51));
+    let events = lab.until_text(&times(51));
     assert!(events.len() < 10, "{events:#?}");
     assert_eq!(lab.step().recipe().text(), times(51));
     lab.nothing();

@@ -95,6 +95,17 @@ impl Lab {
         }
     }
 
+    /// All events up to the publication of this text.
+    pub fn until_text(&self, text: &str) -> Vec<LiveEvent> {
+        self.until(|event| match event {
+            LiveEvent::Published(published) => {
+                let loaded = self.live.version(&published.to);
+                loaded.is_some_and(|loaded| loaded.recipe().text() == text)
+            }
+            _ => false,
+        })
+    }
+
     /// The next event, which must be a publication.
     pub fn published(&self) -> Published {
         match &self.until(|_| true)[..] {
