@@ -113,7 +113,7 @@ impl Reduced<'_> {
         }
         let pieces = self.pieces(cell);
         if reduction == Reduction::Sum {
-            // The most frequent one, and three times faster without the rest of a pass.
+            // The most frequent reduction needs nothing else of a pass.
             return self.over(&pieces, 0.0, |sum, x| sum + x, |a, b| a + b);
         }
         let pass = self.over(&pieces, Pass::EMPTY, |pass, x| pass.with(x), Pass::and);
