@@ -27,8 +27,6 @@ macro_rules! logic {
     ($row:ident, $name:literal, $doc:literal, $example:literal, $shows:expr, $test:expr) => {
         pub(super) static $row: Op = Op {
             name: $name,
-            class: Class::Logic,
-            params: A_B,
             doc: $doc,
             example: $example,
             shows: &$shows,
@@ -108,7 +106,7 @@ logic!(
 
 pub(super) static NOT: Op = Op {
     name: "!",
-    class: Class::Logic,
+    params: &[tensor("x")],
     doc: "1 where x is 0, else 0",
     example: "!batch.correct",
     shows: &[0.0, 1.0, 0.0, 1.0, 1.0],
