@@ -270,9 +270,7 @@ impl<'a> Run<'a> {
             return Err(self.recipe.at_hook(
                 hook,
                 match result.is_unit() {
-                    true => {
-                        diagnostic.with_help("the last line is the result, and has no semicolon")
-                    }
+                    true => diagnostic.with_help("the last line of the hook is its result"),
                     false => {
                         diagnostic.with_help("a number for all responses is `x + 0 * batch.reward`")
                     }
@@ -326,7 +324,7 @@ impl<'a> Run<'a> {
                 describe(&result)
             );
             let help = match result.is_unit() {
-                true => "the last line is the result, and has no semicolon",
+                true => "the last line of the hook is its result",
                 false => {
                     "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
                 }
