@@ -7,7 +7,7 @@ use crate::batch::Batch;
 pub(super) struct Rollouts {
     pub(super) groups: Vec<i64>,
     pub(super) rewards: Vec<f64>,
-    lengths: Vec<usize>,
+    pub(super) lengths: Vec<usize>,
     /// What stands where the mask is 0.
     pub(super) padding: f64,
     /// Whether `logp` is `old_logp`.
