@@ -63,6 +63,13 @@ pub(crate) struct Lent {
     pub(crate) step: u64,
 }
 
+impl Lent {
+    /// Whether token tensors that come from coarser ones alone are f64: as the token columns are, where there is one.
+    pub(crate) fn is_f64(&self) -> bool {
+        self.tokens.is_empty() || self.tokens.values().any(TokenStore::is_f64)
+    }
+}
+
 /// Ends all leases when it is dropped.
 #[derive(Default)]
 struct Leases {

@@ -179,14 +179,9 @@ impl<'a> Run<'a> {
     fn new(recipe: &'a Recipe, lent: &'a Lent, state: &State) -> Self {
         let host = &recipe.host;
         let call = Call::new(host.guard(), lent.step, host.seed);
-        let wide = lent
-            .tokens
-            .values()
-            .next()
-            .is_none_or(|_| lent.tokens.values().any(|store| store.is_f64()));
         let frame = Frame::new(
             lent.layout.clone(),
-            wide,
+            lent.is_f64(),
             call.guard.clone(),
             host.executor.clone(),
         );
