@@ -55,6 +55,9 @@ impl Check {
                     finding.detail
                 );
                 println!("{}", line.trim_end());
+                if let (Verdict::Fails, Some(error)) = (finding.verdict, &finding.error) {
+                    print!("{}", error.render(style::color_on_stdout()));
+                }
             }
             let number = |verdict| {
                 findings

@@ -249,8 +249,7 @@ impl ScriptBatch {
                 "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0",
             ),
             (_, "advantage") => problem.help(
-                "a loss on `batch.advantage` needs one: a training run gives it, and so does a file that \
-                 `advlab apply grpo INPUT -o FILE` wrote",
+                "a loss on `batch.advantage` is for a training run, which computes the advantage first",
             ),
             _ => problem.help(format!("it has {}", suggest::list(known))),
         }

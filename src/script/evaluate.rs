@@ -42,7 +42,12 @@ impl Host {
         batch.lend(|lent| {
             let call = Call::new(self.shared.guard(), lent.step, self.shared.seed);
             let executor = self.shared.executor.clone();
-            let frame = Frame::new(lent.layout.clone(), true, call.guard.clone(), executor);
+            let frame = Frame::new(
+                lent.layout.clone(),
+                lent.is_f64(),
+                call.guard.clone(),
+                executor,
+            );
             let engine = self.shared.functions.engine(&call);
             let mut scope = Scope::new();
             let batch = ScriptBatch::new(frame, call, lent.clone(), Default::default());

@@ -180,14 +180,9 @@ impl<'a> Run<'a> {
     fn new(recipe: &'a Recipe, lent: &'a Lent, state: &State) -> Self {
         let host = &recipe.host;
         let call = Call::new(host.guard(), lent.step, host.seed);
-        let wide = lent
-            .tokens
-            .values()
-            .next()
-            .is_none_or(|_| lent.tokens.values().any(|store| store.is_f64()));
         let frame = Frame::new(
             lent.layout.clone(),
-            wide,
+            lent.is_f64(),
             call.guard.clone(),
             host.executor.clone(),
         );
@@ -271,9 +266,7 @@ impl<'a> Run<'a> {
             return Err(self.recipe.at_hook(
                 hook,
                 match result.is_unit() {
-                    true => {
-                        diagnostic.with_help("the last line is the result, and has no semicolon")
-                    }
+                    true => diagnostic.with_help("the last line of the hook is its result"),
                     false => {
                         diagnostic.with_help("a number for all responses is `x + 0 * batch.reward`")
                     }
@@ -327,7 +320,7 @@ impl<'a> Run<'a> {
                 describe(&result)
             );
             let help = match result.is_unit() {
-                true => "the last line is the result, and has no semicolon",
+                true => "the last line of the hook is its result",
                 false => {
                     "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
                 }

@@ -112,6 +112,10 @@ impl Reduced<'_> {
             return self.median(cell);
         }
         let pieces = self.pieces(cell);
+        if reduction == Reduction::Sum {
+            // The most frequent reduction needs nothing else of a pass.
+            return self.over(&pieces, 0.0, |sum, x| sum + x, |a, b| a + b);
+        }
         let pass = self.over(&pieces, Pass::EMPTY, |pass, x| pass.with(x), Pass::and);
         if pass.count == 0 {
             return if reduction == Reduction::All {
@@ -121,7 +125,6 @@ impl Reduced<'_> {
             };
         }
         match reduction {
-            Reduction::Sum => pass.sum,
             Reduction::Mean => pass.mean(),
             Reduction::Min => pass.min,
             Reduction::Max => pass.max,
@@ -130,7 +133,7 @@ impl Reduced<'_> {
             Reduction::All => f64::from(u8::from(pass.all)),
             Reduction::Std => self.deviation(&pieces, pass, 1),
             Reduction::PopulationStd => self.deviation(&pieces, pass, 0),
-            Reduction::Median => unreachable!("handled above"),
+            Reduction::Sum | Reduction::Median => unreachable!("handled above"),
         }
     }
 

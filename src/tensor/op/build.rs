@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Op, elementwise, reduction};
+use super::{Op, elementwise, logic, reduction};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::{Frame, Level};
@@ -46,11 +46,11 @@ pub(super) fn max(a: &Tensor, b: &Tensor) -> Built {
 }
 
 pub(crate) fn less(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::LESS, a, b)
+    two(&logic::LESS, a, b)
 }
 
 pub(crate) fn equal(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::EQUAL, a, b)
+    two(&logic::EQUAL, a, b)
 }
 
 pub(crate) fn neg(x: &Tensor) -> Built {

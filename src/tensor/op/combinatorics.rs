@@ -1,19 +1,13 @@
 //! Rows that count subsets, exact to 1e-12 relative up to n = 100000.
 
-use super::{Class, Derivative, Kernel, Op, elementwise_node, tensor};
+use super::{Class, Derivative, Kernel, Op, tensor};
 use crate::tensor::binomial;
 
 const ROW: Op = Op {
-    name: "",
     class: Class::Combinatorics,
     params: &[tensor("n"), tensor("k")],
-    doc: "",
-    source: "",
-    example: "",
-    shows: &[],
-    kernel: Kernel::Composed,
     derivative: Derivative::None("it counts subsets of whole numbers"),
-    build: elementwise_node,
+    ..super::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[&BINOMIAL, &LN_BINOMIAL, &BINOMIAL_RATIO];

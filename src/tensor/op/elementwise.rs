@@ -1,9 +1,9 @@
-//! Rows that work value by value: arithmetic, functions, comparisons and logic.
+//! Rows that work value by value: arithmetic and functions.
 
 use std::f64::consts::{LN_2, SQRT_2};
 
 use super::build::*;
-use super::{Class, Derivative, Kernel, Local, Op, Param, elementwise_node, tensor};
+use super::{Derivative, Kernel, Local, Op, Param, tensor};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::Tensor;
 
@@ -14,16 +14,8 @@ type Grads = Result<Vec<Tensor>, TensorError>;
 
 /// What most rows here share; a row names what is its own.
 const ROW: Op = Op {
-    name: "",
-    class: Class::Elementwise,
     params: X,
-    doc: "",
-    source: "",
-    example: "",
-    shows: &[],
-    kernel: Kernel::Composed,
-    derivative: Derivative::Zero,
-    build: elementwise_node,
+    ..super::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[
@@ -56,18 +48,6 @@ pub(super) const ROWS: &[&Op] = &[
     &IS_FINITE,
     &SAFE_DIV,
     &DETACH,
-];
-
-pub(super) const LOGIC: &[&Op] = &[
-    &LESS,
-    &LESS_EQUAL,
-    &GREATER,
-    &GREATER_EQUAL,
-    &EQUAL,
-    &NOT_EQUAL,
-    &AND,
-    &OR,
-    &NOT,
 ];
 
 pub(super) static ADD: Op = Op {
@@ -408,100 +388,6 @@ pub(super) static DETACH: Op = Op {
     example: "detach(batch.reward)",
     shows: &[1.0, 0.0, 1.0, 0.0, 0.0],
     kernel: Kernel::One(|x| x),
-    ..ROW
-};
-
-/// A comparison or logic row: 0 or 1, exactly as IEEE compares.
-macro_rules! logic {
-    ($row:ident, $name:literal, $doc:literal, $example:literal, $shows:expr, $test:expr) => {
-        pub(super) static $row: Op = Op {
-            name: $name,
-            class: Class::Logic,
-            params: A_B,
-            doc: $doc,
-            example: $example,
-            shows: &$shows,
-            kernel: Kernel::Two(|a, b| {
-                let test: fn(f64, f64) -> bool = $test;
-                f64::from(u8::from(test(a, b)))
-            }),
-            ..ROW
-        };
-    };
-}
-
-logic!(
-    LESS,
-    "<",
-    "1 where a is less than b",
-    "batch.length < 2",
-    [0.0, 0.0, 1.0, 0.0, 1.0],
-    |a, b| a < b
-);
-logic!(
-    LESS_EQUAL,
-    "<=",
-    "1 where a is at most b",
-    "batch.length <= 2",
-    [1.0, 0.0, 1.0, 1.0, 1.0],
-    |a, b| a <= b
-);
-logic!(
-    GREATER,
-    ">",
-    "1 where a is greater than b",
-    "batch.length > 2",
-    [0.0, 1.0, 0.0, 0.0, 0.0],
-    |a, b| a > b
-);
-logic!(
-    GREATER_EQUAL,
-    ">=",
-    "1 where a is at least b",
-    "batch.length >= 2",
-    [1.0, 1.0, 0.0, 1.0, 0.0],
-    |a, b| a >= b
-);
-logic!(
-    EQUAL,
-    "==",
-    "1 where a and b are the same number, exactly",
-    "batch.length == 2",
-    [1.0, 0.0, 0.0, 1.0, 0.0],
-    |a, b| a == b
-);
-logic!(
-    NOT_EQUAL,
-    "!=",
-    "1 where a and b differ",
-    "batch.length != 2",
-    [0.0, 1.0, 1.0, 0.0, 1.0],
-    |a, b| a != b
-);
-logic!(
-    AND,
-    "&",
-    "1 where both are not 0 (`&&` is not for tensors)",
-    "batch.correct & (batch.length < 2)",
-    [0.0, 0.0, 1.0, 0.0, 0.0],
-    |a, b| a != 0.0 && b != 0.0
-);
-logic!(
-    OR,
-    "|",
-    "1 where either is not 0 (`||` is not for tensors)",
-    "batch.correct | (batch.length < 2)",
-    [1.0, 0.0, 1.0, 0.0, 1.0],
-    |a, b| a != 0.0 || b != 0.0
-);
-
-pub(super) static NOT: Op = Op {
-    name: "!",
-    class: Class::Logic,
-    doc: "1 where x is 0, else 0",
-    example: "!batch.correct",
-    shows: &[0.0, 1.0, 0.0, 1.0, 1.0],
-    kernel: Kernel::One(|x| f64::from(u8::from(x == 0.0))),
     ..ROW
 };
 

@@ -8,16 +8,10 @@ use super::{
 use crate::tensor::graph::Tensor;
 
 const ROW: Op = Op {
-    name: "",
     class: Class::Field,
-    params: &[],
-    doc: "",
-    source: "",
-    example: "",
-    shows: &[],
-    kernel: Kernel::Composed,
     derivative: Derivative::Composed,
     build: grad_node,
+    ..super::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[&KL, &WHITEN, &BCE_WITH_LOGITS, &GRAD];

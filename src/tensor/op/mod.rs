@@ -8,6 +8,7 @@ mod build;
 mod combinatorics;
 mod elementwise;
 mod field;
+mod logic;
 mod order;
 mod reduction;
 mod scan;
@@ -112,6 +113,20 @@ impl fmt::Debug for Op {
         write!(f, "Op({})", self.name)
     }
 }
+
+/// What rows share unless they say otherwise.
+const ROW: Op = Op {
+    name: "",
+    class: Class::Elementwise,
+    params: &[],
+    doc: "",
+    source: "",
+    example: "",
+    shows: &[],
+    kernel: Kernel::Composed,
+    derivative: Derivative::Zero,
+    build: elementwise_node,
+};
 
 /// A parameter of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -247,7 +262,7 @@ pub(crate) struct Local<'a> {
 pub fn table() -> impl Iterator<Item = &'static Op> {
     [
         elementwise::ROWS,
-        elementwise::LOGIC,
+        logic::ROWS,
         reduction::ROWS,
         order::ROWS,
         scan::ROWS,

@@ -1,22 +1,16 @@
 //! Rows that place values within the cells of a level: ranks and indices.
 
 use super::build::like;
-use super::{Argument, Class, Derivative, Kernel, Op, framed, level, level_at, tensor, tensor_at};
+use super::{Argument, Class, Op, framed, level, level_at, tensor, tensor_at};
 use crate::tensor::Level;
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::graph::{Prim, Tensor};
 
 const ROW: Op = Op {
-    name: "",
     class: Class::Order,
     params: &[tensor("x"), level("level")],
-    doc: "",
-    source: "",
-    example: "",
-    shows: &[],
-    kernel: Kernel::Composed,
-    derivative: Derivative::Zero,
     build: |op, args| within(op, args, Prim::Rank),
+    ..super::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[&RANK, &INDEX];

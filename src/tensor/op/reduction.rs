@@ -31,16 +31,10 @@ pub(crate) enum Reduction {
 const PARAMS: &[Param] = &[tensor("x"), level("level"), optional(tensor("selection"))];
 
 const ROW: Op = Op {
-    name: "",
     class: Class::Reduction,
     params: PARAMS,
-    doc: "",
-    source: "",
-    example: "",
-    shows: &[],
-    kernel: Kernel::Composed,
-    derivative: Derivative::Zero,
     build,
+    ..super::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[

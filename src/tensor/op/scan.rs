@@ -22,16 +22,10 @@ pub(crate) enum Scan {
 }
 
 const ROW: Op = Op {
-    name: "",
     class: Class::Scan,
     params: &[tensor("x"), optional(number("gamma"))],
-    doc: "",
-    source: "",
-    example: "",
-    shows: &[],
-    kernel: Kernel::Composed,
-    derivative: Derivative::Zero,
     build: |op, args| scan(op, args, 1.0),
+    ..super::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[&CUMSUM, &SUFFIX_SUM, &NEXT, &PREV, &AT_LAST_TOKEN];

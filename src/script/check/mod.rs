@@ -1,7 +1,10 @@
 //! Checks a recipe on degenerate batches: what must hold of any advantage, and what is worth knowing of this one.
 
+mod rollouts;
+
 use std::collections::BTreeMap;
 
+use self::rollouts::Rollouts;
 use super::computed::Computed;
 use super::error::ScriptError;
 use super::hooks::Outcome;
@@ -28,6 +31,8 @@ pub struct Finding {
     pub verdict: Verdict,
     /// What was seen, in one line; empty where there is nothing to say.
     pub detail: String,
+    /// The recipe's own error, where it had one.
+    pub error: Option<ScriptError>,
 }
 
 /// What is checked.
@@ -94,135 +99,6 @@ impl Check {
     }
 }
 
-/// Responses from which batches of all kinds are made.
-#[derive(Clone)]
-struct Rollouts {
-    groups: Vec<i64>,
-    rewards: Vec<f64>,
-    lengths: Vec<usize>,
-    /// What stands where the mask is 0.
-    padding: f64,
-    /// Whether `logp` is `old_logp`.
-    on_policy: bool,
-}
-
-/// The width of the padded rows, with holes.
-const WIDTH: usize = 12;
-
-impl Rollouts {
-    /// Sizes, rewards and lengths with everything mixed; interleaved.
-    fn mixed() -> Rollouts {
-        let groups = vec![7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 9, 9, 9];
-        let rewards = vec![
-            1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0,
-            1.0,
-        ];
-        let lengths = (0..groups.len()).map(|i| 1 + (i * 5) % 7).collect();
-        Rollouts {
-            groups,
-            rewards,
-            lengths,
-            padding: 0.0,
-            on_policy: false,
-        }
-    }
-
-    fn with_rewards(mut self, reward: impl Fn(usize, i64) -> f64) -> Rollouts {
-        self.rewards = self
-            .groups
-            .iter()
-            .enumerate()
-            .map(|(i, &group)| reward(i, group))
-            .collect();
-        self
-    }
-
-    fn with_groups(mut self, group: impl Fn(usize) -> i64) -> Rollouts {
-        self.groups = (0..self.groups.len()).map(group).collect();
-        self
-    }
-
-    fn with_lengths(mut self, length: impl Fn(usize) -> usize) -> Rollouts {
-        self.lengths = (0..self.groups.len()).map(length).collect();
-        self
-    }
-
-    /// The responses at these places, with the numbers of their tokens unchanged.
-    fn batch(&self, places: &[usize], wide: bool) -> Batch<'static> {
-        let rows = |value: &dyn Fn(usize, usize) -> f64| {
-            let cell = |(row, column): (usize, usize)| {
-                let response = places[row];
-                if counts(response, column, self.lengths[response]) {
-                    value(response, column)
-                } else {
-                    self.padding
-                }
-            };
-            ndarray::Array2::from_shape_fn((places.len(), WIDTH), cell)
-        };
-        let mask = ndarray::Array2::from_shape_fn((places.len(), WIDTH), |(row, column)| {
-            counts(places[row], column, self.lengths[places[row]])
-        });
-        let old = |response: usize, column: usize| -0.1 - wave(response, column, 1);
-        let moved = if self.on_policy { 0.0 } else { 0.2 };
-        let columns: [(&str, ndarray::Array2<f64>); 5] = [
-            ("old_logp", rows(&old)),
-            (
-                "ref_logp",
-                rows(&|r, c| old(r, c) + 0.2 * (wave(r, c, 2) - 0.5)),
-            ),
-            (
-                "logp",
-                rows(&|r, c| old(r, c) + moved * (wave(r, c, 3) - 0.5)),
-            ),
-            ("value", rows(&|r, c| wave(r, c, 4))),
-            ("entropy", rows(&|r, c| wave(r, c, 5))),
-        ];
-        let of_responses = |value: &dyn Fn(usize) -> f64| -> Vec<f64> {
-            places.iter().map(|&place| value(place)).collect()
-        };
-        let mut builder = Batch::builder()
-            .groups(places.iter().map(|&place| self.groups[place]))
-            .mask(mask.view())
-            .response("reward", of_responses(&|place| self.rewards[place]))
-            // For a loss on `batch.advantage`.
-            .response(
-                "advantage",
-                of_responses(&|place| self.rewards[place] - 0.5),
-            );
-        for (name, values) in columns {
-            builder = match wide {
-                true => builder.token(name, values),
-                false => builder.token(name, values.mapv(|value| value as f32)),
-            };
-        }
-        match builder.build() {
-            Ok(batch) => batch,
-            Err(error) => unreachable!("the check's batches are right: {error}"),
-        }
-    }
-
-    fn whole(&self) -> Batch<'static> {
-        self.batch(&(0..self.groups.len()).collect::<Vec<_>>(), true)
-    }
-}
-
-/// Whether a token counts: the first ones of the row do, but for a hole in every other response.
-fn counts(response: usize, column: usize, length: usize) -> bool {
-    match (response % 2 == 1 && length > 1, column) {
-        (false, column) => column < length,
-        // A tool's output after the first token.
-        (true, 0) => true,
-        (true, column) => column > 2 && column < length + 2,
-    }
-}
-
-/// A number in [0, 1) that looks random and is the same everywhere.
-fn wave(response: usize, column: usize, salt: usize) -> f64 {
-    let x = (response * 31 + column * 17 + salt * 101) as f64;
-    (x * 0.618_033_988_749_894_9).fract()
-}
-
 /// Runs the recipe on degenerate batches and compares what comes out.
 pub fn check(recipe: &Recipe) -> Vec<Finding> {
     let mut checks = Checks {
@@ -254,6 +130,7 @@ impl Checks<'_> {
             check,
             verdict,
             detail: detail.into(),
+            error: None,
         });
     }
 
@@ -262,8 +139,7 @@ impl Checks<'_> {
         self.recipe.advantage(batch, &mut state)
     }
 
-    /// Whether the recipe runs on the batch at all. That it refuses one with a message of an operation is worth knowing;
-    /// that its result is not finite is a failure.
+    /// Whether the recipe runs on the batch at all.
     fn runs(&mut self, check: Check, batch: &Batch<'_>) -> Option<Outcome> {
         match self.advantage(batch) {
             Ok(outcome) => {
@@ -275,20 +151,21 @@ impl Checks<'_> {
                     .diagnostics
                     .first()
                     .map_or(String::new(), |first| first.message.clone());
-                let broken = check == Check::Mixed
-                    || ["NaN", "inf"].iter().any(|what| {
-                        text.contains(&format!("is {what}"))
-                            || text.contains(&format!("is -{what}"))
-                    });
-                self.add(
+                // That a message of an operation refuses the batch is worth knowing; that the result is not finite, or
+                // that the recipe cannot do the ordinary case, is a failure.
+                let not_finite = [" is NaN", " is inf", " is -inf"]
+                    .iter()
+                    .any(|what| text.contains(what));
+                let verdict = match check == Check::Mixed || not_finite {
+                    true => Verdict::Fails,
+                    false => Verdict::Note,
+                };
+                self.findings.push(Finding {
                     check,
-                    if broken {
-                        Verdict::Fails
-                    } else {
-                        Verdict::Note
-                    },
-                    text,
-                );
+                    verdict,
+                    detail: text,
+                    error: Some(error),
+                });
                 None
             }
         }
