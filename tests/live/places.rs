@@ -176,3 +176,28 @@ fn dropping_ends_the_thread_in_the_middle_of_a_dry_run() {
         started.elapsed()
     );
 }
+
+#[test]
+fn a_version_does_not_depend_on_the_folder() {
+    let script = "import \"grpo\" as grpo;\nimport \"mine\" as mine;\nfn params() { grpo::params() }\nfn advantage(batch, p) { mine::same(grpo::advantage(batch, p)) }\n";
+    let folder = tempfile::tempdir().unwrap();
+    // Built-in imports have no folder in their names, and sort before some paths and after others.
+    let version = |place: &str| {
+        let inner = folder.path().join(place);
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::write(inner.join("mine.rhai"), "fn same(x) { x }\n").unwrap();
+        std::fs::write(inner.join("recipe.rhai"), script).unwrap();
+        let path = inner.join("recipe.rhai");
+        let here = std::env::current_dir().unwrap();
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let relative = up.join(path.strip_prefix("/").unwrap());
+        let load = |path: &PathBuf| Host::new().load(path.to_str().unwrap()).unwrap();
+        (
+            load(&path).version().clone(),
+            load(&relative).version().clone(),
+        )
+    };
+    let (absolute, relative) = version("a");
+    assert_eq!(absolute, relative);
+    assert_eq!(version("z/y"), (absolute, relative));
+}
