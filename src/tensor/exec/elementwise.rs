@@ -25,13 +25,27 @@ enum Source<'a> {
     Gathered(&'a Floats, &'a Layout),
 }
 
+/// How many values are widened at once: few enough to stay in the nearest cache, many enough that finding out what kind
+/// of source they come from costs nothing.
+const CHUNK: usize = 256;
+
 impl Source<'_> {
-    fn at(&self, place: usize) -> f64 {
+    /// The values from `start` on, widened, as many as there is room for.
+    fn read(&self, start: usize, into: &mut [f64]) {
+        let places = start..start + into.len();
         match self {
-            Source::Constant(value) => *value,
-            Source::Narrow(values) => f64::from(values[place]),
-            Source::Wide(values) => values[place],
-            Source::Gathered(values, layout) => values.get(layout.group_of(place)),
+            Source::Constant(value) => into.fill(*value),
+            Source::Narrow(values) => {
+                for (into, value) in into.iter_mut().zip(&values[places]) {
+                    *into = f64::from(*value);
+                }
+            }
+            Source::Wide(values) => into.copy_from_slice(&values[places]),
+            Source::Gathered(values, layout) => {
+                for (into, place) in into.iter_mut().zip(places) {
+                    *into = values.get(layout.group_of(place));
+                }
+            }
         }
     }
 }
@@ -89,29 +103,16 @@ pub(super) fn map<T: Element>(
             .iter()
             .map(|arg| arg.row(level, row, out.len()))
             .collect();
-        match (op.kernel, &sources[..]) {
-            (Kernel::One(f), [x]) => each(out, |i| f(x.at(i))),
-            (Kernel::Two(f), [a, b]) => each(out, |i| f(a.at(i), b.at(i))),
-            (Kernel::Three(f), [a, b, c]) => each(out, |i| f(a.at(i), b.at(i), c.at(i))),
-            (Kernel::Checked(f), sources) => {
-                let mut values = vec![0.0; sources.len()];
-                for (i, out) in out.iter_mut().enumerate() {
-                    // One value of these may take milliseconds.
-                    guard.check()?;
-                    for (value, source) in values.iter_mut().zip(sources) {
-                        *value = source.at(i);
-                    }
-                    *out = T::narrow(f(&values).map_err(|why| {
-                        let start = super::row_range(layout, level, row).start;
-                        Failure::Value {
-                            place: start + i,
-                            why,
-                        }
-                    })?);
-                }
+        let mut read = vec![[0.0; CHUNK]; sources.len()];
+        for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
+            for (source, read) in sources.iter().zip(&mut read) {
+                source.read(chunk * CHUNK, &mut read[..out.len()]);
             }
-            _ => {
-                unreachable!("{op:?} is elementwise and has as many arguments as its kernel takes")
+            if let Kernel::Checked(f) = op.kernel {
+                let start = super::row_range(layout, level, row).start + chunk * CHUNK;
+                checked(f, &read, out, start, guard)?;
+            } else {
+                unchecked(op, &read, out);
             }
         }
         Ok(())
@@ -129,10 +130,43 @@ pub(super) fn map<T: Element>(
     }
 }
 
-fn each<T: Element>(out: &mut [T], f: impl Fn(usize) -> f64) {
-    for (i, out) in out.iter_mut().enumerate() {
-        *out = T::narrow(f(i));
+fn unchecked<T: Element>(op: &'static Op, read: &[[f64; CHUNK]], out: &mut [T]) {
+    match (op.kernel, read) {
+        (Kernel::One(f), [a]) => {
+            for (out, a) in out.iter_mut().zip(a) {
+                *out = T::narrow(f(*a));
+            }
+        }
+        (Kernel::Two(f), [a, b]) => {
+            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                *out = T::narrow(f(*a, *b));
+            }
+        }
+        (Kernel::Three(f), [a, b, c]) => {
+            for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
+                *out = T::narrow(f(*a, *b, *c));
+            }
+        }
+        _ => unreachable!("{op:?} is elementwise and has as many arguments as its kernel takes"),
     }
+}
+
+/// A kernel that may refuse values; `start` is the place of the first.
+fn checked<T: Element>(
+    f: fn(&[f64]) -> Result<f64, String>,
+    read: &[[f64; CHUNK]],
+    out: &mut [T],
+    start: usize,
+    guard: &Guard,
+) -> Result<(), Failure> {
+    for (i, out) in out.iter_mut().enumerate() {
+        // One value of these may take milliseconds.
+        guard.check()?;
+        let values: Vec<f64> = read.iter().map(|values| values[i]).collect();
+        let place = start + i;
+        *out = T::narrow(f(&values).map_err(|why| Failure::Value { place, why })?);
+    }
+    Ok(())
 }
 
 /// The same values at a finer level.
@@ -144,7 +178,13 @@ pub(super) fn expand<T: Element>(
 ) -> Result<Floats, TensorError> {
     let values = fill::<T, crate::tensor::Stopped>(layout, level, guard, |row, out| {
         let source = arg.row(level, row, out.len());
-        each(out, |i| source.at(i));
+        let mut read = [0.0; CHUNK];
+        for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
+            source.read(chunk * CHUNK, &mut read[..out.len()]);
+            for (out, value) in out.iter_mut().zip(read) {
+                *out = T::narrow(value);
+            }
+        }
         Ok(())
     });
     values

@@ -43,6 +43,7 @@ impl Pass {
         all: true,
     };
 
+    /// With one more value.
     fn with(self, x: f64) -> Pass {
         Pass {
             count: self.count + 1,
@@ -62,18 +63,20 @@ impl Pass {
         }
     }
 
+    /// With the values of a later piece.
     fn and(self, after: Pass) -> Pass {
         if after.count == 0 {
             return self;
         }
+        // A NaN anywhere is both the piece's least and its largest value, and stays both.
+        let extremes = self.with(after.min).with(after.max);
         Pass {
             count: self.count + after.count,
             sum: self.sum + after.sum,
-            ..Pass {
-                any: self.any || after.any,
-                all: self.all && after.all,
-                ..self.with(after.min).with(after.max)
-            }
+            min: extremes.min,
+            max: extremes.max,
+            any: self.any || after.any,
+            all: self.all && after.all,
         }
     }
 
@@ -231,15 +234,25 @@ pub(super) fn placed(
     to: Level,
     guard: &Guard,
 ) -> Result<Vec<f64>, Stopped> {
+    let order = |cell: usize| -> Result<Vec<usize>, Stopped> {
+        guard.check()?;
+        let places = cells::places(layout, from, to, cell);
+        let Some(values) = values else {
+            return Ok(places);
+        };
+        let with_value = |place| (values.get(place), place);
+        let mut sorted: Vec<(f64, usize)> = places.into_iter().map(with_value).collect();
+        // Stable: ties keep their batch order, for any number of threads.
+        sorted.par_sort_by(|a, b| ascending(a.0, b.0));
+        Ok(sorted.into_iter().map(|(_, place)| place).collect())
+    };
+    let orders: Vec<Vec<usize>> = (0..layout.size(to))
+        .into_par_iter()
+        .with_min_len(64)
+        .map(order)
+        .collect::<Result<_, _>>()?;
     let mut out = vec![0.0; layout.size(from)];
-    for cell in 0..layout.size(to) {
-        if cell % 64 == 0 {
-            guard.check()?;
-        }
-        let mut places = cells::places(layout, from, to, cell);
-        if let Some(values) = values {
-            places.sort_by(|&a, &b| ascending(values.get(a), values.get(b)));
-        }
+    for places in orders {
         for (rank, place) in places.into_iter().enumerate() {
             out[place] = rank as f64;
         }
