@@ -23,11 +23,11 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A minute, and 16 GiB: far beyond what a step takes, and an end for a script that has none.
+    /// A minute, and 4 GiB: far beyond what a step takes, and an end for a script that has none.
     fn default() -> Self {
         Limits {
             time: Duration::from_secs(60),
-            memory: 16 << 30,
+            memory: 4 << 30,
         }
     }
 }
