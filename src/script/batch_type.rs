@@ -171,11 +171,9 @@ impl ScriptBatch {
     fn derived(&self, lent: &Lent, name: &str) -> Result<Option<Tensor>, Problem> {
         let has = |column: &str| self.has(column);
         Ok(match name {
-            "reward" if has("token_reward") => Some(reduce(
-                "sum",
-                &self.column("token_reward")?,
-                Level::Response,
-            )?),
+            "reward" if has("token_reward") => {
+                Some(self.sum_of_tokens(&self.column("token_reward")?)?)
+            }
             "reward" if has("correct") => Some(self.column("correct")?),
             "token_reward" if has("reward") || has("correct") => {
                 let reward = Argument::Tensor(self.column("reward")?);
@@ -186,11 +184,7 @@ impl ScriptBatch {
                 let given = if lent.responses.contains_key("reward") {
                     self.own_column(lent, "reward")?
                 } else {
-                    reduce(
-                        "sum",
-                        &self.own_column(lent, "token_reward")?,
-                        Level::Response,
-                    )?
+                    self.sum_of_tokens(&self.own_column(lent, "token_reward")?)?
                 };
                 let args = [Argument::Tensor(given), Argument::Number(0.0)];
                 Some(row(">", 2).apply(&args)?)
@@ -218,6 +212,25 @@ impl ScriptBatch {
             }
             _ => None,
         })
+    }
+
+    /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the
+    /// 0.7 of another response also where both were f32, and their group has no difference.
+    fn sum_of_tokens(&self, reward: &Tensor) -> Result<Tensor, Problem> {
+        let sum = reduce("sum", reward, Level::Response)?;
+        if reward.is_f64() {
+            return Ok(sum);
+        }
+        let narrowed = sum
+            .evaluate()?
+            .iter()
+            .map(|sum| f64::from(sum as f32))
+            .collect();
+        let floats = Floats::F64(Arc::new(narrowed));
+        Ok(Tensor::from_value(
+            self.frame(),
+            Value::new(Level::Response, floats, None),
+        ))
     }
 
     /// Whether the batch has the column itself, or was given it.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::error::{Origin, TensorError, TensorErrorKind};
+use super::frame::meet;
 use super::guard::Charge;
 use super::op::Op;
 use super::plan::Plan;
@@ -88,7 +89,7 @@ impl Tensor {
         Tensor::leaf(Prim::Number(value), Level::Batch, true, None)
     }
 
-    /// A tensor of the given values, one a cell of the level, in the layout's order.
+    /// A tensor of the given values, one a cell of the level, in the layout's order. Coarser ones than tokens become f64.
     ///
     /// # Errors
     /// [`TensorErrorKind::Value`] where their number is not that of the level's cells.
@@ -107,6 +108,12 @@ impl Tensor {
                 },
             ));
         }
+        let floats = match floats {
+            Floats::F32(values) if level != Level::Token => Floats::F64(Arc::new(
+                values.iter().map(|&value| f64::from(value)).collect(),
+            )),
+            floats => floats,
+        };
         Ok(Tensor::from_value(frame, Value::new(level, floats, None)))
     }
 
@@ -158,7 +165,9 @@ impl Tensor {
             ),
             None => None,
         };
-        let wide = level != Level::Token || {
+        // Ranks and indices count beyond 2^24, which f32 does not.
+        let counts = matches!(prim, Prim::Rank(_) | Prim::Index(_));
+        let wide = level != Level::Token || counts || {
             let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
             match tokens.next() {
                 Some(first) => first.0.wide || tokens.any(|arg| arg.0.wide),
@@ -345,46 +354,6 @@ impl Tensor {
         self.remember(value.clone());
         Ok(value)
     }
-}
-
-/// The frame in which tensors of several levels meet: that of the first at the level of the result.
-pub(crate) fn meet(
-    op: &'static str,
-    args: &[Tensor],
-    level: Level,
-) -> Result<Option<Arc<Frame>>, TensorError> {
-    // A batch tensor is one number, whatever batch it comes from.
-    let mut placed = args
-        .iter()
-        .filter(|arg| arg.level() != Level::Batch)
-        .filter_map(|arg| Some((arg, arg.frame()?)));
-    let Some((first, home)) = placed.next() else {
-        return Ok(args.iter().find_map(|arg| arg.frame().cloned()));
-    };
-    let mut frame = (first.level() == level).then_some(home);
-    for (arg, other) in placed {
-        let levels = |left: &Tensor, right: &Tensor| (left.level(), right.level());
-        if home.responses != other.responses {
-            let (left, right) = levels(first, arg);
-            return Err(TensorError::new(
-                op,
-                TensorErrorKind::DifferentBatches { left, right },
-            ));
-        }
-        if matches!(level, Level::Group | Level::Position)
-            && !Arc::ptr_eq(&home.layout, &other.layout)
-        {
-            let (left, right) = levels(first, arg);
-            return Err(TensorError::new(
-                op,
-                TensorErrorKind::DifferentGroups { left, right },
-            ));
-        }
-        if frame.is_none() && arg.level() == level {
-            frame = Some(other);
-        }
-    }
-    Ok(Some(frame.unwrap_or(home).clone()))
 }
 
 fn numbers(args: &[Tensor]) -> Option<Vec<f64>> {

@@ -152,6 +152,29 @@ pub enum ParamKind {
     Choice(&'static [&'static str]),
 }
 
+impl ParamKind {
+    /// Whether an argument is what the parameter takes.
+    fn takes(self, arg: &Argument) -> bool {
+        match (self, arg) {
+            (ParamKind::Tensor, Argument::Tensor(_) | Argument::Number(_)) => true,
+            (ParamKind::Level, Argument::Level(_)) => true,
+            (ParamKind::Number, Argument::Number(_)) => true,
+            (ParamKind::Choice(choices), Argument::Choice(place)) => *place < choices.len(),
+            _ => false,
+        }
+    }
+
+    /// What the parameter takes, for messages.
+    const fn what(self) -> &'static str {
+        match self {
+            ParamKind::Tensor => "a tensor or a number",
+            ParamKind::Level => "a level",
+            ParamKind::Number => "a number",
+            ParamKind::Choice(_) => "one of its choices",
+        }
+    }
+}
+
 const fn tensor(name: &'static str) -> Param {
     Param {
         name,
@@ -278,9 +301,29 @@ impl Op {
     /// Builds the operation's node.
     ///
     /// # Errors
-    /// [`TensorError`] where the levels do not fit.
+    /// [`TensorError`] where an argument is not what its parameter takes, or where the levels do not fit.
     pub fn apply(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
+        let needed = self.params.iter().filter(|param| !param.optional).count();
+        if args.len() < needed || args.len() > self.params.len() {
+            let name = self.params.get(args.len()).map_or("", |param| param.name);
+            let found = format!("{} arguments for {}", args.len(), self.signature());
+            return Err(self.unfit(name, "as many arguments as parameters", found));
+        }
+        for (param, arg) in self.params.iter().zip(args) {
+            if !param.kind.takes(arg) {
+                return Err(self.unfit(param.name, param.kind.what(), format!("{arg:?}")));
+            }
+        }
         (self.build)(self, args)
+    }
+
+    fn unfit(&self, param: &'static str, expected: &'static str, found: String) -> TensorError {
+        let kind = TensorErrorKind::Argument {
+            param,
+            expected,
+            found,
+        };
+        TensorError::new(self.name, kind)
     }
 
     /// How the operation is called: `x.mean(level)`, `a + b`, `where(c, a, b)`.
@@ -307,7 +350,7 @@ impl Op {
     }
 }
 
-/// The tensor among some arguments, by its place. Bindings check arguments against the row's parameters first.
+/// The tensor among some arguments, by its place. [`Op::apply`] has checked arguments against the row's parameters.
 fn tensor_at(args: &[Argument], place: usize) -> Tensor {
     match &args[place] {
         Argument::Tensor(tensor) => tensor.clone(),
