@@ -13,6 +13,7 @@ use super::computed::Computed;
 use super::engine::returned;
 use super::error::{Diagnostic, Problem, ScriptError};
 use super::recipe::{Hook, Recipe};
+use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::{Batch, Lent};
 use crate::tensor::op::{self, Argument};
@@ -93,11 +94,20 @@ impl Recipe {
     }
 
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, ScriptError> {
-        let call = Call::new(self.host.guard(), 0, self.host.seed);
-        let engine = self.host.functions.engine(&call);
-        let mut no_state = Dynamic::UNIT;
-        let value = invoke(self, &engine, hook, &mut no_state, args)?;
-        State::from_dynamic(value).map_err(|why| self.at_hook(hook, Diagnostic::error(why)))
+        on_deep_stack(|| {
+            let call = Call::new(self.host.guard(), 0, self.host.seed);
+            let engine = self.host.functions.engine(&call);
+            let mut no_state = Dynamic::UNIT;
+            let value = invoke(self, &engine, hook, &mut no_state, args)?;
+            State::from_dynamic(value).map_err(|unfit| {
+                let message = format!(
+                    "what `{}` returns cannot be the state: {unfit}",
+                    hook.name()
+                );
+                let help = "it returns a map of numbers, texts, arrays and maps: `#{ count: 0 }`";
+                self.at_hook(hook, Diagnostic::error(message).with_help(help))
+            })
+        })
     }
 
     /// Computes the advantage: `reward`, if there is one, then `advantage`; for a recipe that has a loss alone, the
@@ -109,6 +119,10 @@ impl Recipe {
     /// [`ScriptError`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
+        on_deep_stack(|| self.advantage_here(batch, state))
+    }
+
+    fn advantage_here(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
         let started = Instant::now();
         batch.lend(|lent| {
             let mut run = Run::new(self, lent, state);
@@ -148,6 +162,15 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::advantage`]; also where the loss is not one value, or does not depend on `batch.logp`.
     pub fn loss(
+        &self,
+        batch: &Batch<'_>,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Loss, ScriptError> {
+        on_deep_stack(|| self.loss_here(batch, advantage, state))
+    }
+
+    fn loss_here(
         &self,
         batch: &Batch<'_>,
         advantage: Option<&Computed>,
@@ -208,7 +231,18 @@ impl<'a> Run<'a> {
 
     fn finished_state(&mut self) -> Result<State, ScriptError> {
         let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
-        State::from_dynamic(state).map_err(|why| Diagnostic::error(why).into())
+        State::from_dynamic(state).map_err(|unfit| {
+            let script = self.recipe.about();
+            let hooks = [Hook::Reward, Hook::Advantage, Hook::Loss];
+            let place = script.part_of_state(unfit.part()).or_else(|| {
+                let hook = hooks.into_iter().find(|hook| self.recipe.has(*hook))?;
+                script.definition(hook.name())
+            });
+            Diagnostic::error(unfit.to_string())
+                .with_help("the state lasts over steps: keep numbers, texts, arrays and maps")
+                .at(place)
+                .into()
+        })
     }
 
     fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, ScriptError> {
@@ -371,16 +405,8 @@ impl<'a> Run<'a> {
 
     /// A failure of a computation that happened after the hook returned.
     fn failed(&self, hook: Hook, error: TensorError) -> ScriptError {
-        let raised = rhai::EvalAltResult::ErrorRuntime(
-            Dynamic::from(Problem::from(error)),
-            rhai::Position::NONE,
-        );
-        let diagnostic = self.recipe.explain(&raised);
-        if diagnostic.place.is_some() {
-            diagnostic.into()
-        } else {
-            self.recipe.at_hook(hook, diagnostic)
-        }
+        let raised: Box<rhai::EvalAltResult> = Problem::from(error).into();
+        self.recipe.failed_in(hook, &raised)
     }
 
     fn finite(&self, hook: Hook, value: &Value, what: &str) -> Result<(), ScriptError> {
@@ -433,7 +459,7 @@ fn invoke(
     }));
     match outcome {
         Ok(Ok(value)) => Ok(value.flatten()),
-        Ok(Err(error)) => Err(recipe.explain(&error).into()),
+        Ok(Err(error)) => Err(recipe.failed_in(hook, &error)),
         Err(panic) => {
             let text = panic
                 .downcast_ref::<String>()

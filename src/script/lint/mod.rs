@@ -3,16 +3,19 @@
 //! Rhai looks a function up when the call happens, so a slip in a branch that is rarely taken would end a run days
 //! later; and some things that look right do something else without a word.
 
-use std::collections::HashMap;
+mod calls;
+mod kinds;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rhai::{AST, ASTNode, Expr, FnCallExpr, Position, Stmt};
+use rhai::{AST, ASTNode, Expr, Position, Stmt};
 
+use self::kinds::{Kind, Variables, is_groups, meet, parameters};
 use super::error::{Diagnostic, Severity};
-use super::explain::Script;
+use super::explain::{Script, property_elsewhere};
 use super::library::Functions;
-use crate::suggest;
-use crate::tensor::op::{self, Class};
+use crate::tensor::op;
 
 /// What the lint knows beside the script.
 pub(super) struct Known<'a> {
@@ -20,7 +23,9 @@ pub(super) struct Known<'a> {
     /// The functions of the engine: name and number of parameters.
     pub(super) natives: &'a Functions,
     /// The functions of each imported script.
-    pub(super) imports: &'a std::collections::BTreeMap<String, Functions>,
+    pub(super) imports: &'a BTreeMap<String, Functions>,
+    /// Whether another script imports this one.
+    pub(super) is_import: bool,
 }
 
 /// All that is wrong or odd, in the order of the text.
@@ -72,41 +77,11 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
     found
 }
 
-/// What is known of an expression's value.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    /// A tensor of a finer level than batch.
-    Tensor,
-    /// A batch tensor: one value.
-    One,
-    /// The batch.
-    Batch,
-    /// The parameters, in a hook.
-    Parameters,
-    /// Anything else, or not known.
-    Other,
-}
-
 struct Lint<'a> {
     known: &'a Known<'a>,
     own: Functions,
     aliases: HashMap<String, String>,
     found: Vec<Diagnostic>,
-}
-
-type Variables = HashMap<String, Kind>;
-
-/// What is known of a function's parameters: by convention, and in all hooks, `batch` and `p` are what they say.
-fn parameters(names: &[&str]) -> Variables {
-    let kind = |name: &str| match name {
-        "batch" => Kind::Batch,
-        "p" => Kind::Parameters,
-        _ => Kind::Other,
-    };
-    names
-        .iter()
-        .map(|name| (name.to_string(), kind(name)))
-        .collect()
 }
 
 impl Lint<'_> {
@@ -158,7 +133,15 @@ impl Lint<'_> {
             | Stmt::While(parts, _)
             | Stmt::Do(parts, ..)
             | Stmt::TryCatch(parts, _) => {
-                self.kind(&parts.expr, variables);
+                let condition = self.kind(&parts.expr, variables);
+                if condition == Kind::Tensor && !matches!(statement, Stmt::TryCatch(..)) {
+                    self.report(
+                        Severity::Error,
+                        parts.expr.start_position(),
+                        "a tensor is neither true nor false".to_string(),
+                        "value by value it is `where(c, a, b)`; to branch, compare one value, as in `if x.mean(\"batch\") > 0.5`".to_string(),
+                    );
+                }
                 self.block(parts.body.statements(), variables);
                 self.block(parts.branch.statements(), variables);
             }
@@ -260,6 +243,10 @@ impl Lint<'_> {
                     self.parameter(property.2.as_str(), *position);
                     Kind::Other
                 }
+                Kind::Tensor | Kind::One if property.2.as_str() != "level" => {
+                    self.property_of_tensor(property.2.as_str(), *position);
+                    Kind::Other
+                }
                 _ => Kind::Other,
             },
             Expr::MethodCall(call, position) => {
@@ -278,181 +265,23 @@ impl Lint<'_> {
         }
     }
 
-    fn parameter(&mut self, name: &str, position: Position) {
-        let declared = &self.known.script.parameters;
-        if declared.iter().any(|known| known == name) {
-            return;
-        }
-        let help = match declared.len() {
-            0 => "declare it: `fn params() { #{ k: #{ value: 4, min: 1, doc: \"...\" } } }`"
-                .to_string(),
-            _ => suggest::did_you_mean(name, declared.iter().map(String::as_str)),
+    fn property_of_tensor(&mut self, name: &str, position: Position) {
+        let method = op::table()
+            .find(|op| op.name == name)
+            .map(op::Op::signature);
+        let help = match (property_elsewhere(name), method) {
+            (Some(here), _) => here.to_string(),
+            (None, Some(signature)) => format!("it is `{signature}`"),
+            (None, None) => {
+                "a tensor has one, its `level`; the rest are functions, as `x.mean(\"group\")`"
+                    .to_string()
+            }
         };
         self.report(
             Severity::Error,
             position,
-            format!("the recipe has no parameter `{name}`"),
+            format!("a tensor has no property `{name}`"),
             help,
         );
-    }
-
-    fn call(
-        &mut self,
-        call: &FnCallExpr,
-        position: Position,
-        receiver: Option<Kind>,
-        variables: &mut Variables,
-    ) -> Kind {
-        let mut kinds: Vec<Kind> = receiver.into_iter().collect();
-        for argument in &call.args {
-            let kind = self.kind(argument, variables);
-            kinds.push(kind);
-        }
-        self.exists(call, position, kinds.len());
-        self.small_literal(call, position, &kinds);
-        result(call, &kinds)
-    }
-
-    fn exists(&mut self, call: &FnCallExpr, position: Position, count: usize) {
-        let name = call.name.as_str();
-        // Anonymous functions, and calls through a function pointer, are looked up by Rhai alone.
-        if name.starts_with("anon$")
-            || call.op_token.is_some()
-            || [
-                "call",
-                "curry",
-                "Fn",
-                "is_def_var",
-                "is_def_fn",
-                "type_of",
-                "print",
-                "debug",
-                "is_shared",
-            ]
-            .contains(&name)
-        {
-            return;
-        }
-        if !call.namespace.is_empty() {
-            let path: Vec<String> = call
-                .namespace
-                .path
-                .iter()
-                .map(|part| part.name.to_string())
-                .collect();
-            let Some(functions) = self
-                .aliases
-                .get(&path.join("::"))
-                .and_then(|from| self.known.imports.get(from))
-            else {
-                return;
-            };
-            if !functions
-                .iter()
-                .any(|(known, params)| known == name && *params == count)
-            {
-                let help = match functions.iter().find(|(known, _)| known == name) {
-                    Some((_, params)) => format!("it takes {params} arguments"),
-                    None => suggest::did_you_mean(
-                        name,
-                        functions.iter().map(|(known, _)| known.as_str()),
-                    ),
-                };
-                self.report(
-                    Severity::Error,
-                    position,
-                    format!(
-                        "`{}` has no function `{name}` with {count} arguments",
-                        path.join("::")
-                    ),
-                    help,
-                );
-            }
-            return;
-        }
-        let natives = self.known.natives.iter().chain(&self.own);
-        if natives
-            .clone()
-            .any(|(known, params)| known == name && *params == count)
-        {
-            return;
-        }
-        let signature = format!("{name} ({})", vec!["_"; count].join(", "));
-        let explained = self.known.script.unknown_function(&signature);
-        let help = match natives.clone().find(|(known, _)| known == name) {
-            Some((_, params)) if op::table().all(|op| op.name != name) => {
-                format!("it takes {params} arguments")
-            }
-            _ => explained.help.unwrap_or_default(),
-        };
-        let message = match natives.clone().any(|(known, _)| known == name) {
-            true => format!("`{name}` does not take {count} arguments"),
-            false => format!("there is no function `{name}`"),
-        };
-        self.report(Severity::Error, position, message, help);
-    }
-
-    /// Rhai compares its own floats with a tolerance of 2.2e-16: `1e-17 > 0.0` is false.
-    fn small_literal(&mut self, call: &FnCallExpr, position: Position, kinds: &[Kind]) {
-        let compares = ["<", "<=", ">", ">=", "==", "!="].contains(&call.name.as_str());
-        if !compares
-            || kinds
-                .iter()
-                .any(|kind| matches!(kind, Kind::Tensor | Kind::One))
-        {
-            return;
-        }
-        let small = call.args.iter().find_map(|argument| match argument {
-            Expr::FloatConstant(value, _) if **value != 0.0 && value.abs() < 1e-12 => Some(**value),
-            _ => None,
-        });
-        if let Some(small) = small {
-            self.report(
-                Severity::Warning,
-                position,
-                format!("numbers of scripts are compared with a tolerance of 2.2e-16, and {small:e} is near it"),
-                "comparisons of tensors are exact: compare a batch tensor, as in `x.mean(\"batch\") > 1e-20`".to_string(),
-            );
-        }
-    }
-}
-
-fn is_groups(expression: &Expr) -> bool {
-    matches!(expression, Expr::Dot(chain, ..)
-        if matches!(&chain.rhs, Expr::Property(property, _) if property.2.as_str() == "groups"))
-}
-
-fn meet(kinds: &[Kind]) -> Kind {
-    if kinds.contains(&Kind::Tensor) {
-        Kind::Tensor
-    } else if kinds.contains(&Kind::One) {
-        Kind::One
-    } else {
-        Kind::Other
-    }
-}
-
-/// What a call gives.
-fn result(call: &FnCallExpr, kinds: &[Kind]) -> Kind {
-    let Some(row) = op::table().find(|op| op.name == call.name.as_str()) else {
-        return match (call.name.as_str(), kinds.first()) {
-            ("random" | "map_groups", Some(Kind::Batch)) => Kind::Tensor,
-            ("regroup", Some(Kind::Batch)) => Kind::Batch,
-            _ => Kind::Other,
-        };
-    };
-    let to = call.args.iter().find_map(|argument| match argument {
-        Expr::StringConstant(level, _) => Some(level.as_str()),
-        _ => None,
-    });
-    match (row.class, to, meet(kinds)) {
-        (Class::Reduction, Some("batch"), Kind::Tensor | Kind::One)
-            if row.name != "others_mean" =>
-        {
-            Kind::One
-        }
-        // A comparison of single values is a plain true or false.
-        (Class::Logic, _, Kind::One) => Kind::Other,
-        (_, _, kind) => kind,
     }
 }
