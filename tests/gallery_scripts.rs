@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use advlab::batch::Batch;
 use advlab::script::{Hook, Host, Limits, ScriptError};
+use rayon::prelude::*;
 
 const FOLDER: &str = "tests/gallery/scripts";
 
@@ -147,7 +148,7 @@ fn gallery() -> &'static [Told] {
     static GALLERY: OnceLock<Vec<Told>> = OnceLock::new();
     GALLERY.get_or_init(|| {
         scripts()
-            .into_iter()
+            .into_par_iter()
             .map(|path| {
                 let started = Instant::now();
                 let message = told(&path);

@@ -5,10 +5,13 @@
 //! seldom the more there is to weigh, so that it costs a part of what the script does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
 
 use super::batch_type::ScriptBatch;
+use super::sandbox::MAP_ENTRIES;
 
 /// Arrays, maps and closures within one another.
 pub(super) const DEPTH: usize = 64;
@@ -17,6 +20,8 @@ pub(super) const BYTES: usize = 64 << 20;
 /// Reads of variables between two weighings, at least. Odd: a loop has an even number of them as often as not, and each
 /// of its variables is to have its turn.
 const READS: u64 = 61;
+/// Weighing takes at most one part in so many of the script's time.
+const SHARE: u32 = 8;
 /// What a value takes, whatever it is.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
 /// What an entry of a map takes beside its value.
@@ -33,19 +38,34 @@ pub(super) struct Overfull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     Depth,
+    Entries,
     Bytes,
+}
+
+/// When variables were weighed last, and how long that took.
+struct Weighing {
+    ended: Instant,
+    took: Duration,
 }
 
 /// Weighs variables as they are read, and lends the batch to closures.
 pub(super) fn watch(engine: &mut Engine) {
-    let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
+    let reads = AtomicU64::new(0);
+    let last = Mutex::new(Weighing {
+        ended: Instant::now(),
+        took: Duration::ZERO,
+    });
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
     #[allow(deprecated)]
     engine.on_var(move |name, index, context| {
-        let read = reads.fetch_add(1, Ordering::Relaxed);
-        if read >= due.load(Ordering::Relaxed) {
-            let values = weigh_all(context.scope(), context.this_ptr())?;
-            due.store(read + READS.max(values as u64), Ordering::Relaxed);
+        if reads.fetch_add(1, Ordering::Relaxed) % READS == READS - 1 {
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            let started = Instant::now();
+            if started - last.ended >= last.took * SHARE {
+                weigh_all(context.scope(), context.this_ptr())?;
+                last.ended = Instant::now();
+                last.took = last.ended - started;
+            }
         }
         Ok(captured_batch(context.scope(), name, index))
     });
@@ -65,8 +85,8 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
     Some(Dynamic::from(batch.clone()))
 }
 
-/// Weighs the variables of a function and its `this`; gives the number of values seen.
-fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<usize, Box<EvalAltResult>> {
+/// Weighs the variables of a function and its `this`.
+fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<(), Box<EvalAltResult>> {
     let mut scale = Scale::default();
     let variables = scope.iter_raw().map(|(name, _, value)| (name, value));
     for (name, value) in variables.chain(this.map(|this| ("this", this))) {
@@ -76,7 +96,7 @@ fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<usize, Box<Eva
             return Err(EvalAltResult::ErrorTerminated(overfull, Position::NONE).into());
         }
     }
-    Ok(scale.values)
+    Ok(())
 }
 
 /// Whether a value is within bounds.
@@ -86,7 +106,6 @@ pub(super) fn check(value: &Dynamic) -> Result<(), Excess> {
 
 #[derive(Default)]
 struct Scale {
-    values: usize,
     bytes: usize,
     /// The captured variables that are being looked into: a closure may hold itself.
     open: Vec<usize>,
@@ -121,6 +140,9 @@ impl Scale {
                 .iter()
                 .try_for_each(|value| self.weigh(value, depth + 1))
         } else if let Some(map) = value.read_lock::<Map>() {
+            if map.len() > MAP_ENTRIES {
+                return Err(Excess::Entries);
+            }
             map.iter().try_for_each(|(key, value)| {
                 self.add(ENTRY_BYTES + key.len())?;
                 self.weigh(value, depth + 1)
@@ -137,7 +159,6 @@ impl Scale {
     }
 
     fn add(&mut self, bytes: usize) -> Result<(), Excess> {
-        self.values += 1;
         self.bytes += bytes;
         match self.bytes > BYTES {
             true => Err(Excess::Bytes),

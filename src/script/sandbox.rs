@@ -14,8 +14,8 @@ use crate::tensor::Stopped;
 
 /// Operations between two looks at the guard: some 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
-/// A formula over 4096 groups, group by group, takes a million; an endless loop gets here in two seconds.
-pub(super) const OPERATIONS: usize = 50_000_000;
+/// A formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
+pub(super) const OPERATIONS: usize = 20_000_000;
 /// Calls within calls. A hook needs three or four.
 const CALL_LEVELS: usize = 32;
 /// Expressions within expressions, outside and inside functions.

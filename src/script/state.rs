@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
 use super::held::{self, Excess};
+use super::sandbox::MAP_ENTRIES;
 use crate::tensor::{Level, Tensor};
 
 /// What a recipe remembers from step to step: numbers, texts, arrays and maps that `init(p)` made and hooks changed.
@@ -36,6 +37,7 @@ impl State {
         held::check(&value).map_err(|excess| {
             unfit(match excess {
                 Excess::Depth => "a map with too many others in one another".to_string(),
+                Excess::Entries => format!("a map with more than {MAP_ENTRIES} entries in it"),
                 Excess::Bytes => format!("a map with more than {} MiB in it", held::BYTES >> 20),
             })
         })?;

@@ -28,8 +28,8 @@ pub enum Stopped {
 }
 
 /// The most operations that graphs hold at once. A formula over 4096 groups, group by group, has some 100 000; a loop
-/// that keeps on making tensors gets here in a second or two, with a few hundred megabytes.
-const NODES: usize = 1 << 20;
+/// that keeps on making tensors gets here in a second, with some 200 megabytes.
+const NODES: usize = 1 << 19;
 
 /// Bounds one computation; shared by the script engine and the executors, which look at it between blocks of work.
 #[derive(Debug)]

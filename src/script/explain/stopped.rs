@@ -76,12 +76,16 @@ fn terminated(why: &Dynamic) -> Diagnostic {
 }
 
 /// What is said of a variable, or of the state as `this`, that holds too much.
-pub(in super::super) fn too_much(variable: &str, excess: Excess) -> Diagnostic {
+fn too_much(variable: &str, excess: Excess) -> Diagnostic {
     match excess {
         Excess::Depth => Diagnostic::error(format!(
             "stopped: `{variable}` holds arrays, maps or closures more than {DEPTH} deep in one another"
         ))
         .with_help("does a loop put it into itself? To add to an array, write `a.push(x)`"),
+        Excess::Entries => Diagnostic::error(format!(
+            "stopped: `{variable}` has a map of more than {MAP_ENTRIES} entries in it"
+        ))
+        .with_help(KEEPS),
         Excess::Bytes => Diagnostic::error(format!(
             "stopped: with `{variable}`, the variables hold more than {} MiB",
             BYTES >> 20

@@ -52,6 +52,7 @@ impl Lint<'_> {
             let kind = self.kind(argument, variables);
             kinds.push(kind);
         }
+        self.no_curry(call, position, receiver);
         let is_variable = receiver.is_none() && variables.contains_key(call.name.as_str());
         self.exists(call, position, kinds.len(), is_variable);
         self.names(call, usize::from(receiver.is_some()));
@@ -104,6 +105,17 @@ impl Lint<'_> {
             }
         };
         self.report(Severity::Error, position, message, help);
+    }
+
+    /// The engine makes a `curry` of each closure that takes variables along; one that is written out copies its arguments,
+    /// again at each call, and is never needed.
+    fn no_curry(&mut self, call: &FnCallExpr, position: Position, receiver: Option<Kind>) {
+        let is_closure = matches!(call.args.first(), Some(Expr::DynamicConstant(..)));
+        if call.name == "curry" && (receiver.is_some() || !is_closure) {
+            let message = "there is no function `curry`".to_string();
+            let help = "a closure takes along what it uses: `|x| f.call(numbers, x)`".to_string();
+            self.report(Severity::Error, position, message, help);
+        }
     }
 
     fn exists_in_import(&mut self, call: &FnCallExpr, position: Position, count: usize) {
