@@ -65,12 +65,12 @@ fn rows(tokens: [f64; 9]) -> Vec<Vec<f64>> {
         .to_vec()
 }
 
-/// What bounds a script. One that loops without an end has a third of a second; one that allocates has the limits of
+/// What bounds a script. One that loops without an end has a few milliseconds; one that allocates has the limits of
 /// everyday use, of which the time is not what ends it.
 fn limits(name: &str) -> Limits {
     match name.starts_with("endless_") {
         true => Limits {
-            time: Duration::from_millis(300),
+            time: Duration::from_millis(5),
             ..Limits::default()
         },
         false => Limits::default(),

@@ -333,7 +333,7 @@ impl ScriptBatch {
                 (None, Some(number)) => Tensor::number(number),
                 _ => {
                     let message = format!(
-                        "`map_groups` must be given a tensor or a number, this is {}",
+                        "the function of `map_groups` must give a tensor or a number, it gave {}",
                         describe(&result)
                     );
                     let help = "the last line of the function is its result, without a semicolon";

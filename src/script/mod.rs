@@ -4,6 +4,7 @@
 
 mod batch_type;
 mod bind;
+mod blame;
 mod check;
 mod compile;
 mod computed;

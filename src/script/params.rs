@@ -133,11 +133,12 @@ impl Parameter {
     /// The value, of the parameter's type and within its bounds.
     fn check(&self, setting: Setting) -> Result<Setting, ParameterError> {
         let wrong = |found: &Setting| {
-            ParameterError(format!(
-                "`{}` is {found}: it takes {}",
-                self.name,
-                self.takes()
-            ))
+            let found = match found {
+                Setting::Text(text) => format!("\"{text}\""),
+                other => other.to_string(),
+            };
+            let takes = self.takes();
+            ParameterError(format!("`{}` is {found}: it takes {takes}", self.name))
         };
         let setting = match (&self.default, setting) {
             (Setting::Number(_) | Setting::Nothing, Setting::Whole(whole)) => {

@@ -104,6 +104,9 @@ fn same(a: &Dynamic, b: &Dynamic) -> bool {
 /// Arrays and maps within one another. A checkpoint's JSON has two levels for a map, and readers stop at 128.
 const DEPTH: usize = 32;
 
+/// The most characters of a path that a message shows.
+const PATH: usize = 40;
+
 /// A part of a state that cannot be one.
 #[derive(Debug)]
 pub(super) struct Unfit {
@@ -122,7 +125,14 @@ impl Unfit {
 
 impl std::fmt::Display for Unfit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`this{}` is {}", self.path, self.why)
+        // One that is too deep has a path of many steps.
+        let shown: String = self.path.chars().take(PATH).collect();
+        let more = if shown.len() < self.path.len() {
+            "..."
+        } else {
+            ""
+        };
+        write!(f, "`this{shown}{more}` is {}", self.why)
     }
 }
 

@@ -115,8 +115,8 @@ const FUNCTIONS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Names that are no variables here, and what is meant by them.
-const NAMES: &[(&[&str], &str)] = &[
+/// Words of Python and other languages, and what is said here for them.
+const KEYWORDS: &[(&[&str], &str)] = &[
     (&["def"], "a function is `fn advantage(batch, p) { ... }`"),
     (&["lambda"], "a function without a name is `|x| x + 1`"),
     (&["None", "null", "nil", "undefined"], "nothing is `()`"),
@@ -138,6 +138,10 @@ const NAMES: &[(&[&str], &str)] = &[
         &["nan", "NaN", "inf", "infinity"],
         "`is_finite(x)` says where a tensor is neither",
     ),
+];
+
+/// Names that are no variables here, and what is meant by them.
+const NAMES: &[(&[&str], &str)] = &[
     (
         &["torch", "np", "numpy", "jnp", "F", "nn", "math", "tf"],
         "no library is needed, functions stand alone: `exp(x)`, `where(c, a, b)`, `x.mean(\"group\")`; `advlab doc` lists them",
@@ -215,6 +219,10 @@ fn find(table: &[(&[&str], &'static str)], name: &str) -> Option<&'static str> {
 
 pub(super) fn function(name: &str) -> Option<&'static str> {
     find(FUNCTIONS, name)
+}
+
+pub(super) fn keyword(name: &str) -> Option<&'static str> {
+    find(KEYWORDS, name)
 }
 
 pub(super) fn name(name: &str) -> Option<&'static str> {

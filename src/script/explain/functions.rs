@@ -72,7 +72,11 @@ impl Script<'_> {
         if let Some(help) = self::signature(short) {
             return Diagnostic::error(format!("`{short}` {with} does not exist")).with_help(help);
         }
-        let diagnostic = Diagnostic::error(format!("there is no function `{name}` {with}"));
+        let message = match self.functions.iter().any(|known| known == short) {
+            true => format!("there is no function `{name}` {with}"),
+            false => format!("there is no function `{name}`"),
+        };
+        let diagnostic = Diagnostic::error(message);
         if let Some(here) = elsewhere::function(short) {
             return diagnostic.with_help(here);
         }
@@ -100,9 +104,7 @@ fn operator(sign: &str, arguments: &[String]) -> Diagnostic {
     let help = match sign {
         "^" => "a power is `x ** 2`".to_string(),
         "@" => "a product value by value is `a * b`, and its sum `(a * b).sum(\"response\")`".to_string(),
-        _ if nothing => {
-            "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`".to_string()
-        }
+        _ if nothing => words::NOTHING.to_string(),
         _ if text => "a text is made of parts as in `\"k = \" + k`; a number from a text is `parse_float(text)`".to_string(),
         _ => format!("`{sign}` is for tensors and numbers"),
     };

@@ -69,10 +69,7 @@ impl Script<'_> {
         }
         let place = match origin(innermost) {
             // The tensor at fault was made elsewhere than where its value was asked for: that is the line to look at.
-            Some(origin) => {
-                let source = origin.source.clone().unwrap_or_else(|| self.name.clone());
-                self.place(&source, position(origin.line, origin.column))
-            }
+            Some(origin) => self.place_of(&origin),
             None => self.place(&source, innermost.position()),
         };
         let diagnostic = match innermost {

@@ -5,9 +5,16 @@ use std::sync::Arc;
 use rhai::Position;
 
 use super::super::error::{Place, line_column};
-use super::Script;
+use super::{Script, position};
+use crate::tensor::Origin;
 
 impl Script<'_> {
+    /// The place where a tensor was made.
+    pub(in super::super) fn place_of(&self, origin: &Origin) -> Option<Place> {
+        let source = origin.source.as_ref().unwrap_or(self.name);
+        self.place(source, position(origin.line, origin.column))
+    }
+
     /// The place of a position, if there is one and the script is known.
     pub(in super::super) fn place(&self, source: &Arc<str>, position: Position) -> Option<Place> {
         let (line, column) = line_column(position)?;

@@ -74,8 +74,20 @@ impl Script<'_> {
             return Diagnostic::error("a text with values in it is not written like this")
                 .with_help("it stands in backquotes, with the values in `${...}`");
         }
+        if after.starts_with(':') && !after.starts_with("::") {
+            return Diagnostic::error("braces alone are a block, and a `:` cannot stand in it")
+                .with_help(format!("a map starts with `#{{`: `#{{ {name}: ... }}`"));
+        }
+        let comprehension = format!("for {name} in");
+        if line.is_some_and(|line| line.contains('[') && line.contains(&comprehension)) {
+            return Diagnostic::error("an array made by a loop in brackets is not of this language")
+                .with_help("it is made by `for`: `let sizes = []; for g in batch.groups { sizes.push(g.reward.len()); }`");
+        }
         let is_assigned = after.starts_with('=') && !after.starts_with("==");
         let starts = line.is_some_and(|line| line.trim_start().starts_with(name));
+        if let Some(here) = elsewhere::keyword(name) {
+            return Diagnostic::error(format!("`{name}` is not of this language")).with_help(here);
+        }
         if let Some(here) = elsewhere::name(name) {
             return diagnostic.with_help(here);
         }
@@ -174,6 +186,10 @@ fn thrown(value: &Dynamic) -> Diagnostic {
 /// What to do about an error of an operation, where its message does not say it already.
 fn by_tensor(error: &TensorError) -> Option<String> {
     match &error.kind {
+        TensorErrorKind::Argument { found, .. } if found.starts_with("nothing") => Some(words::NOTHING.to_string()),
+        TensorErrorKind::Argument { .. } if !error.op.starts_with(char::is_alphabetic) => {
+            Some(format!("`{}` is for tensors and numbers; a number from a text is `parse_float(text)`", error.op))
+        }
         TensorErrorKind::Argument { .. } => functions::signature(error.op),
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => Some(
             "k can be as large as the smallest group: `batch.reward.count(\"group\").min(\"batch\")`".to_string(),
@@ -231,11 +247,11 @@ fn indexing(what: &str) -> Diagnostic {
     let object = words::of_type(object);
     match (object.as_str(), is_set) {
         ("a tensor" | "a batch", true) => unchangeable(),
-        ("a tensor", false) => Diagnostic::error(format!("a tensor has no place {index}"))
+        ("a tensor", false) => Diagnostic::error(format!("a tensor has no place that is {index}"))
             .with_help("`x[0]` is its first value; a part of it is chosen with `where(c, x, 0)` or a selection, `x.mean(\"group\", chosen)`"),
-        ("a batch", false) => Diagnostic::error(format!("a batch has no place {index}"))
+        ("a batch", false) => Diagnostic::error(format!("a batch has no place that is {index}"))
             .with_help("`batch.groups[0]` is its first group, `batch[\"reward\"]` a column"),
-        _ => Diagnostic::error(format!("{object} has no place {index}"))
+        _ => Diagnostic::error(format!("{object} has no place that is {index}"))
             .with_help("arrays, maps, texts and tensors have places: `a[0]`, `m[\"key\"]`"),
     }
 }
@@ -282,6 +298,11 @@ fn arithmetic(what: &str) -> Diagnostic {
             format!("the result of `{sum}` is too large for a whole number"),
         )
         .with_help("numbers with a fraction go further: `x.to_float()`, or `2.0` in place of `2`"),
+        kind if kind.contains("parsing") => {
+            let text = what.split('\'').nth(1).unwrap_or("this");
+            Diagnostic::error(format!("the text \"{text}\" is no number"))
+                .with_help("numbers are as `8`, `0.5` and `1e-6`")
+        }
         _ => Diagnostic::error(words::lower_first(what))
             .with_help("are these the numbers that are meant?"),
     }

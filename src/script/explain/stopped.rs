@@ -47,7 +47,8 @@ impl Script<'_> {
                     _ => format!("an array grew beyond {ARRAY_ELEMENTS} elements"),
                 };
                 let diagnostic = Diagnostic::error(format!("stopped: {what}"));
-                (diagnostic.with_help(KEEPS), self.only_loop())
+                let suspect = self.only_loop().or_else(|| self.only_call("pad"));
+                (diagnostic.with_help(KEEPS), suspect)
             }
             EvalAltResult::ErrorTooManyVariables(_) | EvalAltResult::ErrorTooManyModules(_) => {
                 let diagnostic = Diagnostic::error("stopped: more names than a script may have");

@@ -80,9 +80,21 @@ impl Found {
                 "a recipe is made of functions; what lasts over steps is its state, `this`",
             );
         }
+        if starts("let mut") {
+            return not_here(
+                "`mut`",
+                "variables can be changed as they are: `let x = 0.5;`",
+            );
+        }
         let ParseErrorType::MissingToken(wanted, _) = kind else {
             return None;
         };
+        if self.token == "," && wanted == ";" {
+            return not_here(
+                "a `,` in this place",
+                "numbers have a point, `0.5`; commas stand between arguments, and a line ends in `;`",
+            );
+        }
         if let Some(here) = elsewhere::operator(&self.token) {
             return not_here(&format!("`{}` in this place", self.token), here);
         }
@@ -102,12 +114,6 @@ impl Found {
             return not_here(
                 "a type after a variable",
                 "variables have no types: `let x = 0.5;`",
-            );
-        }
-        if self.token == "=" && self.line.starts_with("let mut ") {
-            return not_here(
-                "`mut`",
-                "variables can be changed as they are: `let x = 0.5;`",
             );
         }
         None
@@ -158,11 +164,12 @@ fn missing(token: &str, what: &str, found: Option<&Found>, place: Option<Place>)
         ),
     };
     let at_end = found.is_none_or(|found| found.token.is_empty() && found.rest.is_empty());
-    let help = match token {
-        ";" if at_end => "the script ends here: is a `}` or a `)` missing?".to_string(),
-        _ => help,
-    };
     let place = place.as_ref().map(end_of_what_is_before);
+    if token == ";" && at_end {
+        return Diagnostic::error("the script ends in the middle of a block")
+            .with_help("is a `}` or a `)` missing?")
+            .at(place);
+    }
     Diagnostic::error(message).with_help(help).at(place)
 }
 
@@ -180,17 +187,7 @@ fn lexical(error: &LexError, found: Option<&Found>) -> Diagnostic {
         .with_help(
             "names have the letters a to z, digits and `_`; others may stand in comments and texts",
         ),
-        LexError::ImproperSymbol(sign, _) => {
-            let help = match sign.as_str() {
-                "===" => "two values are compared by `==`",
-                "!==" | "<>" => "two values are unequal by `!=`",
-                ":=" | "<-" => "a variable is `let x = ...;`, and changed by `x = ...;`",
-                "=>" | "->" => "a function without a name is `|x| x + 1`",
-                "::<" => "functions take no types",
-                _ => "is another sign meant?",
-            };
-            Diagnostic::error(format!("`{sign}` is no sign of this language")).with_help(help)
-        }
+        LexError::ImproperSymbol(sign, _) => reserved(sign),
         LexError::MalformedEscapeSequence(sign) => {
             Diagnostic::error(format!("`{sign}` means nothing in a text"))
                 .with_help("a backslash itself is `\\\\`")
@@ -203,25 +200,30 @@ fn lexical(error: &LexError, found: Option<&Found>) -> Diagnostic {
     }
 }
 
+/// A word or a sign that the language keeps for itself, or does not have.
 fn reserved(name: &str) -> Diagnostic {
     let help = match name {
-        "#" => "a comment is `// ...`, a map `#{ k: 4 }`".to_string(),
-        "++" => "one more is `x += 1`".to_string(),
-        "--" => "one less is `x -= 1`".to_string(),
-        "?" => {
-            "a choice is `if c { a } else { b }`, and value by value `where(c, a, b)`".to_string()
-        }
-        "eval" => "a recipe is all in its file: there is no `eval`".to_string(),
-        "@" => "a product value by value is `a * b`".to_string(),
-        _ => match elsewhere::name(name).or_else(|| elsewhere::operator(name)) {
-            Some(here) => here.to_string(),
-            None => "choose another name".to_string(),
+        "#" => "a comment is `// ...`, a map `#{ k: 4 }`",
+        "++" => "one more is `x += 1`",
+        "--" => "one less is `x -= 1`",
+        "?" => "a choice is `if c { a } else { b }`, and value by value `where(c, a, b)`",
+        "@" => "a product value by value is `a * b`",
+        "===" => "two values are compared by `==`",
+        "!==" | "<>" => "two values are unequal by `!=`",
+        ":=" | "<-" => "a variable is `let x = ...;`, and changed by `x = ...;`",
+        "=>" | "->" => "a function without a name is `|x| x + 1`",
+        "::<" => "functions take no types",
+        "eval" => "a recipe is all in its file: write what it would run into it",
+        _ => match elsewhere::keyword(name).or_else(|| elsewhere::operator(name)) {
+            Some(here) => here,
+            None if name.starts_with(char::is_alphabetic) => "choose another name",
+            None => "is another sign meant?",
         },
     };
-    let is_word = name.starts_with(char::is_alphabetic);
-    let message = match is_word {
-        true => format!("`{name}` is a word that the language keeps for itself"),
-        false => format!("`{name}` is no sign of this language"),
+    let message = match (name, name.starts_with(char::is_alphabetic)) {
+        ("eval", _) => "there is no `eval`".to_string(),
+        (name, true) => format!("`{name}` is a word that the language keeps for itself"),
+        (name, false) => format!("`{name}` is no sign of this language"),
     };
     Diagnostic::error(message).with_help(help)
 }

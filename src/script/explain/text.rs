@@ -158,6 +158,11 @@ impl Script<'_> {
         })
     }
 
+    /// The call of a function, where there is one alone.
+    pub(super) fn only_call(&self, function: &str) -> Option<Place> {
+        self.only(|_, word| word.word == function && word.rest.starts_with('('))
+    }
+
     /// The call of a function in itself, where there is one alone.
     pub(super) fn only_recursion(&self) -> Option<Place> {
         self.only(|text, word| {

@@ -1,5 +1,9 @@
 //! The engine's names of types, in words that a researcher uses.
 
+/// How a value comes to be nothing.
+pub(super) const NOTHING: &str =
+    "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
+
 /// A type in words: `i64` is "a whole number".
 pub(super) fn of_type(name: &str) -> String {
     let name = name.trim();
@@ -51,7 +55,7 @@ pub(in super::super) fn arguments(count: usize) -> String {
     }
 }
 
-/// The first number in a text, as the engine's messages have it.
+/// A text of the engine's as the middle of a sentence.
 pub(super) fn lower_first(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| {
