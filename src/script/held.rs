@@ -5,8 +5,6 @@
 //! seldom the more there is to weigh, so that it costs a part of what the script does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
 
@@ -20,8 +18,9 @@ pub(super) const BYTES: usize = 64 << 20;
 /// Reads of variables between two weighings, at least. Odd: a loop has an even number of them as often as not, and each
 /// of its variables is to have its turn.
 const READS: u64 = 61;
-/// Weighing takes at most one part in so many of the script's time.
-const SHARE: u32 = 8;
+/// Values to be weighed for each read of a variable, on the average: a read takes longer than these. Counted and not
+/// timed, so that a script ends in the same place each time.
+const PER_READ: u64 = 8;
 /// What a value takes, whatever it is.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
 /// What an entry of a map takes beside its value.
@@ -42,30 +41,16 @@ pub(super) enum Excess {
     Bytes,
 }
 
-/// When variables were weighed last, and how long that took.
-struct Weighing {
-    ended: Instant,
-    took: Duration,
-}
-
 /// Weighs variables as they are read, and lends the batch to closures.
 pub(super) fn watch(engine: &mut Engine) {
-    let reads = AtomicU64::new(0);
-    let last = Mutex::new(Weighing {
-        ended: Instant::now(),
-        took: Duration::ZERO,
-    });
+    let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
     #[allow(deprecated)]
     engine.on_var(move |name, index, context| {
-        if reads.fetch_add(1, Ordering::Relaxed) % READS == READS - 1 {
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            let started = Instant::now();
-            if started - last.ended >= last.took * SHARE {
-                weigh_all(context.scope(), context.this_ptr())?;
-                last.ended = Instant::now();
-                last.took = last.ended - started;
-            }
+        let read = reads.fetch_add(1, Ordering::Relaxed);
+        if read >= due.load(Ordering::Relaxed) {
+            let values = weigh_all(context.scope(), context.this_ptr())?;
+            due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
         }
         Ok(captured_batch(context.scope(), name, index))
     });
@@ -85,8 +70,8 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
     Some(Dynamic::from(batch.clone()))
 }
 
-/// Weighs the variables of a function and its `this`.
-fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<(), Box<EvalAltResult>> {
+/// Weighs the variables of a function and its `this`; gives the number of values in them.
+fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<u64, Box<EvalAltResult>> {
     let mut scale = Scale::default();
     let variables = scope.iter_raw().map(|(name, _, value)| (name, value));
     for (name, value) in variables.chain(this.map(|this| ("this", this))) {
@@ -96,7 +81,7 @@ fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<(), Box<EvalAl
             return Err(EvalAltResult::ErrorTerminated(overfull, Position::NONE).into());
         }
     }
-    Ok(())
+    Ok(scale.values)
 }
 
 /// Whether a value is within bounds.
@@ -106,6 +91,7 @@ pub(super) fn check(value: &Dynamic) -> Result<(), Excess> {
 
 #[derive(Default)]
 struct Scale {
+    values: u64,
     bytes: usize,
     /// The captured variables that are being looked into: a closure may hold itself.
     open: Vec<usize>,
@@ -159,6 +145,7 @@ impl Scale {
     }
 
     fn add(&mut self, bytes: usize) -> Result<(), Excess> {
+        self.values += 1;
         self.bytes += bytes;
         match self.bytes > BYTES {
             true => Err(Excess::Bytes),
