@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, INT, ImmutableString, NativeCallContext};
 use sha2::{Digest, Sha256};
 
-use super::bind::{describe, number, origin};
-use super::error::{Problem, raise};
+use super::bind::{describe, number};
+use super::error::{Problem, origin, raise};
 use crate::batch::{Floats, Lent};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Op};
@@ -31,8 +31,41 @@ pub(super) struct Call {
 pub(super) struct Reports {
     pub(super) metrics: Vec<(String, f64)>,
     pub(super) prints: Vec<String>,
+    /// The bytes that were printed.
+    printed: usize,
     /// What the host read otherwise than its name says.
     pub(super) notes: Vec<String>,
+}
+
+/// The most metrics of a step.
+pub(super) const METRICS: usize = 256;
+/// The most bytes that a step prints.
+const PRINTED: usize = 1 << 16;
+
+impl Reports {
+    /// Keeps a metric, the last value of each name; `false` where there are too many.
+    pub(super) fn metric(&mut self, name: &str, number: f64) -> bool {
+        let full = self.metrics.len() == METRICS;
+        match self.metrics.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = number,
+            None if full => return false,
+            None => self.metrics.push((name.to_string(), number)),
+        }
+        true
+    }
+
+    /// Keeps a printed line; beyond some bytes it says once that there is more.
+    pub(super) fn print(&mut self, line: &str) {
+        if self.printed > PRINTED {
+            return;
+        }
+        // A line has its end too: empty ones are not for nothing.
+        self.printed += line.len() + 1;
+        self.prints.push(match self.printed > PRINTED {
+            true => "... (this step prints more than is kept)".to_string(),
+            false => line.to_string(),
+        });
+    }
 }
 
 impl Call {
@@ -313,7 +346,7 @@ impl ScriptBatch {
                 (None, Some(number)) => Tensor::number(number),
                 _ => {
                     let message = format!(
-                        "`map_groups` must be given a tensor or a number, this is {}",
+                        "the function of `map_groups` must give a tensor or a number, it gave {}",
                         describe(&result)
                     );
                     let help = "the last line of the function is its result, without a semicolon";
@@ -364,12 +397,6 @@ fn row(name: &str, params: usize) -> &'static Op {
 
 fn reduce(name: &str, x: &Tensor, to: Level) -> Result<Tensor, TensorError> {
     row(name, 3).apply(&[Argument::Tensor(x.clone()), Argument::Level(to)])
-}
-
-impl From<Problem> for Box<EvalAltResult> {
-    fn from(problem: Problem) -> Self {
-        EvalAltResult::ErrorRuntime(Dynamic::from(problem), rhai::Position::NONE).into()
-    }
 }
 
 /// Registers the type with its properties and methods.

@@ -9,10 +9,12 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
 use super::batch_type::{Call, ScriptBatch};
 use super::bind::describe;
+use super::blame::blame;
 use super::computed::Computed;
 use super::engine::returned;
 use super::error::{Diagnostic, Problem, ScriptError};
 use super::recipe::{Hook, Recipe};
+use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::{Batch, Lent};
 use crate::tensor::op::{self, Argument};
@@ -93,11 +95,20 @@ impl Recipe {
     }
 
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, ScriptError> {
-        let call = Call::new(self.host.guard(), 0, self.host.seed);
-        let engine = self.host.functions.engine(&call);
-        let mut no_state = Dynamic::UNIT;
-        let value = invoke(self, &engine, hook, &mut no_state, args)?;
-        State::from_dynamic(value).map_err(|why| self.at_hook(hook, Diagnostic::error(why)))
+        on_deep_stack(|| {
+            let call = Call::new(self.host.guard(), 0, self.host.seed);
+            let engine = self.host.functions.engine(&call);
+            let mut no_state = Dynamic::UNIT;
+            let value = invoke(self, &engine, hook, &mut no_state, args)?;
+            State::from_dynamic(value).map_err(|unfit| {
+                let message = format!(
+                    "what `{}` returns cannot be the state: {unfit}",
+                    hook.name()
+                );
+                let help = "it returns a map of numbers, texts, arrays and maps: `#{ count: 0 }`";
+                self.at_hook(hook, Diagnostic::error(message).with_help(help))
+            })
+        })
     }
 
     /// Computes the advantage: `reward`, if there is one, then `advantage`; for a recipe that has a loss alone, the
@@ -109,6 +120,10 @@ impl Recipe {
     /// [`ScriptError`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
+        on_deep_stack(|| self.advantage_here(batch, state))
+    }
+
+    fn advantage_here(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
         let started = Instant::now();
         batch.lend(|lent| {
             let mut run = Run::new(self, lent, state);
@@ -148,6 +163,15 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::advantage`]; also where the loss is not one value, or does not depend on `batch.logp`.
     pub fn loss(
+        &self,
+        batch: &Batch<'_>,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Loss, ScriptError> {
+        on_deep_stack(|| self.loss_here(batch, advantage, state))
+    }
+
+    fn loss_here(
         &self,
         batch: &Batch<'_>,
         advantage: Option<&Computed>,
@@ -208,7 +232,18 @@ impl<'a> Run<'a> {
 
     fn finished_state(&mut self) -> Result<State, ScriptError> {
         let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
-        State::from_dynamic(state).map_err(|why| Diagnostic::error(why).into())
+        State::from_dynamic(state).map_err(|unfit| {
+            let script = self.recipe.about();
+            let hooks = [Hook::Reward, Hook::Advantage, Hook::Loss];
+            let place = script.part_of_state(unfit.part()).or_else(|| {
+                let hook = hooks.into_iter().find(|hook| self.recipe.has(*hook))?;
+                script.definition(hook.name())
+            });
+            Diagnostic::error(unfit.to_string())
+                .with_help("the state lasts over steps: keep numbers, texts, arrays and maps")
+                .at(place)
+                .into()
+        })
     }
 
     fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, ScriptError> {
@@ -263,15 +298,9 @@ impl<'a> Run<'a> {
                 returned(&result)
             );
             let diagnostic = Diagnostic::error(message);
-            return Err(self.recipe.at_hook(
-                hook,
-                match result.is_unit() {
-                    true => diagnostic.with_help("the last line of the hook is its result"),
-                    false => {
-                        diagnostic.with_help("a number for all responses is `x + 0 * batch.reward`")
-                    }
-                },
-            ));
+            return Err(self
+                .recipe
+                .at_hook(hook, diagnostic.with_help(instead(&result))));
         };
         if !matches!(tensor.level(), Level::Response | Level::Token) {
             let level = tensor.level();
@@ -304,7 +333,7 @@ impl<'a> Run<'a> {
         let value = tensor
             .evaluate()
             .map_err(|error| self.failed(hook, error))?;
-        self.finite(hook, &value, "value")?;
+        self.finite(hook, &tensor, &value, &format!("the {name}"))?;
         let computed = Computed::new(self.lent.layout.clone(), value);
         Ok((tensor, computed))
     }
@@ -320,7 +349,7 @@ impl<'a> Run<'a> {
                 describe(&result)
             );
             let help = match result.is_unit() {
-                true => "the last line of the hook is its result",
+                true => NOTHING,
                 false => {
                     "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
                 }
@@ -332,7 +361,15 @@ impl<'a> Run<'a> {
                 Diagnostic::error(problem.message).with_help("a loss needs the policy's log-probs"),
             )
         })?;
-        if loss.level() == Level::Batch && !depends_on(&loss, &logp) {
+        if loss.level() != Level::Batch {
+            let message = format!(
+                "`loss` must return a batch tensor, it returned a {} tensor",
+                loss.level()
+            );
+            let help = "say how to average it: `x.mean(\"batch\")` weighs tokens alike, `x.mean(\"response\").mean(\"batch\")` responses";
+            return Err(hook(Diagnostic::error(message).with_help(help)));
+        }
+        if !depends_on(&loss, &logp) {
             let help =
                 "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
             return Err(hook(
@@ -343,20 +380,12 @@ impl<'a> Run<'a> {
         let value = loss
             .evaluate()
             .map_err(|error| self.failed(Hook::Loss, error))?;
-        if !value.get(0).is_finite() {
-            return Err(hook(
-                Diagnostic::error(format!("the loss is {}", value.get(0))).with_help(
-                    self.suspects().unwrap_or_else(|| {
-                        "every column is finite: is something divided by 0?".into()
-                    }),
-                ),
-            ));
-        }
-        let gradient = gradient
+        self.finite(Hook::Loss, &loss, &value, "the loss")?;
+        let slopes = gradient
             .evaluate()
             .map_err(|error| self.failed(Hook::Loss, error))?;
-        self.finite(Hook::Loss, &gradient, "gradient")?;
-        Ok((value.get(0), gradient))
+        self.finite(Hook::Loss, &gradient, &slopes, "dloss/dlogp")?;
+        Ok((value.get(0), slopes))
     }
 
     /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
@@ -371,45 +400,78 @@ impl<'a> Run<'a> {
 
     /// A failure of a computation that happened after the hook returned.
     fn failed(&self, hook: Hook, error: TensorError) -> ScriptError {
-        let raised = rhai::EvalAltResult::ErrorRuntime(
-            Dynamic::from(Problem::from(error)),
-            rhai::Position::NONE,
-        );
-        let diagnostic = self.recipe.explain(&raised);
-        if diagnostic.place.is_some() {
-            diagnostic.into()
-        } else {
-            self.recipe.at_hook(hook, diagnostic)
-        }
+        let raised: Box<rhai::EvalAltResult> = Problem::from(error).into();
+        self.recipe.failed_in(hook, &raised)
     }
 
-    fn finite(&self, hook: Hook, value: &Value, what: &str) -> Result<(), ScriptError> {
+    /// Whether a result is finite; else where it is not, and which line of the script made it so.
+    fn finite(
+        &self,
+        hook: Hook,
+        tensor: &Tensor,
+        value: &Value,
+        what: &str,
+    ) -> Result<(), ScriptError> {
         let Some((place, found)) = value.first_not_finite() else {
             return Ok(());
         };
-        let of = match (hook, what) {
-            (_, "gradient") => "dloss/dlogp".to_string(),
-            (hook, _) => format!("the {}", hook.name()),
+        let message = match value.level() {
+            Level::Batch => format!("{what} is {found}"),
+            level => {
+                let place = self.lent.layout.describe(level, place);
+                format!("{what} is {found} at {place}")
+            }
         };
-        let place = self.lent.layout.describe(value.level(), place);
-        let diagnostic = Diagnostic::error(format!("{of} is {found} at {place}"));
-        let help = self.suspects().unwrap_or_else(|| {
-            "every column is finite: is something divided by 0? `safe_div(a, b)` is 0 there"
-                .to_string()
-        });
-        Err(self.recipe.at_hook(hook, diagnostic.with_help(help)))
+        let diagnostic = Diagnostic::error(message);
+        let Some(culprit) = blame(tensor) else {
+            return Err(self.recipe.at_hook(hook, diagnostic));
+        };
+        let diagnostic = culprit.told(diagnostic, &self.recipe.about());
+        let diagnostic = match self.column_of(culprit.tensor()) {
+            Some(column) => diagnostic.with_help(column),
+            None => diagnostic,
+        };
+        Err(match diagnostic.place {
+            Some(_) => diagnostic.into(),
+            None => self.recipe.at_hook(hook, diagnostic),
+        })
     }
 
-    /// The first column that is not finite itself, and where.
-    fn suspects(&self) -> Option<String> {
-        let batch = self.batch();
+    /// What to say of a tensor that is a column of the batch.
+    fn column_of(&self, tensor: &Tensor) -> Option<String> {
+        let value = tensor.evaluate().ok()?;
+        let (place, found) = value.first_not_finite()?;
         let names = self.lent.responses.keys().chain(self.lent.tokens.keys());
-        names.into_iter().find_map(|name| {
-            let value = batch.column(name).ok()?.evaluate().ok()?;
-            let (place, found) = value.first_not_finite()?;
-            let place = self.lent.layout.describe(value.level(), place);
-            Some(format!("the column `{name}` is {found} at {place}"))
-        })
+        let name = names.into_iter().find(|name| {
+            let column = self
+                .batch()
+                .column(name)
+                .and_then(|column| Ok(column.evaluate()?));
+            // Each hook has tensors of its own for a column: what they hold is the same.
+            column.is_ok_and(|column| same_bits(&column, &value))
+        })?;
+        let place = self.lent.layout.describe(value.level(), place);
+        Some(format!("the column `{name}` is {found} at {place}"))
+    }
+}
+
+fn same_bits(a: &Value, b: &Value) -> bool {
+    let bits = |value: &Value| value.iter().map(f64::to_bits).collect::<Vec<_>>();
+    a.level() == b.level() && bits(a) == bits(b)
+}
+
+const NOTHING: &str = "the last line of the hook is its result: without a `;` after it, and with an `else` to an `if`";
+
+/// What to return in place of what is no tensor.
+fn instead(result: &Dynamic) -> &'static str {
+    if result.is_unit() {
+        NOTHING
+    } else if super::bind::number(result).is_some() {
+        "a number for all responses is `x + 0 * batch.reward`"
+    } else if result.is_array() {
+        "arrays cannot be made tensors again: compute with the tensors themselves, without `values()`; `batch.map_groups(|g| ...)` goes group by group"
+    } else {
+        "return a tensor, such as `batch.reward - batch.reward.mean(\"group\")`"
     }
 }
 
@@ -433,7 +495,7 @@ fn invoke(
     }));
     match outcome {
         Ok(Ok(value)) => Ok(value.flatten()),
-        Ok(Err(error)) => Err(recipe.explain(&error).into()),
+        Ok(Err(error)) => Err(recipe.failed_in(hook, &error)),
         Err(panic) => {
             let text = panic
                 .downcast_ref::<String>()

@@ -4,12 +4,15 @@
 
 mod batch_type;
 mod bind;
+mod blame;
 mod check;
+mod compile;
 mod computed;
 mod engine;
 mod error;
 mod evaluate;
 mod explain;
+mod held;
 mod hooks;
 mod host;
 mod library;
@@ -18,6 +21,7 @@ mod params;
 mod reading;
 mod recipe;
 mod render;
+mod sandbox;
 mod state;
 mod state_json;
 mod summary;

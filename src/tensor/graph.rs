@@ -11,8 +11,15 @@ use super::plan::Plan;
 use super::{Frame, Level, Value};
 use crate::batch::{Floats, TokenStore};
 
-/// What a node takes of the guard's memory: a script that only builds and never computes is bounded too.
-const NODE_BYTES: usize = 256;
+/// What a node takes of the guard's memory, with the two counts of its `Arc`, its place in the script's scope and what
+/// the allocator adds: a script that only builds and never computes is bounded too.
+const NODE_BYTES: usize = size_of::<Node>() + 64;
+
+/// What a group's layout takes, beside its responses.
+const LAYOUT_BYTES: usize = 512;
+
+/// What a response takes in a layout: its group, its tokens' start and their runs.
+const RESPONSE_BYTES: usize = 64;
 
 /// A lazy value at a level: a node of an expression graph.
 ///
@@ -160,7 +167,7 @@ impl Tensor {
             Some(frame) => Some(
                 frame
                     .guard
-                    .charge(NODE_BYTES)
+                    .charge_node(bytes(&prim, &args, frame))
                     .map_err(|stopped| TensorError::new(prim.name(), stopped))?,
             ),
             None => None,
@@ -354,6 +361,17 @@ impl Tensor {
         self.remember(value.clone());
         Ok(value)
     }
+}
+
+/// The bytes of a node over arguments. Numbers have no frame and so no guard: whoever takes them pays for them. A part of
+/// a group keeps the group's layout alive.
+fn bytes(prim: &Prim, args: &[Tensor], frame: &Frame) -> usize {
+    let numbers = args.iter().filter(|arg| arg.frame().is_none()).count();
+    let layout = match prim {
+        Prim::Select(_) => LAYOUT_BYTES + frame.layout.responses() * RESPONSE_BYTES,
+        _ => 0,
+    };
+    (1 + numbers) * NODE_BYTES + size_of_val(args) + layout
 }
 
 fn numbers(args: &[Tensor]) -> Option<Vec<f64>> {

@@ -17,8 +17,8 @@ mod scan;
 use std::fmt;
 
 use super::error::{TensorError, TensorErrorKind};
-use super::graph::Tensor;
 use super::grad;
+use super::graph::Tensor;
 
 #[cfg(test)]
 pub(crate) use build::sub;
