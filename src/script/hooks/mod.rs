@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::returned::NOTHING;
+use self::returned::{GRADIENT, NOTHING};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
 use super::batch_type::{Call, ScriptBatch};
@@ -334,7 +334,7 @@ impl<'a> Run<'a> {
         let slopes = gradient
             .evaluate()
             .map_err(|error| self.failed(Hook::Loss, error))?;
-        self.finite(Hook::Loss, &gradient, &slopes, "dloss/dlogp")?;
+        self.finite(Hook::Loss, &gradient, &slopes, GRADIENT)?;
         Ok((value.get(0), slopes))
     }
 

@@ -92,9 +92,12 @@ impl Run<'_> {
             return Err(self.recipe.at_hook(hook, diagnostic));
         };
         let diagnostic = culprit.told(diagnostic, &self.recipe.about());
-        let diagnostic = match self.column_of(culprit.tensor()) {
-            Some(column) => diagnostic.with_help(column),
-            None => diagnostic,
+        let diagnostic = match (self.column_of(culprit.tensor()), what) {
+            (Some(column), _) => diagnostic.with_help(column),
+            (None, GRADIENT) => diagnostic.with_help(
+                "the derivative of this is not finite here: that of a root, a power or a std is infinite at 0; `max(x, 1e-12)` keeps away from it",
+            ),
+            (None, _) => diagnostic,
         };
         Err(match diagnostic.place {
             Some(_) => diagnostic.into(),
@@ -124,6 +127,9 @@ fn same_bits(a: &Value, b: &Value) -> bool {
     let bits = |value: &Value| value.iter().map(f64::to_bits).collect::<Vec<_>>();
     a.level() == b.level() && bits(a) == bits(b)
 }
+
+/// What messages call the gradient of a loss.
+pub(super) const GRADIENT: &str = "dloss/dlogp";
 
 pub(super) const NOTHING: &str = "the last line of the hook is its result: without a `;` after it, and with an `else` to an `if`";
 
