@@ -11,10 +11,11 @@ use rhai::packages::{
 };
 use rhai::{Dynamic, Engine, EvalAltResult, ImmutableString, Module, NativeCallContext, Shared};
 
-use super::batch_type::{self, Call, METRICS};
+use super::batch_type::{self, Call};
 use super::bind;
 use super::error::{Problem, raise};
 use super::library::{Library, NoImports, Resolver};
+use super::reports::METRICS;
 use super::sandbox;
 
 /// The functions that all engines share.

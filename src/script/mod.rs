@@ -21,6 +21,7 @@ mod params;
 mod reading;
 mod recipe;
 mod render;
+mod reports;
 mod sandbox;
 mod state;
 mod state_json;

@@ -291,10 +291,7 @@ fn parsed(kind: &ParseErrorType) -> Diagnostic {
             format!("`{name}` cannot be a variable's name"),
             "choose another name",
         ),
-        ParseErrorType::UnknownOperator(sign) => said(
-            format!("`{sign}` is no sign of this language"),
-            "is another sign meant?",
-        ),
+        ParseErrorType::UnknownOperator(sign) => reserved(sign),
         ParseErrorType::MalformedIndexExpr(_) => said(
             "this cannot stand in square brackets".to_string(),
             "a place is a whole number, a key a text: `a[0]`, `m[\"k\"]`",

@@ -1,24 +1,25 @@
 //! Runs a recipe's hooks on a batch: reward, advantage and loss, with what they return checked and computed.
 
+mod returned;
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::returned::{GRADIENT, NOTHING};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
 use super::batch_type::{Call, ScriptBatch};
 use super::bind::describe;
-use super::blame::blame;
 use super::computed::Computed;
-use super::engine::returned;
-use super::error::{Diagnostic, Problem, ScriptError};
+use super::error::{Diagnostic, ScriptError};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::{Batch, Lent};
 use crate::tensor::op::{self, Argument};
-use crate::tensor::{Frame, Level, Tensor, TensorError, Value, depends_on, grad};
+use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
 
 /// What a recipe made of a batch.
 #[derive(Clone, Debug)]
@@ -287,57 +288,6 @@ impl<'a> Run<'a> {
         Ok(computed)
     }
 
-    /// A hook that gives a value to each response or token, computed and checked.
-    fn signal(&mut self, hook: Hook) -> Result<(Tensor, Computed), ScriptError> {
-        let batch = self.batch();
-        let result = self.hook(hook, batch)?;
-        let name = hook.name();
-        let Some(tensor) = result.read_lock::<Tensor>().map(|tensor| tensor.clone()) else {
-            let message = format!(
-                "`{name}` must return a response or token tensor, it returned {}",
-                returned(&result)
-            );
-            let diagnostic = Diagnostic::error(message);
-            return Err(self
-                .recipe
-                .at_hook(hook, diagnostic.with_help(instead(&result))));
-        };
-        if !matches!(tensor.level(), Level::Response | Level::Token) {
-            let level = tensor.level();
-            let help = match level {
-                Level::Position => {
-                    "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
-                }
-                _ => {
-                    "was a `batch.reward - ` forgotten? The same for all responses is `x.expand(\"response\")`, if that is meant"
-                }
-            };
-            let message = format!(
-                "`{name}` must return a response or token tensor, it returned a {level} tensor"
-            );
-            return Err(self
-                .recipe
-                .at_hook(hook, Diagnostic::error(message).with_help(help)));
-        }
-        let foreign = tensor
-            .frame()
-            .is_some_and(|frame| frame.responses != self.frame.responses);
-        if foreign {
-            let message =
-                format!("`{name}` returned a tensor of one group, not of the whole batch");
-            let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
-            return Err(self
-                .recipe
-                .at_hook(hook, Diagnostic::error(message).with_help(help)));
-        }
-        let value = tensor
-            .evaluate()
-            .map_err(|error| self.failed(hook, error))?;
-        self.finite(hook, &tensor, &value, &format!("the {name}"))?;
-        let computed = Computed::new(self.lent.layout.clone(), value);
-        Ok((tensor, computed))
-    }
-
     /// The loss and dloss/dlogp.
     fn loss(&mut self) -> Result<(f64, Arc<Value>), ScriptError> {
         let batch = self.batch();
@@ -384,7 +334,7 @@ impl<'a> Run<'a> {
         let slopes = gradient
             .evaluate()
             .map_err(|error| self.failed(Hook::Loss, error))?;
-        self.finite(Hook::Loss, &gradient, &slopes, "dloss/dlogp")?;
+        self.finite(Hook::Loss, &gradient, &slopes, GRADIENT)?;
         Ok((value.get(0), slopes))
     }
 
@@ -396,82 +346,6 @@ impl<'a> Run<'a> {
             .and_then(|tensor| tensor.evaluate())
             .map_err(|error| self.failed(Hook::Loss, error))?;
         Ok(Computed::new(self.lent.layout.clone(), scaled))
-    }
-
-    /// A failure of a computation that happened after the hook returned.
-    fn failed(&self, hook: Hook, error: TensorError) -> ScriptError {
-        let raised: Box<rhai::EvalAltResult> = Problem::from(error).into();
-        self.recipe.failed_in(hook, &raised)
-    }
-
-    /// Whether a result is finite; else where it is not, and which line of the script made it so.
-    fn finite(
-        &self,
-        hook: Hook,
-        tensor: &Tensor,
-        value: &Value,
-        what: &str,
-    ) -> Result<(), ScriptError> {
-        let Some((place, found)) = value.first_not_finite() else {
-            return Ok(());
-        };
-        let message = match value.level() {
-            Level::Batch => format!("{what} is {found}"),
-            level => {
-                let place = self.lent.layout.describe(level, place);
-                format!("{what} is {found} at {place}")
-            }
-        };
-        let diagnostic = Diagnostic::error(message);
-        let Some(culprit) = blame(tensor) else {
-            return Err(self.recipe.at_hook(hook, diagnostic));
-        };
-        let diagnostic = culprit.told(diagnostic, &self.recipe.about());
-        let diagnostic = match self.column_of(culprit.tensor()) {
-            Some(column) => diagnostic.with_help(column),
-            None => diagnostic,
-        };
-        Err(match diagnostic.place {
-            Some(_) => diagnostic.into(),
-            None => self.recipe.at_hook(hook, diagnostic),
-        })
-    }
-
-    /// What to say of a tensor that is a column of the batch.
-    fn column_of(&self, tensor: &Tensor) -> Option<String> {
-        let value = tensor.evaluate().ok()?;
-        let (place, found) = value.first_not_finite()?;
-        let names = self.lent.responses.keys().chain(self.lent.tokens.keys());
-        let name = names.into_iter().find(|name| {
-            let column = self
-                .batch()
-                .column(name)
-                .and_then(|column| Ok(column.evaluate()?));
-            // Each hook has tensors of its own for a column: what they hold is the same.
-            column.is_ok_and(|column| same_bits(&column, &value))
-        })?;
-        let place = self.lent.layout.describe(value.level(), place);
-        Some(format!("the column `{name}` is {found} at {place}"))
-    }
-}
-
-fn same_bits(a: &Value, b: &Value) -> bool {
-    let bits = |value: &Value| value.iter().map(f64::to_bits).collect::<Vec<_>>();
-    a.level() == b.level() && bits(a) == bits(b)
-}
-
-const NOTHING: &str = "the last line of the hook is its result: without a `;` after it, and with an `else` to an `if`";
-
-/// What to return in place of what is no tensor.
-fn instead(result: &Dynamic) -> &'static str {
-    if result.is_unit() {
-        NOTHING
-    } else if super::bind::number(result).is_some() {
-        "a number for all responses is `x + 0 * batch.reward`"
-    } else if result.is_array() {
-        "arrays cannot be made tensors again: compute with the tensors themselves, without `values()`; `batch.map_groups(|g| ...)` goes group by group"
-    } else {
-        "return a tensor, such as `batch.reward - batch.reward.mean(\"group\")`"
     }
 }
 
@@ -508,5 +382,41 @@ fn invoke(
                     .into(),
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Host;
+
+    fn advantage(script: &str) -> Vec<f64> {
+        let recipe = Host::new().compile("test", script).unwrap();
+        let outcome = recipe.advantage(&Batch::example(), &mut recipe.init().unwrap());
+        let outcome = outcome.unwrap_or_else(|error| panic!("{}", error.render(false)));
+        outcome.advantage.floats().iter().collect()
+    }
+
+    /// The engine locks a captured variable while a method of it runs; the batch is lent to closures all the same.
+    #[test]
+    fn a_function_of_map_groups_may_use_the_whole_batch() {
+        let by_groups = advantage(
+            "fn advantage(batch, p) { batch.map_groups(|g| g.reward - batch.reward.mean(\"batch\")) }",
+        );
+        let at_once =
+            advantage("fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\") }");
+        assert_eq!(by_groups, at_once);
+    }
+
+    /// What a `const` holds is not changed by asking it for something.
+    #[test]
+    fn methods_work_on_constants() {
+        let doubled = advantage(
+            "fn advantage(batch, p) { const r = batch.reward; r * (1 + r.max(\"batch\").value()) }",
+        );
+        assert_eq!(
+            doubled,
+            advantage("fn advantage(batch, p) { batch.reward * 2 }")
+        );
     }
 }
