@@ -53,17 +53,20 @@ pub(super) fn meet(kinds: &[Kind]) -> Kind {
 
 /// What a call gives.
 pub(super) fn result(call: &FnCallExpr, kinds: &[Kind]) -> Kind {
-    let Some(row) = op::table().find(|op| op.name == call.name.as_str()) else {
+    let to = call.args.iter().find_map(|argument| match argument {
+        Expr::StringConstant(level, _) => Some(level.as_str()),
+        _ => None,
+    });
+    // `min` and `max` are rows of two classes: a level says which.
+    let rows = || op::table().filter(|op| op.name == call.name.as_str());
+    let reduction = rows().find(|op| op.class == Class::Reduction && to.is_some());
+    let Some(row) = reduction.or_else(|| rows().next()) else {
         return match (call.name.as_str(), kinds.first()) {
             ("random" | "map_groups", Some(Kind::Batch)) => Kind::Tensor,
             ("regroup", Some(Kind::Batch)) => Kind::Batch,
             _ => Kind::Other,
         };
     };
-    let to = call.args.iter().find_map(|argument| match argument {
-        Expr::StringConstant(level, _) => Some(level.as_str()),
-        _ => None,
-    });
     match (row.class, to, meet(kinds)) {
         (Class::Reduction, Some("batch"), Kind::Tensor | Kind::One)
             if row.name != "others_mean" =>
