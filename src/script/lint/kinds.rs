@@ -64,10 +64,10 @@ pub(super) fn result(call: &FnCallExpr, kinds: &[Kind]) -> Kind {
         Expr::StringConstant(level, _) => Some(level.as_str()),
         _ => None,
     });
+    // `min` and `max` are rows of two classes: with a level they reduce.
+    let reduces = op::table().any(|op| op.name == row.name && op.class == Class::Reduction);
     match (row.class, to, meet(kinds)) {
-        (Class::Reduction, Some("batch"), Kind::Tensor | Kind::One)
-            if row.name != "others_mean" =>
-        {
+        (_, Some("batch"), Kind::Tensor | Kind::One) if reduces && row.name != "others_mean" => {
             Kind::One
         }
         // A comparison of single values is a plain true or false.
