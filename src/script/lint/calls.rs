@@ -57,7 +57,15 @@ impl Lint<'_> {
         self.exists(call, position, kinds.len(), is_variable);
         self.names(call, usize::from(receiver.is_some()));
         self.small_literal(call, position, &kinds);
-        result(call, &kinds)
+        match self.is_of_a_script(call) {
+            true => Kind::Other,
+            false => result(call, &kinds),
+        }
+    }
+
+    /// Whether the function is one of this script or of one that it imports.
+    fn is_of_a_script(&self, call: &FnCallExpr) -> bool {
+        !call.namespace.is_empty() || self.own.iter().any(|(own, _)| own == call.name.as_str())
     }
 
     fn exists(&mut self, call: &FnCallExpr, position: Position, count: usize, is_variable: bool) {
@@ -160,7 +168,7 @@ impl Lint<'_> {
 
     /// Levels and kinds that are written out: a slip in a branch that is rarely taken is found before it is.
     fn names(&mut self, call: &FnCallExpr, receivers: usize) {
-        if self.own.iter().any(|(own, _)| own == call.name.as_str()) || !call.namespace.is_empty() {
+        if self.is_of_a_script(call) {
             return;
         }
         for (place, argument) in call.args.iter().enumerate() {
