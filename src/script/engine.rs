@@ -15,6 +15,7 @@ use super::batch_type::{self, Call};
 use super::bind;
 use super::error::{Problem, raise};
 use super::library::{Library, NoImports, Resolver};
+use super::numbers;
 use super::reports::METRICS;
 use super::sandbox;
 
@@ -55,6 +56,7 @@ impl Functions {
             engine.register_global_module(module.clone());
         }
         engine.set_module_resolver(NoImports);
+        numbers::numbers(&mut engine);
         sandbox::bound(&mut engine, call);
         bind::tensor_type(&mut engine);
         batch_type::batch_type(&mut engine);

@@ -250,8 +250,7 @@ impl Library {
             .iter_functions()
             .map(|f| (f.name.to_string(), f.params.len()))
             .collect();
-        let module = Module::eval_ast_as_new(Scope::new(), &ast, engine)
-            .map_err(|error| in_module(error))?;
+        let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
         self.found
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

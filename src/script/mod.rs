@@ -17,6 +17,7 @@ mod hooks;
 mod host;
 mod library;
 mod lint;
+mod numbers;
 mod params;
 mod reading;
 mod recipe;

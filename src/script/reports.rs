@@ -14,7 +14,7 @@ pub(super) struct Reports {
 /// The most metrics of a step.
 pub(super) const METRICS: usize = 256;
 /// The most bytes that a step prints.
-const PRINTED: usize = 1 << 16;
+const PRINTED: usize = 1 << 20;
 
 impl Reports {
     /// Keeps a metric, the last value of each name; `false` where there are too many.

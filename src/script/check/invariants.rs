@@ -166,7 +166,12 @@ impl Checks<'_> {
         let right_down = (0..layout.responses())
             .filter(|&i| mixed.rewards[i] == 1.0 && mean(i) < -1e-9)
             .count();
+        let is_silent = (0..layout.responses()).all(|i| mean(i) == 0.0);
         match (wrong_up, right_down) {
+            (0, 0) if is_silent => {
+                let detail = "every advantage is 0: this recipe teaches nothing";
+                self.add(Check::Sign, Verdict::Note, detail);
+            }
             (0, 0) => self.add(Check::Sign, Verdict::Holds, ""),
             _ => {
                 let detail = format!(

@@ -56,8 +56,15 @@ impl Lint<'_> {
         let is_variable = receiver.is_none() && variables.contains_key(call.name.as_str());
         self.exists(call, position, kinds.len(), is_variable);
         self.names(call, usize::from(receiver.is_some()));
-        self.small_literal(call, position, &kinds);
-        result(call, &kinds)
+        match self.is_of_a_script(call) {
+            true => Kind::Other,
+            false => result(call, &kinds),
+        }
+    }
+
+    /// Whether the function is one of this script or of one that it imports.
+    fn is_of_a_script(&self, call: &FnCallExpr) -> bool {
+        !call.namespace.is_empty() || self.own.iter().any(|(own, _)| own == call.name.as_str())
     }
 
     fn exists(&mut self, call: &FnCallExpr, position: Position, count: usize, is_variable: bool) {
@@ -160,7 +167,7 @@ impl Lint<'_> {
 
     /// Levels and kinds that are written out: a slip in a branch that is rarely taken is found before it is.
     fn names(&mut self, call: &FnCallExpr, receivers: usize) {
-        if self.own.iter().any(|(own, _)| own == call.name.as_str()) || !call.namespace.is_empty() {
+        if self.is_of_a_script(call) {
             return;
         }
         for (place, argument) in call.args.iter().enumerate() {
@@ -194,28 +201,6 @@ impl Lint<'_> {
             if let Some((message, help)) = wrong {
                 self.report(Severity::Error, *position, message, help);
             }
-        }
-    }
-
-    /// Rhai compares its own floats with a tolerance of 2.2e-16: `1e-17 > 0.0` is false.
-    fn small_literal(&mut self, call: &FnCallExpr, position: Position, kinds: &[Kind]) {
-        let compares = ["<", "<=", ">", ">=", "==", "!="].contains(&call.name.as_str());
-        let tensors = kinds
-            .iter()
-            .any(|kind| matches!(kind, Kind::Tensor | Kind::One));
-        if !compares || tensors {
-            return;
-        }
-        let small = call.args.iter().find_map(|argument| match argument {
-            Expr::FloatConstant(value, _) if **value != 0.0 && value.abs() < 1e-12 => Some(**value),
-            _ => None,
-        });
-        if let Some(small) = small {
-            let message = format!(
-                "numbers of scripts are compared with a tolerance of 2.2e-16, and {small:e} is near it"
-            );
-            let help = "comparisons of tensors are exact: compare a batch tensor, as in `x.mean(\"batch\") > 1e-20`";
-            self.report(Severity::Warning, position, message, help.to_string());
         }
     }
 }

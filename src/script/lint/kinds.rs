@@ -53,24 +53,21 @@ pub(super) fn meet(kinds: &[Kind]) -> Kind {
 
 /// What a call gives.
 pub(super) fn result(call: &FnCallExpr, kinds: &[Kind]) -> Kind {
-    let to = call.args.iter().find_map(|argument| match argument {
-        Expr::StringConstant(level, _) => Some(level.as_str()),
-        _ => None,
-    });
-    // `min` and `max` are rows of two classes: a level says which.
-    let rows = || op::table().filter(|op| op.name == call.name.as_str());
-    let reduction = rows().find(|op| op.class == Class::Reduction && to.is_some());
-    let Some(row) = reduction.or_else(|| rows().next()) else {
+    let Some(row) = op::table().find(|op| op.name == call.name.as_str()) else {
         return match (call.name.as_str(), kinds.first()) {
             ("random" | "map_groups", Some(Kind::Batch)) => Kind::Tensor,
             ("regroup", Some(Kind::Batch)) => Kind::Batch,
             _ => Kind::Other,
         };
     };
+    let to = call.args.iter().find_map(|argument| match argument {
+        Expr::StringConstant(level, _) => Some(level.as_str()),
+        _ => None,
+    });
+    // `min` and `max` are rows of two classes: with a level they reduce.
+    let reduces = op::table().any(|op| op.name == row.name && op.class == Class::Reduction);
     match (row.class, to, meet(kinds)) {
-        (Class::Reduction, Some("batch"), Kind::Tensor | Kind::One)
-            if row.name != "others_mean" =>
-        {
+        (_, Some("batch"), Kind::Tensor | Kind::One) if reduces && row.name != "others_mean" => {
             Kind::One
         }
         // A comparison of single values is a plain true or false.
