@@ -23,6 +23,18 @@ const BY_THE_ENGINE: [&str; 9] = [
     "is_shared",
 ];
 
+/// Where a text first stands in the script.
+fn position_of(text: &str, what: &str) -> Position {
+    let mut lines = text.lines().zip(1u16..);
+    lines
+        .find_map(|(line, number)| {
+            let before = line.get(..line.find(what)?)?;
+            let column = u16::try_from(before.chars().count() + 1).ok()?;
+            Some(Position::new(number, column))
+        })
+        .unwrap_or(Position::NONE)
+}
+
 impl Lint<'_> {
     pub(super) fn parameter(&mut self, name: &str, position: Position) {
         let declared = &self.known.script.parameters;
@@ -38,6 +50,23 @@ impl Lint<'_> {
         };
         let message = format!("the recipe has no parameter `{name}`");
         self.report(Severity::Error, position, message, help);
+    }
+
+    /// Parameters that nobody reads: what is set with `--set` would do nothing.
+    pub(super) fn unread_parameters(&mut self) {
+        if self.known.is_import || self.passes_parameters_on {
+            return;
+        }
+        let script = &self.known.script;
+        let text = script.sources.get(script.name).map_or("", |text| text);
+        let unread = |name: &&String| !text.contains(&format!(".{name}"));
+        let unread: Vec<String> = script.parameters.iter().filter(unread).cloned().collect();
+        for name in unread {
+            let position = position_of(text, &format!("{name}:"));
+            let message = format!("the parameter `{name}` is declared and never read");
+            let help = format!("a hook reads it as `p.{name}`");
+            self.report(Severity::Warning, position, message, help);
+        }
     }
 
     pub(super) fn call(

@@ -36,6 +36,15 @@ pub(super) fn parameters(names: &[&str]) -> Variables {
         .collect()
 }
 
+/// What is known of a variable.
+pub(super) fn known(expression: &Expr, variables: &Variables) -> Kind {
+    match expression {
+        Expr::Variable(variable, ..) => variables.get(variable.1.as_str()).copied(),
+        _ => None,
+    }
+    .unwrap_or(Kind::Other)
+}
+
 pub(super) fn is_groups(expression: &Expr) -> bool {
     matches!(expression, Expr::Dot(chain, ..)
         if matches!(&chain.rhs, Expr::Property(property, _) if property.2.as_str() == "groups"))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rhai::{AST, ASTNode, Expr, Position, Stmt};
 
-use self::kinds::{Kind, Variables, is_groups, meet, parameters};
+use self::kinds::{Kind, Variables, is_groups, known, meet, parameters};
 use super::error::{Diagnostic, Severity};
 use super::explain::{Script, property_elsewhere};
 use super::library::Functions;
@@ -37,6 +37,7 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
             .map(|f| (f.name.to_string(), f.params.len()))
             .collect(),
         aliases: HashMap::new(),
+        passes_parameters_on: false,
         found: Vec::new(),
     };
     ast.walk(&mut |path| {
@@ -66,6 +67,7 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
             true
         });
     }
+    lint.unread_parameters();
     let mut found = lint.found;
     found.sort_by_key(|diagnostic| {
         diagnostic
@@ -81,6 +83,8 @@ struct Lint<'a> {
     known: &'a Known<'a>,
     own: Functions,
     aliases: HashMap<String, String>,
+    /// Whether `p` as a whole goes to another function, which may read any parameter.
+    passes_parameters_on: bool,
     found: Vec<Diagnostic>,
 }
 
@@ -169,10 +173,11 @@ impl Lint<'_> {
     /// What an expression gives, with everything in it looked at on the way.
     fn kind(&mut self, expression: &Expr, variables: &mut Variables) -> Kind {
         match expression {
-            Expr::Variable(variable, ..) => variables
-                .get(variable.1.as_str())
-                .copied()
-                .unwrap_or(Kind::Other),
+            Expr::Variable(..) => {
+                let kind = known(expression, variables);
+                self.passes_parameters_on |= kind == Kind::Parameters;
+                kind
+            }
             Expr::FnCall(call, position) => self.call(call, *position, None, variables),
             Expr::And(parts, position) | Expr::Or(parts, position) => {
                 let sign = if matches!(expression, Expr::And(..)) {
@@ -193,7 +198,10 @@ impl Lint<'_> {
                 Kind::Other
             }
             Expr::Dot(chain, ..) => {
-                let receiver = self.kind(&chain.lhs, variables);
+                let receiver = match &chain.lhs {
+                    Expr::Variable(..) => known(&chain.lhs, variables),
+                    lhs => self.kind(lhs, variables),
+                };
                 self.member(receiver, &chain.rhs, variables)
             }
             Expr::Index(chain, ..) => {
