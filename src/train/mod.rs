@@ -1,5 +1,20 @@
-//! The parts of an embedded RLVR run: the tasks that give prompts and verify responses, and the policies that learn.
+//! An embedded RLVR run: tasks that give prompts and verify responses, policies that learn, and the loop between them.
 
+mod config;
+mod error;
+mod estimate;
+mod event;
 pub mod policy;
 pub mod random;
+mod rollout;
+mod row;
 pub mod task;
+mod trainer;
+mod update;
+
+pub use config::{Config, ConfigError};
+pub use error::TrainError;
+pub use estimate::PassAt;
+pub use event::{Event, Observer};
+pub use row::{Evaluation, Milliseconds, Row};
+pub use trainer::{Snapshot, Trainer};
