@@ -7,6 +7,8 @@ mod new;
 mod progress;
 mod recipes;
 mod style;
+mod train;
+mod train_view;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train an embedded policy, with a recipe that can be edited while the run goes
+    Train(train::Train),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     /// Test a recipe's invariants on degenerate batches
@@ -45,6 +49,7 @@ enum Command {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
+        Command::Train(command) => command.run(),
         Command::Apply(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Recipes => recipes::run(),

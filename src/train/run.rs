@@ -1,0 +1,273 @@
+//! A run with its folder: begun, stopped, and gone on with to the very same numbers.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::config::Config;
+use super::error::TrainError;
+use super::event::{Event, Observer};
+use super::folder::{Checkpoint, Folder, METRICS, RELOADS, Recorder, Scripts, Start, journal};
+use super::trainer::Trainer;
+use crate::live::{LiveOptions, LiveRecipe};
+use crate::script::{Diagnostic, Hook, Host, Limits, Recipe};
+
+/// A run and its folder.
+pub struct Run {
+    folder: Folder,
+    trainer: Trainer,
+    recorder: Recorder,
+    /// The step of the newest checkpoint.
+    saved: Option<u64>,
+    notes: Vec<String>,
+}
+
+/// How a run came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It did all its steps.
+    Finished,
+    /// It was stopped before this step, and can be resumed.
+    Stopped(u64),
+}
+
+impl Run {
+    /// Begins a run in a folder of its own.
+    ///
+    /// # Errors
+    /// [`TrainError`] where the configuration, a recipe or the folder is not one to begin with. Where it is the recipe,
+    /// no folder is left.
+    pub fn create(mut config: Config) -> Result<Run, TrainError> {
+        config.check()?;
+        let host = host(&config);
+        let loss = loss_recipe(&host, &config)?;
+        let live = LiveRecipe::watch(&host, &config.recipe, options(&config)?)?;
+        let folder = Folder::create(&mut config)?;
+        Run::begin(folder, config, live, loss)
+    }
+
+    fn begin(
+        folder: Folder,
+        config: Config,
+        live: LiveRecipe,
+        loss: Recipe,
+    ) -> Result<Run, TrainError> {
+        let recorder = Recorder::open(&folder, &config, 0)?;
+        Ok(Run {
+            trainer: trainer(config, live, loss)?,
+            folder,
+            recorder,
+            saved: None,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped.
+    /// `steps` is how many it has in all, where that is to change.
+    ///
+    /// # Errors
+    /// [`TrainError`] where the folder is no run, is being written, has no checkpoint that can be used, or all its steps
+    /// are done.
+    pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, TrainError> {
+        let (folder, mut config) = Folder::open(path)?;
+        if let Some(steps) = steps.filter(|steps| *steps != config.steps) {
+            config.steps = steps;
+            config.check()?;
+            folder.write_config(&config)?;
+        }
+        let host = host(&config);
+        let rows = journal::read(&folder.file(METRICS))?.len() as u64;
+        let start = Start::of(&journal::read(&folder.file(RELOADS))?);
+        let (start, found) = match (start, Checkpoint::newest(path, rows, &host)) {
+            (Some(start), Ok(found)) => (start, found),
+            // It was killed before it did anything.
+            (_, Err(TrainError::NoCheckpoint { why, .. })) if rows == 0 && why.is_empty() => {
+                let loss = loss_recipe(&host, &config)?;
+                let live = LiveRecipe::watch(&host, &config.recipe, options(&config)?)?;
+                return Run::begin(folder, config, live, loss);
+            }
+            (_, Err(error)) => return Err(error),
+            (None, Ok(_)) => {
+                return Err(TrainError::Damaged {
+                    path: folder.file(RELOADS),
+                    what: "its first line is not the run's start".to_string(),
+                });
+            }
+        };
+        let (checkpoint, notes) = found;
+        let snapshot = &checkpoint.snapshot;
+        if snapshot.step >= config.steps {
+            return Err(TrainError::Done {
+                folder: path.to_path_buf(),
+                steps: config.steps,
+            });
+        }
+        let (script, version) = &start.loss;
+        let mut loss = Scripts::of(path).load(&host, script, version)?;
+        set_loss(&mut loss, &config)?;
+        let options = LiveOptions {
+            start: Some(snapshot.recipe.clone()),
+            fallbacks: snapshot.fallbacks.clone(),
+            ..options(&config)?
+        };
+        let live = LiveRecipe::watch(&host, &config.recipe, options)?;
+        if checkpoint.is_failed {
+            // The version in use fails at this very step: what the file holds now has to do it.
+            let edited = host.load(&config.recipe)?;
+            if edited.version() != snapshot.recipe.version() {
+                live.publish(edited)?;
+            }
+        }
+        let recorder = Recorder::open(&folder, &config, snapshot.step)?;
+        let mut trainer = trainer(config, live, loss)?;
+        trainer.restore(snapshot)?;
+        Ok(Run {
+            saved: Some(snapshot.step),
+            trainer,
+            folder,
+            recorder,
+            notes,
+        })
+    }
+
+    /// The run's folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What the run is set to.
+    pub fn config(&self) -> &Config {
+        self.trainer.config()
+    }
+
+    /// What is worth knowing of how the run was resumed: checkpoints that could not be used.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Does the steps that are left, or those until `stop` is set: the step that is under way is finished then.
+    ///
+    /// # Errors
+    /// [`TrainError`]; where a recipe failed with no version to fall back to, a checkpoint of that step is written first.
+    pub fn go(
+        &mut self,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Ending, TrainError> {
+        let (steps, every) = (self.config().steps, self.config().checkpoint_every);
+        let started = Event::Started {
+            step: self.trainer.step(),
+            recipe: self.trainer.recipe(),
+            loss_recipe: self.trainer.loss_recipe(),
+        };
+        self.recorder.tell(&started)?;
+        observer.tell(&started)?;
+        if self.saved.is_none() {
+            self.checkpoint(false, observer)?;
+        }
+        while self.trainer.step() < steps {
+            if stop.load(Ordering::Relaxed) {
+                self.checkpoint(false, observer)?;
+                return Ok(Ending::Stopped(self.trainer.step()));
+            }
+            let is_evaluated = is_evaluated(self.config(), self.trainer.step());
+            let mut both = Both(&mut self.recorder, observer);
+            match self.trainer.train(is_evaluated, &mut both) {
+                Ok(_) => {}
+                Err(TrainError::Script(error)) => {
+                    self.saved = None;
+                    self.checkpoint(true, observer)?;
+                    return Err(error.into());
+                }
+                Err(error) => return Err(error),
+            }
+            if self.trainer.step().is_multiple_of(every) {
+                self.checkpoint(false, observer)?;
+            }
+        }
+        self.checkpoint(false, observer)?;
+        Ok(Ending::Finished)
+    }
+
+    fn checkpoint(
+        &mut self,
+        is_failed: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        let step = self.trainer.step();
+        if self.saved == Some(step) {
+            return Ok(());
+        }
+        self.recorder.sync()?;
+        let checkpoint = Checkpoint {
+            snapshot: self.trainer.snapshot(),
+            is_failed,
+        };
+        let path = checkpoint.write(self.folder.path(), self.config().keep_checkpoints)?;
+        self.saved = Some(step);
+        observer.tell(&Event::Checkpoint { step, path: &path })
+    }
+}
+
+/// Two that are told, one after the other.
+struct Both<'a>(&'a mut Recorder, &'a mut dyn Observer);
+
+impl Observer for Both<'_> {
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError> {
+        self.0.tell(event)?;
+        self.1.tell(event)
+    }
+}
+
+/// Whether the policy is evaluated after a step.
+pub(super) fn is_evaluated(config: &Config, step: u64) -> bool {
+    let next = step + 1;
+    next == config.steps || config.eval_every > 0 && next.is_multiple_of(config.eval_every)
+}
+
+pub(super) fn host(config: &Config) -> Host {
+    Host::new().with_seed(config.seed).with_limits(Limits {
+        time: Duration::from_secs(config.hook_deadline_s),
+        ..Limits::default()
+    })
+}
+
+pub(super) fn options(config: &Config) -> Result<LiveOptions, TrainError> {
+    Ok(LiveOptions {
+        settings: config.settings()?,
+        deadline: Duration::from_millis(config.check_deadline_ms),
+        ..LiveOptions::default()
+    })
+}
+
+/// The loss for recipes that have none, with the run's parameters.
+fn loss_recipe(host: &Host, config: &Config) -> Result<Recipe, TrainError> {
+    let mut recipe = host.load(&config.loss_recipe)?;
+    set_loss(&mut recipe, config)?;
+    Ok(recipe)
+}
+
+pub(super) fn set_loss(recipe: &mut Recipe, config: &Config) -> Result<(), TrainError> {
+    let wrong = |what: String| TrainError::Script(Diagnostic::error(what).into());
+    if !recipe.has(Hook::Loss) {
+        return Err(wrong(format!(
+            "the loss recipe {} has no `loss`",
+            recipe.name()
+        )));
+    }
+    for (name, text) in config.loss_settings()? {
+        let set = recipe.set_text(&name, &text);
+        set.map_err(|error| wrong(format!("loss_params.{name} = {text}: {error}")))?;
+    }
+    Ok(())
+}
+
+pub(super) fn trainer(
+    config: Config,
+    live: LiveRecipe,
+    loss: Recipe,
+) -> Result<Trainer, TrainError> {
+    let task = config.make_task()?;
+    let policy = config.make_policy(&task.shape());
+    Trainer::new(config, task, policy, live, loss)
+}
