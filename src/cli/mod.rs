@@ -6,6 +6,7 @@ mod doc;
 mod new;
 mod progress;
 mod recipes;
+mod replay;
 mod style;
 mod train;
 mod train_view;
@@ -34,6 +35,8 @@ pub struct Arguments {
 enum Command {
     /// Train an embedded policy, with a recipe that can be edited while the run goes
     Train(train::Train),
+    /// Repeat a run with its reloads, and say whether every number agrees
+    Replay(replay::Replay),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     /// Test a recipe's invariants on degenerate batches
@@ -50,6 +53,7 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Train(command) => command.run(),
+        Command::Replay(command) => command.run(),
         Command::Apply(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Recipes => recipes::run(),

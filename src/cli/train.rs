@@ -58,7 +58,7 @@ impl Train {
             }
         };
         let stop = stop_at_ctrl_c()?;
-        let mut view = View::new(run.folder(), run.config());
+        let mut view = View::new(&run);
         for note in run.notes() {
             view.note(note);
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::estimate::PassAt;
 
@@ -88,10 +89,31 @@ pub struct Milliseconds {
 
 impl Row {
     /// The row as JSON, as it stands in `metrics.jsonl`.
-    pub fn to_json(&self) -> serde_json::Value {
+    pub fn to_json(&self) -> Value {
         match serde_json::to_value(self) {
             Ok(value) => value,
             Err(error) => unreachable!("a row is made of numbers and texts: {error}"),
         }
+    }
+}
+
+/// The values of a row by their paths, such as `evaluation/pass@1`, in the row's order.
+pub(super) fn flatten(row: &Value) -> Vec<(String, &Value)> {
+    let mut fields = Vec::new();
+    walk(String::new(), row, &mut fields);
+    fields
+}
+
+fn walk<'a>(path: String, value: &'a Value, fields: &mut Vec<(String, &'a Value)>) {
+    let Value::Object(inner) = value else {
+        fields.push((path, value));
+        return;
+    };
+    for (name, value) in inner {
+        let path = match path.is_empty() {
+            true => name.clone(),
+            false => format!("{path}/{name}"),
+        };
+        walk(path, value, fields);
     }
 }

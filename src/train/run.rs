@@ -140,6 +140,11 @@ impl Run {
         self.trainer.config()
     }
 
+    /// The step that comes next, from 0.
+    pub fn step(&self) -> u64 {
+        self.trainer.step()
+    }
+
     /// What is worth knowing of how the run was resumed: checkpoints that could not be used.
     pub fn notes(&self) -> &[String] {
         &self.notes

@@ -15,7 +15,7 @@ use crate::script::Version;
 use crate::train::config::Config;
 use crate::train::error::TrainError;
 use crate::train::event::{Event, Observer};
-use crate::train::row::Row;
+use crate::train::row::{Row, flatten};
 
 /// The files of a run's folder that grow with it.
 #[derive(Debug)]
@@ -133,10 +133,11 @@ impl Recorder {
         let line = row.to_json();
         self.metrics.append(&line)?;
         if let Some(events) = &mut self.events {
-            let mut scalars = Vec::new();
-            flatten(String::new(), &line, &mut scalars);
-            let named = scalars.iter().map(|(name, value)| (name.as_str(), *value));
-            events.scalars(row.step, named)?;
+            let fields = flatten(&line);
+            let numbers = fields.iter().filter_map(|(name, value)| {
+                Some((name.as_str(), value.as_f64()?)).filter(|(name, _)| *name != "step")
+            });
+            events.scalars(row.step, numbers)?;
         }
         if self.batch_every > 0 && row.step.is_multiple_of(self.batch_every) {
             let name = format!("step-{:06}.safetensors", row.step);
@@ -205,25 +206,6 @@ impl Observer for Recorder {
             Event::Step { row, batch } => self.step(row, batch),
             Event::Started { .. } | Event::Printed { .. } | Event::Checkpoint { .. } => Ok(()),
         }
-    }
-}
-
-/// The numbers of a row, by their paths: `evaluation/pass@1`.
-fn flatten(path: String, value: &Value, scalars: &mut Vec<(String, f64)>) {
-    match value {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                let path = match path.is_empty() {
-                    true => name.clone(),
-                    false => format!("{path}/{name}"),
-                };
-                flatten(path, value, scalars);
-            }
-        }
-        Value::Number(number) if path != "step" => {
-            scalars.extend(number.as_f64().map(|number| (path, number)));
-        }
-        _ => {}
     }
 }
 
