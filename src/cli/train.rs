@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use advlab::train::{Config, Ending, Run};
+use advlab::train::{Config, Ending, Run, TrainError};
 use anyhow::{Context, Result};
 use clap::Args;
 
@@ -47,14 +47,14 @@ impl Train {
     /// Runs until all steps are done, or until Ctrl-C.
     pub fn run(self) -> Result<ExitCode> {
         let mut run = match &self.resume {
-            Some(folder) => Run::resume(folder, self.steps)?,
+            Some(folder) => Run::resume(folder, self.steps).map_err(told)?,
             None => {
                 let config = self.config()?;
                 if self.print_config {
                     print!("{}", config.to_commented());
                     return Ok(ExitCode::SUCCESS);
                 }
-                Run::create(config)?
+                Run::create(config).map_err(told)?
             }
         };
         let stop = stop_at_ctrl_c()?;
@@ -64,9 +64,14 @@ impl Train {
         }
         let ending = run.go(&stop, &mut view);
         view.clear();
-        match ending? {
-            Ending::Finished => view.finished(),
-            Ending::Stopped(step) => view.stopped(step),
+        match ending {
+            Ok(Ending::Finished) => view.finished(),
+            Ok(Ending::Stopped(step)) => view.stopped(step),
+            Err(error) => {
+                super::report(&told(error));
+                view.broken_off();
+                return Ok(ExitCode::from(1));
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -90,6 +95,14 @@ impl Train {
         }
         config.check()?;
         Ok(config)
+    }
+}
+
+/// A script's error is shown with its line.
+pub(super) fn told(error: TrainError) -> anyhow::Error {
+    match error {
+        TrainError::Script(error) => error.into(),
+        error => error.into(),
     }
 }
 

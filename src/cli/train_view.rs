@@ -75,6 +75,12 @@ impl View {
         println!("  advlab train --resume {}", self.folder.display());
     }
 
+    /// The run as something went wrong with it.
+    pub fn broken_off(&self) {
+        eprintln!("what was done is kept; once that is mended, go on with");
+        eprintln!("  advlab train --resume {}", self.folder.display());
+    }
+
     fn summary(&self) {
         let seconds = self.started.elapsed().as_secs_f64();
         println!();

@@ -137,13 +137,15 @@ fn next_free(config: &Config) -> Result<PathBuf, TrainError> {
     unreachable!("there are fewer folders than whole numbers")
 }
 
-/// A folder that is there and empty.
+/// A folder that is there and empty, but for what a process leaves that was killed before it wrote the configuration.
 fn empty(path: &Path) -> Result<PathBuf, TrainError> {
     make_folder(path)?;
-    let mut entries = fs::read_dir(path).map_err(TrainError::io("read", path))?;
-    match entries.next() {
-        None => Ok(path.to_path_buf()),
-        Some(_) => Err(TrainError::Occupied {
+    let entries = fs::read_dir(path).map_err(TrainError::io("read", path))?;
+    let is_left_behind = |name: &str| name == LOCK || is_part(name);
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    match names.all(|name| is_left_behind(&name.to_string_lossy())) {
+        true => Ok(path.to_path_buf()),
+        false => Err(TrainError::Occupied {
             folder: path.to_path_buf(),
         }),
     }
@@ -171,10 +173,13 @@ fn lock(folder: &Path) -> Result<File, TrainError> {
 /// Removes what a killed process has half written. What cannot be removed does no harm.
 fn remove_parts(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with(".advlab-") && name.ends_with(".part") {
+        if is_part(&entry.file_name().to_string_lossy()) {
             let _ = fs::remove_file(entry.path());
         }
     }
+}
+
+/// Whether this is the name of a file that is being written.
+fn is_part(name: &str) -> bool {
+    name.starts_with(".advlab-") && name.ends_with(".part")
 }
