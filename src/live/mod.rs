@@ -239,6 +239,11 @@ impl LiveRecipe {
         self.shared.current.load_full()
     }
 
+    /// The version of the last step; before the first one, the version to start with.
+    pub fn in_use(&self) -> Arc<Loaded> {
+        lock(&self.run).loaded.clone()
+    }
+
     /// The version for the step that begins now. Where it is not that of the step before, the state is migrated.
     ///
     /// Where `migrate` fails on the run's own state, the version before stays in use, and the failure is reported.

@@ -142,21 +142,13 @@ pub enum ConfigError {
         /// What it can be.
         expected: String,
     },
-    /// A parameter of a recipe is not one that can be.
-    #[error("{table}.{name} must be a number, a text, true or false")]
-    Parameter {
-        /// `params` or `loss_params`.
-        table: &'static str,
-        /// The parameter.
-        name: String,
-    },
 }
 
 impl Config {
     /// Whether all values are within bounds.
     ///
     /// # Errors
-    /// [`ConfigError::Value`] or [`ConfigError::Parameter`] for the first one that is not.
+    /// [`ConfigError::Value`] for the first one that is not.
     pub fn check(&self) -> Result<(), ConfigError> {
         one_of("task", &self.task, &["maze", "arithmetic"])?;
         one_of("kl", &self.kl, &["k2", "k3"])?;
@@ -281,10 +273,11 @@ fn settings(
         toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => {
             Ok((name.clone(), value.to_string()))
         }
-        _ => Err(ConfigError::Parameter {
+        _ => Err(wrong(
             table,
-            name: name.clone(),
-        }),
+            format!("{name} = {value}"),
+            "numbers, texts, true or false",
+        )),
     };
     values.iter().map(text).collect()
 }

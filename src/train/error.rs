@@ -85,7 +85,7 @@ pub enum TrainError {
     },
     /// The run has done all its steps already.
     #[error(
-        "{} has done its {steps} steps: `--steps {}` would go on", .folder.display(), .steps * 2
+        "{} has done its {steps} steps: `advlab train --resume {} --steps {}` goes on", .folder.display(), .folder.display(), .steps * 2
     )]
     Done {
         /// The run's folder.

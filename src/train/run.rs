@@ -10,7 +10,7 @@ use super::event::{Event, Observer};
 use super::folder::{Checkpoint, Folder, METRICS, RELOADS, Recorder, Scripts, Start, journal};
 use super::trainer::Trainer;
 use crate::live::{LiveOptions, LiveRecipe};
-use crate::script::{Diagnostic, Hook, Host, Limits, Recipe};
+use crate::script::{Diagnostic, Hook, Host, Limits, Recipe, ScriptError};
 
 /// A run and its folder.
 pub struct Run {
@@ -111,16 +111,17 @@ impl Run {
             ..options(&config)?
         };
         let live = LiveRecipe::watch(&host, &config.recipe, options)?;
-        if checkpoint.is_failed {
-            // The version in use fails at this very step: what the file holds now has to do it.
-            let edited = host.load(&config.recipe)?;
-            if edited.version() != snapshot.recipe.version() {
-                live.publish(edited)?;
-            }
-        }
         let recorder = Recorder::open(&folder, &config, snapshot.step)?;
+        let recipe = config.recipe.clone();
         let mut trainer = trainer(config, live, loss)?;
         trainer.restore(snapshot)?;
+        if checkpoint.is_failed {
+            // The version in use fails at this very step: what the file holds now has to do it.
+            let edited = host.load(&recipe)?;
+            if edited.version() != snapshot.recipe.version() {
+                trainer.live().publish(edited)?;
+            }
+        }
         Ok(Run {
             saved: Some(snapshot.step),
             trainer,
@@ -253,16 +254,17 @@ fn loss_recipe(host: &Host, config: &Config) -> Result<Recipe, TrainError> {
 }
 
 pub(super) fn set_loss(recipe: &mut Recipe, config: &Config) -> Result<(), TrainError> {
-    let wrong = |what: String| TrainError::Script(Diagnostic::error(what).into());
     if !recipe.has(Hook::Loss) {
-        return Err(wrong(format!(
-            "the loss recipe {} has no `loss`",
-            recipe.name()
-        )));
+        let name = recipe.name();
+        let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));
+        let help = "the built-in losses are `ppo_clip` and `policy_gradient`";
+        return Err(ScriptError::from(error.with_help(help)).into());
     }
     for (name, text) in config.loss_settings()? {
-        let set = recipe.set_text(&name, &text);
-        set.map_err(|error| wrong(format!("loss_params.{name} = {text}: {error}")))?;
+        recipe.set_text(&name, &text).map_err(|error| {
+            let error = Diagnostic::error(format!("loss_params.{name} = {text}: {error}"));
+            ScriptError::from(error)
+        })?;
     }
     Ok(())
 }

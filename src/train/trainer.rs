@@ -65,7 +65,7 @@ impl Trainer {
         live: LiveRecipe,
         loss: Recipe,
     ) -> Result<Trainer, TrainError> {
-        let loaded = live.load();
+        let loaded = live.in_use();
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
             reference: policy.frozen(),

@@ -25,10 +25,18 @@ impl Config {
     /// # Errors
     /// As [`Config::read`].
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        let syntax = |error: toml::de::Error| ConfigError::Syntax {
-            path: path.to_path_buf(),
-            line: error.span().map_or(1, |span| line(text, span.start)),
-            message: error.message().replace('\n', ": "),
+        let syntax = |error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| line(text, span.start));
+            let key = text
+                .lines()
+                .nth(line - 1)
+                .and_then(|line| line.split_once('='));
+            let key = key.map_or(String::new(), |(key, _)| format!("{}: ", key.trim()));
+            ConfigError::Syntax {
+                path: path.to_path_buf(),
+                line,
+                message: format!("{key}{}", in_words(error.message())),
+            }
         };
         let table = DeTable::parse(text).map_err(syntax)?;
         let names = || KEYS.iter().map(|(name, _)| *name);
@@ -96,4 +104,18 @@ impl Config {
 /// The line of a byte, from 1.
 fn line(text: &str, byte: usize) -> usize {
     1 + text[..byte].matches('\n').count()
+}
+
+/// The parser's message in TOML's words instead of Rust's.
+fn in_words(message: &str) -> String {
+    let words = [
+        ("\n", ": "),
+        ("usize", "a whole number, at least 0"),
+        ("u64", "a whole number, at least 0"),
+        ("f64", "a number"),
+        ("a boolean", "true or false"),
+        ("a string", "a text in quotes"),
+    ];
+    let replace = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
+    words.iter().fold(message.to_string(), replace)
 }
