@@ -17,6 +17,8 @@ pub struct View {
     config: Config,
     bar: Steps,
     started: Instant,
+    /// The first step and what its batch says of the policy before it.
+    first: Option<(u64, Evaluation)>,
     /// The evaluations, each with the number of steps that were done.
     evaluations: Vec<(u64, Evaluation)>,
     /// What is known of versions that no step has used yet.
@@ -36,6 +38,7 @@ impl View {
             bar: Steps::new("training", config.steps, run.step()),
             config,
             started: Instant::now(),
+            first: None,
             evaluations: Vec::new(),
             published: HashMap::new(),
             steps: 0,
@@ -84,8 +87,7 @@ impl View {
     fn summary(&self) {
         let seconds = self.started.elapsed().as_secs_f64();
         println!();
-        if let (Some((first, before)), Some((last, after))) =
-            (self.evaluations.first(), self.evaluations.last())
+        if let (Some((first, before)), Some((last, after))) = (&self.first, self.evaluations.last())
         {
             println!(
                 "  {:<9} {:>9} {:>9}",
@@ -95,7 +97,8 @@ impl View {
             );
             let row = |name: &str, of: &dyn Fn(&Evaluation) -> Option<f64>, line: String| {
                 if let (Some(before), Some(after)) = (of(before), of(after)) {
-                    println!("  {name:<9} {before:>9.3} {after:>9.3}  {line}");
+                    let line = format!("  {name:<9} {before:>9.3} {after:>9.3}  {line}");
+                    println!("{}", line.trim_end());
                 }
             };
             row("pass@1", &|e| e.pass_at.at(1), self.sparkline());
@@ -135,6 +138,14 @@ impl View {
 
     fn step(&mut self, row: &Row) {
         self.steps += 1;
+        self.first.get_or_insert_with(|| {
+            let before = Evaluation {
+                pass_at: row.pass_at.clone(),
+                entropy: row.entropy,
+                length: row.length,
+            };
+            (row.step, before)
+        });
         let pass = row.pass_at.at(1).unwrap_or(0.0);
         let what = format!("pass@1 {pass:.3}  length {:.1}  ", row.length);
         self.bar.at(row.step + 1, what);
