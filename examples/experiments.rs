@@ -120,7 +120,9 @@ fn train(folder: &Path, config: Config, edited: Option<&Path>) -> Result<(), Box
     let half = config.steps / 2;
     let text = |name: &str| Builtin::find(name).map_or("", |builtin| builtin.text);
     if let Some(edited) = edited {
-        std::fs::write(edited, text("passk"))?;
+        let metrics = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
+        let is_edited = metrics.lines().count() as u64 >= half;
+        std::fs::write(edited, text(if is_edited { "grpo" } else { "passk" }))?;
     }
     let mut run = match folder.join("config.toml").exists() {
         true => match Run::resume(folder, Some(config.steps)) {

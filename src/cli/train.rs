@@ -36,7 +36,7 @@ pub struct Train {
     #[arg(long, value_name = "DIR")]
     out: Option<String>,
     /// Go on with a run that was stopped, to the same numbers as if it had not been
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "recipe", "set", "seed", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "recipe", "set", "seed", "out", "print_config"])]
     resume: Option<PathBuf>,
     /// Print the configuration, with a comment for each key, and do nothing else
     #[arg(long)]

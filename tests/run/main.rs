@@ -10,3 +10,4 @@ mod learns;
 mod replay;
 mod resume;
 mod storm;
+mod view;

@@ -11,7 +11,7 @@ use super::tensorboard::EventFile;
 use super::{BATCHES, Folder, Journal, METRICS, RELOADS, Scripts, make_folder};
 use crate::batch::Batch;
 use crate::live::{LiveEvent, Published};
-use crate::script::Version;
+use crate::script::{Recipe, Version};
 use crate::train::config::Config;
 use crate::train::error::TrainError;
 use crate::train::event::{Event, Observer};
@@ -29,6 +29,8 @@ pub(in crate::train) struct Recorder {
     keep_batches: usize,
     /// What the live recipe said of versions that no step has used yet.
     published: HashMap<Version, Published>,
+    /// Versions that were kept since the last checkpoint.
+    kept: Vec<Version>,
 }
 
 /// The first line of `reloads.jsonl`: what the run began with.
@@ -77,13 +79,24 @@ impl Recorder {
             batch_every: config.batch_every,
             keep_batches: config.keep_batches,
             published: HashMap::new(),
+            kept: Vec::new(),
         })
     }
 
     /// Makes what was written last, as a checkpoint builds on it.
-    pub(in crate::train) fn sync(&self) -> Result<(), TrainError> {
+    pub(in crate::train) fn sync(&mut self) -> Result<(), TrainError> {
+        for version in self.kept.drain(..) {
+            self.scripts.sync(version.as_str())?;
+        }
         self.metrics.sync()?;
         self.reloads.sync()
+    }
+
+    /// Keeps a version; that it lasts is left to the next checkpoint, as a step must not wait for the disk.
+    fn keep(&mut self, recipe: &Recipe) -> Result<String, TrainError> {
+        let script = self.scripts.keep(recipe)?;
+        self.kept.push(recipe.version().clone());
+        Ok(script)
     }
 
     fn reload(&mut self, step: u64, event: &str, mut more: Value) -> Result<(), TrainError> {
@@ -158,9 +171,9 @@ impl Observer for Recorder {
                 loss_recipe,
             } => {
                 let start = json!({
-                    "script": self.scripts.keep(recipe)?,
+                    "script": self.keep(recipe)?,
                     "version": recipe.version().as_str(),
-                    "loss_script": self.scripts.keep(loss_recipe)?,
+                    "loss_script": self.keep(loss_recipe)?,
                     "loss_version": loss_recipe.version().as_str(),
                 });
                 self.reload(0, "start", start)
@@ -168,7 +181,7 @@ impl Observer for Recorder {
             Event::Live { step, event } => self.live(step, event),
             Event::Switched { step, from, to } => {
                 let mut use_line = json!({
-                    "script": self.scripts.keep(to)?,
+                    "script": self.keep(to)?,
                     "version": to.version().as_str(),
                     "from": from.version().as_str(),
                 });
@@ -190,7 +203,7 @@ impl Observer for Recorder {
             } => {
                 let mut line = json!({
                     "hook": if batch.is_some() { "step" } else { "migrate" },
-                    "script": self.scripts.keep(recipe)?,
+                    "script": self.keep(recipe)?,
                     "version": recipe.version().as_str(),
                     "error": one_line(error),
                     "back_to": back_to.map(|recipe| recipe.version().as_str()),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::sync_folder;
 use crate::script::{Host, Recipe, ScriptError};
 use crate::train::error::TrainError;
 
@@ -48,6 +49,19 @@ impl Scripts {
         }
         fs::rename(&part, &place).map_err(TrainError::io("write", &place))?;
         Ok(script)
+    }
+
+    /// Makes a version that was kept last, also where the machine stops.
+    pub(super) fn sync(&self, version: &str) -> Result<(), TrainError> {
+        let place = self.run.join(FOLDER).join(version);
+        let entries = fs::read_dir(&place).map_err(TrainError::io("read", &place))?;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            fs::File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(TrainError::io("write", &path))?;
+        }
+        sync_folder(&place)?;
+        sync_folder(&self.run.join(FOLDER))
     }
 
     /// Loads a version that was kept.
