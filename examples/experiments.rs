@@ -13,8 +13,11 @@ use advlab::script::Builtin;
 use advlab::train::{Config, Event, Run, TrainError};
 use serde_json::Value;
 
-/// A line of the table: its name, the recipe, and the parameters that are set.
-const RECIPES: [(&str, &str, &[(&str, &str)]); 7] = [
+/// A parameter that is set, by its name and value.
+type Setting = (&'static str, &'static str);
+
+/// The lines of the table: name, recipe, and what is set.
+const RECIPES: [(&str, &str, &[Setting]); 7] = [
     ("grpo", "grpo", &[]),
     ("passk, k = 8", "passk", &[("k", "8")]),
     ("reinforce_pp", "reinforce_pp", &[]),

@@ -18,6 +18,7 @@ mod tensorboard;
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::Checkpoint;
 use journal::Journal;
@@ -33,6 +34,8 @@ pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
 const BATCHES: &str = "batches";
 const LOCK: &str = "lock";
+/// How long a lock is waited for: a process that was just killed holds it until the system has cleared up behind it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A run's folder, which no other process writes as long as this one has it.
 #[derive(Debug)]
@@ -159,14 +162,24 @@ fn lock(folder: &Path) -> Result<File, TrainError> {
         .write(true)
         .open(&path)
         .map_err(TrainError::io("write", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(TrainError::Locked {
-            folder: folder.to_path_buf(),
-        }),
-        // Some network drives have no locks: better no lock than no run.
-        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(file),
-        Err(TryLockError::Error(error)) => Err(TrainError::io("lock", path)(error)),
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => {
+                std::thread::sleep(PATIENCE / 20);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(TrainError::Locked {
+                    folder: folder.to_path_buf(),
+                });
+            }
+            // Some network drives have no locks: better no lock than no run.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                return Ok(file);
+            }
+            Err(TryLockError::Error(error)) => return Err(TrainError::io("lock", path)(error)),
+        }
     }
 }
 
