@@ -8,6 +8,7 @@ use advlab::tensor::op::{self, Class, Op};
 use anyhow::{Result, bail};
 use clap::Args;
 
+use super::out::out;
 use super::style;
 
 /// Explain a recipe or a function, with an example.
@@ -21,21 +22,21 @@ impl Doc {
     /// Prints the explanation.
     pub fn run(self) -> Result<ExitCode> {
         let Some(name) = self.name else {
-            overview();
+            overview()?;
             return Ok(ExitCode::SUCCESS);
         };
         let rows: Vec<&'static Op> = op::table().filter(|op| op.name == name).collect();
         if !rows.is_empty() {
             for (place, op) in rows.into_iter().enumerate() {
                 if place > 0 {
-                    println!();
+                    out!();
                 }
                 function(op)?;
             }
             return Ok(ExitCode::SUCCESS);
         }
         if Builtin::find(&name).is_some() || name.ends_with(".rhai") {
-            recipe(&Host::new().load(&name)?);
+            recipe(&Host::new().load(&name)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         let names = op::table()
@@ -52,35 +53,36 @@ impl Doc {
     }
 }
 
-fn overview() {
+fn overview() -> Result<()> {
     for class in Class::ALL {
-        println!(
+        out!(
             "{}  {}",
             style::bold(&class.to_string()),
             style::dim(class.levels())
         );
         for op in op::table().filter(|op| op.class == class) {
-            println!("  {:<34} {}", op.signature(), op.doc);
+            out!("  {:<34} {}", op.signature(), op.doc);
         }
-        println!();
+        out!();
     }
     let names: Vec<&str> = BUILTINS.iter().map(|builtin| builtin.name).collect();
-    println!("{}  {}", style::bold("recipes"), names.join(", "));
-    println!("\n`advlab doc NAME` explains one with an example.");
+    out!("{}  {}", style::bold("recipes"), names.join(", "));
+    out!("\n`advlab doc NAME` explains one with an example.");
+    Ok(())
 }
 
 fn function(op: &'static Op) -> Result<()> {
-    println!("{}", style::bold(&op.signature()));
-    println!("  {}", op.doc);
-    println!(
+    out!("{}", style::bold(&op.signature()));
+    out!("  {}", op.doc);
+    out!(
         "  {}",
         style::dim(&format!("{}: {}", op.class, op.class.levels()))
     );
     if !op.source.is_empty() {
-        println!("  {}", style::dim(&format!("source: {}", op.source)));
+        out!("  {}", style::dim(&format!("source: {}", op.source)));
     }
-    println!();
-    println!("  > {}", op.example);
+    out!();
+    out!("  > {}", op.example);
     let shown = match Host::new().evaluate(op.example, &Batch::example())? {
         Evaluated::Tensor(computed) => {
             let values: Vec<String> = computed
@@ -93,33 +95,34 @@ fn function(op: &'static Op) -> Result<()> {
         Evaluated::Number(number) => format!("{number}"),
         Evaluated::Text(text) => text,
     };
-    println!("  {shown}");
+    out!("  {shown}");
     Ok(())
 }
 
-fn recipe(recipe: &Recipe) {
-    println!(
+fn recipe(recipe: &Recipe) -> Result<()> {
+    out!(
         "{} {}",
         style::bold(recipe.name()),
         style::dim(recipe.version().short())
     );
-    println!();
-    println!("{}", recipe.doc());
+    out!();
+    out!("{}", recipe.doc());
     if recipe.params().iter().len() > 0 {
-        println!("\n{}", style::bold("parameters"));
+        out!("\n{}", style::bold("parameters"));
     }
     for (parameter, value) in recipe.params().iter() {
         let takes = style::dim(&parameter.takes());
-        println!(
+        out!(
             "  {:<30} {}",
             format!("{} = {value}", parameter.name),
             parameter.doc
         );
-        println!("  {:<30} {takes}", "");
+        out!("  {:<30} {takes}", "");
     }
-    println!("\n{}", style::bold("example"));
-    println!(
+    out!("\n{}", style::bold("example"));
+    out!(
         "  advlab apply {} rollouts.jsonl -o with_advantages.jsonl",
         recipe.name()
     );
+    Ok(())
 }

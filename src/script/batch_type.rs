@@ -206,7 +206,7 @@ impl ScriptBatch {
                 }
                 None => None,
             },
-            "length" if self.frame().layout().tokens() > 0 => {
+            "length" if has_tokens(lent) => {
                 let layout = self.frame().layout();
                 let lengths =
                     (0..layout.responses()).map(|response| layout.tokens_of(response).len() as f64);
@@ -334,6 +334,11 @@ impl ScriptBatch {
         parts.mark(&origin(context));
         Ok(parts)
     }
+}
+
+/// Whether the batch says anything of tokens, though none of them may count.
+fn has_tokens(lent: &Lent) -> bool {
+    lent.layout.width() > 0 || !lent.tokens.is_empty()
 }
 
 /// The row of the op table with that name and number of parameters.
