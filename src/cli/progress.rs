@@ -1,6 +1,8 @@
 //! Progress bars: over the bytes of what takes longer than a second, and over the steps of a run.
 
 use std::cell::Cell;
+use std::fmt;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -61,7 +63,7 @@ impl Steps {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
         let style = "{prefix} [{bar:24}] {pos}/{len}  {msg}{per_sec}  {eta} left";
         if let Ok(style) = ProgressStyle::with_template(style) {
-            let speed = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
                 // What cannot be written is not shown.
                 let _ = write!(out, "{:.1} steps/s", state.per_sec());
             };
@@ -80,9 +82,11 @@ impl Steps {
         self.bar.set_position(done);
     }
 
-    /// Prints lines on standard output, above the bar.
+    /// Prints lines on standard output, above the bar. A run goes on where nobody reads them any more.
     pub fn say(&self, lines: &str) {
-        self.bar.suspend(|| println!("{}", lines.trim_end()));
+        self.bar.suspend(|| {
+            let _ = writeln!(std::io::stdout(), "{}", lines.trim_end());
+        });
     }
 
     /// Takes the bar away.

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
+use super::out::out;
 use super::progress::Steps;
 use super::train::told;
 
@@ -36,11 +37,11 @@ impl Replay {
         bar.clear();
         match agreement.map_err(told)? {
             Agreement::Same { steps: 0 } => {
-                println!("{run}: it has done no step yet");
+                out!("{run}: it has done no step yet");
                 Ok(ExitCode::SUCCESS)
             }
             Agreement::Same { steps } => {
-                println!("{run}: every number of {steps} steps agrees, bit for bit");
+                out!("{run}: every number of {steps} steps agrees, bit for bit");
                 Ok(ExitCode::SUCCESS)
             }
             Agreement::Differs(Difference {
@@ -49,10 +50,10 @@ impl Replay {
                 recorded,
                 repeated,
             }) => {
-                println!("{run}: step {step} is the first that differs");
-                println!("  {field}: recorded {}", shown(recorded));
-                println!("  {:<1$}  repeated {2}", "", field.len(), shown(repeated));
-                println!(
+                out!("{run}: step {step} is the first that differs");
+                out!("  {field}: recorded {}", shown(recorded));
+                out!("  {:<1$}  repeated {2}", "", field.len(), shown(repeated));
+                out!(
                     "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
                 );
                 Ok(ExitCode::from(1))

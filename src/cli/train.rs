@@ -1,5 +1,6 @@
 //! `advlab train [CONFIG]`: a training run whose recipe can be edited while it goes.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::Setting;
+use super::out::out;
 use super::train_view::View;
 
 /// Train an embedded policy, with a recipe that can be edited while the run goes.
@@ -51,7 +53,7 @@ impl Train {
             None => {
                 let config = self.config()?;
                 if self.print_config {
-                    print!("{}", config.to_commented());
+                    out!("{}", config.to_commented().trim_end());
                     return Ok(ExitCode::SUCCESS);
                 }
                 Run::create(config).map_err(told)?
@@ -115,7 +117,11 @@ fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
             // What a shell says of a process that Ctrl-C ended.
             std::process::exit(130);
         }
-        eprintln!("\nfinishing the step; Ctrl-C again ends at once");
+        // Where nobody reads it, the step is finished all the same.
+        let _ = writeln!(
+            std::io::stderr(),
+            "\nfinishing the step; Ctrl-C again ends at once"
+        );
     };
     ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
     Ok(stop)

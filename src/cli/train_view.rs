@@ -19,6 +19,8 @@ pub struct View {
     started: Instant,
     /// The first step and what its batch says of the policy before it.
     first: Option<(u64, Evaluation)>,
+    /// pass@1 of the evaluations before the run was resumed.
+    before: Vec<f64>,
     /// The evaluations, each with the number of steps that were done.
     evaluations: Vec<(u64, Evaluation)>,
     /// What is known of versions that no step has used yet.
@@ -39,6 +41,7 @@ impl View {
             config,
             started: Instant::now(),
             first: None,
+            before: run.evaluated().to_vec(),
             evaluations: Vec::new(),
             published: HashMap::new(),
             steps: 0,
@@ -61,21 +64,26 @@ impl View {
     /// The run at its end.
     pub fn finished(&self) {
         self.summary();
-        println!("\ngo on with");
         let folder = self.folder.display();
-        println!("  advlab replay {folder}");
+        self.bar
+            .say(&format!("\ngo on with\n  advlab replay {folder}"));
         if let Some(batch) = self.last_batch() {
-            println!("  advlab apply {} {}", self.config.recipe, batch.display());
+            let recipe = &self.config.recipe;
+            self.bar
+                .say(&format!("  advlab apply {recipe} {}", batch.display()));
         }
         let more = self.config.steps * 2;
-        println!("  advlab train --resume {folder} --steps {more}");
+        self.bar
+            .say(&format!("  advlab train --resume {folder} --steps {more}"));
     }
 
     /// The run as it was stopped.
     pub fn stopped(&self, step: u64) {
         self.summary();
-        println!("\nstopped before step {step}; go on with");
-        println!("  advlab train --resume {}", self.folder.display());
+        let folder = self.folder.display();
+        self.bar.say(&format!(
+            "\nstopped before step {step}; go on with\n  advlab train --resume {folder}"
+        ));
     }
 
     /// The run as something went wrong with it.
@@ -85,20 +93,18 @@ impl View {
     }
 
     fn summary(&self) {
-        let seconds = self.started.elapsed().as_secs_f64();
-        println!();
         if let (Some((first, before)), Some((last, after))) = (&self.first, self.evaluations.last())
         {
-            println!(
-                "  {:<9} {:>9} {:>9}",
+            self.bar.say(&format!(
+                "\n  {:<9} {:>9} {:>9}",
                 "",
                 format!("step {first}"),
                 format!("step {last}")
-            );
+            ));
             let row = |name: &str, of: &dyn Fn(&Evaluation) -> Option<f64>, line: String| {
                 if let (Some(before), Some(after)) = (of(before), of(after)) {
-                    let line = format!("  {name:<9} {before:>9.3} {after:>9.3}  {line}");
-                    println!("{}", line.trim_end());
+                    self.bar
+                        .say(&format!("  {name:<9} {before:>9.3} {after:>9.3}  {line}"));
                 }
             };
             row("pass@1", &|e| e.pass_at.at(1), self.sparkline());
@@ -107,23 +113,24 @@ impl View {
             }
             row("length", &|e| Some(e.length), String::new());
             row("entropy", &|e| Some(e.entropy), String::new());
-            println!();
         }
-        println!(
-            "  {} steps in {seconds:.1} s ({:.1} steps/s), {}, {}, {}",
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.bar.say(&format!(
+            "\n  {} steps in {seconds:.1} s ({:.1} steps/s), {}, {}, {}\n  {}",
             self.steps,
             self.steps as f64 / seconds.max(1e-9),
             count(self.reloads, "reload", "reloads"),
             count(self.rejected, "save rejected", "saves rejected"),
             count(self.failed, "failure at a step", "failures at a step"),
-        );
-        println!("  {}", self.folder.display());
+            self.folder.display()
+        ));
     }
 
     /// pass@1 of the evaluations so far, from 0 to 1.
     fn sparkline(&self) -> String {
-        let shares = self.evaluations.iter();
-        sparkline(shares.filter_map(|(_, evaluation)| evaluation.pass_at.at(1)))
+        let own = self.evaluations.iter();
+        let own = own.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));
+        sparkline(self.before.iter().copied().chain(own))
     }
 
     fn last_batch(&self) -> Option<PathBuf> {

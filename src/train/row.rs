@@ -75,8 +75,10 @@ pub struct Evaluation {
 /// Milliseconds that the stages of a step took: the only numbers of a row that depend on the machine.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Milliseconds {
-    /// Drawing prompts, sampling and verifying responses, and their log-probs under the reference policy.
+    /// Drawing prompts, sampling and verifying responses.
     pub sample: f64,
+    /// The responses' log-probs under the reference policy, and the batch of it all.
+    pub reference: f64,
     /// The recipe's reward and advantage.
     pub recipe: f64,
     /// Losses, gradients and updates.

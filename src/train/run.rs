@@ -20,6 +20,7 @@ pub struct Run {
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     notes: Vec<String>,
+    evaluated: Vec<f64>,
 }
 
 /// How a run came to an end.
@@ -59,6 +60,7 @@ impl Run {
             recorder,
             saved: None,
             notes: Vec::new(),
+            evaluated: Vec::new(),
         })
     }
 
@@ -76,7 +78,8 @@ impl Run {
             folder.write_config(&config)?;
         }
         let host = host(&config);
-        let rows = journal::read(&folder.file(METRICS))?.len() as u64;
+        let metrics = journal::read(&folder.file(METRICS))?;
+        let rows = metrics.len() as u64;
         let start = Start::of(&journal::read(&folder.file(RELOADS))?);
         let (start, found) = match (start, Checkpoint::newest(path, rows, &host)) {
             (Some(start), Ok(found)) => (start, found),
@@ -124,6 +127,10 @@ impl Run {
         }
         Ok(Run {
             saved: Some(snapshot.step),
+            evaluated: metrics[..snapshot.step as usize]
+                .iter()
+                .filter_map(|row| row["evaluation"]["pass@1"].as_f64())
+                .collect(),
             trainer,
             folder,
             recorder,
@@ -149,6 +156,11 @@ impl Run {
     /// What is worth knowing of how the run was resumed: checkpoints that could not be used.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// pass@1 of the evaluations before the run was resumed.
+    pub fn evaluated(&self) -> &[f64] {
+        &self.evaluated
     }
 
     /// Does the steps that are left, or those until `stop` is set: the step that is under way is finished then.

@@ -153,8 +153,10 @@ impl Trainer {
         }
         let started = Instant::now();
         let rollout = self.rollout(step)?;
-        let batch = Arc::new(rollout.batch(step, &*self.reference)?);
         let sample = started.elapsed();
+        let started = Instant::now();
+        let batch = Arc::new(rollout.batch(step, &*self.reference)?);
+        let reference = started.elapsed();
 
         self.begin(observer)?;
         self.live.observe(batch.clone(), &self.state);
@@ -169,6 +171,7 @@ impl Trainer {
         };
         let ms = Milliseconds {
             sample: milliseconds(sample),
+            reference: milliseconds(reference),
             recipe: milliseconds(learned.recipe_time),
             update: milliseconds(learned.update_time),
             evaluate: milliseconds(started.elapsed()),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use advlab::batch::{ReadOptions, read};
+use advlab::live::LiveEvent;
 use advlab::train::{Agreement, Ending, Event, Run};
 
 use crate::lab::{Lab, STATEFUL, advlab, lines, replayed, rows};
@@ -123,6 +124,62 @@ fn a_loss_that_fails_after_an_update_takes_the_update_back() {
 #[test]
 fn a_resumed_run_falls_back_as_well() {
     check(FAILS_LATER, &|steps| steps == 4 || steps == 7 || steps == 9);
+}
+
+/// Takes over two of three states. A check sees the state of one step, and the run is one or more ahead of it: now and then
+/// the check passes, and the run does not.
+fn migrates_sometimes(number: u32) -> String {
+    format!(
+        "// {number}\nfn init(p) {{ #{{ n: 0 }} }}\nfn migrate(old, p) {{ if old.n % 3 == 0 {{ throw \"not now\"; }} old }}\nfn advantage(batch, p) {{ this.n += 1; metric(\"n\", this.n); batch.reward - 0.5 }}\n"
+    )
+}
+
+#[test]
+fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
+    let mut lab = Lab::new(&migrates_sometimes(0));
+    lab.config.steps = 100_000;
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    let stop = AtomicBool::new(false);
+    let (mut saves, mut switches, mut failures, mut is_judged) = (0, 0, 0, true);
+    let mut observer = |event: &Event<'_>| match event {
+        Event::Step { row, .. } => {
+            std::thread::sleep(Duration::from_millis(4));
+            if is_judged && saves < 100 {
+                saves += 1;
+                std::fs::write(lab.script(), migrates_sometimes(saves)).unwrap();
+                is_judged = false;
+            }
+            let is_over = switches > 0 && failures > 0 && is_judged;
+            stop.store(is_over || row.step > 10_000, Ordering::Relaxed);
+        }
+        Event::Switched { .. } => (switches, is_judged) = (switches + 1, true),
+        Event::Failed { batch, .. } => {
+            assert!(batch.is_none());
+            (failures, is_judged) = (failures + 1, true);
+        }
+        Event::Live { .. } => {
+            is_judged |= matches!(
+                event,
+                Event::Live {
+                    event: LiveEvent::Rejected { .. },
+                    ..
+                }
+            )
+        }
+        _ => {}
+    };
+    run.go(&stop, &mut observer).unwrap();
+    assert!(
+        switches > 0 && failures > 0,
+        "{saves} saves, {switches} switches, {failures} failures"
+    );
+    // Every step counted, whatever became of the saves.
+    let rows = rows(&lab.run());
+    for (step, row) in rows.iter().enumerate() {
+        assert_eq!(row["metrics"]["n"], (step + 1) as f64);
+    }
+    let steps = rows.len() as u64;
+    assert_eq!(replayed(&lab.run()), Agreement::Same { steps });
 }
 
 #[test]
