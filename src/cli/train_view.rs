@@ -23,6 +23,8 @@ pub struct View {
     before: Vec<f64>,
     /// The evaluations, each with the number of steps that were done.
     evaluations: Vec<(u64, Evaluation)>,
+    /// A response of the last evaluation, as the task shows it.
+    example: String,
     /// What is known of versions that no step has used yet.
     published: HashMap<Version, Published>,
     steps: u64,
@@ -43,6 +45,7 @@ impl View {
             first: None,
             before: run.evaluated().to_vec(),
             evaluations: Vec::new(),
+            example: String::new(),
             published: HashMap::new(),
             steps: 0,
             reloads: 0,
@@ -113,6 +116,12 @@ impl View {
             }
             row("length", &|e| Some(e.length), String::new());
             row("entropy", &|e| Some(e.entropy), String::new());
+        }
+        if !self.example.is_empty() {
+            self.bar.say("\n  a response of the last evaluation:\n");
+            for line in self.example.lines() {
+                self.bar.say(&format!("    {line}"));
+            }
         }
         let seconds = self.started.elapsed().as_secs_f64();
         self.bar.say(&format!(
@@ -323,6 +332,7 @@ impl Observer for View {
                 back_to,
             } => self.failed(step, recipe, error, batch.is_some(), back_to),
             Event::Printed { line } => self.bar.say(line),
+            Event::Evaluated { example } => self.example = example.to_string(),
             Event::Step { row, .. } => self.step(row),
             _ => {}
         }

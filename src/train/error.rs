@@ -83,14 +83,14 @@ pub enum TrainError {
         /// What is wrong with those that it has.
         why: String,
     },
-    /// The run has done all its steps already.
+    /// The run has done as many steps as it is to do.
     #[error(
-        "{} has done its {steps} steps: `advlab train --resume {} --steps {}` goes on", .folder.display(), .folder.display(), .steps * 2
+        "{} has done {steps} steps already: `advlab train --resume {} --steps {}` goes on", .folder.display(), .folder.display(), .steps * 2
     )]
     Done {
         /// The run's folder.
         folder: PathBuf,
-        /// Its steps.
+        /// The steps that it has done.
         steps: u64,
     },
 }

@@ -55,6 +55,11 @@ pub enum Event<'a> {
         /// The line.
         line: &'a str,
     },
+    /// The policy has been evaluated; the numbers are in the row of the step.
+    Evaluated {
+        /// A prompt of the evaluation set with a response to it, for a person: always the same prompt.
+        example: &'a str,
+    },
     /// A step is done.
     Step {
         /// What is reported of it.

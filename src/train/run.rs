@@ -72,11 +72,9 @@ impl Run {
     /// are done.
     pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, TrainError> {
         let (folder, mut config) = Folder::open(path)?;
-        if let Some(steps) = steps.filter(|steps| *steps != config.steps) {
-            config.steps = steps;
-            config.check()?;
-            folder.write_config(&config)?;
-        }
+        let is_extended = steps.is_some_and(|steps| steps != config.steps);
+        config.steps = steps.unwrap_or(config.steps);
+        config.check()?;
         let host = host(&config);
         let metrics = journal::read(&folder.file(METRICS))?;
         let rows = metrics.len() as u64;
@@ -102,7 +100,7 @@ impl Run {
         if snapshot.step >= config.steps {
             return Err(TrainError::Done {
                 folder: path.to_path_buf(),
-                steps: config.steps,
+                steps: snapshot.step,
             });
         }
         let (script, version) = &start.loss;
@@ -114,6 +112,9 @@ impl Run {
             ..options(&config)?
         };
         let live = LiveRecipe::watch(&host, &config.recipe, options)?;
+        if is_extended {
+            folder.write_config(&config)?;
+        }
         let recorder = Recorder::open(&folder, &config, snapshot.step)?;
         let recipe = config.recipe.clone();
         let mut trainer = trainer(config, live, loss)?;

@@ -166,7 +166,7 @@ impl Trainer {
         }
         let started = Instant::now();
         let evaluation = match is_evaluated {
-            true => Some(self.evaluate(step)?),
+            true => Some(self.evaluate(step, observer)?),
             false => None,
         };
         let ms = Milliseconds {
@@ -300,7 +300,7 @@ impl Trainer {
     }
 
     /// The policy on prompts that training never draws.
-    fn evaluate(&self, step: u64) -> Result<Evaluation, TrainError> {
+    fn evaluate(&self, step: u64, observer: &mut dyn Observer) -> Result<Evaluation, TrainError> {
         let key = Key {
             seed: self.config.seed,
             purpose: Purpose::EvaluationResponses,
@@ -309,6 +309,10 @@ impl Trainer {
         let prompts = self.evaluation.clone();
         let samples = self.config.eval_samples;
         let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, samples, key)?;
+        if let Some(prompt) = rollout.prompts.first() {
+            let example = self.task.show(prompt, rollout.responses.response(0));
+            observer.tell(&Event::Evaluated { example: &example })?;
+        }
         Ok(Evaluation {
             pass_at: rollout.pass_at(),
             entropy: rollout.mean_entropy(),

@@ -45,3 +45,12 @@ fn the_number_of_threads_changes_no_number() {
     assert_eq!(one, on(3));
     assert_eq!(one.len(), 24);
 }
+
+#[test]
+fn arithmetic_is_a_task_of_runs_too() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.task = "arithmetic".to_string();
+    lab.config.arithmetic_digits = 1;
+    lab.config.steps = 6;
+    assert_eq!(lab.unstopped().len(), 6);
+}

@@ -39,6 +39,14 @@ fn a_finished_run_says_so_and_goes_on_with_more_steps() {
         "{error}"
     );
     assert!(error.to_string().contains("--steps 14"), "{error}");
+    // Asking for fewer changes nothing either.
+    let config = std::fs::read(lab.file("config.toml")).unwrap();
+    let error = Run::resume(&lab.run(), Some(3)).err().unwrap();
+    assert!(
+        matches!(error, TrainError::Done { steps: 7, .. }),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(lab.file("config.toml")).unwrap(), config);
 
     let mut run = Run::resume(&lab.run(), Some(12)).unwrap();
     assert_eq!(go(&mut run), Ending::Finished);

@@ -217,7 +217,10 @@ impl Observer for Recorder {
                 self.reload(step, "failed", line)
             }
             Event::Step { row, batch } => self.step(row, batch),
-            Event::Started { .. } | Event::Printed { .. } | Event::Checkpoint { .. } => Ok(()),
+            Event::Started { .. }
+            | Event::Printed { .. }
+            | Event::Evaluated { .. }
+            | Event::Checkpoint { .. } => Ok(()),
         }
     }
 }
