@@ -78,64 +78,37 @@ impl Run {
         let host = host(&config);
         let metrics = journal::read(&folder.file(METRICS))?;
         let rows = metrics.len() as u64;
-        let start = Start::of(&journal::read(&folder.file(RELOADS))?);
-        let (start, found) = match (start, Checkpoint::newest(path, rows, &host)) {
-            (Some(start), Ok(found)) => (start, found),
+        let (checkpoint, notes) = match Checkpoint::newest(path, rows, &host) {
+            Ok(found) => found,
             // It was killed before it did anything.
-            (_, Err(TrainError::NoCheckpoint { why, .. })) if rows == 0 && why.is_empty() => {
+            Err(TrainError::NoCheckpoint { why, .. }) if rows == 0 && why.is_empty() => {
                 let loss = loss_recipe(&host, &config)?;
                 let live = LiveRecipe::watch(&host, &config.recipe, options(&config)?)?;
                 return Run::begin(folder, config, live, loss);
             }
-            (_, Err(error)) => return Err(error),
-            (None, Ok(_)) => {
-                return Err(TrainError::Damaged {
-                    path: folder.file(RELOADS),
-                    what: "its first line is not the run's start".to_string(),
-                });
-            }
+            Err(error) => return Err(error),
         };
-        let (checkpoint, notes) = found;
-        let snapshot = &checkpoint.snapshot;
-        if snapshot.step >= config.steps {
+        let step = checkpoint.snapshot.step;
+        if step >= config.steps {
             return Err(TrainError::Done {
                 folder: path.to_path_buf(),
-                steps: snapshot.step,
+                steps: step,
             });
         }
-        let (script, version) = &start.loss;
-        let mut loss = Scripts::of(path).load(&host, script, version)?;
-        set_loss(&mut loss, &config)?;
-        let options = LiveOptions {
-            start: Some(snapshot.recipe.clone()),
-            fallbacks: snapshot.fallbacks.clone(),
-            ..options(&config)?
-        };
-        let live = LiveRecipe::watch(&host, &config.recipe, options)?;
+        let trainer = restored(&folder, &host, &config, &checkpoint)?;
         if is_extended {
             folder.write_config(&config)?;
         }
-        let recorder = Recorder::open(&folder, &config, snapshot.step)?;
-        let recipe = config.recipe.clone();
-        let mut trainer = trainer(config, live, loss)?;
-        trainer.restore(snapshot)?;
-        if checkpoint.is_failed {
-            // The version in use fails at this very step: what the file holds now has to do it.
-            let edited = host.load(&recipe)?;
-            if edited.version() != snapshot.recipe.version() {
-                trainer.live().publish(edited)?;
-            }
-        }
+        let evaluations = metrics[..step as usize].iter();
         Ok(Run {
-            saved: Some(snapshot.step),
-            evaluated: metrics[..snapshot.step as usize]
-                .iter()
-                .filter_map(|row| row["evaluation"]["pass@1"].as_f64())
-                .collect(),
+            recorder: Recorder::open(&folder, &config, step)?,
             trainer,
             folder,
-            recorder,
+            saved: Some(step),
             notes,
+            evaluated: evaluations
+                .filter_map(|row| row["evaluation"]["pass@1"].as_f64())
+                .collect(),
         })
     }
 
@@ -226,6 +199,42 @@ impl Run {
         self.saved = Some(step);
         observer.tell(&Event::Checkpoint { step, path: &path })
     }
+}
+
+/// The trainer as it was at a checkpoint.
+fn restored(
+    folder: &Folder,
+    host: &Host,
+    config: &Config,
+    checkpoint: &Checkpoint,
+) -> Result<Trainer, TrainError> {
+    let reloads = folder.file(RELOADS);
+    let Some(start) = Start::of(&journal::read(&reloads)?) else {
+        return Err(TrainError::Damaged {
+            path: reloads,
+            what: "its first line is not the run's start".to_string(),
+        });
+    };
+    let (script, version) = &start.loss;
+    let mut loss = Scripts::of(folder.path()).load(host, script, version)?;
+    set_loss(&mut loss, config)?;
+    let snapshot = &checkpoint.snapshot;
+    let options = LiveOptions {
+        start: Some(snapshot.recipe.clone()),
+        fallbacks: snapshot.fallbacks.clone(),
+        ..options(config)?
+    };
+    let live = LiveRecipe::watch(host, &config.recipe, options)?;
+    let mut trainer = trainer(config.clone(), live, loss)?;
+    trainer.restore(snapshot)?;
+    if checkpoint.is_failed {
+        // The version in use fails at this very step: what the file holds now has to do it.
+        let edited = host.load(&config.recipe)?;
+        if edited.version() != snapshot.recipe.version() {
+            trainer.live().publish(edited)?;
+        }
+    }
+    Ok(trainer)
 }
 
 /// Two that are told, one after the other.
