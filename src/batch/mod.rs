@@ -15,6 +15,7 @@ pub use builder::{BatchBuilder, MaskValue, RaggedValue};
 pub use column::{Floats, ResponseValues, TokenValues};
 pub(crate) use column::{Row, TokenStore};
 pub use error::BatchError;
+pub(crate) use files::Replacement;
 pub use files::{
     Advantage, Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read,
 };

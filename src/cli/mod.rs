@@ -7,7 +7,10 @@ mod new;
 mod out;
 mod progress;
 mod recipes;
+mod replay;
 mod style;
+mod train;
+mod train_view;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,10 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train an embedded policy, with a recipe that can be edited while the run goes
+    Train(train::Train),
+    /// Repeat a run with its reloads, and say whether every number agrees
+    Replay(replay::Replay),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     /// Test a recipe's invariants on degenerate batches
@@ -48,6 +55,8 @@ enum Command {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
+        Command::Train(command) => command.run(),
+        Command::Replay(command) => command.run(),
         Command::Apply(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Recipes => recipes::run(),

@@ -1,9 +1,11 @@
-//! A progress bar for what takes longer than a second.
+//! Progress bars: over the bytes of what takes longer than a second, and over the steps of a run.
 
 use std::cell::Cell;
+use std::fmt;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Work faster than this needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,6 +48,49 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A bar over the steps of a run on standard error; without a terminal there is none.
+pub struct Steps {
+    bar: ProgressBar,
+}
+
+impl Steps {
+    /// A bar that says what is going on; `done` steps of all were done before.
+    pub fn new(what: &str, steps: u64, done: u64) -> Steps {
+        let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
+        let style = "{prefix} [{bar:24}] {pos}/{len}  {msg}{per_sec}  {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
+                // What cannot be written is not shown.
+                let _ = write!(out, "{:.1} steps/s", state.per_sec());
+            };
+            bar.set_style(style.with_key("per_sec", speed).progress_chars("=> "));
+        }
+        bar.set_prefix(what.to_string());
+        // What was done before says nothing of the speed.
+        bar.set_position(done);
+        bar.reset_eta();
+        Steps { bar }
+    }
+
+    /// Tells how many steps are done, and what there is to say of the last one.
+    pub fn at(&self, done: u64, what: String) {
+        self.bar.set_message(what);
+        self.bar.set_position(done);
+    }
+
+    /// Prints lines on standard output, above the bar. A run goes on where nobody reads them any more.
+    pub fn say(&self, lines: &str) {
+        self.bar.suspend(|| {
+            let _ = writeln!(std::io::stdout(), "{}", lines.trim_end());
+        });
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::check::{DryRuns, has_hooks, parameter_changes, set};
 use super::event::{LiveEvent, Published};
@@ -198,25 +198,9 @@ impl Follower {
         since: Instant,
     ) -> bool {
         let Passed { recipe, warnings } = passed;
-        let from = in_use.recipe();
-        let (lines_added, lines_removed) = lines::changed(from, &recipe);
-        let only = |a: &Recipe, b: &Recipe| -> Vec<Hook> {
-            let hooks = Hook::ALL.into_iter();
-            hooks.filter(|hook| a.has(*hook) && !b.has(*hook)).collect()
-        };
+        let settings = &self.shared.options.settings;
+        let event = published(in_use, &recipe, settings, began.elapsed(), since.elapsed());
         let version = recipe.version().clone();
-        let event = Published {
-            from: from.version().clone(),
-            to: version.clone(),
-            serial: 0,
-            lines_added,
-            lines_removed,
-            parameters: parameter_changes(from, &recipe, &self.shared.options.settings),
-            hooks_added: only(&recipe, from),
-            hooks_removed: only(from, &recipe),
-            checked_in: began.elapsed(),
-            ready_after: since.elapsed(),
-        };
         if !self.shared.publish(in_use, recipe, event) {
             return false;
         }
@@ -271,5 +255,33 @@ impl Follower {
         if let Err(error) = self.watch.follow(self.reading.files()) {
             self.shared.say_polling(&error);
         }
+    }
+}
+
+/// The event of a publication, but for its serial number.
+pub(super) fn published(
+    in_use: &Loaded,
+    recipe: &Recipe,
+    settings: &[(String, String)],
+    checked_in: Duration,
+    ready_after: Duration,
+) -> Published {
+    let from = in_use.recipe();
+    let (lines_added, lines_removed) = lines::changed(from, recipe);
+    let only = |a: &Recipe, b: &Recipe| -> Vec<Hook> {
+        let hooks = Hook::ALL.into_iter();
+        hooks.filter(|hook| a.has(*hook) && !b.has(*hook)).collect()
+    };
+    Published {
+        from: from.version().clone(),
+        to: recipe.version().clone(),
+        serial: 0,
+        lines_added,
+        lines_removed,
+        parameters: parameter_changes(from, recipe, settings),
+        hooks_added: only(recipe, from),
+        hooks_removed: only(from, recipe),
+        checked_in,
+        ready_after,
     }
 }

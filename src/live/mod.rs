@@ -58,6 +58,9 @@ pub struct LiveOptions {
     /// The version to start with, as a resumed run has it from its checkpoint. What the file holds is then a new version
     /// like any other, and is checked in the background; the file may even be missing.
     pub start: Option<Recipe>,
+    /// Versions to fall back to from the first one on, oldest first, each with the state that it left: what a resumed run
+    /// has of [`LiveRecipe::fallbacks`].
+    pub fallbacks: Vec<(Recipe, State)>,
     /// The time that a version has for all its checks together.
     pub deadline: Duration,
     /// Whether to leave the system's file events alone, and find saves by the poll.
@@ -71,6 +74,7 @@ impl Default for LiveOptions {
             settings: Vec::new(),
             requires: Vec::new(),
             start: None,
+            fallbacks: Vec::new(),
             deadline: Duration::from_secs(2),
             poll_only: false,
         }
@@ -158,29 +162,86 @@ impl LiveRecipe {
         let (loaded, reading) = host.load_reading(recipe);
         // What the file holds is judged in the background where the run starts with a version that it has already.
         let is_new = options.start.is_some();
-        let mut recipe = match &options.start {
-            Some(start) => start.on(host),
+        let recipe = match &options.start {
+            Some(start) => start.clone(),
             None => loaded?,
         };
-        check::has_hooks(&recipe, &options.requires)?;
-        check::set(&mut recipe, &options.settings, false)?;
-        recipe.init()?;
-        let loaded = Arc::new(Loaded { recipe, serial: 0 });
-        let shared = Arc::new(Shared::new(host, options, loaded.clone()));
-        let run = Run {
-            loaded,
-            worked: VecDeque::new(),
+        let mut live = LiveRecipe::start(host, recipe, options, is_new)?;
+        live.follower = follow(&live.shared, reading, is_new)?;
+        Ok(live)
+    }
+
+    /// A live recipe that follows no file: it changes by [`LiveRecipe::publish`] alone.
+    ///
+    /// # Errors
+    /// As [`LiveRecipe::watch`].
+    pub fn without_file(
+        host: &Host,
+        recipe: Recipe,
+        options: LiveOptions,
+    ) -> Result<LiveRecipe, ScriptError> {
+        LiveRecipe::start(host, recipe, options, false)
+    }
+
+    /// `is_taken_over` where an earlier process has used the version already: a parameter that the run sets may be missing
+    /// from it, as from any version that an edit made.
+    fn start(
+        host: &Host,
+        recipe: Recipe,
+        options: LiveOptions,
+        is_taken_over: bool,
+    ) -> Result<LiveRecipe, ScriptError> {
+        let load = |recipe: &Recipe, serial, is_reload| {
+            let mut recipe = recipe.on(host);
+            check::has_hooks(&recipe, &options.requires)?;
+            check::set(&mut recipe, &options.settings, is_reload)?;
+            Ok::<_, ScriptError>(Arc::new(Loaded { recipe, serial }))
         };
+        let worked = options.fallbacks.iter();
+        let worked = worked.map(|(recipe, left)| Ok((load(recipe, 0, true)?, left.clone())));
+        let worked: VecDeque<_> = worked.collect::<Result<_, ScriptError>>()?;
+        let loaded = load(&recipe, 0, is_taken_over)?;
+        loaded.recipe.init()?;
+        let shared = Arc::new(Shared::new(host, options, loaded.clone()));
         Ok(LiveRecipe {
-            follower: follow(&shared, reading, is_new)?,
+            follower: None,
             shared,
-            run: Mutex::new(run),
+            run: Mutex::new(Run { loaded, worked }),
         })
+    }
+
+    /// Puts a version into use without any check beside its hooks and parameters: from the next step on, it is the newest.
+    ///
+    /// # Errors
+    /// [`ScriptError`] where it lacks a required hook, or does not take the settings.
+    pub fn publish(&self, mut recipe: Recipe) -> Result<(), ScriptError> {
+        let options = &self.shared.options;
+        check::has_hooks(&recipe, &options.requires)?;
+        check::set(&mut recipe, &options.settings, true)?;
+        let recipe = recipe.on(&self.shared.host);
+        loop {
+            let in_use = self.load();
+            let nothing = Duration::ZERO;
+            let event = follow::published(&in_use, &recipe, &options.settings, nothing, nothing);
+            if self.shared.publish(&in_use, recipe.clone(), event) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The versions that [`LiveRecipe::reject`] can go back to, oldest first, each with the state that it left.
+    pub fn fallbacks(&self) -> Vec<(Arc<Loaded>, State)> {
+        lock(&self.run).worked.iter().cloned().collect()
     }
 
     /// The newest version that passed its checks. A step calls [`LiveRecipe::begin_step`] instead, once.
     pub fn load(&self) -> Arc<Loaded> {
         self.shared.current.load_full()
+    }
+
+    /// The version of the last step; before the first one, the version to start with.
+    pub fn in_use(&self) -> Arc<Loaded> {
+        lock(&self.run).loaded.clone()
     }
 
     /// The version for the step that begins now. Where it is not that of the step before, the state is migrated.

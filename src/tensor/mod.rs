@@ -14,6 +14,7 @@ mod plan;
 mod tests;
 mod value;
 
+pub(crate) use binomial::binomial_ratio;
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::{Executor, Naive};
 pub use frame::Frame;

@@ -1,5 +1,52 @@
-//! The parts of an embedded RLVR run: the tasks that give prompts and verify responses, and the policies that learn.
+//! An embedded RLVR run: tasks that give prompts and verify responses, policies that learn, and the loop between them.
+//!
+//! - A [`task`] draws prompts and verifies responses; a [`policy`] samples responses, scores them and follows a gradient.
+//! - [`Trainer`] is the loop over any of both: sample groups, verify, make the batch, ask the newest version of the recipe,
+//!   update in epochs of minibatches, evaluate.
+//! - [`Run`] is a trainer with a folder: it can be stopped at any moment, and goes on to the same numbers. [`Replay`]
+//!   repeats one.
+//! - [`Config`] is what a run is set to, and [`Event`] what it tells an [`Observer`].
+//!
+//! ```
+//! use std::sync::atomic::AtomicBool;
+//! use advlab::train::{Config, Event, Run};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let config = Config {
+//!     recipe: "rloo".to_string(),
+//!     steps: 2,
+//!     out: folder.path().join("run").display().to_string(),
+//!     ..Config::default()
+//! };
+//! let mut run = Run::create(config)?;
+//! run.go(&AtomicBool::new(false), &mut |event: &Event<'_>| {
+//!     if let Event::Step { row, .. } = event {
+//!         println!("{} {:?}", row.step, row.pass_at.at(1));
+//!     }
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod config;
+mod error;
+mod estimate;
+mod event;
+mod folder;
 pub mod policy;
 pub mod random;
+mod replay;
+mod rollout;
+mod row;
+mod run;
 pub mod task;
+mod trainer;
+mod update;
+
+pub use config::{Config, ConfigError};
+pub use error::TrainError;
+pub use estimate::PassAt;
+pub use event::{Event, Observer};
+pub use replay::{Agreement, Difference, Replay};
+pub use row::{Evaluation, Milliseconds, Row};
+pub use run::{Ending, Run};
+pub use trainer::{Snapshot, Trainer};

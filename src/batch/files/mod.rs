@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::{ReadError, WriteError};
 pub use note::Note;
+pub(crate) use replace::Replacement;
 
 use self::padded::{Spread, Tensor};
 use super::{Batch, Floats};

@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 use super::WriteError;
 
 /// A file that is being written. Unless [`Replacement::finish`] is reached, what was at its place stays.
-pub(super) struct Replacement {
+pub(crate) struct Replacement {
     asked: PathBuf,
     sink: Sink,
 }
@@ -25,7 +25,7 @@ enum Sink {
 }
 
 impl Replacement {
-    pub(super) fn new(path: &Path) -> Result<Self, WriteError> {
+    pub(crate) fn new(path: &Path) -> Result<Self, WriteError> {
         let sink = Self::open(path).map_err(|source| WriteError::Io {
             path: path.to_path_buf(),
             source,
@@ -79,7 +79,7 @@ impl Replacement {
     }
 
     /// The sink's error as one of the file that was asked for.
-    pub(super) fn error(&self, source: io::Error) -> WriteError {
+    pub(crate) fn error(&self, source: io::Error) -> WriteError {
         WriteError::Io {
             path: self.asked.clone(),
             source,
@@ -87,7 +87,7 @@ impl Replacement {
     }
 
     /// Puts the file in its place.
-    pub(super) fn finish(self) -> Result<(), WriteError> {
+    pub(crate) fn finish(self) -> Result<(), WriteError> {
         let asked = self.asked;
         let finish = || match self.sink {
             Sink::Beside { file, place } => {

@@ -1,0 +1,67 @@
+//! `advlab replay RUN`: repeats a run with its reloads, and says whether every number agrees.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use advlab::train::{Agreement, Difference, Event, Replay as Repetition};
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+
+use super::out::out;
+use super::progress::Steps;
+use super::train::told;
+
+/// Repeat a run with its reloads, and say whether every number agrees.
+///
+/// The same versions at the same steps give the same numbers, bit for bit; only times are not compared. The run's folder
+/// is not changed.
+#[derive(Args)]
+pub struct Replay {
+    /// The run's folder
+    #[arg(value_name = "DIR")]
+    run: PathBuf,
+}
+
+impl Replay {
+    /// Repeats the run; the exit status is 1 where a number differs.
+    pub fn run(self) -> Result<ExitCode> {
+        let replay = Repetition::open(&self.run).map_err(told)?;
+        let run = self.run.display();
+        let bar = Steps::new("replaying", replay.steps(), 0);
+        let agreement = replay.go(&mut |event: &Event<'_>| {
+            if let Event::Step { row, .. } = event {
+                bar.at(row.step + 1, String::new());
+            }
+        });
+        bar.clear();
+        match agreement.map_err(told)? {
+            Agreement::Same { steps: 0 } => {
+                out!("{run}: it has done no step yet");
+                Ok(ExitCode::SUCCESS)
+            }
+            Agreement::Same { steps } => {
+                out!("{run}: every number of {steps} steps agrees, bit for bit");
+                Ok(ExitCode::SUCCESS)
+            }
+            Agreement::Differs(Difference {
+                step,
+                field,
+                recorded,
+                repeated,
+            }) => {
+                out!("{run}: step {step} is the first that differs");
+                out!("  {field}: recorded {}", shown(recorded));
+                out!("  {:<1$}  repeated {2}", "", field.len(), shown(repeated));
+                out!(
+                    "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
+                );
+                Ok(ExitCode::from(1))
+            }
+        }
+    }
+}
+
+fn shown(value: Option<Value>) -> String {
+    value.map_or("nothing".to_string(), |value| value.to_string())
+}

@@ -1,0 +1,128 @@
+//! `advlab train [CONFIG]`: a training run whose recipe can be edited while it goes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use advlab::train::{Config, Ending, Run, TrainError};
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::Setting;
+use super::out::out;
+use super::train_view::View;
+
+/// Train an embedded policy, with a recipe that can be edited while the run goes.
+///
+/// Saving the recipe's file changes the next step; a save that fails its checks changes nothing but what is printed.
+/// Without any argument, the maze is learned with grpo.
+#[derive(Args)]
+pub struct Train {
+    /// The run's configuration, a TOML file; `--print-config` prints one
+    config: Option<PathBuf>,
+    /// The recipe: a built-in's name, or the path of a .rhai file, which the run follows as it is edited
+    #[arg(long)]
+    recipe: Option<String>,
+    /// Set a parameter of the recipe
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<Setting>,
+    /// How many steps to do; with --resume, how many in all
+    #[arg(long)]
+    steps: Option<u64>,
+    /// The seed of everything that is drawn
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The run's folder, which must be empty or not there yet
+    #[arg(long, value_name = "DIR")]
+    out: Option<String>,
+    /// Go on with a run that was stopped, to the same numbers as if it had not been
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "recipe", "set", "seed", "out", "print_config"])]
+    resume: Option<PathBuf>,
+    /// Print the configuration, with a comment for each key, and do nothing else
+    #[arg(long)]
+    print_config: bool,
+}
+
+impl Train {
+    /// Runs until all steps are done, or until Ctrl-C.
+    pub fn run(self) -> Result<ExitCode> {
+        let mut run = match &self.resume {
+            Some(folder) => Run::resume(folder, self.steps).map_err(told)?,
+            None => {
+                let config = self.config()?;
+                if self.print_config {
+                    out!("{}", config.to_commented().trim_end());
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Run::create(config).map_err(told)?
+            }
+        };
+        let stop = stop_at_ctrl_c()?;
+        let mut view = View::new(&run);
+        for note in run.notes() {
+            view.note(note);
+        }
+        let ending = run.go(&stop, &mut view);
+        view.clear();
+        match ending {
+            Ok(Ending::Finished) => view.finished(),
+            Ok(Ending::Stopped(step)) => view.stopped(step),
+            Err(error) => {
+                super::report(&told(error));
+                view.broken_off();
+                return Ok(ExitCode::from(1));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The file's configuration, or the default one, with the flags above it.
+    fn config(&self) -> Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        if let Some(recipe) = &self.recipe {
+            config.recipe.clone_from(recipe);
+        }
+        if let Some(out) = &self.out {
+            config.out.clone_from(out);
+        }
+        config.steps = self.steps.unwrap_or(config.steps);
+        config.seed = self.seed.unwrap_or(config.seed);
+        for Setting { name, value } in &self.set {
+            config.set(name, value);
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// A script's error is shown with its line.
+pub(super) fn told(error: TrainError) -> anyhow::Error {
+    match error {
+        TrainError::Script(error) => error.into(),
+        error => error.into(),
+    }
+}
+
+/// Set by the first Ctrl-C; the second one ends the process at once.
+fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_set = stop.clone();
+    let handler = move || {
+        if is_set.swap(true, Ordering::Relaxed) {
+            // What a shell says of a process that Ctrl-C ended.
+            std::process::exit(130);
+        }
+        // Where nobody reads it, the step is finished all the same.
+        let _ = writeln!(
+            std::io::stderr(),
+            "\nfinishing the step; Ctrl-C again ends at once"
+        );
+    };
+    ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
+    Ok(stop)
+}

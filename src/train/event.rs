@@ -1,0 +1,93 @@
+//! What a run tells while it goes: for its folder, for a person, for whoever embeds it.
+
+use std::path::Path;
+
+use super::error::TrainError;
+use super::row::Row;
+use crate::batch::Batch;
+use crate::live::LiveEvent;
+use crate::script::{Recipe, ScriptError};
+
+/// Something that happened in a run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The run begins, or goes on, with this step and version.
+    Started {
+        /// The first step to be done.
+        step: u64,
+        /// The version that it begins with.
+        recipe: &'a Recipe,
+        /// The run's loss recipe.
+        loss_recipe: &'a Recipe,
+    },
+    /// Something happened to the recipe's file.
+    Live {
+        /// The step that is about to be done.
+        step: u64,
+        /// What happened.
+        event: &'a LiveEvent,
+    },
+    /// From this step on, another version is used.
+    Switched {
+        /// The first step with the new version.
+        step: u64,
+        /// The version before.
+        from: &'a Recipe,
+        /// The new version.
+        to: &'a Recipe,
+    },
+    /// A version that had passed its checks failed at a step.
+    Failed {
+        /// The step.
+        step: u64,
+        /// The version.
+        recipe: &'a Recipe,
+        /// How it failed.
+        error: &'a ScriptError,
+        /// The batch on which it failed; `None` where it was `migrate` that did.
+        batch: Option<&'a Batch<'static>>,
+        /// The version that does the step in its place; `None` where no version has worked before, and the run ends.
+        back_to: Option<&'a Recipe>,
+    },
+    /// The script printed a line.
+    Printed {
+        /// The line.
+        line: &'a str,
+    },
+    /// The policy has been evaluated; the numbers are in the row of the step.
+    Evaluated {
+        /// A prompt of the evaluation set with a response to it, for a person: always the same prompt.
+        example: &'a str,
+    },
+    /// A step is done.
+    Step {
+        /// What is reported of it.
+        row: &'a Row,
+        /// What it was trained on.
+        batch: &'a Batch<'static>,
+    },
+    /// A checkpoint has been written.
+    Checkpoint {
+        /// The step that a run resumed from it begins with.
+        step: u64,
+        /// Its file.
+        path: &'a Path,
+    },
+}
+
+/// Who is told. An error ends the run.
+pub trait Observer {
+    /// Tells what happened.
+    ///
+    /// # Errors
+    /// Whatever must end the run, as a disk that is full.
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError>;
+}
+
+impl<F: FnMut(&Event<'_>)> Observer for F {
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError> {
+        self(event);
+        Ok(())
+    }
+}

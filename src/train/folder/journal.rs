@@ -1,0 +1,124 @@
+//! A file of JSON lines that only grows, and survives being cut anywhere.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::train::error::TrainError;
+
+/// A file of JSON lines that is being written.
+#[derive(Debug)]
+pub(in crate::train) struct Journal {
+    path: PathBuf,
+    file: File,
+    /// The bytes of whole lines.
+    length: u64,
+}
+
+impl Journal {
+    /// Opens a journal, made where it is missing, and cuts it behind the last of the first lines that `keep` wants.
+    pub(in crate::train) fn open(
+        path: &Path,
+        keep: impl Fn(&Value) -> bool,
+    ) -> Result<Journal, TrainError> {
+        let io = TrainError::io;
+        let kept = lines(path)?.into_iter().take_while(|(_, line)| keep(line));
+        let length = kept.last().map_or(0, |(end, _)| end);
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(io("write", path))?;
+        file.set_len(length).map_err(io("write", path))?;
+        Ok(Journal {
+            path: path.to_path_buf(),
+            file,
+            length,
+        })
+    }
+
+    /// Adds a line.
+    pub(in crate::train) fn append(&mut self, line: &Value) -> Result<(), TrainError> {
+        let text = format!("{line}\n");
+        // In one piece: a process that is killed leaves all of it or nothing, but on a disk that fills up.
+        if let Err(error) = self.file.write_all(text.as_bytes()) {
+            // What is left of the line is passed over by readers in any case.
+            let _ = self.file.set_len(self.length);
+            return Err(TrainError::io("write", &self.path)(error));
+        }
+        self.length += text.len() as u64;
+        Ok(())
+    }
+
+    /// Makes what was written last, also where the machine stops.
+    pub(in crate::train) fn sync(&self) -> Result<(), TrainError> {
+        self.file
+            .sync_data()
+            .map_err(TrainError::io("write", &self.path))
+    }
+}
+
+/// The lines of a journal; none where there is no file. The last line may be torn, and then is none.
+pub(in crate::train) fn read(path: &Path) -> Result<Vec<Value>, TrainError> {
+    Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
+}
+
+/// The whole lines up to the first one that is none, each with the place where it ends.
+fn lines(path: &Path) -> Result<Vec<(u64, Value)>, TrainError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(TrainError::io("read", path)(error)),
+    };
+    let mut end = 0;
+    let mut lines = Vec::new();
+    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+        end += line.len() as u64;
+        match serde_json::from_slice(line) {
+            Ok(value) if line.ends_with(b"\n") => lines.push((end, value)),
+            _ => break,
+        }
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_journal_cut_anywhere_has_its_whole_lines_and_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let mut journal = Journal::open(&path, |_| true).unwrap();
+        for step in 0..3 {
+            journal.append(&json!({ "step": step })).unwrap();
+        }
+        let whole = fs::read(&path).unwrap();
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let lines = whole[..length]
+                .iter()
+                .filter(|&&byte| byte == b'\n')
+                .count();
+            assert_eq!(read(&path).unwrap().len(), lines);
+            let mut journal = Journal::open(&path, |line| line["step"] != 2).unwrap();
+            journal.append(&json!({ "step": 7 })).unwrap();
+            let steps: Vec<u64> = read(&path)
+                .unwrap()
+                .iter()
+                .filter_map(|line| line["step"].as_u64())
+                .collect();
+            assert_eq!(steps[..steps.len() - 1], [0, 1][..lines.min(2)]);
+            assert_eq!(steps.last(), Some(&7));
+        }
+    }
+
+    #[test]
+    fn a_journal_that_is_not_there_is_empty() {
+        assert!(read(Path::new("/nowhere/journal")).unwrap().is_empty());
+    }
+}

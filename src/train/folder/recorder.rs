@@ -1,0 +1,244 @@
+//! Writes what a run tells into its folder.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::scripts::one_line;
+use super::tensorboard::EventFile;
+use super::{BATCHES, Folder, Journal, METRICS, RELOADS, Scripts, make_folder};
+use crate::batch::Batch;
+use crate::live::{LiveEvent, Published};
+use crate::script::{Recipe, Version};
+use crate::train::config::Config;
+use crate::train::error::TrainError;
+use crate::train::event::{Event, Observer};
+use crate::train::row::{Row, flatten};
+
+/// The files of a run's folder that grow with it.
+#[derive(Debug)]
+pub(in crate::train) struct Recorder {
+    metrics: Journal,
+    reloads: Journal,
+    scripts: Scripts,
+    batches: std::path::PathBuf,
+    events: Option<EventFile>,
+    batch_every: u64,
+    keep_batches: usize,
+    /// What the live recipe said of versions that no step has used yet.
+    published: HashMap<Version, Published>,
+    /// Versions that were kept since the last checkpoint.
+    kept: Vec<Version>,
+}
+
+/// The first line of `reloads.jsonl`: what the run began with.
+#[derive(Debug)]
+pub(in crate::train) struct Start {
+    /// Script and version of the recipe.
+    pub(in crate::train) recipe: (String, String),
+    /// Script and version of the loss recipe.
+    pub(in crate::train) loss: (String, String),
+}
+
+impl Start {
+    /// Reads it from the lines of `reloads.jsonl`; `None` where the run was killed before it wrote it.
+    pub(in crate::train) fn of(reloads: &[Value]) -> Option<Start> {
+        let first = reloads.first()?;
+        let text = |key: &str| first[key].as_str().map(str::to_string);
+        Some(Start {
+            recipe: (text("script")?, text("version")?),
+            loss: (text("loss_script")?, text("loss_version")?),
+        })
+    }
+}
+
+impl Recorder {
+    /// Opens the files, with what they have of the steps before `step`.
+    pub(in crate::train) fn open(
+        folder: &Folder,
+        config: &Config,
+        step: u64,
+    ) -> Result<Recorder, TrainError> {
+        let is_before = |line: &Value| line["step"].as_u64().is_some_and(|own| own < step);
+        let batches = folder.file(BATCHES);
+        make_folder(&batches)?;
+        let events = match config.tensorboard {
+            true => Some(EventFile::create(folder.path(), step)?),
+            false => None,
+        };
+        Ok(Recorder {
+            metrics: Journal::open(&folder.file(METRICS), is_before)?,
+            reloads: Journal::open(&folder.file(RELOADS), |line| {
+                is_before(line) || step > 0 && line["event"] == "start"
+            })?,
+            scripts: Scripts::of(folder.path()),
+            batches,
+            events,
+            batch_every: config.batch_every,
+            keep_batches: config.keep_batches,
+            published: HashMap::new(),
+            kept: Vec::new(),
+        })
+    }
+
+    /// Makes what was written last, as a checkpoint builds on it.
+    pub(in crate::train) fn sync(&mut self) -> Result<(), TrainError> {
+        for version in self.kept.drain(..) {
+            self.scripts.sync(version.as_str())?;
+        }
+        self.metrics.sync()?;
+        self.reloads.sync()
+    }
+
+    /// Keeps a version; that it lasts is left to the next checkpoint, as a step must not wait for the disk.
+    fn keep(&mut self, recipe: &Recipe) -> Result<String, TrainError> {
+        let script = self.scripts.keep(recipe)?;
+        self.kept.push(recipe.version().clone());
+        Ok(script)
+    }
+
+    fn reload(&mut self, step: u64, event: &str, mut more: Value) -> Result<(), TrainError> {
+        let mut line = json!({ "step": step, "event": event });
+        if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object_mut()) {
+            line.append(more);
+        }
+        self.reloads.append(&line)
+    }
+
+    fn live(&mut self, step: u64, event: &LiveEvent) -> Result<(), TrainError> {
+        match event {
+            LiveEvent::Published(published) => {
+                self.published
+                    .insert(published.to.clone(), published.clone());
+                Ok(())
+            }
+            // Told as a failure of its step.
+            LiveEvent::Rejected { at_step: true, .. } => Ok(()),
+            LiveEvent::Rejected {
+                version,
+                error,
+                still_using,
+                ..
+            } => self.reload(
+                step,
+                "rejected",
+                json!({ "version": version.as_str(), "error": one_line(error), "still_using": still_using.as_str() }),
+            ),
+            LiveEvent::Missing { why, .. } => self.reload(step, "missing", json!({ "why": why })),
+            LiveEvent::Reverted { version } => {
+                self.reload(step, "reverted", json!({ "version": version.as_str() }))
+            }
+            LiveEvent::Warned { version, warnings } => {
+                let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+                self.reload(
+                    step,
+                    "warned",
+                    json!({ "version": version.as_str(), "warnings": warnings }),
+                )
+            }
+            LiveEvent::PollingOnly { why } => self.reload(step, "polling", json!({ "why": why })),
+        }
+    }
+
+    fn step(&mut self, row: &Row, batch: &Batch<'static>) -> Result<(), TrainError> {
+        let line = row.to_json();
+        self.metrics.append(&line)?;
+        if let Some(events) = &mut self.events {
+            let fields = flatten(&line);
+            let numbers = fields.iter().filter_map(|(name, value)| {
+                Some((name.as_str(), value.as_f64()?)).filter(|(name, _)| *name != "step")
+            });
+            events.scalars(row.step, numbers)?;
+        }
+        if self.batch_every > 0 && row.step.is_multiple_of(self.batch_every) {
+            let name = format!("step-{:06}.safetensors", row.step);
+            batch.write_safetensors(self.batches.join(name))?;
+            remove_old(&self.batches, self.keep_batches);
+        }
+        Ok(())
+    }
+}
+
+impl Observer for Recorder {
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError> {
+        match *event {
+            // A run that goes on has its first line already.
+            Event::Started {
+                step: 0,
+                recipe,
+                loss_recipe,
+            } => {
+                let start = json!({
+                    "script": self.keep(recipe)?,
+                    "version": recipe.version().as_str(),
+                    "loss_script": self.keep(loss_recipe)?,
+                    "loss_version": loss_recipe.version().as_str(),
+                });
+                self.reload(0, "start", start)
+            }
+            Event::Live { step, event } => self.live(step, event),
+            Event::Switched { step, from, to } => {
+                let mut use_line = json!({
+                    "script": self.keep(to)?,
+                    "version": to.version().as_str(),
+                    "from": from.version().as_str(),
+                });
+                if let Some(published) = self.published.remove(to.version()) {
+                    use_line["lines_added"] = published.lines_added.into();
+                    use_line["lines_removed"] = published.lines_removed.into();
+                    use_line["checked_in_ms"] = (published.checked_in.as_secs_f64() * 1e3).into();
+                    use_line["ready_after_ms"] = (published.ready_after.as_secs_f64() * 1e3).into();
+                }
+                self.published.clear();
+                self.reload(step, "use", use_line)
+            }
+            Event::Failed {
+                step,
+                recipe,
+                error,
+                batch,
+                back_to,
+            } => {
+                let mut line = json!({
+                    "hook": if batch.is_some() { "step" } else { "migrate" },
+                    "script": self.keep(recipe)?,
+                    "version": recipe.version().as_str(),
+                    "error": one_line(error),
+                    "back_to": back_to.map(|recipe| recipe.version().as_str()),
+                });
+                if let Some(batch) = batch {
+                    let version = recipe.version().short();
+                    let name = format!("failed-{step:06}-{version}.safetensors");
+                    batch.write_safetensors(self.batches.join(&name))?;
+                    line["batch"] = format!("{BATCHES}/{name}").into();
+                }
+                self.reload(step, "failed", line)
+            }
+            Event::Step { row, batch } => self.step(row, batch),
+            Event::Started { .. }
+            | Event::Printed { .. }
+            | Event::Evaluated { .. }
+            | Event::Checkpoint { .. } => Ok(()),
+        }
+    }
+}
+
+/// Removes all but the newest batches of steps; those on which a version failed stay.
+fn remove_old(folder: &Path, keep: usize) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with("step-") && name.ends_with(".safetensors"))
+        })
+        .collect();
+    paths.sort();
+    let many = paths.len().saturating_sub(keep);
+    for old in &paths[..many] {
+        // One too many does no harm.
+        let _ = fs::remove_file(old);
+    }
+}

@@ -1,0 +1,103 @@
+//! Each version of a recipe that a run used, with all that it imports, so that it can be loaded again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::sync_folder;
+use crate::script::{Host, Recipe, ScriptError};
+use crate::train::error::TrainError;
+
+/// `scripts/` of a run's folder: a folder for each version, named by it.
+#[derive(Debug)]
+pub(in crate::train) struct Scripts {
+    run: PathBuf,
+}
+
+const FOLDER: &str = "scripts";
+
+impl Scripts {
+    pub(in crate::train) fn of(run: &Path) -> Scripts {
+        Scripts {
+            run: run.to_path_buf(),
+        }
+    }
+
+    /// Keeps a version, unless it is kept already. Gives its script's path in the run's folder.
+    pub(in crate::train) fn keep(&self, recipe: &Recipe) -> Result<String, TrainError> {
+        let name = file_name(recipe.name());
+        let version = recipe.version().as_str();
+        let script = format!("{FOLDER}/{version}/{name}");
+        let place = self.run.join(FOLDER).join(version);
+        if place.is_dir() {
+            return Ok(script);
+        }
+        // Written beside and renamed: a version's folder has all of it or is not there.
+        let part = self.run.join(FOLDER).join(format!(".{version}.part"));
+        match fs::remove_dir_all(&part) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(TrainError::io("remove", &part)(error));
+            }
+            _ => {}
+        }
+        fs::create_dir_all(&part).map_err(TrainError::io("make the folder", &part))?;
+        for (source, text) in recipe.sources() {
+            let path = part.join(match source == recipe.name() {
+                true => name.clone(),
+                false => file_name(source),
+            });
+            fs::write(&path, text).map_err(TrainError::io("write", &path))?;
+        }
+        fs::rename(&part, &place).map_err(TrainError::io("write", &place))?;
+        Ok(script)
+    }
+
+    /// Makes a version that was kept last, also where the machine stops.
+    pub(super) fn sync(&self, version: &str) -> Result<(), TrainError> {
+        let place = self.run.join(FOLDER).join(version);
+        let entries = fs::read_dir(&place).map_err(TrainError::io("read", &place))?;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            fs::File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(TrainError::io("write", &path))?;
+        }
+        sync_folder(&place)?;
+        sync_folder(&self.run.join(FOLDER))
+    }
+
+    /// Loads a version that was kept.
+    pub(in crate::train) fn load(
+        &self,
+        host: &Host,
+        script: &str,
+        version: &str,
+    ) -> Result<Recipe, TrainError> {
+        let path = self.run.join(script);
+        let recipe = host.load(&path.display().to_string())?;
+        match recipe.version().as_str() == version {
+            true => Ok(recipe),
+            false => Err(TrainError::Damaged {
+                path,
+                what: format!(
+                    "it is version {} now, and was kept as {}: has it been edited? It is a record of the run",
+                    recipe.version().short(),
+                    &version[..version.len().min(6)],
+                ),
+            }),
+        }
+    }
+}
+
+/// The name of a file that holds the script: a built-in's gets its ending.
+fn file_name(source: &str) -> String {
+    let name = Path::new(source).file_name();
+    let name = name.map_or(source.into(), |name| name.to_string_lossy());
+    match name.ends_with(".rhai") {
+        true => name.into_owned(),
+        false => format!("{name}.rhai"),
+    }
+}
+
+/// What a recipe that fails says of itself in one line.
+pub(in crate::train) fn one_line(error: &ScriptError) -> String {
+    error.to_string().replace('\n', " ")
+}

@@ -1,0 +1,145 @@
+//! Repeats a run: the same versions at the same steps, to the same numbers.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::error::TrainError;
+use super::event::Observer;
+use super::folder::{METRICS, RELOADS, Scripts, Start, journal, read_config};
+use super::row::flatten;
+use super::run::{host, options, set_loss, trainer};
+use super::trainer::Trainer;
+use crate::live::LiveRecipe;
+use crate::script::Host;
+
+/// A run that is being repeated. Its folder is only read.
+pub struct Replay {
+    trainer: Trainer,
+    host: Host,
+    scripts: Scripts,
+    rows: Vec<Value>,
+    /// Script and version that a step began with, where that was not the one of the step before.
+    switches: HashMap<u64, (String, String)>,
+}
+
+/// What repeating a run showed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Agreement {
+    /// Every number of all these steps is the same, bit for bit.
+    Same {
+        /// How many steps were repeated.
+        steps: u64,
+    },
+    /// A number is another one.
+    Differs(Difference),
+}
+
+/// The first number that is not the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The step.
+    pub step: u64,
+    /// The field, such as `evaluation/pass@1`.
+    pub field: String,
+    /// What the run recorded; `None` where it has no such field.
+    pub recorded: Option<Value>,
+    /// What came out now.
+    pub repeated: Option<Value>,
+}
+
+impl Replay {
+    /// Opens a run to repeat it.
+    ///
+    /// # Errors
+    /// [`TrainError`] where the folder is no run, or a script that it kept is missing or has been edited.
+    pub fn open(folder: &Path) -> Result<Replay, TrainError> {
+        let config = read_config(folder)?;
+        let reloads = journal::read(&folder.join(RELOADS))?;
+        let rows = journal::read(&folder.join(METRICS))?;
+        let Some(start) = Start::of(&reloads) else {
+            return Err(TrainError::NoRun {
+                folder: folder.to_path_buf(),
+                missing: "line in reloads.jsonl that says what it began with",
+            });
+        };
+        let host = host(&config);
+        let scripts = Scripts::of(folder);
+        let load = |(script, version): &(String, String)| scripts.load(&host, script, version);
+        let mut loss = load(&start.loss)?;
+        set_loss(&mut loss, &config)?;
+        let live = LiveRecipe::without_file(&host, load(&start.recipe)?, options(&config)?)?;
+        Ok(Replay {
+            trainer: trainer(config, live, loss)?,
+            switches: reloads.iter().filter_map(switch).collect(),
+            host,
+            scripts,
+            rows,
+        })
+    }
+
+    /// How many steps the run has done.
+    pub fn steps(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    /// Does all steps again, up to the first number that differs.
+    ///
+    /// # Errors
+    /// [`TrainError`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
+    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Agreement, TrainError> {
+        for recorded in &self.rows {
+            if let Some((script, version)) = self.switches.get(&self.trainer.step()) {
+                let recipe = self.scripts.load(&self.host, script, version)?;
+                self.trainer.live().publish(recipe)?;
+            }
+            let is_evaluated = !recorded["evaluation"].is_null();
+            let step = self.trainer.step();
+            let repeated = self.trainer.train(is_evaluated, observer)?.to_json();
+            if let Some(difference) = difference(step, recorded, &repeated) {
+                return Ok(Agreement::Differs(difference));
+            }
+        }
+        Ok(Agreement::Same {
+            steps: self.rows.len() as u64,
+        })
+    }
+}
+
+/// A line of `reloads.jsonl` that says which version a step began with, or tried to: one whose `migrate` failed.
+fn switch(line: &Value) -> Option<(u64, (String, String))> {
+    let is_tried = line["event"] == "use" || line["hook"] == "migrate";
+    let text = |key: &str| line[key].as_str().map(str::to_string);
+    is_tried
+        .then(|| Some((line["step"].as_u64()?, (text("script")?, text("version")?))))
+        .flatten()
+}
+
+/// The first field that is not the same in both rows, but for the times.
+fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Difference> {
+    let (recorded, repeated) = (flatten(recorded), flatten(repeated));
+    let find = |fields: &[(String, &Value)], name: &str| {
+        let found = fields.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| (*value).clone())
+    };
+    let names = recorded.iter().chain(&repeated).map(|(name, _)| name);
+    names
+        .filter(|name| !name.starts_with("ms/"))
+        .map(|name| (name, find(&recorded, name), find(&repeated, name)))
+        .find(|(_, recorded, repeated)| !same(recorded.as_ref(), repeated.as_ref()))
+        .map(|(field, recorded, repeated)| Difference {
+            step,
+            field: field.clone(),
+            recorded,
+            repeated,
+        })
+}
+
+/// Bit for bit: 0 is not -0.
+fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
+    match (a.and_then(Value::as_f64), b.and_then(Value::as_f64)) {
+        (Some(a), Some(b)) => a.to_bits() == b.to_bits(),
+        _ => a == b,
+    }
+}

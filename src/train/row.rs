@@ -1,0 +1,121 @@
+//! What is reported of a step: one row of a run's `metrics.jsonl`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::estimate::PassAt;
+
+/// One row of `metrics.jsonl`. All but `ms` is the same, bit for bit, when the run is resumed or replayed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The step, from 0.
+    pub step: u64,
+    /// The recipe's version that made the step's update; all 64 digits.
+    pub version: String,
+    /// Versions that failed at this step before that one was used in their place.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
+    /// Mean reward of the verifier.
+    pub reward_mean: f64,
+    /// Its standard deviation, ddof 0.
+    pub reward_std: f64,
+    /// Mean reward after the recipe's `reward` hook, summed over tokens where it has one for each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipe_reward_mean: Option<f64>,
+    /// Estimates of pass@k on the step's own prompts.
+    #[serde(flatten)]
+    pub pass_at: PassAt,
+    /// Mean entropy of a token, nats.
+    pub entropy: f64,
+    /// Mean tokens of a response.
+    pub length: f64,
+    /// Share of the groups in which every advantage is exactly 0.
+    pub groups_without_signal: f64,
+    /// Mean advantage, over its own level.
+    pub advantage_mean: f64,
+    /// Standard deviation of the advantage, ddof 0.
+    pub advantage_std: f64,
+    /// Smallest advantage.
+    pub advantage_min: f64,
+    /// Largest advantage.
+    pub advantage_max: f64,
+    /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats.
+    pub kl: f64,
+    /// Mean loss of the step's updates, the KL of `kl_beta` included.
+    pub loss: f64,
+    /// Share of tokens whose ratio was clipped, where the loss recipe reports it as `clip_share`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_share: Option<f64>,
+    /// Mean norm of the step's gradients, before they are scaled down.
+    pub grad_norm: f64,
+    /// What scripts reported with `metric`, averaged over the step's updates.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+    /// The evaluation after this step, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<Evaluation>,
+    /// Milliseconds of each stage.
+    pub ms: Milliseconds,
+}
+
+/// The policy on prompts that training never draws.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Estimates of pass@k.
+    #[serde(flatten)]
+    pub pass_at: PassAt,
+    /// Mean entropy of a token, nats.
+    pub entropy: f64,
+    /// Mean tokens of a response.
+    pub length: f64,
+}
+
+/// Milliseconds that the stages of a step took: the only numbers of a row that depend on the machine.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Milliseconds {
+    /// Drawing prompts, sampling and verifying responses.
+    pub sample: f64,
+    /// The responses' log-probs under the reference policy, and the batch of it all.
+    pub reference: f64,
+    /// The recipe's reward and advantage.
+    pub recipe: f64,
+    /// Losses, gradients and updates.
+    pub update: f64,
+    /// The evaluation.
+    pub evaluate: f64,
+    /// Writing to the run's folder, as of the step before.
+    pub write: f64,
+}
+
+impl Row {
+    /// The row as JSON, as it stands in `metrics.jsonl`.
+    pub fn to_json(&self) -> Value {
+        match serde_json::to_value(self) {
+            Ok(value) => value,
+            Err(error) => unreachable!("a row is made of numbers and texts: {error}"),
+        }
+    }
+}
+
+/// The values of a row by their paths, such as `evaluation/pass@1`, in the row's order.
+pub(super) fn flatten(row: &Value) -> Vec<(String, &Value)> {
+    let mut fields = Vec::new();
+    walk(String::new(), row, &mut fields);
+    fields
+}
+
+fn walk<'a>(path: String, value: &'a Value, fields: &mut Vec<(String, &'a Value)>) {
+    let Value::Object(inner) = value else {
+        fields.push((path, value));
+        return;
+    };
+    for (name, value) in inner {
+        let path = match path.is_empty() {
+            true => name.clone(),
+            false => format!("{path}/{name}"),
+        };
+        walk(path, value, fields);
+    }
+}

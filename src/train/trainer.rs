@@ -1,0 +1,364 @@
+//! The loop: one step after the other, each with the newest version of the recipe.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::config::Config;
+use super::error::TrainError;
+use super::event::{Event, Observer};
+use super::policy::{self, Policy, Scorer};
+use super::random::{Key, Purpose};
+use super::rollout::Rollout;
+use super::row::{Evaluation, Milliseconds, Row};
+use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
+use super::update::{Failure, Learned, Learner, kl_to_reference};
+use crate::batch::Batch;
+use crate::live::{LiveEvent, LiveRecipe, Loaded};
+use crate::script::{Recipe, Spread, State};
+
+/// A task, a policy and a recipe that follows its file, at a step.
+pub struct Trainer {
+    config: Config,
+    task: Box<dyn Task>,
+    policy: Box<dyn Policy>,
+    reference: Box<dyn Scorer>,
+    live: LiveRecipe,
+    /// The version of the step before.
+    loaded: Arc<Loaded>,
+    state: State,
+    loss: Recipe,
+    loss_state: State,
+    evaluation: Vec<Prompt>,
+    step: u64,
+    write: Duration,
+}
+
+/// All that a run needs to go on to the same numbers.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The step that comes next.
+    pub step: u64,
+    /// The policy with its optimizer.
+    pub policy: policy::State,
+    /// The parameters of the reference policy.
+    pub reference: policy::State,
+    /// The version in use.
+    pub recipe: Recipe,
+    /// Its state.
+    pub state: State,
+    /// The loss recipe's state.
+    pub loss_state: State,
+    /// Versions to fall back to, oldest first, each with the state that it left.
+    pub fallbacks: Vec<(Recipe, State)>,
+}
+
+impl Trainer {
+    /// A run before its first step. The numbers are a function of `config`, and of the versions that `live` gives at which
+    /// steps; not of the number of threads.
+    ///
+    /// # Errors
+    /// [`TrainError`] where a recipe's `init` fails.
+    pub fn new(
+        config: Config,
+        task: Box<dyn Task>,
+        policy: Box<dyn Policy>,
+        live: LiveRecipe,
+        loss: Recipe,
+    ) -> Result<Trainer, TrainError> {
+        let loaded = live.in_use();
+        Ok(Trainer {
+            evaluation: evaluation_prompts(&*task, config.eval_prompts),
+            reference: policy.frozen(),
+            state: loaded.recipe().init()?,
+            loss_state: loss.init()?,
+            config,
+            task,
+            policy,
+            live,
+            loaded,
+            loss,
+            step: 0,
+            write: Duration::ZERO,
+        })
+    }
+
+    /// The step that comes next, from 0.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// What the run is set to.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The version in use.
+    pub fn recipe(&self) -> &Recipe {
+        self.loaded.recipe()
+    }
+
+    /// The loss for recipes without one.
+    pub fn loss_recipe(&self) -> &Recipe {
+        &self.loss
+    }
+
+    /// The recipe that follows its file.
+    pub fn live(&self) -> &LiveRecipe {
+        &self.live
+    }
+
+    /// All that a run needs to go on from here.
+    pub fn snapshot(&self) -> Snapshot {
+        let fallbacks = self.live.fallbacks().into_iter();
+        Snapshot {
+            step: self.step,
+            policy: self.policy.snapshot(),
+            reference: self.reference.parameters(),
+            recipe: self.loaded.recipe().clone(),
+            state: self.state.clone(),
+            loss_state: self.loss_state.clone(),
+            fallbacks: fallbacks
+                .map(|(loaded, left)| (loaded.recipe().clone(), left))
+                .collect(),
+        }
+    }
+
+    /// Goes to a snapshot; `live` must have been started with its version and fallbacks.
+    ///
+    /// # Errors
+    /// [`TrainError::Policy`] where it is of another policy.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), TrainError> {
+        self.policy.restore(&snapshot.policy)?;
+        self.reference = self.policy.frozen_from(&snapshot.reference)?;
+        self.state = snapshot.state.clone();
+        self.loss_state = snapshot.loss_state.clone();
+        self.step = snapshot.step;
+        Ok(())
+    }
+
+    /// One step. `is_evaluated` says whether the policy is evaluated after it.
+    ///
+    /// # Errors
+    /// [`TrainError::Script`] where the recipe fails and no version has worked before; the snapshot is then that of before
+    /// the step. Also whatever `observer` returns.
+    pub fn train(
+        &mut self,
+        is_evaluated: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<Row, TrainError> {
+        let step = self.step;
+        let every = self.config.reset_reference_every;
+        if every > 0 && step > 0 && step.is_multiple_of(every) {
+            self.reference = self.policy.frozen();
+        }
+        let started = Instant::now();
+        let rollout = self.rollout(step)?;
+        let sample = started.elapsed();
+        let started = Instant::now();
+        let batch = Arc::new(rollout.batch(step, &*self.reference)?);
+        let reference = started.elapsed();
+
+        self.begin(observer)?;
+        self.live.observe(batch.clone(), &self.state);
+        let (learned, failed) = self.learn(&rollout, &batch, observer)?;
+        for line in &learned.prints {
+            observer.tell(&Event::Printed { line })?;
+        }
+        let started = Instant::now();
+        let evaluation = match is_evaluated {
+            true => Some(self.evaluate(step, observer)?),
+            false => None,
+        };
+        let ms = Milliseconds {
+            sample: milliseconds(sample),
+            reference: milliseconds(reference),
+            recipe: milliseconds(learned.recipe_time),
+            update: milliseconds(learned.update_time),
+            evaluate: milliseconds(started.elapsed()),
+            write: milliseconds(self.write),
+        };
+        let row = self.row(&rollout, &batch, learned, failed, evaluation, ms);
+        self.step += 1;
+        let started = Instant::now();
+        observer.tell(&Event::Step {
+            row: &row,
+            batch: &batch,
+        })?;
+        self.write = started.elapsed();
+        Ok(row)
+    }
+
+    fn rollout(&self, step: u64) -> Result<Rollout, TrainError> {
+        let Config {
+            seed,
+            rollout_batch_size,
+            group_size,
+            ..
+        } = self.config;
+        let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
+        let key = Key {
+            seed,
+            purpose: Purpose::Responses,
+            step,
+        };
+        Rollout::sample(&*self.task, &*self.policy, prompts, group_size, key)
+    }
+
+    /// Takes the newest version, and tells what has become of the file.
+    fn begin(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        let step = self.step;
+        let before = self.loaded.clone();
+        self.loaded = self.live.begin_step(&mut self.state);
+        for event in self.live.events() {
+            observer.tell(&Event::Live {
+                step,
+                event: &event,
+            })?;
+            if let LiveEvent::Rejected {
+                version,
+                error,
+                at_step: true,
+                ..
+            } = &event
+                && let Some(failed) = self.live.version(version)
+            {
+                observer.tell(&Event::Failed {
+                    step,
+                    recipe: failed.recipe(),
+                    error,
+                    batch: None,
+                    back_to: Some(self.loaded.recipe()),
+                })?;
+            }
+        }
+        if self.loaded.version() != before.version() {
+            observer.tell(&Event::Switched {
+                step,
+                from: before.recipe(),
+                to: self.loaded.recipe(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Updates the policy, with the last version that can; also gives those that could not.
+    fn learn(
+        &mut self,
+        rollout: &Rollout,
+        batch: &Batch<'static>,
+        observer: &mut dyn Observer,
+    ) -> Result<(Learned, Vec<String>), TrainError> {
+        let mut failed = Vec::new();
+        // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
+        let has_later = self.config.epochs * self.config.minibatches > 1;
+        let policy = has_later.then(|| self.policy.snapshot());
+        let state = self.state.clone();
+        let loss_state = self.loss_state.clone();
+        loop {
+            let mut learner = Learner {
+                config: &self.config,
+                policy: &mut *self.policy,
+                state: &mut self.state,
+                loss: (&self.loss, &mut self.loss_state),
+            };
+            let error = match learner.learn(self.loaded.recipe(), rollout, batch) {
+                Ok(learned) => return Ok((learned, failed)),
+                Err(Failure::Run(error)) => return Err(error),
+                Err(Failure::Version(error)) => error,
+            };
+            if let Some(policy) = &policy {
+                self.policy.restore(policy)?;
+            }
+            self.loss_state = loss_state.clone();
+            let wrong = self.loaded.clone();
+            let worked = self.live.reject(&wrong, error.clone(), &mut self.state);
+            observer.tell(&Event::Failed {
+                step: self.step,
+                recipe: wrong.recipe(),
+                error: &error,
+                batch: Some(batch),
+                back_to: worked.as_ref().ok().map(|loaded| loaded.recipe()),
+            })?;
+            match worked {
+                Ok(worked) => self.loaded = worked,
+                Err(error) => {
+                    self.state = state;
+                    return Err(error.into());
+                }
+            }
+            // The failure has been told; what else may have happened to the file meanwhile has not.
+            for event in self.live.events() {
+                if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
+                    observer.tell(&Event::Live {
+                        step: self.step,
+                        event: &event,
+                    })?;
+                }
+            }
+            failed.push(wrong.version().as_str().to_string());
+        }
+    }
+
+    /// The policy on prompts that training never draws.
+    fn evaluate(&self, step: u64, observer: &mut dyn Observer) -> Result<Evaluation, TrainError> {
+        let key = Key {
+            seed: self.config.seed,
+            purpose: Purpose::EvaluationResponses,
+            step,
+        };
+        let prompts = self.evaluation.clone();
+        let samples = self.config.eval_samples;
+        let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, samples, key)?;
+        if let Some(prompt) = rollout.prompts.first() {
+            let example = self.task.show(prompt, rollout.responses.response(0));
+            observer.tell(&Event::Evaluated { example: &example })?;
+        }
+        Ok(Evaluation {
+            pass_at: rollout.pass_at(),
+            entropy: rollout.mean_entropy(),
+            length: rollout.mean_length(),
+        })
+    }
+
+    fn row(
+        &self,
+        rollout: &Rollout,
+        batch: &Batch<'static>,
+        mut learned: Learned,
+        failed: Vec<String>,
+        evaluation: Option<Evaluation>,
+        ms: Milliseconds,
+    ) -> Row {
+        let reward = Spread::of(rollout.verdicts.iter().map(|verdict| verdict.reward));
+        let summary = &learned.summary;
+        Row {
+            step: self.step,
+            version: self.loaded.version().as_str().to_string(),
+            failed,
+            reward_mean: reward.mean,
+            reward_std: reward.std,
+            recipe_reward_mean: learned.recipe_reward,
+            pass_at: rollout.pass_at(),
+            entropy: rollout.mean_entropy(),
+            length: rollout.mean_length(),
+            groups_without_signal: summary.groups_without_signal as f64
+                / summary.groups.max(1) as f64,
+            advantage_mean: summary.advantage.mean,
+            advantage_std: summary.advantage.std,
+            advantage_min: summary.advantage.min,
+            advantage_max: summary.advantage.max,
+            kl: kl_to_reference(batch),
+            loss: learned.loss,
+            clip_share: learned.metrics.remove("clip_share"),
+            grad_norm: learned.grad_norm,
+            metrics: learned.metrics,
+            evaluation,
+            ms,
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    // Microseconds are enough to read.
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}

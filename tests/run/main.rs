@@ -1,0 +1,13 @@
+//! A training run with its folder: it learns, stops and goes on to the same numbers, survives what happens to it, and
+//! repeats itself.
+
+mod config;
+mod fallback;
+mod folder;
+mod kill;
+mod lab;
+mod learns;
+mod replay;
+mod resume;
+mod storm;
+mod view;
