@@ -61,6 +61,9 @@ pub struct LiveOptions {
     /// Versions to fall back to from the first one on, oldest first, each with the state that it left: what a resumed run
     /// has of [`LiveRecipe::fallbacks`].
     pub fallbacks: Vec<(Recipe, State)>,
+    /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one of
+    /// them still, it is not tried until it is saved again.
+    pub rejected: Vec<String>,
     /// The time that a version has for all its checks together.
     pub deadline: Duration,
     /// Whether to leave the system's file events alone, and find saves by the poll.
@@ -75,6 +78,7 @@ impl Default for LiveOptions {
             requires: Vec::new(),
             start: None,
             fallbacks: Vec::new(),
+            rejected: Vec::new(),
             deadline: Duration::from_secs(2),
             poll_only: false,
         }
@@ -166,8 +170,17 @@ impl LiveRecipe {
             Some(start) => start.clone(),
             None => loaded?,
         };
+        let known = reading.version().filter(|version| {
+            let mut rejected = options.rejected.iter();
+            rejected.any(|rejected| rejected == version.as_str())
+        });
+        let begin = match (known, is_new) {
+            (Some(version), true) => Begin::Rejected(version.clone()),
+            (_, true) => Begin::New,
+            (_, false) => Begin::InUse,
+        };
         let mut live = LiveRecipe::start(host, recipe, options, is_new)?;
-        live.follower = follow(&live.shared, reading, is_new)?;
+        live.follower = follow(&live.shared, reading, begin)?;
         Ok(live)
     }
 
@@ -344,11 +357,21 @@ impl Drop for LiveRecipe {
     }
 }
 
+/// What the file holds when it begins to be followed.
+enum Begin {
+    /// What the run begins with.
+    InUse,
+    /// A version that has never been judged.
+    New,
+    /// A version that was found wanting before.
+    Rejected(Version),
+}
+
 /// Starts the thread that follows the files, where there are any.
 fn follow(
     shared: &Arc<Shared>,
     reading: Reading,
-    is_new: bool,
+    begin: Begin,
 ) -> Result<Option<(JoinHandle<()>, Bell)>, ScriptError> {
     let Some(path) = reading.main().map(std::path::Path::to_path_buf) else {
         return Ok(None);
@@ -361,12 +384,17 @@ fn follow(
     if let Err(error) = outcome.and_then(|()| watch.follow(reading.files())) {
         shared.say_polling(&error);
     }
+    let (is_new, said) = match begin {
+        Begin::InUse => (false, Said::Well),
+        Begin::New => (true, Said::Well),
+        Begin::Rejected(version) => (false, Said::Rejected(version)),
+    };
     let follower = Follower {
         shared: shared.clone(),
         watch,
         path,
         reading,
-        said: Said::Well,
+        said,
     };
     let thread = std::thread::Builder::new()
         .name("advlab-live".to_string())

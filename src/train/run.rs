@@ -4,13 +4,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::config::Config;
 use super::error::TrainError;
 use super::event::{Event, Observer};
 use super::folder::{Checkpoint, Folder, METRICS, RELOADS, Recorder, Scripts, Start, journal};
 use super::trainer::Trainer;
 use crate::live::{LiveOptions, LiveRecipe};
-use crate::script::{Diagnostic, Hook, Host, Limits, Recipe, ScriptError};
+use crate::script::{Diagnostic, Hook, Host, Limits, Recipe, ScriptError, Version};
 
 /// A run and its folder.
 pub struct Run {
@@ -78,7 +80,7 @@ impl Run {
         let host = host(&config);
         let metrics = journal::read(&folder.file(METRICS))?;
         let rows = metrics.len() as u64;
-        let (checkpoint, notes) = match Checkpoint::newest(path, rows, &host) {
+        let (checkpoint, mut notes) = match Checkpoint::newest(path, rows, &host) {
             Ok(found) => found,
             // It was killed before it did anything.
             Err(TrainError::NoCheckpoint { why, .. }) if rows == 0 && why.is_empty() => {
@@ -95,7 +97,8 @@ impl Run {
                 steps: step,
             });
         }
-        let trainer = restored(&folder, &host, &config, &checkpoint)?;
+        let (trainer, note) = restored(&folder, &host, &config, &checkpoint)?;
+        notes.extend(note);
         if is_extended {
             folder.write_config(&config)?;
         }
@@ -201,17 +204,18 @@ impl Run {
     }
 }
 
-/// The trainer as it was at a checkpoint.
+/// The trainer as it was at a checkpoint, and what is worth knowing of the recipe's file.
 fn restored(
     folder: &Folder,
     host: &Host,
     config: &Config,
     checkpoint: &Checkpoint,
-) -> Result<Trainer, TrainError> {
-    let reloads = folder.file(RELOADS);
-    let Some(start) = Start::of(&journal::read(&reloads)?) else {
+) -> Result<(Trainer, Option<String>), TrainError> {
+    let path = folder.file(RELOADS);
+    let reloads = journal::read(&path)?;
+    let Some(start) = Start::of(&reloads) else {
         return Err(TrainError::Damaged {
-            path: reloads,
+            path,
             what: "its first line is not the run's start".to_string(),
         });
     };
@@ -219,9 +223,21 @@ fn restored(
     let mut loss = Scripts::of(folder.path()).load(host, script, version)?;
     set_loss(&mut loss, config)?;
     let snapshot = &checkpoint.snapshot;
+    let rejected = rejected_before(snapshot.step, &reloads);
+    let (_, reading) = host.load_reading(&config.recipe);
+    let in_file = reading.version().map(Version::as_str);
+    let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
+    let is_in_use = in_file == Some(snapshot.recipe.version().as_str());
+    let note = (is_rejected && !is_in_use).then(|| {
+        format!(
+            "{} holds a version that was rejected before: save it again to have it tried",
+            config.recipe
+        )
+    });
     let options = LiveOptions {
         start: Some(snapshot.recipe.clone()),
         fallbacks: snapshot.fallbacks.clone(),
+        rejected,
         ..options(config)?
     };
     let live = LiveRecipe::watch(host, &config.recipe, options)?;
@@ -234,7 +250,18 @@ fn restored(
             trainer.live().publish(edited)?;
         }
     }
-    Ok(trainer)
+    Ok((trainer, note))
+}
+
+/// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
+fn rejected_before(step: u64, reloads: &[Value]) -> Vec<String> {
+    let lines = reloads.iter().filter(|line| {
+        let is_before = line["step"].as_u64().is_some_and(|own| own < step);
+        is_before && (line["event"] == "rejected" || line["event"] == "failed")
+    });
+    lines
+        .filter_map(|line| line["version"].as_str().map(str::to_string))
+        .collect()
 }
 
 /// Two that are told, one after the other.

@@ -37,7 +37,10 @@ fn loss(batch, p) {
 }
 "#;
 
-/// Saves `edit` at step 3, and goes on until a version has failed and `more` steps are done; stops before that at each
+/// Steps after the failure: time enough for the version to be tried again, if it were.
+const MORE: u64 = 80;
+
+/// Saves `edit` at step 3, and goes on until a version has failed and half a second has passed; stops before that at each
 /// step that `is_stop` wants, to be resumed there.
 fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
     let mut run = Run::create(lab.config.clone()).unwrap();
@@ -53,7 +56,7 @@ fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
                     std::fs::write(lab.script(), edit).unwrap();
                 }
                 std::thread::sleep(Duration::from_millis(4));
-                let is_over = failed.is_some_and(|step| row.step > step + 10);
+                let is_over = failed.is_some_and(|step| row.step > step + MORE);
                 stop.store(
                     is_over || switched > 0 && is_stop(row.step - switched),
                     Ordering::Relaxed,
@@ -64,7 +67,7 @@ fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
         let ending = run.go(&stop, &mut observer).unwrap();
         let step = run.step();
         assert_eq!(ending, Ending::Stopped(step));
-        if failed.is_some_and(|failed| step > failed + 10) {
+        if failed.is_some_and(|failed| step > failed + MORE) {
             return;
         }
         drop(run);
@@ -124,6 +127,38 @@ fn a_loss_that_fails_after_an_update_takes_the_update_back() {
 #[test]
 fn a_resumed_run_falls_back_as_well() {
     check(FAILS_LATER, &|steps| steps == 4 || steps == 7 || steps == 9);
+}
+
+#[test]
+fn a_rejected_version_is_tried_again_when_it_is_saved_again() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.steps = 100_000;
+    run_into_failure(&lab, FAILS_LATER, &|_| false);
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert!(
+        run.notes()[0].contains("save it again"),
+        "{:?}",
+        run.notes()
+    );
+    let stop = AtomicBool::new(false);
+    let (begin, mut switched) = (run.step(), None);
+    let mut observer = |event: &Event<'_>| match event {
+        Event::Switched { step, .. } => switched = Some(*step),
+        Event::Step { row, .. } => {
+            std::thread::sleep(Duration::from_millis(4));
+            if row.step == begin + MORE {
+                std::fs::write(lab.script(), FAILS_LATER).unwrap();
+            }
+            let is_over = switched.is_some() || row.step > begin + 2_000;
+            stop.store(is_over, Ordering::Relaxed);
+        }
+        _ => {}
+    };
+    run.go(&stop, &mut observer).unwrap();
+    assert!(
+        switched.is_some_and(|step| step > begin + MORE),
+        "{switched:?}"
+    );
 }
 
 /// Takes over two of three states. A check sees the state of one step, and the run is one or more ahead of it: now and then
