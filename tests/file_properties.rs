@@ -181,15 +181,29 @@ proptest! {
     }
 }
 
+/// Lines with all that the reader of JSONL looks into.
+const ODD_LINES: &str = r#"{"gr\u006fup":"a","reward":1,"token_reward":[0,1],"mask":[1,0],"step":3,"mine":[1,NaN]}
+{"group":"b\u00e9","reward":0.5,"length":2,"completion":[{"role":"a","content":"b c"}],"ids":[1,2]}
+{"group":"a","reward":true,"completion":"d \n\ud83d\ude00","errors":[],"advantage":[0.0]}
+"#;
+
 /// Damages a valid file, and reads what is left: any answer will do but a panic or a giant allocation.
 fn survives(
     folder: &Path,
     name: &str,
     valid: &[u8],
     flips: &[(prop::sample::Index, u8)],
+    span: Option<(prop::sample::Index, usize, prop::sample::Index)>,
     cut: Option<prop::sample::Index>,
 ) {
     let mut bytes = valid.to_vec();
+    if let Some((from, length, to)) = span {
+        // A piece of the file stands a second time somewhere in it.
+        let from = from.index(bytes.len());
+        let piece = bytes[from..(from + length).min(bytes.len())].to_vec();
+        let to = to.index(bytes.len());
+        bytes.splice(to..to, piece);
+    }
     for (at, byte) in flips {
         let at = at.index(bytes.len());
         bytes[at] = *byte;
@@ -215,6 +229,7 @@ proptest! {
     #[test]
     fn a_damaged_file_never_panics(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        span in prop::option::of((any::<prop::sample::Index>(), 1usize..40, any::<prop::sample::Index>())),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         let folder = tempfile::tempdir().unwrap();
@@ -224,12 +239,13 @@ proptest! {
             masks: vec![vec![true, false, true], vec![], vec![true, true]],
             logps: vec![vec![-0.5, 0.0, -1.5e-3], vec![], vec![-0.25, -2.0]],
         };
-        survives(folder.path(), "a.jsonl", rows.jsonl().as_bytes(), &flips, cut);
+        survives(folder.path(), "a.jsonl", rows.jsonl().as_bytes(), &flips, span, cut);
+        survives(folder.path(), "b.jsonl", ODD_LINES.as_bytes(), &flips, span, cut);
         let path = folder.path().join("valid.safetensors");
         rows.batch().write_safetensors(&path).unwrap();
-        survives(folder.path(), "a.safetensors", &fs::read(&path).unwrap(), &flips, cut);
+        survives(folder.path(), "a.safetensors", &fs::read(&path).unwrap(), &flips, span, cut);
         let path = folder.path().join("valid.npz");
         rows.npz(&path);
-        survives(folder.path(), "a.npz", &fs::read(&path).unwrap(), &flips, cut);
+        survives(folder.path(), "a.npz", &fs::read(&path).unwrap(), &flips, span, cut);
     }
 }

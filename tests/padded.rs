@@ -123,6 +123,7 @@ fn verl_s_tensors_are_known_by_its_names() {
         [
             "`input_ids` is left out: it is [3, 6], and columns are [3] or [3, 4]",
             "`temperature` is left out: it is [], and columns are [3] or [3, 4]",
+            "the mask is 0 for all tokens of 1 response (the first in response 2): no token has an advantage there",
         ]
     );
 }

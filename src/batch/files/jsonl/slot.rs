@@ -275,12 +275,13 @@ impl Slot {
             Some((length, from)) => {
                 let (found, line) = (numbers.len(), here.number);
                 self.fate = Fate::Out(match shape.basis {
-                    Basis::Completion => {
+                    Basis::Completion if found > 0 => {
                         let field = &self.reading.theirs;
                         format!(
                             "it has {found} numbers in line {line}, where `{from}` has {length} words (`--map {field}={field}` makes it the array that says how many tokens a response has)"
                         )
                     }
+                    Basis::Completion => format!("it is empty in line {line}"),
                     _ => format!(
                         "it has {found} numbers in line {line}, where `{from}` says {length} tokens"
                     ),
