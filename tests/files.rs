@@ -64,7 +64,7 @@ fn tokens_are_read_where_the_mask_counts_them() {
     assert_eq!(
         notes(&rollouts),
         [
-            "the mask is 0 for all tokens of 1 response (the first in line 4): no token has an advantage there"
+            "the mask is 0 for all tokens of 1 response (the first: line 4): no token has an advantage there"
         ]
     );
     let layout = batch.layout();

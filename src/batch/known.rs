@@ -48,3 +48,27 @@ const fn token(name: &'static str) -> Known {
 pub(crate) fn column(name: &str) -> Option<&'static Known> {
     COLUMNS.iter().find(|known| known.name == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Batch, BatchError};
+
+    #[test]
+    fn a_known_column_is_refused_at_any_other_level() {
+        for known in &COLUMNS {
+            let batch = Batch::builder().groups([1i64]);
+            let built = match known.level {
+                Level::Token => batch.response(known.name, vec![1.0]),
+                _ => batch.ragged::<f64, _>(known.name, [[1.0]]),
+            }
+            .build();
+            let refused = matches!(
+                &built,
+                Err(BatchError::Level { column, expected, .. })
+                    if column == known.name && *expected == known.level
+            );
+            assert!(refused, "{}: {built:?}", known.name);
+        }
+    }
+}

@@ -195,7 +195,7 @@ impl fmt::Display for Note {
             ),
             Note::NoTokens { responses, first } => write!(
                 f,
-                "the mask is 0 for all tokens of {} (the first in {first}): no token has an advantage there",
+                "the mask is 0 for all tokens of {} (the first: {first}): no token has an advantage there",
                 count(*responses)
             ),
             Note::Unreachable { field } => write!(

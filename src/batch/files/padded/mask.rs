@@ -79,7 +79,7 @@ pub(super) fn hint(readings: &[(Reading, &Tensor)], rows: usize, width: Option<u
     let name = &tensor.name;
     match tensor.shape[1].checked_sub(width) {
         Some(0) => {
-            format!("; if `{name}` says which tokens of a response do, `--map mask={name}`")
+            format!("; if `{name}` says which tokens of a response do, say `--map mask={name}`")
         }
         Some(prompt) => format!(
             "; `{name}` is {}, {prompt} wider than the responses: if it is of prompt and response, as verl's is, its last {width} columns are the mask (`{name}[:, -{width}:]`, to be added to the file as `response_mask`)",

@@ -48,7 +48,9 @@ impl Npz {
                 ))
             })?;
         if let Some(twice) = twice(path, zip.central_directory_start()) {
-            return Err(damaged(format!("the archive has two entries `{twice}`")));
+            return Err(damaged(format!(
+                "the archive has two entries `{twice}`, and which of the two counts nobody can say; write the file again"
+            )));
         }
         let mut tensors = Vec::new();
         for at in 0..zip.len() {

@@ -66,7 +66,9 @@ impl Safetensors {
         let mut metadata = Map::new();
         let mut names = HashSet::new();
         if let Some((twice, _)) = header.iter().find(|(name, _)| !names.insert(name)) {
-            return Err(damaged(format!("its header tells of `{twice}` twice")));
+            return Err(damaged(format!(
+                "its header tells of `{twice}` twice, and which of the two counts nobody can say; write the file again"
+            )));
         }
         for (name, value) in header {
             match (name.as_str(), value) {
