@@ -223,6 +223,56 @@ fn survives(
     }
 }
 
+/// A text with one of its numbers replaced.
+fn claim(text: &str, which: prop::sample::Index, number: &str) -> String {
+    let starts: Vec<usize> = text
+        .char_indices()
+        .filter(|&(at, letter)| {
+            letter.is_ascii_digit() && !text[..at].ends_with(|before: char| before.is_ascii_digit())
+        })
+        .map(|(at, _)| at)
+        .collect();
+    let start = starts[which.index(starts.len())];
+    let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
+    format!("{}{number}{}", &text[..start], &text[start + digits..])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_number_that_claims_too_much_never_panics(
+        which in prop::collection::vec(any::<prop::sample::Index>(), 1..3),
+        number in prop::sample::select(vec![
+            "0", "-1", "1.5", "255", "4294967295", "4294967296", "1152921504606846976",
+            "9223372036854775807", "18446744073709551615", "99999999999999999999", "1e300",
+        ]),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let claimed = |text: &str| {
+            which.iter().fold(text.to_string(), |text, &which| claim(&text, which, number))
+        };
+        survives(folder.path(), "a.jsonl", claimed(ODD_LINES).as_bytes(), &[], None, None);
+        let lengths = "{\"group\":1,\"reward\":1,\"length\":3,\"step\":2}\n";
+        survives(folder.path(), "b.jsonl", claimed(lengths).as_bytes(), &[], None, None);
+        let path = folder.path().join("valid.safetensors");
+        Batch::builder()
+            .groups(["a", "b"])
+            .response("reward", vec![0.0, 1.0])
+            .ragged::<f64, _>("old_logp", [vec![0.5], vec![0.5, 1.0]])
+            .build()
+            .unwrap()
+            .write_safetensors(&path)
+            .unwrap();
+        let valid = fs::read(&path).unwrap();
+        let (size, rest) = valid.split_at(8);
+        let (header, data) = rest.split_at(u64::from_le_bytes(size.try_into().unwrap()) as usize);
+        let header = claimed(std::str::from_utf8(header).unwrap());
+        let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
+        survives(folder.path(), "a.safetensors", &bytes, &[], None, None);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
