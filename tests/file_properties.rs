@@ -181,15 +181,29 @@ proptest! {
     }
 }
 
+/// Lines with all that the reader of JSONL looks into.
+const ODD_LINES: &str = r#"{"gr\u006fup":"a","reward":1,"token_reward":[0,1],"mask":[1,0],"step":3,"mine":[1,NaN]}
+{"group":"b\u00e9","reward":0.5,"length":2,"completion":[{"role":"a","content":"b c"}],"ids":[1,2]}
+{"group":"a","reward":true,"completion":"d \n\ud83d\ude00","errors":[],"advantage":[0.0]}
+"#;
+
 /// Damages a valid file, and reads what is left: any answer will do but a panic or a giant allocation.
 fn survives(
     folder: &Path,
     name: &str,
     valid: &[u8],
     flips: &[(prop::sample::Index, u8)],
+    span: Option<(prop::sample::Index, usize, prop::sample::Index)>,
     cut: Option<prop::sample::Index>,
 ) {
     let mut bytes = valid.to_vec();
+    if let Some((from, length, to)) = span {
+        // A piece of the file stands a second time somewhere in it.
+        let from = from.index(bytes.len());
+        let piece = bytes[from..(from + length).min(bytes.len())].to_vec();
+        let to = to.index(bytes.len());
+        bytes.splice(to..to, piece);
+    }
     for (at, byte) in flips {
         let at = at.index(bytes.len());
         bytes[at] = *byte;
@@ -209,12 +223,63 @@ fn survives(
     }
 }
 
+/// A text with one of its numbers replaced.
+fn claim(text: &str, which: prop::sample::Index, number: &str) -> String {
+    let starts: Vec<usize> = text
+        .char_indices()
+        .filter(|&(at, letter)| {
+            letter.is_ascii_digit() && !text[..at].ends_with(|before: char| before.is_ascii_digit())
+        })
+        .map(|(at, _)| at)
+        .collect();
+    let start = starts[which.index(starts.len())];
+    let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
+    format!("{}{number}{}", &text[..start], &text[start + digits..])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_number_that_claims_too_much_never_panics(
+        which in prop::collection::vec(any::<prop::sample::Index>(), 1..3),
+        number in prop::sample::select(vec![
+            "0", "-1", "1.5", "255", "4294967295", "4294967296", "1152921504606846976",
+            "9223372036854775807", "18446744073709551615", "99999999999999999999", "1e300",
+        ]),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let claimed = |text: &str| {
+            which.iter().fold(text.to_string(), |text, &which| claim(&text, which, number))
+        };
+        survives(folder.path(), "a.jsonl", claimed(ODD_LINES).as_bytes(), &[], None, None);
+        let lengths = "{\"group\":1,\"reward\":1,\"length\":3,\"step\":2}\n";
+        survives(folder.path(), "b.jsonl", claimed(lengths).as_bytes(), &[], None, None);
+        let path = folder.path().join("valid.safetensors");
+        Batch::builder()
+            .groups(["a", "b"])
+            .response("reward", vec![0.0, 1.0])
+            .ragged::<f64, _>("old_logp", [vec![0.5], vec![0.5, 1.0]])
+            .build()
+            .unwrap()
+            .write_safetensors(&path)
+            .unwrap();
+        let valid = fs::read(&path).unwrap();
+        let (size, rest) = valid.split_at(8);
+        let (header, data) = rest.split_at(u64::from_le_bytes(size.try_into().unwrap()) as usize);
+        let header = claimed(std::str::from_utf8(header).unwrap());
+        let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
+        survives(folder.path(), "a.safetensors", &bytes, &[], None, None);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn a_damaged_file_never_panics(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        span in prop::option::of((any::<prop::sample::Index>(), 1usize..40, any::<prop::sample::Index>())),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         let folder = tempfile::tempdir().unwrap();
@@ -224,12 +289,13 @@ proptest! {
             masks: vec![vec![true, false, true], vec![], vec![true, true]],
             logps: vec![vec![-0.5, 0.0, -1.5e-3], vec![], vec![-0.25, -2.0]],
         };
-        survives(folder.path(), "a.jsonl", rows.jsonl().as_bytes(), &flips, cut);
+        survives(folder.path(), "a.jsonl", rows.jsonl().as_bytes(), &flips, span, cut);
+        survives(folder.path(), "b.jsonl", ODD_LINES.as_bytes(), &flips, span, cut);
         let path = folder.path().join("valid.safetensors");
         rows.batch().write_safetensors(&path).unwrap();
-        survives(folder.path(), "a.safetensors", &fs::read(&path).unwrap(), &flips, cut);
+        survives(folder.path(), "a.safetensors", &fs::read(&path).unwrap(), &flips, span, cut);
         let path = folder.path().join("valid.npz");
         rows.npz(&path);
-        survives(folder.path(), "a.npz", &fs::read(&path).unwrap(), &flips, cut);
+        survives(folder.path(), "a.npz", &fs::read(&path).unwrap(), &flips, span, cut);
     }
 }

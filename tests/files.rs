@@ -61,7 +61,12 @@ fn tokens_are_read_where_the_mask_counts_them() {
         columns(batch),
         ["entropy", "old_logp", "ref_logp", "reward"]
     );
-    assert_eq!(notes(&rollouts), [""; 0]);
+    assert_eq!(
+        notes(&rollouts),
+        [
+            "the mask is 0 for all tokens of 1 response (the first: line 4): no token has an advantage there"
+        ]
+    );
     let layout = batch.layout();
     assert_eq!(
         (layout.responses(), layout.groups(), layout.tokens()),
@@ -191,17 +196,15 @@ fn fields_are_read_under_the_names_that_they_are_mapped_to() {
     );
 
     let rollouts = read_lines(&lines, &[mapping("group", "uid")]).unwrap();
-    assert_eq!(columns(&rollouts.batch), ["logps", "reward", "score"]);
-    assert_eq!(
-        notes(&rollouts),
-        [
-            "the length of a response is that of its array `logps`: there is no `mask`, no `length` and no known token array"
-        ]
-    );
+    assert_eq!(columns(&rollouts.batch), ["length", "reward", "score"]);
+    insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
+    `logps` is left out: it has 2 numbers in line 1, where `completion` has 1 words (`--map logps=logps` makes it the array that says how many tokens a response has)
+    the length of a response is the number of words in `completion`: there is no `length` and no token array
+    ");
 }
 
 #[test]
-fn arrays_that_differ_are_no_tokens_and_words_count_instead() {
+fn a_completion_counts_before_arrays_that_nobody_knows() {
     let rollouts = read_lines(
         &[
             r#"{"group": 1, "reward": 1, "prompt_ids": [1, 2, 3], "ids": [1], "completion": "one two\nthree"}"#,
@@ -216,8 +219,8 @@ fn arrays_that_differ_are_no_tokens_and_words_count_instead() {
     );
     assert_eq!(columns(&rollouts.batch), ["length", "reward"]);
     insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
-    `prompt_ids` is left out: the arrays of line 1 differ in length, and nothing says how many tokens the response has (`mask`, `length`)
-    `ids` is left out: the arrays of line 1 differ in length, and nothing says how many tokens the response has (`mask`, `length`)
+    `prompt_ids` is left out: it has 1 numbers in line 2, where `completion` has 0 words (`--map prompt_ids=prompt_ids` makes it the array that says how many tokens a response has)
+    `ids` is left out: it has 1 numbers in line 1, where `completion` has 3 words (`--map ids=ids` makes it the array that says how many tokens a response has)
     the length of a response is the number of words in `completion`: there is no `length` and no token array
     ");
 }

@@ -221,6 +221,34 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
             ]),
         ),
         (
+            "two_masks",
+            pack(&[
+                index(),
+                rewards(),
+                ("response_mask", Dtype::U8, &[2, 3], &ZERO[..6]),
+                ("mask", Dtype::U8, &[2, 3], &ZERO[..6]),
+            ]),
+        ),
+        (
+            "two_groups",
+            pack(&[index(), ("group", Dtype::I64, &[2], &ZERO[..16]), rewards()]),
+        ),
+        (
+            "two_tensors_of_one_name",
+            forged(
+                r#"{"rewards": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "rewards": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}"#,
+                8,
+            ),
+        ),
+        (
+            "step_of_half",
+            pack(&[
+                index(),
+                rewards(),
+                ("step", Dtype::F32, &[2], &[0, 0, 0, 0, 0, 0, 0, 0x3f]),
+            ]),
+        ),
+        (
             "correct_of_three",
             pack(&[index(), ("correct", Dtype::U8, &[2], &[1, 3])]),
         ),
@@ -268,6 +296,13 @@ fn every_wrong_archive_is_told_what_is_wrong() {
         .position(|window| window == b"(2,)")
         .unwrap();
     flipped[at + 12] ^= 1;
+    // A writer refuses the name at once, so it is written over.
+    let mut twice = pack(&[rewards(), ("rewardz", array("<f4", "(2,)", &ZERO[..8]))]);
+    for at in 0..twice.len() {
+        if twice[at..].starts_with(b"rewardz") {
+            twice[at + 6] = b's';
+        }
+    }
     let cases = [
         ("no_archive", b"PK but nothing else".to_vec()),
         ("cut_off", whole[..whole.len() - 30].to_vec()),
@@ -276,6 +311,11 @@ fn every_wrong_archive_is_told_what_is_wrong() {
             "python_objects",
             pack(&[("index", array("|O", "(2,)", &ZERO)), rewards()]),
         ),
+        (
+            "texts_of_bytes",
+            pack(&[("index", array("|S4", "(2,)", &ZERO[..8])), rewards()]),
+        ),
+        ("two_arrays_of_one_name", twice),
         (
             "shape_beyond_bytes",
             pack(&[

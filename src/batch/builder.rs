@@ -1,12 +1,15 @@
 //! Builds a batch from arrays: padded ones by view, ragged ones from vectors, and checks that they fit together.
 
+mod ragged;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ndarray::ArrayView2;
 
-use self::sealed::RaggedValues;
-use super::column::Floats;
+use self::ragged::Ragged;
+pub use self::ragged::RaggedValue;
+use super::known;
 use super::layout::Tokens;
 use super::{Batch, BatchError, GroupId, Layout, ResponseValues, TokenValues};
 use crate::tensor::Level;
@@ -35,26 +38,6 @@ mask_value!(
     i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64,
 );
 
-/// Columns that live at one level, wherever they come from.
-const LEVELS: [(&str, Level, &str); 8] = [
-    (
-        "reward",
-        Level::Response,
-        "; a reward for each token is `token_reward`",
-    ),
-    ("correct", Level::Response, ""),
-    ("length", Level::Response, ""),
-    (
-        "token_reward",
-        Level::Token,
-        "; a reward for the whole response is `reward`",
-    ),
-    ("old_logp", Level::Token, ""),
-    ("ref_logp", Level::Token, ""),
-    ("logp", Level::Token, ""),
-    ("value", Level::Token, ""),
-];
-
 /// Collects the columns of a [`Batch`]; what does not fit is reported by [`BatchBuilder::build`].
 ///
 /// Groups are always needed. The tokens that count come from `mask`, `ragged_mask` or `lengths`; without these, all
@@ -68,39 +51,6 @@ pub struct BatchBuilder<'a> {
     ragged: Vec<(String, Ragged)>,
     step: u64,
     error: Option<BatchError>,
-}
-
-#[derive(Clone, Debug)]
-struct Ragged {
-    starts: Vec<usize>,
-    values: RaggedValues,
-}
-
-/// An element type of ragged rows: f32 or f64.
-pub trait RaggedValue: Copy + sealed::Sealed {}
-impl RaggedValue for f32 {}
-impl RaggedValue for f64 {}
-
-mod sealed {
-    #[derive(Clone, Debug)]
-    pub enum RaggedValues {
-        F32(Vec<f32>),
-        F64(Vec<f64>),
-    }
-
-    pub trait Sealed: Sized {
-        fn wrap(values: Vec<Self>) -> RaggedValues;
-    }
-    impl Sealed for f32 {
-        fn wrap(values: Vec<f32>) -> RaggedValues {
-            RaggedValues::F32(values)
-        }
-    }
-    impl Sealed for f64 {
-        fn wrap(values: Vec<f64>) -> RaggedValues {
-            RaggedValues::F64(values)
-        }
-    }
 }
 
 impl<'a> BatchBuilder<'a> {
@@ -193,14 +143,7 @@ impl<'a> BatchBuilder<'a> {
         name: impl Into<String>,
         rows: impl IntoIterator<Item = R>,
     ) -> Self {
-        let mut starts = vec![0];
-        let mut values: Vec<T> = Vec::new();
-        for row in rows {
-            values.extend_from_slice(row.as_ref());
-            starts.push(values.len());
-        }
-        let values = T::wrap(values);
-        self.ragged.push((name.into(), Ragged { starts, values }));
+        self.ragged.push((name.into(), Ragged::new(rows)));
         self
     }
 
@@ -278,14 +221,14 @@ impl<'a> BatchBuilder<'a> {
                     column: name.clone(),
                 });
             }
-            if let Some((_, expected, hint)) = LEVELS.iter().find(|(known, ..)| known == name)
-                && *expected != found
+            if let Some(known) = known::column(name)
+                && known.level != found
             {
                 return Err(BatchError::Level {
                     column: name.clone(),
                     found,
-                    expected: *expected,
-                    hint,
+                    expected: known.level,
+                    hint: known.hint,
                 });
             }
         }
@@ -298,7 +241,10 @@ impl<'a> BatchBuilder<'a> {
             let (allowed, expected): (fn(f64) -> bool, _) = match column.as_str() {
                 "reward" => (f64::is_finite, "a finite number"),
                 "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
-                "length" => (|x| x.is_finite() && x >= 0.0, "a number of tokens"),
+                "length" => (
+                    |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,
+                    "a whole number of tokens",
+                ),
                 _ => continue,
             };
             if let Some(response) = values.iter().position(|&value| !allowed(value)) {
@@ -355,19 +301,19 @@ impl<'a> BatchBuilder<'a> {
                 full(Tokens::padded(width), std::iter::repeat_n(width, responses))?
             }
             (None, None, Some((name, rows))) => {
-                check_responses(name, rows.starts.len() - 1, responses)?;
+                check_responses(name, rows.responses(), responses)?;
                 from.clone_from(name);
                 full(
                     Tokens::ragged(),
-                    rows.starts.windows(2).map(|pair| pair[1] - pair[0]),
+                    (0..rows.responses()).map(|response| rows.length(response)),
                 )?
             }
             (None, None, None) => self.tokens_by_length(responses)?,
         };
         for (column, rows) in &self.ragged {
-            check_responses(column, rows.starts.len() - 1, responses)?;
+            check_responses(column, rows.responses(), responses)?;
             for response in 0..responses {
-                let found = rows.starts[response + 1] - rows.starts[response];
+                let found = rows.length(response);
                 let expected = tokens.row_length(response);
                 if found != expected {
                     return Err(BatchError::RowLength {
@@ -385,35 +331,12 @@ impl<'a> BatchBuilder<'a> {
 
     fn tokens_by_length(&self, responses: usize) -> Result<Tokens, BatchError> {
         match self.responses.iter().find(|(name, _)| name == "length") {
-            // A length is some count of tokens, whole or (an average, say) not: the layout needs a whole one.
+            // `check_values` has seen that they are whole.
             Some((_, lengths)) => full(
                 Tokens::ragged(),
-                lengths.iter().map(|&length| length.round() as usize),
+                lengths.iter().map(|&length| length as usize),
             ),
             None => full(Tokens::ragged(), std::iter::repeat_n(0, responses)),
-        }
-    }
-}
-
-impl Ragged {
-    /// Only the tokens that count.
-    fn compact(self, layout: &Layout) -> Floats {
-        fn pick<T: Copy>(values: Vec<T>, starts: &[usize], layout: &Layout) -> Arc<Vec<T>> {
-            if values.len() == layout.tokens() {
-                return values.into();
-            }
-            let mut kept = Vec::with_capacity(layout.tokens());
-            for response in 0..layout.responses() {
-                let row = &values[starts[response]..starts[response + 1]];
-                for run in layout.runs(response) {
-                    kept.extend_from_slice(&row[run.columns()]);
-                }
-            }
-            kept.into()
-        }
-        match self.values {
-            RaggedValues::F32(values) => Floats::F32(pick(values, &self.starts, layout)),
-            RaggedValues::F64(values) => Floats::F64(pick(values, &self.starts, layout)),
         }
     }
 }

@@ -1,10 +1,15 @@
 //! The layout: which token belongs to which response, and which response to which group.
 
+mod tokens;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use self::tokens::Rows;
+pub use self::tokens::Run;
+pub(crate) use self::tokens::Tokens;
 use crate::tensor::Level;
 
 /// What names a group: the number or the text that the rollouts carry.
@@ -48,22 +53,6 @@ impl From<String> for GroupId {
     }
 }
 
-/// Neighbouring tokens of one response that all count, by their places in the padded row (or the ragged array).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Column of the first token.
-    pub start: u32,
-    /// Number of tokens.
-    pub len: u32,
-}
-
-impl Run {
-    /// The columns of the run.
-    pub fn columns(self) -> Range<usize> {
-        self.start as usize..self.start as usize + self.len as usize
-    }
-}
-
 /// Which token belongs to which response, and which response to which group.
 ///
 /// Responses stand in batch order, groups in the order of their first response, and tokens, of which only those that
@@ -79,104 +68,6 @@ pub struct Layout {
     token_start: Vec<usize>,
     position_start: Vec<usize>,
     rows: Rows,
-}
-
-/// How long the rows are that the tokens came in: what writing an advantage back needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Rows {
-    Padded(usize),
-    Ragged(Vec<u32>),
-}
-
-/// Where the tokens that count stand, row by row; what [`Layout`] is built from beside the groups.
-#[derive(Clone, Debug)]
-pub(crate) struct Tokens {
-    runs: Vec<Run>,
-    run_start: Vec<usize>,
-    rows: Rows,
-}
-
-impl Tokens {
-    /// Rows padded to `width`; `add` follows for each.
-    pub(crate) fn padded(width: usize) -> Self {
-        Tokens {
-            runs: Vec::new(),
-            run_start: vec![0],
-            rows: Rows::Padded(width),
-        }
-    }
-
-    /// Rows of their own length each.
-    pub(crate) fn ragged() -> Self {
-        Tokens {
-            rows: Rows::Ragged(Vec::new()),
-            ..Tokens::padded(0)
-        }
-    }
-
-    /// Adds a response by its mask. The caller has checked that rows stay below 2^32 tokens.
-    pub(crate) fn add(&mut self, mask: impl ExactSizeIterator<Item = bool>) {
-        let length = mask.len();
-        let mut open: Option<u32> = None;
-        for (column, counts) in mask.chain([false]).enumerate() {
-            match (counts, open) {
-                (true, None) => open = Some(column as u32),
-                (false, Some(start)) => {
-                    self.runs.push(Run {
-                        start,
-                        len: column as u32 - start,
-                    });
-                    open = None;
-                }
-                _ => {}
-            }
-        }
-        self.close_row(length);
-    }
-
-    /// Adds a response of `length` tokens that all count.
-    pub(crate) fn add_full(&mut self, length: usize) {
-        if length > 0 {
-            self.runs.push(Run {
-                start: 0,
-                len: length as u32,
-            });
-        }
-        self.close_row(length);
-    }
-
-    fn close_row(&mut self, length: usize) {
-        self.run_start.push(self.runs.len());
-        if let Rows::Ragged(lengths) = &mut self.rows {
-            lengths.push(length as u32);
-        }
-    }
-
-    /// The length of a row, tokens that do not count included.
-    pub(crate) fn row_length(&self, response: usize) -> usize {
-        match &self.rows {
-            Rows::Padded(width) => *width,
-            Rows::Ragged(lengths) => lengths[response] as usize,
-        }
-    }
-
-    /// The stretches of a row that count.
-    pub(crate) fn runs(&self, response: usize) -> &[Run] {
-        &self.runs[self.run_start[response]..self.run_start[response + 1]]
-    }
-
-    /// T, where the rows are padded.
-    pub(crate) fn width(&self) -> Option<usize> {
-        match &self.rows {
-            Rows::Padded(width) => Some(*width),
-            Rows::Ragged(_) => None,
-        }
-    }
-
-    /// Number of rows added so far.
-    pub(crate) fn responses(&self) -> usize {
-        self.run_start.len() - 1
-    }
 }
 
 impl Layout {

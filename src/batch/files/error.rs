@@ -161,6 +161,21 @@ pub enum ReadError {
         /// What is wrong with it, and what it should be.
         what: String,
     },
+    /// Two tensors have one name of ours.
+    #[error(
+        "{}: tensors `{first}` and `{second}` are both read as `{ours}`: say which it is, with `--map {ours}={first}` or `--map {ours}={second}`",
+        path.display()
+    )]
+    TwoTensors {
+        /// The file.
+        path: PathBuf,
+        /// Our name.
+        ours: String,
+        /// One tensor, as the file calls it.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// A tensor is not of the type or shape that its column has.
     #[error("{}: tensor `{tensor}` is {found}; expected {expected}", path.display())]
     Tensor {
@@ -232,6 +247,20 @@ pub enum WriteError {
         place: String,
         /// The value.
         found: f64,
+    },
+    /// A tensor cannot hold a value, or none should.
+    #[error("{}: the advantage of response {response}{place} is {found}{why}; nothing was written", path.display())]
+    NoValue {
+        /// The file.
+        path: PathBuf,
+        /// The response, from 0.
+        response: usize,
+        /// The token, or nothing.
+        place: String,
+        /// The value.
+        found: f64,
+        /// Why a number is none in the file, and what to do, or nothing.
+        why: &'static str,
     },
     /// The advantage is not one of this batch.
     #[error("{}: the advantage has {found} values, the batch has {expected} (one for each {level})", path.display())]

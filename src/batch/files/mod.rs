@@ -67,6 +67,8 @@ enum Origin {
         tensors: Vec<Tensor>,
         /// T, where there are tensors [B, T].
         width: Option<usize>,
+        /// Whether an advantage of responses is f64, where no token column says so.
+        wide: bool,
     },
 }
 
@@ -95,6 +97,8 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, R
         Format::Safetensors => padded::read_safetensors(path, options)?,
         Format::Npz => padded::read_npz(path, options)?,
     };
+    let mut notes = Note::first_few(notes);
+    notes.extend(Note::unreachable(&batch, options.map));
     Ok(Rollouts {
         batch,
         notes,
@@ -157,8 +161,13 @@ impl Rollouts {
         }
         match &self.origin {
             Origin::Lines(lines) => jsonl::write(&self.path, lines, layout, advantage, out),
-            Origin::Tensors { tensors, width } => {
-                let spread = Spread::new(&self.batch, advantage, *width);
+            Origin::Tensors {
+                tensors,
+                width,
+                wide,
+            } => {
+                let spread = Spread::new(&self.batch, advantage, *width, *wide);
+                spread.check(out)?;
                 match self.format {
                     Format::Npz => padded::write_npz(&self.path, tensors, &spread, out),
                     _ => padded::write_safetensors(&self.path, tensors, &spread, out),

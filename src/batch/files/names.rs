@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::{Mapping, Note, ReadError};
+use crate::batch::known;
 use crate::suggest;
+use crate::tensor::Level;
 
 /// What a column of that name is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +33,11 @@ pub(super) fn role(name: &str) -> Role {
         "mask" => Role::Mask,
         "step" => Role::Step,
         "completion" => Role::Completion,
-        "reward" | "correct" | "length" => Role::Response,
-        "token_reward" | "old_logp" | "ref_logp" | "logp" | "value" | "entropy" => Role::Token,
-        _ => Role::Any,
+        _ => match known::column(name).map(|known| known.level) {
+            Some(Level::Token) => Role::Token,
+            Some(_) => Role::Response,
+            None => Role::Any,
+        },
     }
 }
 
@@ -54,6 +58,16 @@ pub(super) fn alias(tensor: &str) -> &str {
         other => other,
     }
 }
+
+/// The training step, if a number can be one.
+pub(super) fn step(value: f64) -> Option<u64> {
+    // From 2^53 on a float no longer tells neighbours apart.
+    let whole = value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
+    whole.then_some(value as u64)
+}
+
+/// What a step should be, for messages.
+pub(super) const STEP: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
 
 /// The columns of which one must be there.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];

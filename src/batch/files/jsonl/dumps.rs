@@ -40,7 +40,7 @@ const DUMPS: [Dump; 2] = [
 /// does a field that has one of our names by itself.
 pub(super) fn recognise(names: &mut Names, text: &str, first: &Line) -> Option<Note> {
     let value = |name: &str| {
-        let field = first.fields.iter().find(|f| &text[f.key.clone()] == name);
+        let field = first.fields.iter().find(|field| field.name(text) == name);
         field.map(|field| &field.value)
     };
     if value("group").is_some() {

@@ -3,7 +3,7 @@
 use super::rows::Rows;
 use super::shape::Basis;
 use super::slot::{Fate, Here, Slot, Values};
-use crate::batch::files::names::Role;
+use crate::batch::files::names::{self, Role};
 use crate::batch::files::{Note, Origin, Parts, ReadError};
 use crate::batch::{Batch, BatchBuilder, Floats, TokenValues};
 
@@ -20,7 +20,7 @@ impl Rows {
             batch: Batch::builder(),
             notes: self.notes,
             tokens: known,
-            words: !known && !length,
+            words: !length && !matches!(self.basis, Some(Basis::Known | Basis::Array(_))),
             steps: None,
         };
         for slot in self.slots {
@@ -35,6 +35,10 @@ impl Rows {
         if known {
             batch = batch.tokens(self.tokens);
         }
+        if let Some((responses, line)) = self.bare {
+            let first = format!("line {line}");
+            notes.push(Note::NoTokens { responses, first });
+        }
         // The same prompt may come again in another step: a dump numbers its prompts from 0 in each.
         let several = |steps: &Vec<f64>| steps.iter().any(|&step| step != steps[0]);
         let groups = match steps {
@@ -46,8 +50,8 @@ impl Rows {
                 }
             }
             steps => {
-                let step = steps.and_then(|steps| steps.first().copied());
-                batch = batch.step(step.filter(|&step| step >= 0.0).unwrap_or(0.0) as u64);
+                let step = steps.and_then(|steps| names::step(*steps.first()?));
+                batch = batch.step(step.unwrap_or_default());
                 self.groups.finish()
             }
         };
@@ -86,7 +90,7 @@ impl Rows {
     /// Whether every line said how many tokens its response has.
     fn tokens_known(&mut self) -> bool {
         match self.basis {
-            Some(Basis::Known | Basis::Length) => true,
+            Some(Basis::Known | Basis::Length | Basis::Completion) => true,
             Some(Basis::Array(slot)) if self.slots[slot].is_filled() => {
                 self.notes.push(Note::LengthOfArray {
                     field: self.slots[slot].reading.theirs.clone(),
@@ -116,6 +120,8 @@ impl Columns {
             values,
             fate,
             stray,
+            masked,
+            messages,
             ..
         } = slot;
         let leave_out = |notes: &mut Vec<Note>, why: String| {
@@ -125,7 +131,11 @@ impl Columns {
         match fate {
             Fate::In => {}
             Fate::Silent => return,
-            Fate::Out(_) if reading.role == Role::Completion => return,
+            Fate::Out(_) if reading.role == Role::Completion && !self.words => return,
+            Fate::Out(why) if reading.role == Role::Completion => {
+                let field = reading.theirs;
+                return self.notes.push(Note::NoLength { field, why });
+            }
             Fate::Out(why) => return leave_out(&mut self.notes, why),
         }
         let values = match (reading.role, values) {
@@ -133,6 +143,7 @@ impl Columns {
                 if self.words {
                     self.notes.push(Note::LengthInWords {
                         field: reading.theirs,
+                        messages,
                     });
                     self.with(|batch| batch.response("length", values));
                 }
@@ -158,6 +169,13 @@ impl Columns {
                 column: reading.ours.clone(),
                 first: format!("line {line}, token {token}"),
                 count,
+            });
+        }
+        if let Some((responses, line, token)) = masked {
+            self.notes.push(Note::MaskedReward {
+                field: reading.theirs,
+                responses,
+                first: format!("line {line}, token {token}"),
             });
         }
         self.with(|batch| batch.token(reading.ours, TokenValues::Compact(values)));

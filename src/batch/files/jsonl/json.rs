@@ -4,12 +4,11 @@
 //! the bytes of its numbers and texts untouched, a key that stands twice is an error here, and the long arrays of a
 //! rollout go straight into one buffer.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
+use super::cursor::Cursor;
 use crate::batch::files::error::shorten;
-
-/// How deep objects and arrays may stand in each other: the scan recurses once a level.
-const DEPTH: usize = 128;
 
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,11 +42,26 @@ impl Value {
 /// One field of the object.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
-    /// The key's bytes between its quotes.
+    /// The key's bytes between its quotes, escapes and all.
     pub(super) key: Range<usize>,
     pub(super) value: Value,
     /// The value's bytes.
     pub(super) place: Range<usize>,
+}
+
+impl Field {
+    /// The key, its escapes decoded. Half a surrogate pair is no text, and such a key stays as it stands.
+    pub(super) fn name<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let raw = &text[self.key.clone()];
+        if !raw.contains('\\') {
+            return Cow::Borrowed(raw);
+        }
+        let quoted = &text[self.key.start - 1..self.key.end + 1];
+        match serde_json::from_str(quoted) {
+            Ok(name) => Cow::Owned(name),
+            Err(_) => Cow::Borrowed(raw),
+        }
+    }
 }
 
 /// Why a line is not an object in JSON.
@@ -74,11 +88,7 @@ impl Line {
     pub(super) fn scan(&mut self, text: &str) -> Result<(), Fault> {
         self.fields.clear();
         self.numbers.clear();
-        let mut cursor = Cursor {
-            text,
-            bytes: text.as_bytes(),
-            at: 0,
-        };
+        let mut cursor = Cursor::new(text);
         cursor.space();
         if cursor.peek() != Some(b'{') {
             return Err(cursor.fault("an object in braces, one response a line"));
@@ -193,232 +203,6 @@ impl Line {
     }
 }
 
-struct Cursor<'a> {
-    text: &'a str,
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Cursor<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
-    }
-
-    fn space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
-            self.at += 1;
-        }
-    }
-
-    fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), Fault> {
-        if self.peek() == Some(byte) {
-            self.at += 1;
-            return Ok(());
-        }
-        Err(self.fault(expected))
-    }
-
-    fn fault(&self, expected: &'static str) -> Fault {
-        let found = match self
-            .text
-            .get(self.at..)
-            .and_then(|rest| rest.chars().next())
-        {
-            None => "the end of the line".to_string(),
-            Some('[') => "an array".to_string(),
-            Some('"') => "a text".to_string(),
-            Some(letter) if letter.is_alphanumeric() => {
-                let word = self.text[self.at..]
-                    .split(|c: char| !c.is_alphanumeric() && c != '.' && c != '_')
-                    .next()
-                    .unwrap_or_default();
-                format!("`{}`", shorten(word, 24))
-            }
-            Some(letter) if letter.is_control() => format!("`{}`", letter.escape_debug()),
-            Some(letter) => format!("`{letter}`"),
-        };
-        Fault {
-            at: self.at,
-            found,
-            expected,
-        }
-    }
-
-    /// Passes over a text; the range is what stands between its quotes.
-    fn text(&mut self) -> Result<Range<usize>, Fault> {
-        self.at += 1;
-        let start = self.at;
-        loop {
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(start..self.at - 1);
-                }
-                Some(b'\\') => self.escape()?,
-                Some(0..=0x1f) => return Err(self.fault("no control character in a text")),
-                Some(_) => self.at += 1,
-                None => return Err(self.fault("the quote that closes the text")),
-            }
-        }
-    }
-
-    fn escape(&mut self) -> Result<(), Fault> {
-        self.at += 1;
-        let length = match self.peek() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 1,
-            Some(b'u') => 5,
-            _ => return Err(self.fault("an escape that JSON knows (such as \\n or \\u00e9)")),
-        };
-        for _ in 1..length {
-            self.at += 1;
-            if !self.peek().is_some_and(|byte| byte.is_ascii_hexdigit()) {
-                return Err(self.fault("four hexadecimal digits after \\u"));
-            }
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    fn scalar(&mut self) -> Result<Value, Fault> {
-        let rest = &self.bytes[self.at..];
-        for (word, value) in [
-            ("true", Value::Bool(true)),
-            ("false", Value::Bool(false)),
-            ("null", Value::Null),
-            ("NaN", Value::Number(f64::NAN)),
-            ("Infinity", Value::Number(f64::INFINITY)),
-            ("-Infinity", Value::Number(f64::NEG_INFINITY)),
-        ] {
-            if rest.starts_with(word.as_bytes()) {
-                self.at += word.len();
-                return Ok(value);
-            }
-        }
-        self.number().map(Value::Number)
-    }
-
-    fn number(&mut self) -> Result<f64, Fault> {
-        let start = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        let leading_zero = self.peek() == Some(b'0');
-        match self.digits() {
-            0 => {
-                self.at = start;
-                return Err(self.fault("a value"));
-            }
-            2.. if leading_zero => {
-                self.at = start;
-                return Err(self.fault("a number without leading zeros"));
-            }
-            _ => {}
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            if self.digits() == 0 {
-                return Err(self.fault("a digit after the decimal point"));
-            }
-        }
-        if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
-            }
-            if self.digits() == 0 {
-                return Err(self.fault("a digit in the exponent"));
-            }
-        }
-        // The standard library's parser takes all of JSON's numbers, and rounds correctly.
-        self.text[start..self.at]
-            .parse()
-            .map_err(|_| self.fault("a number"))
-    }
-
-    fn digits(&mut self) -> usize {
-        let start = self.at;
-        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
-        }
-        self.at - start
-    }
-
-    /// Passes over any value, and says what it began with.
-    fn skip(&mut self, depth: usize) -> Result<u8, Fault> {
-        let Some(first) = self.peek() else {
-            return Err(self.fault("a value"));
-        };
-        let (close, expected) = match first {
-            b'"' => {
-                self.text()?;
-                return Ok(first);
-            }
-            b'{' => (b'}', "a comma, or the brace that closes the object"),
-            b'[' => (b']', "a comma, or the bracket that closes the array"),
-            _ => {
-                self.scalar()?;
-                return Ok(first);
-            }
-        };
-        if depth == DEPTH {
-            return Err(self.fault("at most 128 objects and arrays in each other"));
-        }
-        self.at += 1;
-        self.space();
-        if self.peek() == Some(close) {
-            self.at += 1;
-            return Ok(first);
-        }
-        loop {
-            self.space();
-            if first == b'{' {
-                if self.peek() != Some(b'"') {
-                    return Err(self.fault("a field's name in double quotes"));
-                }
-                self.text()?;
-                self.space();
-                self.take(b':', "a colon after the field's name")?;
-                self.space();
-            }
-            self.skip(depth + 1)?;
-            self.space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(byte) if byte == close => {
-                    self.at += 1;
-                    return Ok(first);
-                }
-                _ => return Err(self.fault(expected)),
-            }
-        }
-    }
-}
-
-/// The number of words, separated by white space, in a text as it stands between its quotes.
-pub(super) fn words(raw: &str) -> usize {
-    let mut count = 0;
-    let mut inside = false;
-    let mut letters = raw.chars();
-    while let Some(letter) = letters.next() {
-        let space = match letter {
-            '\\' => match letters.next() {
-                Some('n' | 't' | 'r' | 'f') => true,
-                Some('u') => {
-                    let code = letters.by_ref().take(4).fold(0, |code, digit| {
-                        code * 16 + digit.to_digit(16).unwrap_or_default()
-                    });
-                    char::from_u32(code).is_some_and(char::is_whitespace)
-                }
-                _ => false,
-            },
-            letter => letter.is_whitespace(),
-        };
-        count += usize::from(inside && space);
-        inside = !space;
-    }
-    count + usize::from(inside)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -487,18 +271,5 @@ mod tests {
         }
         let deep = format!("{{\"a\":{}", "[".repeat(100_000));
         assert!(scan(&deep).is_err());
-    }
-
-    #[test]
-    fn words_are_counted_through_escapes() {
-        assert_eq!(words(r"one two\nthree\u0020four  five\u00e9 "), 5);
-        assert_eq!(words(r"\n"), 0);
-        assert_eq!(words(""), 0);
-        assert_eq!(words(r"a\\nb"), 1, "a backslash, then an n");
-        assert_eq!(
-            words(r"a\ud800b"),
-            1,
-            "half a surrogate pair is no white space"
-        );
     }
 }

@@ -1,5 +1,7 @@
 //! JSONL, one response a line: reads it line by line, and writes the lines back with the advantage put in.
 
+mod completion;
+mod cursor;
 mod dumps;
 mod finish;
 mod groups;

@@ -1,14 +1,16 @@
 //! Collects the lines of a JSONL file into columns, and checks each line as it comes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::column;
+use super::completion;
 use super::dumps;
 use super::groups::{self, Groups};
-use super::json::{Field, Line, Value, words};
+use super::json::{Field, Line, Value};
 use super::shape::{Basis, Shape};
-use super::slot::{Here, Slot};
+use super::slot::{Fate, Here, Slot};
 use crate::batch::files::names::{self, ADVANTAGE, Names, REWARDS, Role};
 use crate::batch::files::{Dtype, Note, ReadError, ReadOptions};
 use crate::batch::layout::Tokens;
@@ -26,6 +28,8 @@ pub(super) struct Rows {
     pub(super) groups: Groups,
     pub(super) tokens: Tokens,
     pub(super) basis: Option<Basis>,
+    /// How many responses have no token where the mask is 1, and the line of the first.
+    pub(super) bare: Option<(usize, usize)>,
     /// The line of each response.
     pub(super) lines: Vec<usize>,
     pub(super) notes: Vec<Note>,
@@ -49,7 +53,8 @@ impl Rows {
         text: &str,
         first: &Line,
     ) -> Result<Rows, ReadError> {
-        let fields = first.fields.iter().map(|field| &text[field.key.clone()]);
+        let keys: Vec<Cow<str>> = first.fields.iter().map(|field| field.name(text)).collect();
+        let fields = keys.iter().map(|key| &**key);
         let mut names = Names::mapped(path, options.map, fields.clone())?;
         let note = dumps::recognise(&mut names, text, first);
         let own = fields.clone().map(|field| (field, field));
@@ -79,6 +84,7 @@ impl Rows {
             groups: Groups::default(),
             tokens: Tokens::ragged(),
             basis: None,
+            bare: None,
             lines: Vec::new(),
             notes: note.into_iter().collect(),
             order: Vec::new(),
@@ -88,7 +94,7 @@ impl Rows {
     /// Adds a line.
     pub(super) fn add(&mut self, number: usize, text: &str, line: &Line) -> Result<(), ReadError> {
         self.index(number, text, line)?;
-        let shape = self.shape(number, line)?;
+        let shape = self.shape(number, text, line)?;
         let basis = *self.basis.get_or_insert(shape.basis);
         if basis != shape.basis {
             self.basis = Some(Basis::Nothing);
@@ -100,9 +106,14 @@ impl Rows {
             }
         }
         match (&shape.row, &shape.mask) {
-            (_, Some(mask)) => self
-                .tokens
-                .add(line.numbers[mask.clone()].iter().map(|&value| value == 1.0)),
+            (_, Some(mask)) => {
+                let mask = &line.numbers[mask.clone()];
+                if !mask.is_empty() && !mask.contains(&1.0) {
+                    let (count, _) = self.bare.get_or_insert((0, number));
+                    *count += 1;
+                }
+                self.tokens.add(mask.iter().map(|&value| value == 1.0));
+            }
             (Some((length, _)), None) => self.tokens.add_full(*length),
             (None, None) => self.tokens.add_full(0),
         }
@@ -117,14 +128,14 @@ impl Rows {
             let key = &text[field.key.clone()];
             let known = match self.by_key.get(key) {
                 Some(&known) => known,
-                None => self.meet(key),
+                None => self.meet(key, &field.name(text)),
             };
             if self.fields[known].line == number {
                 return Err(ReadError::Duplicate {
                     path: self.path.clone(),
                     line: number,
                     column: column(text, field.key.start),
-                    field: key.to_string(),
+                    field: self.fields[known].name.clone(),
                 });
             }
             self.fields[known].line = number;
@@ -133,7 +144,17 @@ impl Rows {
         Ok(())
     }
 
-    fn meet(&mut self, key: &str) -> usize {
+    /// Takes in a key that is new as it stands there: a new field, or one that was written without escapes before.
+    fn meet(&mut self, key: &str, name: &str) -> usize {
+        let known = match self.by_key.get(name) {
+            Some(&known) => known,
+            None => self.field(name),
+        };
+        self.by_key.insert(key.into(), known);
+        known
+    }
+
+    fn field(&mut self, key: &str) -> usize {
         let mut slots = Vec::new();
         self.notes.extend(self.names.shadowed(key, key));
         for reading in self.names.of(key, key) {
@@ -181,15 +202,26 @@ impl Rows {
                     here.wrong(&slot.reading.theirs, String::new(), found, groups::EXPECTED)
                 })
             }
-            (Role::Completion, Value::Text) => match shape.basis {
-                // The words are needed only where nothing better says how long the response is.
-                Basis::Known | Basis::Length => Ok(()),
-                Basis::Array(_) | Basis::Nothing => {
-                    let inside = field.place.start + 1..field.place.end - 1;
-                    slot.response(here, words(&text[inside]) as f64)
+            (Role::Completion, Value::Null) => {
+                slot.null.get_or_insert(number);
+                Ok(())
+            }
+            // The words are needed only where nothing better says how long the response is.
+            (Role::Completion, value) => match (shape.basis, &shape.row) {
+                (Basis::Known | Basis::Length, _) => slot.response(here, 0.0),
+                (Basis::Completion, Some((words, _))) => {
+                    slot.messages |= *value != Value::Text;
+                    slot.response(here, *words as f64)
+                }
+                _ => {
+                    let found = value.describe(&text[field.place.clone()]);
+                    let expected = completion::EXPECTED;
+                    slot.fate = Fate::Out(format!(
+                        "it is {found} in line {number}, and not {expected}"
+                    ));
+                    Ok(())
                 }
             },
-            (Role::Completion, _) => Ok(()),
             _ => slot.put(here, field, line, shape, self.dtype),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::completion;
 use super::json::{Line, Value};
 use super::rows::Rows;
 use super::slot::Fate;
@@ -15,9 +16,11 @@ pub(super) enum Basis {
     Known,
     /// The number `length`.
     Length,
+    /// The words of the completion.
+    Completion,
     /// An array that is no known column, by its slot.
     Array(usize),
-    /// Nothing, or two arrays that differ.
+    /// Nothing, or arrays that differ.
     Nothing,
 }
 
@@ -31,20 +34,23 @@ pub(super) struct Shape {
 }
 
 impl Rows {
-    /// How many tokens the response has, and which count.
-    pub(super) fn shape(&self, number: usize, line: &Line) -> Result<Shape, ReadError> {
+    /// How many tokens the response has, and which count. The words of a completion are looked at only where there is no
+    /// length and no token array; of arrays that nobody knows, all or none say it.
+    pub(super) fn shape(&self, number: usize, text: &str, line: &Line) -> Result<Shape, ReadError> {
         let mut shape = Shape {
             basis: Basis::Nothing,
             row: None,
             mask: None,
         };
         let mut length = None;
+        let mut completion = None;
         let mut arrays: Option<(usize, usize)> = None;
         let mut differ = false;
         for (field, &known) in line.fields.iter().zip(&self.order) {
             for &slot in &self.fields[known].slots {
                 let name = &self.fields[known].name;
-                match (self.slots[slot].reading.role, &field.value) {
+                let reading = &self.slots[slot].reading;
+                match (reading.role, &field.value) {
                     (Role::Mask, Value::Numbers(range)) => {
                         self.check_mask(number, name, &line.numbers[range.clone()])?;
                         shape.mask = Some(range.clone());
@@ -54,12 +60,19 @@ impl Rows {
                         self.agree(number, &mut shape.row, name, range.len())?;
                     }
                     (Role::Response, &Value::Number(value))
-                        if self.slots[slot].reading.ours == "length"
+                        if reading.ours == "length"
                             && (0.0..=f64::from(u32::MAX)).contains(&value) =>
                     {
-                        length = Some((value.round() as usize, name.clone()));
+                        length = Some((value as usize, name.clone()));
                     }
-                    (Role::Any, Value::Numbers(range)) if self.slots[slot].fate == Fate::In => {
+                    (Role::Any, Value::Numbers(range)) if reading.asked => {
+                        self.agree(number, &mut shape.row, name, range.len())?;
+                    }
+                    (Role::Completion, _) => completion = Some((field, name)),
+                    // An empty list, of errors say, is no sign of a response without tokens.
+                    (Role::Any, Value::Numbers(range))
+                        if self.slots[slot].fate == Fate::In && !range.is_empty() =>
+                    {
                         let (_, first) = *arrays.get_or_insert((slot, range.len()));
                         differ |= first != range.len();
                     }
@@ -72,6 +85,11 @@ impl Rows {
         } else if length.is_some() {
             shape.basis = Basis::Length;
             shape.row = length;
+        } else if let Some((field, name)) = completion
+            && let Some(length) = completion::length(text, field)
+        {
+            shape.basis = Basis::Completion;
+            shape.row = Some((length, name.clone()));
         } else if let Some((slot, length)) = arrays
             && !differ
         {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::groups;
 use super::json::{Field, Line, Value};
-use super::shape::Shape;
-use crate::batch::files::names::{Reading, Role};
+use super::shape::{Basis, Shape};
+use crate::batch::files::names::{self, Reading, Role};
 use crate::batch::files::{Dtype, ReadError};
 
 /// The line in hand.
@@ -69,6 +69,10 @@ pub(super) struct Slot {
     pub(super) null: Option<usize>,
     /// How many values that count are not finite, and the line and the token of the first.
     pub(super) stray: Option<(usize, usize, usize)>,
+    /// How many responses have a reward where the mask is 0, and the line and the token of the first.
+    pub(super) masked: Option<(usize, usize, usize)>,
+    /// Whether a completion is a list of messages.
+    pub(super) messages: bool,
 }
 
 impl Slot {
@@ -80,6 +84,8 @@ impl Slot {
             filled: 0,
             null: None,
             stray: None,
+            masked: None,
+            messages: false,
         }
     }
 
@@ -127,6 +133,11 @@ impl Slot {
             }
             (Role::Mask, Value::Numbers(_)) => {
                 self.claim(here)?;
+            }
+            (Role::Step, &Value::Number(value)) if names::step(value).is_none() => {
+                let found = here.text[field.place.clone()].to_string();
+                let theirs = &self.reading.theirs;
+                return Err(here.wrong(theirs, String::new(), found, names::STEP));
             }
             (Role::Response | Role::Step, &Value::Number(value)) => self.response(here, value)?,
             (Role::Response, &Value::Bool(value)) => {
@@ -210,7 +221,7 @@ impl Slot {
     pub(super) fn close(&mut self, here: Here) -> Result<(), ReadError> {
         if self.filled == 0 && !self.reading.asked {
             match self.reading.role {
-                Role::Token | Role::Mask => {
+                Role::Token | Role::Mask | Role::Completion => {
                     self.fate = Fate::Out("it is null wherever it is".to_string());
                     return Ok(());
                 }
@@ -262,9 +273,24 @@ impl Slot {
                 });
             }
             Some((length, from)) => {
+                let (found, line) = (numbers.len(), here.number);
+                self.fate = Fate::Out(match shape.basis {
+                    Basis::Completion if found > 0 => {
+                        let field = &self.reading.theirs;
+                        format!(
+                            "it has {found} numbers in line {line}, where `{from}` has {length} words (`--map {field}={field}` makes it the array that says how many tokens a response has)"
+                        )
+                    }
+                    Basis::Completion => format!("it is empty in line {line}"),
+                    _ => format!(
+                        "it has {found} numbers in line {line}, where `{from}` says {length} tokens"
+                    ),
+                });
+                return Ok(());
+            }
+            None if numbers.is_empty() => {
                 self.fate = Fate::Out(format!(
-                    "it has {} numbers in line {}, where `{from}` says {length} tokens",
-                    numbers.len(),
+                    "it is empty in line {}, and nothing says how many tokens the response has (`mask`, `length`)",
                     here.number
                 ));
                 return Ok(());
@@ -288,6 +314,15 @@ impl Slot {
         }
         let mask = shape.mask.clone().map(|mask| &line.numbers[mask]);
         let counts = |token: usize| mask.is_none_or(|mask| mask[token] == 1.0);
+        if self.reading.ours == "token_reward" {
+            let lost = |(token, &value): (usize, &f64)| {
+                value != 0.0 && value.is_finite() && !counts(token)
+            };
+            if let Some(token) = numbers.iter().enumerate().position(lost) {
+                let (count, ..) = self.masked.get_or_insert((0, here.number, token));
+                *count += 1;
+            }
+        }
         let finite = |value: f64| match dtype {
             Dtype::F32 => (value as f32).is_finite(),
             Dtype::F64 => value.is_finite(),

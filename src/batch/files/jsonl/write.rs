@@ -66,7 +66,7 @@ fn splice<'a>(text: &'a str, line: &Line, value: &'a [u8]) -> [&'a [u8]; 4] {
     let there = line
         .fields
         .iter()
-        .find(|field| &text[field.key.clone()] == "advantage");
+        .find(|field| field.name(text) == "advantage");
     let (start, end, key): (_, _, &[u8]) = match there {
         Some(field) => (field.place.start, field.place.end, b""),
         None => {

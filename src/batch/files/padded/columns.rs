@@ -1,12 +1,16 @@
 //! Makes a batch of the tensors of a padded file: [B] is a response column, [B, T] a token column.
 
+use std::collections::HashMap;
+use std::path::Path;
+
 use super::element::Element;
+use super::mask;
 use super::save::Saved;
 use super::tensors::{Reader, Tensor, shape};
 use crate::batch::files::names::{self, ADVANTAGE, Names, REWARDS, Reading, Role};
 use crate::batch::files::{Dtype, Note, Origin, Parts, ReadError, ReadOptions};
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, GroupId};
+use crate::batch::{Batch, BatchBuilder};
 
 /// Reads the columns that `tensors` hold. `saved` is there where the file is one of ours.
 pub(super) fn read(
@@ -23,6 +27,7 @@ pub(super) fn read(
         saved,
         rows: 0,
         width: None,
+        wide: false,
         notes: Vec::new(),
     };
     let mut readings = Vec::new();
@@ -36,12 +41,17 @@ pub(super) fn read(
         let of = names.of(&tensor.name, own).into_iter();
         readings.extend(of.map(|reading| (reading, tensor)));
     }
+    one_each(padded.reader.path(), &readings)?;
     let batch = padded.read(&readings)?;
     padded.reader.finish();
     Ok(Parts {
         batch,
         notes: padded.notes,
         origin: Origin::Tensors {
+            wide: match options.dtype {
+                Some(dtype) => dtype == Dtype::F64,
+                None => padded.wide,
+            },
             width: padded.width.map(|(width, _)| width),
             tensors,
         },
@@ -57,7 +67,29 @@ pub(super) struct Padded<'a> {
     pub(super) rows: usize,
     /// T, and the tensor that says so.
     pub(super) width: Option<(usize, String)>,
+    /// Whether a response column is f64.
+    pub(super) wide: bool,
     pub(super) notes: Vec<Note>,
+}
+
+/// Makes sure that no two tensors are one column.
+fn one_each(path: &Path, readings: &[(Reading, &Tensor)]) -> Result<(), ReadError> {
+    let mut seen: HashMap<&str, &Tensor> = HashMap::new();
+    for (reading, tensor) in readings {
+        // An advantage becomes no column.
+        if reading.ours == "advantage" {
+            continue;
+        }
+        if let Some(first) = seen.insert(&reading.ours, tensor) {
+            return Err(ReadError::TwoTensors {
+                path: path.to_path_buf(),
+                ours: reading.ours.clone(),
+                first: first.name.clone(),
+                second: tensor.name.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Padded<'_> {
@@ -91,9 +123,15 @@ impl Padded<'_> {
             batch = self.column(batch, reading, tensor, tokens.as_ref())?;
         }
         if let Some(tokens) = tokens {
+            self.notes.extend(mask::no_tokens(&tokens));
             batch = batch.tokens(tokens);
         } else if self.width.is_some() {
-            self.notes.push(Note::NoMask);
+            let hint = mask::hint(
+                readings,
+                self.rows,
+                self.width.as_ref().map(|(width, _)| *width),
+            );
+            self.notes.push(Note::NoMask { hint });
         }
         batch.build().map_err(|source| ReadError::Batch {
             path: self.reader.path().to_path_buf(),
@@ -123,62 +161,6 @@ impl Padded<'_> {
             [rows, 1] => known && *rows == self.rows,
             _ => false,
         }
-    }
-
-    fn groups(&mut self, tensor: &Tensor) -> Result<Vec<GroupId>, ReadError> {
-        const EXPECTED: &str = "whole numbers or texts [B], one for each response";
-        if !matches!(tensor.shape.as_slice(), [_] | [_, 1]) {
-            return Err(self.wrong(tensor, tensor.describe(), EXPECTED));
-        }
-        if matches!(tensor.element, Element::Text(_)) {
-            let texts = self.reader.texts(tensor)?;
-            return Ok(texts.into_iter().map(GroupId::from).collect());
-        }
-        if !tensor.element.is_number() {
-            let hint = match tensor.element.name().starts_with("Python objects") {
-                true => " (numpy: `np.array(ids).astype(str)` makes texts of objects)",
-                false => "",
-            };
-            return Err(self.wrong(tensor, tensor.describe(), format!("{EXPECTED}{hint}")));
-        }
-        let mut numbers = Vec::new();
-        let mut fraction = None;
-        self.reader.pieces(tensor, |bytes| {
-            if let Err(value) = tensor.element.push_whole(bytes, &mut numbers) {
-                fraction.get_or_insert(value);
-            }
-            Ok(())
-        })?;
-        if let Some(value) = fraction {
-            return Err(self.wrong(
-                tensor,
-                format!("{value} at response {}", numbers.len()),
-                EXPECTED,
-            ));
-        }
-        let names = self
-            .saved
-            .as_ref()
-            .and_then(|saved| saved.group_names.as_ref());
-        let ids = numbers.iter().map(|&number| match names {
-            Some(names) => usize::try_from(number)
-                .ok()
-                .and_then(|at| names.get(at))
-                .cloned(),
-            None => Some(match i64::try_from(number) {
-                Ok(number) => GroupId::Number(number),
-                Err(_) => number.to_string().into(),
-            }),
-        });
-        let ids: Option<Vec<GroupId>> = ids.collect();
-        ids.ok_or_else(|| {
-            let names = names.map_or(0, Vec::len);
-            self.wrong(
-                tensor,
-                "a number beyond its names".to_string(),
-                format!("one of the {names} names in the header"),
-            )
-        })
     }
 
     /// T is that of the mask, or of the token columns.
@@ -287,10 +269,17 @@ impl Padded<'_> {
         if is_token && reading.role != Role::Response {
             let values = self.tokens(tensor)?;
             self.check_finite(reading, tensor, &values, tokens)?;
+            if reading.ours == "token_reward"
+                && let Some(tokens) = tokens
+            {
+                self.notes
+                    .extend(mask::masked_reward(tensor, &values, tokens));
+            }
             return Ok(batch.token(&reading.ours, values));
         }
         if self.is_response(tensor, reading.role == Role::Response) {
             let values = self.reader.f64(tensor)?;
+            self.wide |= tensor.element == Element::F64;
             return Ok(batch.response(&reading.ours, values));
         }
         let sizes = match width {
@@ -317,10 +306,15 @@ impl Padded<'_> {
             return Ok(batch);
         }
         let steps = self.reader.f64(tensor)?;
-        match steps.first() {
-            Some(&step) if step >= 0.0 && steps.iter().all(|&other| other == step) => {
-                Ok(batch.step(step as u64))
-            }
+        if let Some(at) = steps.iter().position(|&step| names::step(step).is_none()) {
+            let found = match tensor.shape.is_empty() {
+                true => steps[at].to_string(),
+                false => format!("{} at response {at}", steps[at]),
+            };
+            return Err(self.wrong(tensor, found, names::STEP));
+        }
+        match steps.first().copied().and_then(names::step) {
+            Some(step) if steps.iter().all(|&other| other == steps[0]) => Ok(batch.step(step)),
             _ => {
                 self.notes.push(Note::Steps { split: false });
                 Ok(batch)

@@ -2,6 +2,8 @@
 
 mod columns;
 mod element;
+mod groups;
+mod mask;
 mod npy;
 mod npz;
 mod safetensors;

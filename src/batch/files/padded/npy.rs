@@ -9,6 +9,9 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy's own are at most a few hundred bytes, and it refuses more than 10000 by default.
 const LONGEST: usize = 64 << 10;
 
+/// Names of types that texts come in which are not read: numpy turns them into one that is.
+pub(super) const UNREAD_TEXTS: [&str; 2] = ["Python objects", "texts of bytes"];
+
 /// What the header says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Npy {
@@ -144,12 +147,15 @@ fn element(code: &str) -> (Element, bool) {
         "f2" => Element::F16,
         "f4" => Element::F32,
         "f8" => Element::F64,
-        "O" => Element::Other("Python objects (pickled)".to_string()),
+        "O" => Element::Other(format!("{} (pickled)", UNREAD_TEXTS[0])),
         _ => match kind
             .strip_prefix('U')
             .and_then(|letters| letters.parse().ok())
         {
             Some(letters) => Element::Text(letters),
+            None if kind.starts_with(['S', 'a']) => {
+                Element::Other(format!("{} (`{code}`)", UNREAD_TEXTS[1]))
+            }
             None => Element::Other(format!("numpy type `{code}`")),
         },
     };

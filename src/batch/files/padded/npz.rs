@@ -1,7 +1,8 @@
 //! npz: the arrays of a zip archive, compressed or not, and a copy of an archive with one array more.
 
+use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use zip::result::{ZipError, ZipResult};
@@ -46,6 +47,11 @@ impl Npz {
                     "it is cut off, or no zip archive of arrays as `numpy.savez` makes: {error}"
                 ))
             })?;
+        if let Some(twice) = twice(path, zip.central_directory_start()) {
+            return Err(damaged(format!(
+                "the archive has two entries `{twice}`, and which of the two counts nobody can say; write the file again"
+            )));
+        }
         let mut tensors = Vec::new();
         for at in 0..zip.len() {
             let mut entry = zip.by_index(at).map_err(|error| {
@@ -78,6 +84,28 @@ impl Npz {
             length,
         })
     }
+}
+
+/// A name that two entries of an archive have: what opens it keeps the last of them, and says nothing. `start` is where
+/// the directory at the end of the archive begins.
+fn twice(path: &Path, start: u64) -> Option<String> {
+    let mut file = BufReader::new(File::open(path).ok()?);
+    file.seek(SeekFrom::Start(start)).ok()?;
+    let mut names = HashSet::new();
+    let mut header = [0; 46];
+    // The directory has been read once: where it ends, something else begins.
+    while file.read_exact(&mut header).is_ok() && header.starts_with(b"PK\x01\x02") {
+        let length = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let mut name = vec![0; usize::from(length(28))];
+        file.read_exact(&mut name).ok()?;
+        let after = i64::from(length(30)) + i64::from(length(32));
+        file.seek_relative(after).ok()?;
+        let text = String::from_utf8_lossy(&name).into_owned();
+        if !names.insert(name) {
+            return Some(text);
+        }
+    }
+    None
 }
 
 impl Archive for Npz {

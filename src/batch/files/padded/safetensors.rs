@@ -1,9 +1,12 @@
 //! safetensors: the header's tensors, checked against the file, and a copy of a file with one tensor more.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::element::Element;
@@ -56,11 +59,17 @@ impl Safetensors {
         }
         let mut header = vec![0; size as usize];
         file.read_exact(&mut header).map_err(io)?;
-        let header: Map<String, Value> = serde_json::from_slice(&header)
+        let Entries(header) = serde_json::from_slice(&header)
             .map_err(|error| damaged(format!("its header is not an object in JSON: {error}")))?;
         let data = 8 + size;
         let mut tensors = Vec::new();
         let mut metadata = Map::new();
+        let mut names = HashSet::new();
+        if let Some((twice, _)) = header.iter().find(|(name, _)| !names.insert(name)) {
+            return Err(damaged(format!(
+                "its header tells of `{twice}` twice, and which of the two counts nobody can say; write the file again"
+            )));
+        }
         for (name, value) in header {
             match (name.as_str(), value) {
                 ("__metadata__", Value::Object(texts)) => metadata = texts,
@@ -118,6 +127,31 @@ impl Archive for Safetensors {
             source,
         })?;
         Ok(Box::new((&self.file).take(tensor.most)))
+    }
+}
+
+/// The header's entries as they stand: a map would keep one of two with the same name, and say nothing.
+struct Entries(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        input.deserialize_map(Each)
     }
 }
 

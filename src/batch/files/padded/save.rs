@@ -214,7 +214,7 @@ impl<'a> Batch<'a> {
         let layout = self.layout();
         let lengths = self.response_column("length");
         (0..layout.responses()).all(|response| {
-            let length = lengths.map_or(0, |lengths| lengths[response].round() as usize);
+            let length = lengths.map_or(0, |lengths| lengths[response] as usize);
             match layout.runs(response) {
                 [] => length == 0,
                 [run] => run.columns() == (0..length),

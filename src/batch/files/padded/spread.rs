@@ -1,9 +1,10 @@
 //! Spreads an advantage over the rows of a padded tensor: its value where a token counts, 0 everywhere else.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use super::element::Element;
-use crate::batch::files::Advantage;
+use crate::batch::files::{Advantage, WriteError};
 use crate::batch::{Batch, Floats, Layout, TokenValues};
 
 /// The name of the tensor in padded files.
@@ -19,18 +20,23 @@ pub(in crate::batch::files) struct Spread<'a> {
 }
 
 impl<'a> Spread<'a> {
-    /// `width` is that of the file's token tensors, if it has any.
+    /// `width` is that of the file's token tensors, if it has any; `wide` is whether its numbers of responses are f64, which
+    /// counts where it has no token column.
     pub(in crate::batch::files) fn new(
         batch: &'a Batch,
         advantage: Advantage<'a>,
         width: Option<usize>,
+        wide: bool,
     ) -> Self {
         let layout: &Layout = batch.layout();
         let width = match advantage {
             Advantage::Response(_) => width,
             Advantage::Token(_) => width.or(Some(layout.width())),
         };
-        let wide = batch.tokens.values().any(TokenValues::is_f64);
+        let wide = match batch.tokens.is_empty() {
+            true => wide,
+            false => batch.tokens.values().any(TokenValues::is_f64),
+        };
         Spread {
             layout,
             advantage,
@@ -59,6 +65,56 @@ impl<'a> Spread<'a> {
             * size
     }
 
+    /// Looks for a value that is no number in the file to be.
+    pub(in crate::batch::files) fn check(&self, out: &Path) -> Result<(), WriteError> {
+        let holds = |value: f64| match self.element {
+            Element::F64 => value.is_finite(),
+            _ => (value as f32).is_finite(),
+        };
+        for response in 0..self.layout.responses() {
+            let mut tokens = self.layout.tokens_of(response);
+            let (token, found) = match self.advantage {
+                // What no token has is not written.
+                Advantage::Response(_) if self.width.is_some() && tokens.is_empty() => continue,
+                Advantage::Response(values) => match holds(values[response]) {
+                    true => continue,
+                    false => (None, values[response]),
+                },
+                Advantage::Token(values) => match tokens.find(|&at| !holds(values.get(at))) {
+                    None => continue,
+                    Some(at) => (Some(at), values.get(at)),
+                },
+            };
+            let place = token.map(|at| format!(", {},", self.column(response, at)));
+            return Err(WriteError::NoValue {
+                path: out.to_path_buf(),
+                response,
+                place: place.unwrap_or_default(),
+                found,
+                why: match found.is_finite() {
+                    true => ", which is too large for f32 (`--dtype f64` writes f64)",
+                    false => "",
+                },
+            });
+        }
+        Ok(())
+    }
+
+    /// The column of a response's token, in words.
+    fn column(&self, response: usize, token: usize) -> String {
+        let nth = token - self.layout.tokens_of(response).start;
+        let columns = self
+            .layout
+            .runs(response)
+            .iter()
+            .flat_map(|run| run.columns());
+        columns
+            .skip(nth)
+            .map(|column| format!("token {column}"))
+            .next()
+            .unwrap_or_default()
+    }
+
     /// Writes all numbers, little-endian.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut row = Vec::new();
@@ -66,7 +122,7 @@ impl<'a> Spread<'a> {
             row.clear();
             match self.element {
                 Element::F64 => self.row(response, &mut row, |value| value.to_le_bytes()),
-                // The batch's own precision: nothing is lost that its columns ever had.
+                // The precision of the batch's tokens; `check` has seen that nothing becomes infinite.
                 _ => self.row(response, &mut row, |value| (value as f32).to_le_bytes()),
             }
             out.write_all(&row)?;

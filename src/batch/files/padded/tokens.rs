@@ -1,4 +1,4 @@
-//! The [B, T] tensors of a padded file: which tokens count, and columns of them.
+//! The [B, T] tensors of a padded file as columns of tokens.
 
 use ndarray::{ArcArray2, Array2, ShapeBuilder};
 
@@ -11,51 +11,6 @@ use crate::batch::files::{Dtype, Note, ReadError};
 use crate::batch::layout::Tokens;
 
 impl Padded<'_> {
-    /// Which tokens count.
-    pub(super) fn mask(&mut self, tensor: &Tensor) -> Result<Tokens, ReadError> {
-        if !tensor.element.is_number() {
-            return Err(self.wrong(tensor, tensor.describe(), "numbers or booleans"));
-        }
-        let (rows, width) = (
-            self.rows,
-            self.width.as_ref().map_or(0, |(width, _)| *width),
-        );
-        let mut mask: Vec<bool> = Vec::new();
-        let mut wrong = None;
-        let mut numbers = Vec::new();
-        self.reader.pieces(tensor, |bytes| {
-            numbers.clear();
-            tensor.element.push_f64(bytes, &mut numbers);
-            for &value in &numbers {
-                if value != 0.0 && value != 1.0 {
-                    wrong.get_or_insert((mask.len(), value));
-                }
-                mask.push(value == 1.0);
-            }
-            Ok(())
-        })?;
-        let place = |row: usize, column: usize| match tensor.fortran {
-            true => column * rows + row,
-            false => row * width + column,
-        };
-        if let Some((at, value)) = wrong {
-            let (row, column) = match tensor.fortran {
-                true => (at % rows, at / rows),
-                false => (at / width, at % width),
-            };
-            return Err(self.wrong(
-                tensor,
-                format!("{value} at response {row}, token {column}"),
-                "1 for a token that counts or 0 for one that does not",
-            ));
-        }
-        let mut tokens = Tokens::padded(width);
-        for row in 0..rows {
-            tokens.add((0..width).map(|column| mask[place(row, column)]));
-        }
-        Ok(tokens)
-    }
-
     /// A [B, T] tensor in row order.
     pub(super) fn tokens(&mut self, tensor: &Tensor) -> Result<TokenValues<'static>, ReadError> {
         let dtype = self.dtype.unwrap_or(match tensor.element {

@@ -1,0 +1,74 @@
+//! The columns that the batch knows by name: the one table of which level each has.
+
+use crate::tensor::Level;
+
+/// A column that lives at one level, wherever it comes from.
+pub(crate) struct Known {
+    pub(crate) name: &'static str,
+    pub(crate) level: Level,
+    /// What to say to somebody who gives it at another level, or nothing.
+    pub(crate) hint: &'static str,
+}
+
+const COLUMNS: [Known; 9] = [
+    Known {
+        hint: "; a reward for each token is `token_reward`",
+        ..response("reward")
+    },
+    response("correct"),
+    response("length"),
+    Known {
+        hint: "; a reward for the whole response is `reward`",
+        ..token("token_reward")
+    },
+    token("old_logp"),
+    token("ref_logp"),
+    token("logp"),
+    token("value"),
+    token("entropy"),
+];
+
+const fn response(name: &'static str) -> Known {
+    Known {
+        name,
+        level: Level::Response,
+        hint: "",
+    }
+}
+
+const fn token(name: &'static str) -> Known {
+    Known {
+        name,
+        level: Level::Token,
+        hint: "",
+    }
+}
+
+/// The column of that name, if it is one that we know.
+pub(crate) fn column(name: &str) -> Option<&'static Known> {
+    COLUMNS.iter().find(|known| known.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Batch, BatchError};
+
+    #[test]
+    fn a_known_column_is_refused_at_any_other_level() {
+        for known in &COLUMNS {
+            let batch = Batch::builder().groups([1i64]);
+            let built = match known.level {
+                Level::Token => batch.response(known.name, vec![1.0]),
+                _ => batch.ragged::<f64, _>(known.name, [[1.0]]),
+            }
+            .build();
+            let refused = matches!(
+                &built,
+                Err(BatchError::Level { column, expected, .. })
+                    if column == known.name && *expected == known.level
+            );
+            assert!(refused, "{}: {built:?}", known.name);
+        }
+    }
+}
