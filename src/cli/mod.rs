@@ -6,6 +6,7 @@ mod doc;
 mod new;
 mod progress;
 mod recipes;
+mod repl;
 mod style;
 
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ pub struct Arguments {
 enum Command {
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
+    /// Try formulas at a prompt, on a real batch
+    Repl(repl::Repl),
     /// Test a recipe's invariants on degenerate batches
     Check(check::Check),
     /// List the built-in recipes
@@ -46,6 +49,7 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Apply(command) => command.run(),
+        Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Recipes => recipes::run(),
         Command::Doc(command) => command.run(),
