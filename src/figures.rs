@@ -58,7 +58,7 @@ fn trimmed(text: &str) -> &str {
     }
 }
 
-/// Numbers with as many decimals each, so that they line up in a table: about four significant digits of the largest.
+/// Numbers with as many decimals each, so that they line up in a table: three at most.
 pub fn column(numbers: &[f64]) -> Vec<String> {
     let finite = || numbers.iter().copied().filter(|number| number.is_finite());
     let largest = finite().fold(0.0f64, |largest, number| largest.max(number.abs()));
@@ -66,7 +66,7 @@ pub fn column(numbers: &[f64]) -> Vec<String> {
         return numbers.iter().map(|&number| value(number)).collect();
     }
     let whole_digits = largest.max(1.0).log10().floor() as i32;
-    let most = (4 - whole_digits).clamp(0, 4) as usize;
+    let most = (3 - whole_digits).clamp(0, 3) as usize;
     let fits = |decimals: usize| {
         let scale = 10f64.powi(decimals as i32);
         let full = 10f64.powi(most as i32);
@@ -120,8 +120,8 @@ mod tests {
     fn a_column_lines_up() {
         assert_eq!(column(&[1.0, 0.0]), ["1", "0"]);
         assert_eq!(column(&[0.5, -0.25, 1.0]), ["0.50", "-0.25", "1.00"]);
-        assert_eq!(column(&[1.0 / 3.0, -1e-9]), ["0.3333", "0.0000"]);
-        assert_eq!(column(&[1234.56, 2.0]), ["1234.6", "2.0"]);
+        assert_eq!(column(&[1.0 / 3.0, -1e-9]), ["0.333", "0.000"]);
+        assert_eq!(column(&[1234.56, 2.0]), ["1235", "2"]);
     }
 
     #[test]

@@ -32,8 +32,10 @@
 #![warn(missing_docs)]
 
 pub mod batch;
+pub mod doc;
 pub mod figures;
 pub mod live;
+pub mod paint;
 pub mod repl;
 pub mod script;
 mod suggest;

@@ -140,50 +140,8 @@ impl Apply {
         );
         println!();
         let row = |name: &str, text: String| println!("  {name:<11} {text}");
-        if let (Some(right), Some(wrong)) = (summary.all_right, summary.all_wrong) {
-            let of = |number: usize| {
-                format!(
-                    "{} ({})",
-                    style::count(number),
-                    style::share(number, summary.groups)
-                )
-            };
-            let mixed = summary.groups - right - wrong;
-            row(
-                "groups",
-                format!(
-                    "all right {}   all wrong {}   mixed {}",
-                    of(right),
-                    of(wrong),
-                    of(mixed)
-                ),
-            );
-        }
-        let a = summary.advantage;
-        row(
-            "advantage",
-            format!(
-                "mean {}   std {:.4}   min {:.4}   max {:.4}   per {}",
-                rounded(a.mean),
-                a.std,
-                a.min,
-                a.max,
-                summary.level
-            ),
-        );
-        row(
-            "no signal",
-            format!(
-                "{} of the groups, {} of the tokens have advantage 0",
-                style::share(summary.groups_without_signal, summary.groups),
-                style::share(summary.tokens_without_signal, summary.tokens)
-            ),
-        );
-        if summary.groups_without_signal == summary.groups {
-            row(
-                "",
-                "no group has a difference that this recipe would teach".to_string(),
-            );
+        for (name, text) in summary.rows() {
+            row(name, text);
         }
         if let Some(loss) = outcome.loss {
             row(
@@ -213,16 +171,6 @@ struct Times {
     reading: Duration,
     computing: Duration,
     writing: Option<Duration>,
-}
-
-/// A mean that is 0 but for rounding is shown as 0, not as -0.0000.
-fn rounded(mean: f64) -> String {
-    let text = format!("{mean:.4}");
-    if text == "-0.0000" {
-        "0.0000".to_string()
-    } else {
-        text
-    }
 }
 
 fn write(rollouts: &Rollouts, outcome: &Outcome, output: &std::path::Path) -> Result<()> {

@@ -1,24 +1,32 @@
 //! `advlab repl [INPUT]`: formulas at a prompt, on a real batch.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use advlab::Batch;
-use advlab::batch::{ReadOptions, read};
-use advlab::repl::{Paint, Session, piped};
+use advlab::repl::{self, Session};
 use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
-use super::style;
+use super::{Setting, style};
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
 pub struct Repl {
-    /// Rollouts (.jsonl, .safetensors or .npz); a small built-in batch if not given
+    /// Rollouts (.jsonl, .safetensors, .npz), a run's folder, or a .rhai file with a test batch; a small built-in batch if
+    /// not given
     input: Option<PathBuf>,
-    /// Read the inputs from standard input, line by line
+    /// Load a recipe: a built-in's name, or the path of a .rhai file
+    #[arg(long, value_name = "RECIPE")]
+    recipe: Option<String>,
+    /// Set a parameter of the recipe
+    #[arg(long, value_name = "NAME=VALUE", requires = "recipe")]
+    set: Vec<Setting>,
+    /// The seed of `batch.random`
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Take the inputs from standard input, line by line, and end with it
     #[arg(long)]
     stdin: bool,
 }
@@ -26,15 +34,19 @@ pub struct Repl {
 impl Repl {
     /// Reads the batch, and starts the session.
     pub fn run(self) -> Result<ExitCode> {
-        let batch = match &self.input {
-            Some(path) => read(path, &ReadOptions::default())?.batch,
-            None => Batch::example(),
-        };
-        let paint = Paint {
-            color: style::color_on_stdout(),
-        };
-        let mut session = Session::new(&Host::new(), &batch, paint);
-        piped(&mut session, io::stdin().lock(), io::stdout().lock())?;
+        let host = Host::new().with_seed(self.seed);
+        let mut session = Session::new(&host, style::paint_on_stdout());
+        if let Some(path) = &self.input {
+            session.open(path)?;
+        }
+        if let Some(name) = &self.recipe {
+            session.use_recipe(super::load(&host, name, &self.set)?);
+        }
+        if self.stdin || !io::stdin().is_terminal() {
+            repl::piped(&mut session, io::stdin().lock(), io::stdout().lock())?;
+        } else {
+            repl::terminal(session)?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

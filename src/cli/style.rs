@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 pub use advlab::figures::{count, share, time};
+use advlab::paint::Paint;
 
 fn wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -16,6 +17,13 @@ pub fn color_on_stderr() -> bool {
 /// Whether standard output takes colours.
 pub fn color_on_stdout() -> bool {
     wanted() && std::io::stdout().is_terminal()
+}
+
+/// What colours standard output.
+pub fn paint_on_stdout() -> Paint {
+    Paint {
+        color: color_on_stdout(),
+    }
 }
 
 /// A text for standard error in red.
@@ -38,10 +46,6 @@ pub fn verdict(text: &str, color: &str) -> String {
     paint(text, color, color_on_stdout())
 }
 
-fn paint(text: &str, code: &str, on: bool) -> String {
-    if on {
-        format!("\x1b[{code}m{text}\x1b[0m")
-    } else {
-        text.to_string()
-    }
+fn paint(text: &str, code: &str, color: bool) -> String {
+    Paint { color }.with(code, text)
 }

@@ -1,10 +1,18 @@
 //! The prompt: a session that turns text into answers, with no terminal in it, and the terminal around it.
 
-mod paint;
+mod builtin;
+mod command;
+mod data;
+mod figure;
+mod pieces;
 mod piped;
 mod session;
 mod show;
+mod terminal;
 
-pub use paint::Paint;
+pub use builtin::builtin;
 pub use piped::piped;
 pub use session::{Outcome, Session};
+pub use terminal::terminal;
+
+pub use crate::paint::Paint;

@@ -17,12 +17,18 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
             continue;
         }
         answer(session, &std::mem::take(&mut open), &mut out)?;
+        if session.is_over() {
+            return Ok(());
+        }
     }
     // What the end of the lines cuts off is an error with its place, like any other.
     answer(session, open.trim_end(), &mut out)
 }
 
 fn answer(session: &mut Session, input: &str, out: &mut impl Write) -> io::Result<()> {
+    if let Some(news) = session.news() {
+        writeln!(out, "{news}")?;
+    }
     let outcome = session.submit(input);
     if !outcome.text.is_empty() {
         writeln!(out, "{}", outcome.text)?;

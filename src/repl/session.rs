@@ -1,9 +1,16 @@
 //! The session: text in, outcome out.
 
-use super::paint::Paint;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::command::{Typed, Watched, lock};
+use super::data::Data;
 use super::show;
-use crate::Batch;
-use crate::script::{Diagnostic, Host, ScriptError, Session as Script};
+use crate::doc;
+use crate::paint::Paint;
+use crate::script::{Answer, Host, Recipe, ScriptError, Session as Script};
+use crate::tensor::{Guard, Level};
 
 /// What an input gave, as text to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,45 +22,145 @@ pub struct Outcome {
 }
 
 /// A session at a prompt: a batch, a recipe, what was typed, and the commands.
+///
+/// It knows no terminal: text goes in, text comes out.
+///
+/// ```
+/// use advlab::repl::{Paint, Session};
+/// use advlab::Host;
+///
+/// let mut session = Session::new(&Host::new(), Paint::PLAIN);
+/// let outcome = session.submit("batch.reward.mean(\"batch\").value() > 0.3");
+/// assert_eq!(outcome.text, "true");
+/// ```
 pub struct Session {
     pub(super) script: Script,
+    /// The host that was given: bounded call by call, for what goes on beside the inputs.
+    pub(super) plain: Host,
     pub(super) paint: Paint,
+    pub(super) data: Data,
+    pub(super) typed: Vec<Typed>,
+    /// The files that the session itself wrote.
+    pub(super) saved: BTreeSet<PathBuf>,
+    pub(super) watched: Option<Arc<Mutex<Watched>>>,
+    pub(super) is_over: bool,
 }
 
 impl Session {
-    /// A session on a batch.
-    pub fn new(host: &Host, batch: &Batch<'static>, paint: Paint) -> Session {
+    /// A session on the built-in batch.
+    pub fn new(host: &Host, paint: Paint) -> Session {
+        let data = Data::builtin();
         Session {
-            script: Script::new(host, batch),
+            script: Script::new(host, &data.batch),
+            plain: host.clone(),
             paint,
+            data,
+            typed: Vec::new(),
+            saved: BTreeSet::new(),
+            watched: None,
+            is_over: false,
         }
     }
 
-    /// Whether the text is the beginning of an input that goes on in the next line.
-    pub fn is_incomplete(&self, text: &str) -> bool {
-        self.script.is_incomplete(text)
+    /// Goes on with the batch of a path: a file of rollouts, a run's folder, or a script with a test batch.
+    ///
+    /// # Errors
+    /// [`ScriptError`] says what is wrong with it.
+    pub fn open(&mut self, path: &Path) -> Result<(), ScriptError> {
+        let data = Data::open(&self.plain, path)?;
+        self.use_data(data)
     }
 
-    /// Evaluates an input: a piece of script.
-    pub fn submit(&mut self, text: &str) -> Outcome {
-        match self.evaluate(text) {
-            Ok(text) => Outcome {
-                text,
-                is_error: false,
-            },
-            Err(error) => self.failed(&error),
+    /// Makes a recipe the one in use, as `:recipe` does.
+    pub fn use_recipe(&mut self, recipe: Recipe) {
+        self.script.use_recipe(Some(recipe));
+    }
+
+    /// What the batch is and where it is from, in a line; what was read otherwise than it stands there follows.
+    pub fn about_data(&self) -> String {
+        let shape = show::shape(self.data.batch.layout());
+        let mut lines = vec![format!("{}: {shape}", self.paint.bold(&self.data.name))];
+        if let (Some((first, _)), Some((last, _))) = (self.data.kept.first(), self.data.kept.last())
+        {
+            lines.push(format!(
+                "  one of {} batches of the run, of steps {first} to {last}: `:batch {first}`",
+                self.data.kept.len()
+            ));
         }
-    }
-
-    fn evaluate(&mut self, text: &str) -> Result<String, ScriptError> {
-        let evaluated = self.script.evaluate(text)?;
-        let mut lines = evaluated.prints;
         lines.extend(
-            evaluated
+            self.data
                 .notes
                 .iter()
                 .map(|note| self.paint.dim(&format!("note: {note}"))),
         );
+        lines.join("\n")
+    }
+
+    /// What bounds the input that is being evaluated: whoever holds it can cancel that.
+    pub fn guard(&self) -> &Arc<Guard> {
+        self.script.guard()
+    }
+
+    /// Whether an input has ended the session.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether the text is the beginning of an input that goes on in the next line.
+    pub fn is_incomplete(&self, text: &str) -> bool {
+        let is_script = !text.trim_start().starts_with([':', '?']);
+        is_script && self.script.is_incomplete(text)
+    }
+
+    /// Evaluates an input: a piece of script, a command, or a question.
+    pub fn submit(&mut self, text: &str) -> Outcome {
+        self.take_up_version();
+        let input = text.trim();
+        let answered = match (input.strip_prefix(':'), input.strip_prefix('?')) {
+            (Some(command), _) => self.command(command),
+            (_, Some("")) => self.command("help"),
+            (_, Some(name)) => self.explain(name.trim()),
+            _ => self.evaluated(text.trim_end()),
+        };
+        match answered {
+            Ok(text) => Outcome {
+                text,
+                is_error: false,
+            },
+            Err(error) => Outcome {
+                text: error.render(self.paint.color).trim_end().to_string(),
+                is_error: true,
+            },
+        }
+    }
+
+    /// What has happened beside the inputs since the last call: a script that is watched was saved.
+    pub fn news(&self) -> Option<String> {
+        lock(self.watched.as_ref()?).poll()
+    }
+
+    /// What tells news from another thread, while the session waits for an input.
+    pub(super) fn teller(&self) -> Option<Arc<Mutex<Watched>>> {
+        self.watched.clone()
+    }
+
+    /// A piece of script with its answer.
+    pub(super) fn evaluated(&mut self, text: &str) -> Result<String, ScriptError> {
+        let evaluated = self.script.evaluate(text)?;
+        let is_signal = |answer: &Answer| match answer {
+            Answer::Tensor(computed) => matches!(computed.level(), Level::Response | Level::Token),
+            _ => false,
+        };
+        if !text.trim().is_empty() {
+            self.typed.push(Typed {
+                text: text.to_string(),
+                has_value: !matches!(evaluated.answer, Answer::Nothing),
+                is_signal: is_signal(&evaluated.answer),
+            });
+        }
+        let mut lines = evaluated.prints;
+        let note = |note: &String| self.paint.dim(&format!("note: {note}"));
+        lines.extend(evaluated.notes.iter().map(note));
         let metric = |(name, value): &(String, f64)| {
             format!("metric {name} {}", crate::figures::value(*value))
         };
@@ -62,16 +169,43 @@ impl Session {
         Ok(lines.join("\n"))
     }
 
-    /// An error with its caret.
-    fn failed(&self, error: &ScriptError) -> Outcome {
-        let rendered: Vec<String> = error
-            .diagnostics
-            .iter()
-            .map(|diagnostic: &Diagnostic| diagnostic.render(self.paint.color))
-            .collect();
-        Outcome {
-            text: rendered.concat().trim_end().to_string(),
-            is_error: true,
+    /// What a name is: a command, a function, or a recipe.
+    pub(super) fn explain(&mut self, name: &str) -> Result<String, ScriptError> {
+        let bare = name.trim_start_matches(':');
+        if let Some(command) = super::command::COMMANDS.iter().find(|row| row.name == bare)
+            && (name.starts_with(':') || !doc::is_known(name))
+        {
+            let call = format!(":{} {}", command.name, command.arguments);
+            return Ok(format!(
+                "{}\n  {}",
+                self.paint.bold(call.trim_end()),
+                command.doc
+            ));
+        }
+        doc::explain(&self.plain, name, self.paint)
+    }
+
+    /// Goes on with other data.
+    pub(super) fn use_data(&mut self, data: Data) -> Result<(), ScriptError> {
+        if let Some(script) = &data.script {
+            let recipe = self.plain.load(script)?;
+            self.script.use_recipe(Some(recipe));
+        }
+        if let Some(watched) = &self.watched {
+            lock(watched).set_batch(data.batch.clone())?;
+        }
+        self.script.set_batch(&data.batch);
+        self.data = data;
+        Ok(())
+    }
+
+    /// Makes the newest version of a watched script the recipe in use.
+    fn take_up_version(&mut self) {
+        let Some(watched) = &self.watched else { return };
+        let newest = lock(watched).recipe().clone();
+        let in_use = self.script.recipe().map(Recipe::version);
+        if in_use != Some(newest.version()) {
+            self.script.use_recipe(Some(newest));
         }
     }
 }

@@ -130,6 +130,30 @@ impl ScriptBatch {
         self.0.call.step
     }
 
+    /// Whether a column follows from those that the batch has.
+    pub(super) fn can_derive(&self, name: &str) -> bool {
+        match name {
+            "reward" => self.has("token_reward") || self.has("correct"),
+            "token_reward" => self.has("reward") || self.has("correct"),
+            "correct" => self.has("reward") || self.has("token_reward"),
+            "logp" => self.has("old_logp"),
+            _ => self.frame().layout().tokens() > 0,
+        }
+    }
+
+    /// The columns that have been asked for so far.
+    pub(super) fn known_columns(&self) -> Vec<(String, Tensor)> {
+        let columns = self
+            .0
+            .columns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        columns
+            .iter()
+            .map(|(name, tensor)| (name.clone(), tensor.clone()))
+            .collect()
+    }
+
     /// The names of the batch's own columns, and of those that may follow from them.
     pub(super) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         match &self.0.source {

@@ -1,9 +1,9 @@
 //! A batch: its shape, and a line for each column.
 
-use super::super::paint::Paint;
 use super::histogram;
 use crate::batch::Layout;
 use crate::figures::{column, count};
+use crate::paint::Paint;
 use crate::script::{Columns, Computed, Spread};
 
 /// Responses, groups and tokens in words.

@@ -5,9 +5,10 @@ mod blocks;
 mod tensor;
 
 pub(super) use self::batch::{batch, shape};
-pub(super) use self::blocks::histogram;
+pub(super) use self::blocks::{counts, histogram};
 pub(super) use self::tensor::{spread_line, tensor};
-use super::paint::Paint;
+pub(super) use crate::doc::{parameters, recipe};
+use crate::paint::Paint;
 use crate::script::Answer;
 
 /// The columns that there are.

@@ -2,6 +2,8 @@
 
 mod answer;
 mod hooks;
+mod inspect;
+mod names;
 mod transcript;
 
 use std::collections::BTreeMap;
@@ -12,6 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Scope};
 
 pub use self::answer::{Answer, Columns};
+pub use self::inspect::{GraphNode, Timing};
+pub(crate) use self::names::language_definitions;
+pub use self::names::{Name, Receiver};
 use self::transcript::Transcript;
 use super::batch_type::{Call, ScriptBatch};
 use super::error::{Diagnostic, Problem, ScriptError};
@@ -57,7 +62,6 @@ pub struct Session {
 struct Stage {
     call: Arc<Call>,
     lent: Lent,
-    frame: Arc<Frame>,
     batch: ScriptBatch,
 }
 
@@ -67,13 +71,8 @@ impl Stage {
         let call = Call::new(guard.clone(), lent.step, host.shared.seed);
         let executor = host.shared.executor.clone();
         let frame = Frame::new(lent.layout.clone(), lent.is_f64(), guard.clone(), executor);
-        let batch = ScriptBatch::new(frame.clone(), call.clone(), lent.clone(), BTreeMap::new());
-        Stage {
-            call,
-            lent,
-            frame,
-            batch,
-        }
+        let batch = ScriptBatch::new(frame, call.clone(), lent.clone(), BTreeMap::new());
+        Stage { call, lent, batch }
     }
 }
 
