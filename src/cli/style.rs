@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-pub use advlab::figures::{count, share, time};
+pub use advlab::figures::{count, time};
 use advlab::paint::Paint;
 
 fn wanted() -> bool {

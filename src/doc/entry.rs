@@ -27,7 +27,7 @@ pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<Str
 
 /// A member of a tensor or a batch.
 pub(super) fn member(host: &Host, member: &Member, paint: Paint) -> Result<String, ScriptError> {
-    let mut lines = vec![paint.bold(member.call), format!("  {}", member.doc)];
+    let mut lines = vec![paint.bold(member.call), wrapped("  ", member.doc)];
     lines.extend(example(host, member.example)?);
     Ok(lines.join("\n"))
 }
@@ -60,7 +60,12 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
         "{} {}\n\n{}",
         paint.bold(recipe.name()),
         paint.dim(recipe.version().short()),
-        recipe.doc()
+        recipe
+            .doc()
+            .lines()
+            .map(folded)
+            .collect::<Vec<_>>()
+            .join("\n")
     );
     if recipe.params().iter().len() > 0 {
         text = format!(
@@ -74,16 +79,64 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
 
 /// A recipe's parameters: values, what they are for, what they take.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
-    let lines: Vec<String> = recipe
+    let names: Vec<String> = recipe
         .params()
         .iter()
-        .map(|(parameter, value)| {
-            let name = format!("{} = {value}", parameter.name);
-            let takes = paint.dim(&parameter.takes());
-            format!("  {name:<30} {}\n  {:<30} {takes}", parameter.doc, "")
-        })
+        .map(|(parameter, value)| format!("{} = {value}", parameter.name))
         .collect();
+    let width = names
+        .iter()
+        .map(|name| name.len())
+        .max()
+        .unwrap_or(0)
+        .min(30);
+    let indent = " ".repeat(2 + width + 2);
+    let mut lines = Vec::new();
+    for ((parameter, _), name) in recipe.params().iter().zip(&names) {
+        let about = wrapped(&indent, &parameter.doc);
+        lines.push(format!("  {name:<width$}  {}", about.trim_start()));
+        lines.push(paint.dim(&wrapped(&indent, &parameter.takes())));
+    }
     lines.join("\n")
+}
+
+/// The letters of a line, where a reader's window may be that narrow.
+const WIDTH: usize = 80;
+
+/// A text in lines of at most 80 letters, each behind the same start.
+fn wrapped(start: &str, text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let room = WIDTH.saturating_sub(start.len());
+        let line = match lines.last_mut() {
+            Some(line)
+                if line.is_empty() || line.chars().count() + 1 + word.chars().count() <= room =>
+            {
+                line
+            }
+            _ => {
+                lines.push(String::new());
+                lines
+                    .last_mut()
+                    .unwrap_or_else(|| unreachable!("a line was just added"))
+            }
+        };
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    let lines: Vec<String> = lines.iter().map(|line| format!("{start}{line}")).collect();
+    lines.join("\n")
+}
+
+/// A line of a doc comment, folded behind its own indentation where it is long.
+fn folded(line: &str) -> String {
+    let indent = line.len() - line.trim_start().len();
+    match line.chars().count() > WIDTH {
+        true => wrapped(&line[..indent], line),
+        false => line.to_string(),
+    }
 }
 
 #[cfg(test)]

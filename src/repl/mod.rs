@@ -2,6 +2,7 @@
 
 mod builtin;
 mod command;
+mod complete;
 mod data;
 mod figure;
 mod pieces;
@@ -11,6 +12,7 @@ mod show;
 mod terminal;
 
 pub use builtin::builtin;
+pub use complete::Completion;
 pub use piped::piped;
 pub use session::{Outcome, Session};
 pub use terminal::terminal;

@@ -54,8 +54,12 @@ impl Panel {
         points().next()?;
         let mut x = extent(points().map(|(x, _)| x));
         let mut y = extent(points().map(|(_, y)| y));
-        if self.series.iter().any(|series| series.mark == Mark::Bars) {
+        let bars = self.series.iter().find(|series| series.mark == Mark::Bars);
+        if let Some(bars) = bars {
             y = (y.0.min(0.0), y.1.max(0.0));
+            // Points are the middles of bars.
+            let half = (x.1 - x.0) / (2 * bars.points.len().saturating_sub(1).max(1)) as f64;
+            x = (x.0 - half, x.1 + half);
         }
         for axis in [&mut x, &mut y] {
             if axis.0 == axis.1 {
