@@ -1,4 +1,4 @@
-//! Colours and weights for a terminal, or none of them.
+//! What makes text fit for a terminal: colours, weights, lines that are not too long.
 
 /// Whether texts carry the codes of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,4 +48,26 @@ impl Paint {
             false => text.to_string(),
         }
     }
+}
+
+/// The letters of a line, where a reader's window may be that narrow.
+const WIDTH: usize = 80;
+
+/// A text in lines of at most 80 letters, each behind the same start.
+pub fn wrapped(start: &str, text: &str) -> String {
+    let room = WIDTH.saturating_sub(start.len());
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
+            lines.push(format!("{start}{line}"));
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(format!("{start}{line}"));
+    lines.join("\n")
 }

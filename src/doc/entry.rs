@@ -1,7 +1,7 @@
 //! One name explained: a function or member with its example, a recipe with its parameters.
 
 use crate::Batch;
-use crate::paint::Paint;
+use crate::paint::{Paint, wrapped};
 use crate::script::{Evaluated, Host, Member, Recipe, ScriptError};
 use crate::tensor::op::Op;
 
@@ -60,12 +60,7 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
         "{} {}\n\n{}",
         paint.bold(recipe.name()),
         paint.dim(recipe.version().short()),
-        recipe
-            .doc()
-            .lines()
-            .map(folded)
-            .collect::<Vec<_>>()
-            .join("\n")
+        filled(recipe.doc())
     );
     if recipe.params().iter().len() > 0 {
         text = format!(
@@ -100,43 +95,23 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     lines.join("\n")
 }
 
-/// The letters of a line, where a reader's window may be that narrow.
-const WIDTH: usize = 80;
-
-/// A text in lines of at most 80 letters, each behind the same start.
-fn wrapped(start: &str, text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let room = WIDTH.saturating_sub(start.len());
-        let line = match lines.last_mut() {
-            Some(line)
-                if line.is_empty() || line.chars().count() + 1 + word.chars().count() <= room =>
-            {
-                line
-            }
-            _ => {
-                lines.push(String::new());
-                lines
-                    .last_mut()
-                    .unwrap_or_else(|| unreachable!("a line was just added"))
-            }
-        };
-        if !line.is_empty() {
-            line.push(' ');
+/// A doc comment with its paragraphs filled anew for 80 letters; what is indented, formulas, stays as it is.
+fn filled(doc: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut paragraph = String::new();
+    for line in doc.lines().chain([""]) {
+        let is_text = !line.is_empty() && !line.starts_with(' ');
+        if is_text {
+            paragraph.push_str(line);
+            paragraph.push(' ');
+            continue;
         }
-        line.push_str(word);
+        if !paragraph.is_empty() {
+            lines.push(wrapped("", &std::mem::take(&mut paragraph)));
+        }
+        lines.push(line.to_string());
     }
-    let lines: Vec<String> = lines.iter().map(|line| format!("{start}{line}")).collect();
-    lines.join("\n")
-}
-
-/// A line of a doc comment, folded behind its own indentation where it is long.
-fn folded(line: &str) -> String {
-    let indent = line.len() - line.trim_start().len();
-    match line.chars().count() > WIDTH {
-        true => wrapped(&line[..indent], line),
-        false => line.to_string(),
-    }
+    lines.join("\n").trim_end().to_string()
 }
 
 #[cfg(test)]

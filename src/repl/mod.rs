@@ -12,6 +12,7 @@ mod show;
 mod terminal;
 
 pub use builtin::builtin;
+pub use command::{Point, points};
 pub use complete::Completion;
 pub use piped::piped;
 pub use session::{Outcome, Session};

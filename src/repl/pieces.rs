@@ -72,6 +72,15 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
     pieces
 }
 
+/// Whether the text ends in a comment that is to be closed: the engine takes that as no text at all.
+pub(super) fn ends_in_comment(text: &str) -> bool {
+    let last = pieces(text).pop();
+    last.is_some_and(|piece| {
+        let part = &text[piece.range];
+        piece.kind == Kind::Comment && part.starts_with("/*") && !part[2..].ends_with("*/")
+    })
+}
+
 /// The bytes of a text in quotes at the start.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;

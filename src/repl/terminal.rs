@@ -71,7 +71,12 @@ fn greet(session: &Session) {
     let paint = session.paint;
     println!("{} {}", paint.bold("advlab"), env!("CARGO_PKG_VERSION"));
     println!("{}", session.about_data());
-    println!("{}", paint.dim("Type a formula, such as batch.reward.mean(\"group\"). :help helps, Tab completes, Ctrl-D ends."));
+    println!(
+        "{}",
+        paint.dim(
+            "Type a formula: batch.reward.mean(\"group\")   :help   Tab completes   Ctrl-D ends"
+        )
+    );
 }
 
 type Terminal = Editor<Prompt, DefaultHistory>;

@@ -442,8 +442,10 @@ pub(super) fn tensor_of(
         given: BTreeMap::new(),
     };
     // The same leaf as the session's: a gradient by `batch.logp` must find it in the loss.
-    if let Ok(logp) = batch.column("logp") {
-        run.given.insert("logp", logp);
+    let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);
+    if hook == Hook::Loss || !recipe.has(Hook::Advantage) || asked_for("logp") {
+        run.given
+            .extend(batch.column("logp").ok().map(|logp| ("logp", logp)));
     }
     if recipe.has(Hook::Reward) {
         run.reward()?;

@@ -11,13 +11,17 @@ use crate::script::{Diagnostic, Recipe, ScriptError};
 /// Rows of the table under the drawing.
 const ROWS: usize = 9;
 
-/// A group with so many right responses.
-struct Point {
-    right: usize,
-    /// The advantage of a right and of a wrong response, where there are any.
-    of_right: Option<f64>,
-    of_wrong: Option<f64>,
-    total: f64,
+/// What a recipe gives the responses of a group with so many right ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// How many are right.
+    pub right: usize,
+    /// The advantage of a right response, where there is one.
+    pub of_right: Option<f64>,
+    /// The advantage of a wrong response, where there is one.
+    pub of_wrong: Option<f64>,
+    /// The sum of |A| over the group.
+    pub total: f64,
 }
 
 pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
@@ -36,10 +40,7 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
         None => largest_group(&session.data.batch),
     };
     session.script.guard().rearm();
-    let points: Result<Vec<Point>, ScriptError> = (0..=size)
-        .map(|right| point(&recipe, &session.data.batch, size, right))
-        .collect();
-    let points = points?;
+    let points = points(&recipe, &session.data.batch, size)?;
     let figure = draw(&recipe, size, &points);
     let drawn = plot::finish(session, &figure, file)?;
     Ok(format!("{drawn}\n{}", table(&points)))
@@ -49,6 +50,21 @@ fn largest_group(batch: &Batch<'_>) -> usize {
     let layout = batch.layout();
     let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
     sizes.max().unwrap_or(1).clamp(2, 1024)
+}
+
+/// The curve of a recipe: groups of that size with 0, 1, ... all responses right, each alone in its batch, which has the
+/// token columns of `like`.
+///
+/// # Errors
+/// [`ScriptError`] where the recipe fails on such a group.
+pub fn points(
+    recipe: &Recipe,
+    like: &Batch<'static>,
+    size: usize,
+) -> Result<Vec<Point>, ScriptError> {
+    (0..=size)
+        .map(|right| point(recipe, like, size, right))
+        .collect()
 }
 
 /// The recipe on a group alone: responses of one token, the first ones right.

@@ -5,7 +5,7 @@ use super::recipe::{current, parse, title};
 use super::{Answered, missing};
 use crate::Batch;
 use crate::figures::{count, share, value};
-use crate::paint::Paint;
+use crate::paint::{Paint, wrapped};
 use crate::script::{Outcome, Recipe};
 use crate::tensor::Level;
 
@@ -35,8 +35,14 @@ pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch<'_>, paint: Paint
     let one = a.advantage(batch, &mut a.init()?)?;
     let two = b.advantage(batch, &mut b.init()?)?;
     let mut lines = vec![
-        format!("  a  {}", paint.bold(&title(a))),
-        format!("  b  {}", paint.bold(&title(b))),
+        format!(
+            "  a  {}",
+            paint.bold(wrapped("     ", &title(a)).trim_start())
+        ),
+        format!(
+            "  b  {}",
+            paint.bold(wrapped("     ", &title(b)).trim_start())
+        ),
     ];
     lines.extend(overall(&one, &two));
     if let Some(right) = one.correct.as_ref().or(two.correct.as_ref()) {

@@ -16,6 +16,7 @@ use crate::paint::Paint;
 use crate::script::{Diagnostic, ScriptError};
 use crate::suggest;
 
+pub use self::curve::{Point, points};
 pub(super) use self::save::Typed;
 pub(super) use self::watch::{Watched, lock};
 

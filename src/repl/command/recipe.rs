@@ -4,6 +4,7 @@ use super::super::session::Session;
 use super::super::show;
 use super::{Answered, lock, missing};
 use crate::figures::{time, value};
+use crate::paint::wrapped;
 use crate::script::{Diagnostic, Hook, Host, Recipe, ScriptError, State, Summary};
 
 /// A recipe with its settings, as commands name it: `passk k=4`.
@@ -111,8 +112,8 @@ pub(super) fn run(session: &mut Session, _: &str) -> Answered {
             .iter()
             .map(|note| paint.dim(&format!("note: {note}"))),
     );
-    lines.push(paint.bold(&title(&recipe)));
-    let mut row = |name: &str, text: String| lines.push(format!("  {name:<11} {text}"));
+    lines.push(paint.bold(&wrapped("", &title(&recipe))));
+    let mut row = |name: &str, text: String| lines.push(format!("  {name:<11} {}", text.trim()));
     if let Some(reward) = &outcome.reward {
         let values: Vec<f64> = reward.floats().iter().collect();
         let spread = show::spread_line(&values);
@@ -129,10 +130,7 @@ pub(super) fn run(session: &mut Session, _: &str) -> Answered {
         Ok((of, loss)) => {
             let values: Vec<f64> = loss.gradient.floats().iter().collect();
             row("loss", format!("{}   {of}", value(loss.value)));
-            row(
-                "dloss/dlogp",
-                show::spread_line(&values).trim_start().to_string(),
-            );
+            row("dloss/dlogp", show::spread_line(&values));
         }
         Err(error) => {
             let why = error

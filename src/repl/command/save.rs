@@ -1,6 +1,5 @@
 //! `:save`: what was typed, as a script.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::super::pieces::{Kind, Piece, pieces};
@@ -72,8 +71,18 @@ struct Parts {
     functions: Vec<String>,
     /// The lines of the hook that the statements make.
     body: Vec<String>,
-    /// Whether the last line of the body is the hook's value.
-    has_result: bool,
+}
+
+/// What becomes of an input in the hook that the statements make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Its functions count, its statements do not.
+    Dropped,
+    Statement,
+    /// A value that a later input calls `_`.
+    Last,
+    /// The hook's value.
+    Result,
 }
 
 impl Session {
@@ -110,60 +119,61 @@ impl Session {
 
     fn parts(&self) -> Parts {
         let mut parts = Parts::default();
-        let mut seen: BTreeSet<String> = BTreeSet::new();
         let last_signal = self.typed.iter().rposition(|typed| typed.is_signal);
-        for (place, typed) in self.typed.iter().enumerate() {
+        let uses = self.uses(last_signal);
+        for (typed, used) in self.typed.iter().zip(uses) {
+            let text = match used {
+                Use::Dropped => typed.text.clone(),
+                _ => self.hooks_of_recipe(&typed.text, &mut parts.imports),
+            };
             let mut statements = Vec::new();
-            for item in items(&self.hooks_of_recipe(&typed.text, &mut parts.imports)) {
+            for item in items(&text) {
                 match item {
-                    Item::Import(line) if !parts.imports.contains(&line) => {
-                        parts.imports.push(line)
-                    }
-                    Item::Import(_) => {}
+                    Item::Import(line) if parts.imports.contains(&line) => {}
+                    Item::Import(line) => parts.imports.push(line),
                     Item::Function(text) => {
                         // A function that is typed again replaces the one before.
-                        let head = head(&text);
-                        if !seen.insert(head.clone()) {
-                            parts.functions.retain(|known| self::head(known) != head);
-                        }
+                        parts.functions.retain(|known| head(known) != head(&text));
                         parts.functions.push(text);
                     }
                     Item::Statement(text) => statements.push(text),
                 }
             }
-            let Some(value) = statements.pop() else {
-                continue;
+            let last = match (used, statements.pop()) {
+                (_, None) | (Use::Dropped, _) => continue,
+                (Use::Statement, Some(text)) => text + ";",
+                (Use::Last, Some(text)) => format!("let last = {text};"),
+                (Use::Result, Some(text)) => text,
             };
             parts
                 .body
                 .extend(statements.into_iter().map(|text| text + ";"));
-            let is_used = self.last_is_used_after(place);
-            parts.body.extend(match typed.has_value {
-                _ if Some(place) == last_signal => Some(value),
-                true if is_used => Some(format!("let last = {value};")),
-                true => None,
-                false => Some(value + ";"),
-            });
-            if Some(place) == last_signal {
-                parts.has_result = true;
-                break;
-            }
+            parts.body.push(last);
         }
         parts
     }
 
-    /// Whether an input after that one, and before the next value, uses `_`.
-    fn last_is_used_after(&self, place: usize) -> bool {
-        for typed in &self.typed[place + 1..] {
+    /// What becomes of each input where the one at `result` is the value of the hook: nothing after it counts.
+    fn uses(&self, result: Option<usize>) -> Vec<Use> {
+        let mut is_last_wanted = false;
+        let mut uses = Vec::new();
+        for (place, typed) in self.typed.iter().enumerate().rev() {
+            let used = match typed.has_value {
+                _ if Some(place) == result => Use::Result,
+                _ if result.is_some_and(|result| place > result) => Use::Dropped,
+                true if is_last_wanted => Use::Last,
+                true => Use::Dropped,
+                false => Use::Statement,
+            };
+            is_last_wanted &= !typed.has_value;
             let of_text = pieces(&typed.text);
-            if of_text.iter().any(|piece| is_last(piece, &typed.text)) {
-                return true;
+            if used != Use::Dropped && of_text.iter().any(|piece| is_last(piece, &typed.text)) {
+                is_last_wanted = true;
             }
-            if typed.has_value {
-                return false;
-            }
+            uses.push(used);
         }
-        false
+        uses.reverse();
+        uses
     }
 
     /// The text with `_` under a name, and with the hooks of the recipe in use as those of an import.
@@ -227,7 +237,7 @@ impl Session {
                 let mut entry = format!("value: {literal}");
                 for (bound, number) in [("min", parameter.min), ("max", parameter.max)] {
                     if let Some(number) = number {
-                        entry.push_str(&format!(", {bound}: {number:?}"));
+                        entry.push_str(&format!(", {bound}: {number}"));
                     }
                 }
                 if !parameter.choices.is_empty() {

@@ -158,11 +158,15 @@ impl Watched {
             Err(error) => error.render(self.paint.color).trim_end().to_string(),
         };
         self.last = next;
+        let lines = |number: usize| match number {
+            1 => "1 line".to_string(),
+            number => format!("{number} lines"),
+        };
         format!(
-            "{} saved: {} lines more, {} lines less\n{changed}",
+            "{} saved: {} more, {} less\n{changed}",
             self.paint.bold(&self.name),
-            published.lines_added,
-            published.lines_removed
+            lines(published.lines_added),
+            lines(published.lines_removed)
         )
     }
 }

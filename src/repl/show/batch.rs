@@ -14,11 +14,15 @@ pub(in crate::repl) fn shape(layout: &Layout) -> String {
         true => format!("of {least}"),
         false => format!("of {least} to {most}"),
     };
+    let several = |number: usize, what: &str| match number {
+        1 => format!("1 {what}"),
+        number => format!("{} {what}s", count(number)),
+    };
     format!(
-        "{} responses in {} groups {of}, {} tokens",
-        count(layout.responses()),
-        count(layout.groups()),
-        count(layout.tokens())
+        "{} in {} {of}, {}",
+        several(layout.responses(), "response"),
+        several(layout.groups(), "group"),
+        several(layout.tokens(), "token")
     )
 }
 

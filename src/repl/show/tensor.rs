@@ -51,13 +51,16 @@ pub(in crate::repl) fn spread_line(values: &[f64]) -> String {
     let number = |test: fn(&f64) -> bool| values.iter().copied().filter(test).count();
     let (zeros, nans) = (number(|x| *x == 0.0), number(|x| x.is_nan()));
     let infinite = number(|x| x.is_infinite());
-    let mut line = format!(
-        "  mean {}   std {}   min {}   max {}",
-        value(rounded(spread.mean, &spread)),
-        value(spread.std),
-        value(spread.min),
-        value(spread.max)
-    );
+    let mut line = match nans + infinite == values.len() {
+        true => "  no finite value".to_string(),
+        false => format!(
+            "  mean {}   std {}   min {}   max {}",
+            value(rounded(spread.mean, &spread)),
+            value(spread.std),
+            value(spread.min),
+            value(spread.max)
+        ),
+    };
     for (what, number) in [("zero", zeros), ("NaN", nans), ("infinite", infinite)] {
         if number > 0 {
             line.push_str(&format!("   {what} {}", share(number, values.len())));

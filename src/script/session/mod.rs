@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, ParseErrorType, Scope};
 
 pub use self::answer::{Answer, Columns};
 pub use self::inspect::{GraphNode, Timing};
@@ -25,6 +25,7 @@ use super::host::Host;
 use super::library::Library;
 use super::recipe::Recipe;
 use crate::batch::{Batch, Lent};
+use crate::suggest;
 use crate::tensor::{Frame, Guard, Tensor, TensorError};
 
 /// The variable that `_` stands for: the engine knows `_` as a sign, not as a name.
@@ -159,12 +160,14 @@ impl Session {
             self.scope.rewind(known);
             self.stage.call.take_reports();
         })?;
-        let answer = self.answer(&value);
         let reports = self.stage.call.take_reports();
-        let answer = answer.inspect_err(|_| {
+        let answer = self.answer(&value).inspect_err(|_| {
             self.scope.rewind(known);
         })?;
-        self.forget_shadowed();
+        // A batch that is shown reads all columns: what is to be said of these stands there.
+        self.stage.call.take_reports();
+        // What a later `let` of the same name hides would take memory for ever.
+        self.scope = self.scope.clone_visible();
         if !value.is_unit() {
             self.scope.set_value(LAST, value);
         }
@@ -251,8 +254,49 @@ impl Session {
             parameters: self.parameters(),
             functions: self.functions(),
         };
-        let diagnostic = script.explain(error);
+        let diagnostic = match error {
+            // The engine has the type's own name in Rust here, and that of scripts elsewhere.
+            EvalAltResult::ErrorMismatchDataType(wanted, found, position)
+                if found == std::any::type_name::<Tensor>() =>
+            {
+                let (wanted, found) = (wanted.clone(), "tensor".to_string());
+                script.explain(&EvalAltResult::ErrorMismatchDataType(
+                    wanted, found, *position,
+                ))
+            }
+            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), position) => self
+                .no_variable(name)
+                .at(script.place(&script.name.clone(), *position)),
+            EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), position) => {
+                let help = format!("`import \"{name}\" as {name};` imports a recipe");
+                Diagnostic::error(format!("nothing is imported as `{name}`"))
+                    .with_help(help)
+                    .at(script.place(&script.name.clone(), *position))
+            }
+            error => script.explain(error),
+        };
         self.transcript.in_its_input(text, diagnostic).into()
+    }
+
+    /// There is no variable of that name: at the prompt it is most likely a column or a function without its brackets.
+    fn no_variable(&self, name: &str) -> Diagnostic {
+        let message = format!("there is no variable `{name}`");
+        let (own, derived) = self.stage.batch.column_names();
+        let functions = self.functions();
+        let variables = self.scope.iter_raw().map(|(known, ..)| known);
+        let diagnostic = Diagnostic::error(message);
+        if own.iter().chain(&derived).any(|column| column == name) {
+            return diagnostic.with_help(format!("the column is `batch.{name}`"));
+        }
+        if functions.iter().any(|function| function == name) {
+            return diagnostic.with_help(format!(
+                "`{name}` is a function: `?{name}` shows how it is called"
+            ));
+        }
+        match suggest::nearest(name, variables.filter(|known| *known != LAST)) {
+            Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")),
+            None => diagnostic.with_help("`let x = ...` makes one; `:vars` lists yours"),
+        }
     }
 
     /// The names of the parameters that `p` has.
@@ -280,35 +324,6 @@ impl Session {
         let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
         self.scope.set_or_push("batch", self.stage.batch.clone());
         self.scope.set_or_push("p", params.unwrap_or_default());
-    }
-
-    /// Drops what a later `let` of the same name hides: its tensors would take memory for ever.
-    fn forget_shadowed(&mut self) {
-        let entries: Vec<(String, bool, Dynamic)> = self
-            .scope
-            .iter_raw()
-            .map(|(name, constant, value)| (name.to_string(), constant, value.clone()))
-            .collect();
-        let is_hidden = |place: usize| {
-            let name = &entries[place].0;
-            entries[place + 1..].iter().any(|(later, ..)| later == name)
-        };
-        if !(0..entries.len()).any(is_hidden) {
-            return;
-        }
-        let mut scope = Scope::new();
-        for (place, (name, constant, value)) in entries.iter().enumerate() {
-            match (is_hidden(place), constant) {
-                (true, _) => {}
-                (false, true) => {
-                    scope.push_constant_dynamic(name.as_str(), value.clone());
-                }
-                (false, false) => {
-                    scope.push_dynamic(name.as_str(), value.clone());
-                }
-            }
-        }
-        self.scope = scope;
     }
 }
 
