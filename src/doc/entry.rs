@@ -9,17 +9,14 @@ use crate::tensor::op::Op;
 pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<String, ScriptError> {
     let mut lines = vec![
         paint.bold(&op.signature()),
-        format!("  {}", op.doc),
-        format!(
-            "  {}",
-            paint.dim(&format!("{}: {}", op.class, op.class.levels()))
-        ),
+        wrapped("  ", op.doc),
+        paint.dim(&wrapped(
+            "  ",
+            &format!("{}: {}", op.class, op.class.levels()),
+        )),
     ];
     if !op.source.is_empty() {
-        lines.push(format!(
-            "  {}",
-            paint.dim(&format!("source: {}", op.source))
-        ));
+        lines.push(paint.dim(&wrapped("  ", &format!("source: {}", op.source))));
     }
     lines.extend(example(host, op.example)?);
     Ok(lines.join("\n"))

@@ -72,12 +72,18 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Whether the text ends in a comment that is to be closed: the engine takes that as no text at all.
-pub(super) fn ends_in_comment(text: &str) -> bool {
+/// Whether the text ends in a comment or a text that may go over lines and has not been closed.
+///
+/// The engine takes such a comment for no text at all, and blames the beginning of such a text.
+pub(super) fn is_open(text: &str) -> bool {
     let last = pieces(text).pop();
     last.is_some_and(|piece| {
         let part = &text[piece.range];
-        piece.kind == Kind::Comment && part.starts_with("/*") && !part[2..].ends_with("*/")
+        match piece.kind {
+            Kind::Comment => part.starts_with("/*") && !part[2..].ends_with("*/"),
+            Kind::Text => part.starts_with('`') && !part[1..].ends_with('`'),
+            _ => false,
+        }
     })
 }
 

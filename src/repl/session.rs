@@ -109,7 +109,7 @@ impl Session {
     /// Whether the text is the beginning of an input that goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
         let is_script = !text.trim_start().starts_with([':', '?']);
-        is_script && (pieces::ends_in_comment(text) || self.script.is_incomplete(text))
+        is_script && (pieces::is_open(text) || self.script.is_incomplete(text))
     }
 
     /// Evaluates an input: a piece of script, a command, or a question.

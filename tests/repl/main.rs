@@ -2,8 +2,8 @@
 
 mod commands;
 mod curve;
-//UNIX
-//TERM
+#[cfg(unix)]
+mod terminal;
 mod transcripts;
 mod watch;
 

@@ -116,7 +116,7 @@ fn draw(recipe: &Recipe, size: usize, points: &[Point]) -> Figure {
         series,
     };
     Figure {
-        title: format!("{}   a group of {size}", title(recipe)),
+        title: format!("{}, a group of {size}", title(recipe)),
         panels: vec![
             panel(
                 "advantage",

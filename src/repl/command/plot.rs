@@ -21,7 +21,7 @@ pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
         None => one_variable(session, &text)?,
         Some((x, y)) => {
             let (level, xs, ys) = session.script.pairs(&x, &y)?;
-            let level = level.map_or(String::new(), |level| format!("   {level} by {level}"));
+            let level = level.map_or(String::new(), |level| format!(", {level} by {level}"));
             let number = figures::count(xs.len());
             let series = Series {
                 name: String::new(),
@@ -71,7 +71,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
                 .enumerate()
                 .map(|(place, &y)| (place as f64, y));
             (
-                format!("{text}   {number} values"),
+                format!("{text}: {number} values"),
                 "place",
                 text,
                 Mark::Line,
@@ -93,7 +93,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
                 .enumerate()
                 .map(|(place, &count)| (middle(place), count as f64));
             (
-                format!("{text}   {number} {level} values"),
+                format!("{text}: {number} {level} values"),
                 text,
                 "how many",
                 Mark::Bars,

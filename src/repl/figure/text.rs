@@ -3,7 +3,7 @@
 use super::canvas::Canvas;
 use super::{Figure, Mark, Panel, Range};
 use crate::figures::value;
-use crate::paint::Paint;
+use crate::paint::{Paint, wrapped};
 
 /// Letters of the drawing, without the numbers at the axes.
 const ACROSS: usize = 64;
@@ -14,7 +14,7 @@ const MARGIN: usize = 9;
 impl Figure {
     /// The figure as lines of at most 80 letters.
     pub(in crate::repl) fn text(&self, paint: Paint) -> String {
-        let mut lines = vec![paint.bold(&self.title)];
+        let mut lines = vec![paint.bold(&wrapped("", &self.title))];
         for panel in &self.panels {
             lines.extend(panel.text(paint));
         }

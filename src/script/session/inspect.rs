@@ -262,7 +262,7 @@ fn unequal(x: &str, of_x: usize, y: &str, of_y: usize) -> ScriptError {
 /// What a node computes; a number is shown itself.
 fn operation(tensor: &Tensor) -> String {
     match tensor.as_number() {
-        Some(number) => format!("{number}"),
+        Some(number) => format!("{number:?}"),
         None => tensor.inner().prim.name().to_string(),
     }
 }

@@ -293,7 +293,9 @@ impl Session {
                 "`{name}` is a function: `?{name}` shows how it is called"
             ));
         }
-        match suggest::nearest(name, variables.filter(|known| *known != LAST)) {
+        let near = suggest::nearest(name, variables.filter(|known| *known != LAST));
+        // Any letter is near any other.
+        match near.filter(|_| name.len() > 2) {
             Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")),
             None => diagnostic.with_help("`let x = ...` makes one; `:vars` lists yours"),
         }

@@ -76,7 +76,7 @@ impl Transcript {
         let unfinished = matches!(
             *error.err_type(),
             ParseErrorType::UnexpectedEOF | ParseErrorType::MissingToken(..)
-        ) || error.err_type().to_string().contains("not terminated");
+        );
         let (Some(line), column) = (error.position().line(), error.position().position()) else {
             return unfinished;
         };
