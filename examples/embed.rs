@@ -1,37 +1,39 @@
-//! A Rust trainer's view: load a recipe, make a batch from the step's arrays, get an array of advantages.
+//! A Rust trainer's view: a recipe that follows its file, and an array of advantages from each step's arrays.
 //!
-//!     cargo run --example embed
+//!     cargo run --example embed -- scripts/k_annealed.rhai    (edit the file while it runs)
 
-use advlab::{Batch, Host};
-use ndarray::{Array1, Array2, array};
+use std::{env, sync::Arc, thread, time::Duration};
+
+use advlab::{Batch, Host, LiveRecipe};
+use ndarray::{Array2, array};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut recipe = Host::new().load("reinforce_pp")?;
-    recipe.set_text("kl_beta", "0.01")?;
-    let mut state = recipe.init()?;
-
-    // What a trainer has after a rollout: 4 responses of up to 3 tokens to 2 prompts, padded.
-    let reward: Array1<f32> = array![1.0, 0.0, 0.0, 1.0];
-    let mask: Array2<u8> = array![[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]];
-    let old_logp: Array2<f32> = array![
-        [-0.5, -1.0, -0.1],
-        [-0.7, -0.2, 0.0],
-        [-2.0, 0.0, 0.0],
-        [-0.3, -0.4, -0.9]
-    ];
-    let ref_logp: Array2<f32> = &old_logp - 0.05;
-
-    // The big arrays are borrowed, not copied.
-    let batch = Batch::builder()
-        .groups([0, 0, 1, 1])
-        .mask(mask.view())
-        .response("reward", reward.view())
-        .token("old_logp", old_logp.view())
-        .token("ref_logp", ref_logp.view())
-        .build()?;
-
-    let outcome = recipe.advantage(&batch, &mut state)?;
-    let advantage: Array2<f32> = outcome.advantage.to_padded();
-    println!("{advantage:.3}");
+    let name = env::args().nth(1).unwrap_or("grpo".to_string());
+    let live = LiveRecipe::watch(&Host::new(), &name, Default::default())?;
+    let mut state = live.load().recipe().init()?;
+    for step in 0..10 {
+        // What a trainer has after a rollout: 4 responses of up to 3 tokens to 2 prompts, padded. Nothing is copied.
+        let mask = array![[1u8, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]];
+        let old_logp: Array2<f32> = mask.mapv(|counts| -0.5 * f32::from(counts));
+        let batch = Batch::builder()
+            .groups([0, 0, 1, 1])
+            .mask(mask.view())
+            .response("reward", vec![1.0, 0.0, 0.0, 1.0])
+            .token("old_logp", old_logp)
+            .step(step);
+        let batch = Arc::new(batch.build()?);
+        let mut loaded = live.begin_step(&mut state); // the newest version that passed its checks
+        live.observe(batch.clone(), &state); // what the next version is tried on
+        let outcome = loop {
+            match loaded.recipe().advantage(&batch, &mut state) {
+                Ok(outcome) => break outcome,
+                Err(error) => loaded = live.reject(&loaded, error, &mut state)?, // back to the last one that worked
+            }
+        };
+        let advantage: Array2<f32> = outcome.advantage.to_padded();
+        println!("step {step}, {}:\n{advantage:.3}", loaded.version());
+        live.events().iter().for_each(|event| println!("{event:?}"));
+        thread::sleep(Duration::from_millis(200));
+    }
     Ok(())
 }

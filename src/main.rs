@@ -9,6 +9,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     match cli::run(cli::Arguments::parse()) {
         Ok(code) => code,
+        Err(error) if cli::reader_left(&error) => ExitCode::SUCCESS,
         Err(error) => {
             cli::report(&error);
             ExitCode::from(1)

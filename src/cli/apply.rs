@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::out::out;
 use super::progress::Progress;
 use super::{Setting, load, style};
 
@@ -72,9 +73,9 @@ impl Apply {
             writing,
         };
         if self.json {
-            println!("{}", as_json(&recipe, &rollouts, &outcome, &times));
+            out!("{}", as_json(&recipe, &rollouts, &outcome, &times));
         } else {
-            self.print(&recipe, &rollouts, &outcome, &times);
+            self.print(&recipe, &rollouts, &outcome, &times)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -101,9 +102,15 @@ impl Apply {
         Ok(read(&self.input, &options)?)
     }
 
-    fn print(&self, recipe: &Recipe, rollouts: &Rollouts, outcome: &Outcome, times: &Times) {
+    fn print(
+        &self,
+        recipe: &Recipe,
+        rollouts: &Rollouts,
+        outcome: &Outcome,
+        times: &Times,
+    ) -> Result<()> {
         for line in &outcome.prints {
-            println!("{line}");
+            out!("{line}");
         }
         for note in rollouts
             .notes
@@ -119,7 +126,7 @@ impl Apply {
             .iter()
             .map(|(parameter, value)| format!("{}={value}", parameter.name))
             .collect();
-        println!(
+        out!(
             "{} {}  {}",
             style::bold(recipe.name()),
             style::dim(recipe.version().short()),
@@ -131,18 +138,29 @@ impl Apply {
         } else {
             format!("{least} to {most}")
         };
-        println!(
+        out!(
             "{}: {} responses in {} groups of {sizes}, {} tokens",
             self.input.display(),
             style::count(summary.responses),
             style::count(summary.groups),
             style::count(summary.tokens),
         );
-        println!();
-        let row = |name: &str, text: String| println!("  {name:<11} {text}");
-        for (name, text) in summary.rows() {
-            row(name, text);
+        out!();
+        for (name, text) in self.rows(&summary, outcome, times) {
+            out!("  {name:<11} {text}");
         }
+        Ok(())
+    }
+
+    /// The table below the head: what a row is about, and what it says.
+    fn rows(
+        &self,
+        summary: &Summary,
+        outcome: &Outcome,
+        times: &Times,
+    ) -> Vec<(&'static str, String)> {
+        let mut rows = summary.rows();
+        let mut row = |name, text| rows.push((name, text));
         if let Some(loss) = outcome.loss {
             row(
                 "loss",
@@ -164,6 +182,7 @@ impl Apply {
         if let Some(output) = &self.output {
             row("written", output.display().to_string());
         }
+        rows
     }
 }
 

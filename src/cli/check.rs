@@ -6,6 +6,7 @@ use advlab::script::{Host, Verdict, check};
 use anyhow::Result;
 use clap::Args;
 
+use super::out::out;
 use super::{Setting, load, style};
 
 /// Test a recipe's invariants on degenerate batches.
@@ -34,9 +35,9 @@ impl Check {
                 }
             };
             if place > 0 {
-                println!();
+                out!();
             }
-            println!(
+            out!(
                 "{} {}  compiles, passes the lint",
                 style::bold(recipe.name()),
                 style::dim(recipe.version().short())
@@ -54,9 +55,9 @@ impl Check {
                     finding.check.name(),
                     finding.detail
                 );
-                println!("{}", line.trim_end());
+                out!("{}", line.trim_end());
                 if let (Verdict::Fails, Some(error)) = (finding.verdict, &finding.error) {
-                    print!("{}", error.render(style::color_on_stdout()));
+                    out!("{}", error.render(style::color_on_stdout()).trim_end());
                 }
             }
             let number = |verdict| {
@@ -67,7 +68,7 @@ impl Check {
             };
             let fails = number(Verdict::Fails);
             failed |= fails > 0;
-            println!(
+            out!(
                 "  {} hold, {fails} fail, {} to know",
                 number(Verdict::Holds),
                 number(Verdict::Note)

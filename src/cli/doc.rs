@@ -8,6 +8,7 @@ use advlab::script::Host;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use super::out::out;
 use super::style;
 
 /// Explain a recipe or a function, with an example.
@@ -26,10 +27,10 @@ impl Doc {
         let paint = style::paint_on_stdout();
         match (self.definitions, self.name) {
             (Some(folder), _) => write_definitions(&folder)?,
-            (None, Some(name)) => println!("{}", doc::explain(&Host::new(), &name, paint)?),
+            (None, Some(name)) => out!("{}", doc::explain(&Host::new(), &name, paint)?),
             (None, None) => {
-                println!("{}", doc::overview(paint));
-                println!("\n`advlab doc NAME` explains one with an example.");
+                out!("{}", doc::overview(paint));
+                out!("\n`advlab doc NAME` explains one with an example.");
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -44,9 +45,7 @@ fn write_definitions(folder: &Path) -> Result<()> {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    println!(
-        "{} definition files in {shown}: point your editor's Rhai plug-in there",
-        files.len()
-    );
+    let number = files.len();
+    out!("{number} definition files in {shown}: point your editor's Rhai plug-in there");
     Ok(())
 }

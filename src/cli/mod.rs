@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod doc;
 mod new;
+mod out;
 mod progress;
 mod recipes;
 mod repl;
@@ -14,6 +15,8 @@ use std::process::ExitCode;
 use advlab::script::{Host, Recipe, ScriptError};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+pub use out::reader_left;
 
 /// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
 #[derive(Parser)]

@@ -8,6 +8,8 @@ use advlab::script::Host;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use super::out::out;
+
 /// Copy a built-in recipe to a file, to edit it.
 #[derive(Args)]
 pub struct New {
@@ -41,9 +43,9 @@ impl New {
             let _ = std::fs::remove_file(&self.file);
             return Err(error).with_context(|| format!("cannot write {file}"));
         }
-        println!("{file} is a copy of {}. Edit it, then:", self.from);
-        println!("  advlab check {file}");
-        println!("  advlab apply {file} rollouts.jsonl");
+        out!("{file} is a copy of {}. Edit it, then:", self.from);
+        out!("  advlab check {file}");
+        out!("  advlab apply {file} rollouts.jsonl");
         Ok(ExitCode::SUCCESS)
     }
 }

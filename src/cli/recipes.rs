@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use advlab::script::{BUILTINS, Hook, Host};
 use anyhow::Result;
 
+use super::out::out;
 use super::style;
 
 /// Lists the built-in recipes.
@@ -18,12 +19,12 @@ pub fn run() -> Result<ExitCode> {
             .map(Hook::name)
             .collect();
         let name = style::bold(&format!("{:<22}", builtin.name));
-        println!(
+        out!(
             "{name} {:<18} {}",
             style::dim(&hooks.join(", ")),
             recipe.summary()
         );
     }
-    println!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies one to edit.");
+    out!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies one to edit.");
     Ok(ExitCode::SUCCESS)
 }

@@ -47,7 +47,9 @@ pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, ScriptEr
         return Ok(entries.join("\n\n"));
     }
     if Builtin::find(name).is_some() || name.ends_with(".rhai") {
-        return Ok(recipe(&host.load(name)?, paint));
+        let text = recipe(&host.load(name)?, paint);
+        let example = format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl");
+        return Ok(format!("{text}\n\n{}\n{example}", paint.bold("example")));
     }
     let message = format!("there is neither a function nor a recipe `{name}`");
     let help = match suggest::nearest(name, names()) {

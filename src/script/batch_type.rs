@@ -137,7 +137,7 @@ impl ScriptBatch {
             "token_reward" => self.has("reward") || self.has("correct"),
             "correct" => self.has("reward") || self.has("token_reward"),
             "logp" => self.has("old_logp"),
-            _ => self.frame().layout().tokens() > 0,
+            _ => self.frame().layout().width() > 0,
         }
     }
 
@@ -252,7 +252,7 @@ impl ScriptBatch {
                 }
                 None => None,
             },
-            "length" if self.frame().layout().tokens() > 0 => {
+            "length" if has_tokens(lent) => {
                 let layout = self.frame().layout();
                 let lengths =
                     (0..layout.responses()).map(|response| layout.tokens_of(response).len() as f64);
@@ -379,6 +379,11 @@ impl ScriptBatch {
         parts.mark(&origin(context));
         Ok(parts)
     }
+}
+
+/// Whether the batch says anything of tokens, though none of them may count.
+fn has_tokens(lent: &Lent) -> bool {
+    lent.layout.width() > 0 || !lent.tokens.is_empty()
 }
 
 /// The row of the op table with that name and number of parameters.

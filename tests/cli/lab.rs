@@ -1,0 +1,72 @@
+//! Runs the binary in a folder of its own.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+pub struct Lab {
+    folder: tempfile::TempDir,
+}
+
+pub struct Ran {
+    pub status: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Lab {
+    /// A folder with the repository's rollouts in it.
+    pub fn new() -> Lab {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let rollouts = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rollouts.jsonl");
+        std::fs::copy(rollouts, folder.path().join("rollouts.jsonl")).expect("a copy");
+        Lab { folder }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).expect("a file");
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path().join(name)).expect("a file")
+    }
+
+    pub fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_advlab"));
+        command.args(arguments.split_whitespace());
+        command.current_dir(self.path());
+        command
+    }
+
+    pub fn run(&self, arguments: &str) -> Ran {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.command(arguments).output().expect("the binary runs");
+        Ran {
+            status: status.code().expect("no signal"),
+            out: String::from_utf8(stdout).expect("UTF-8"),
+            err: String::from_utf8(stderr).expect("UTF-8"),
+        }
+    }
+}
+
+impl Ran {
+    /// All of it as a snapshot shows it, without what no two runs share.
+    pub fn shown(&self) -> String {
+        let timeless = |line: &str| match line.trim_start().starts_with("time  ") {
+            true => "  time        ...".to_string(),
+            false => line.trim_end().to_string(),
+        };
+        let lines = |text: &str| text.lines().map(timeless).collect::<Vec<_>>().join("\n");
+        let mut shown = format!("exit status {}\n{}", self.status, lines(&self.out));
+        if !self.err.is_empty() {
+            shown.push_str(&format!("\n--- standard error\n{}", lines(&self.err)));
+        }
+        shown
+    }
+}

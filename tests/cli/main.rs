@@ -1,0 +1,6 @@
+//! The command line as its user meets it: what each command prints, and its exit status.
+
+mod lab;
+mod output;
+mod status;
+mod wrong;

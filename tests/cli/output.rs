@@ -1,0 +1,182 @@
+//! What the commands print where all goes well.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use advlab::script::BUILTINS;
+use advlab::tensor::op;
+use serde_json::Value;
+
+use super::lab::Lab;
+
+#[test]
+fn apply() {
+    let lab = Lab::new();
+    insta::assert_snapshot!(
+        "apply_passk",
+        lab.run("apply passk rollouts.jsonl --set k=2").shown()
+    );
+    let written = lab.run("apply reinforce_pp rollouts.jsonl --set kl_beta=0 -o out.jsonl");
+    insta::assert_snapshot!("apply_reinforce_pp", written.shown());
+    assert_eq!(lab.read("out.jsonl").lines().count(), 256);
+    insta::assert_snapshot!("apply_pacs", lab.run("apply pacs rollouts.jsonl").shown());
+}
+
+/// Metrics, prints, and a batch without a difference.
+#[test]
+fn apply_with_a_script_of_ones_own() {
+    let lab = Lab::new();
+    lab.write(
+        "mine.rhai",
+        "//! Nothing.\nfn advantage(batch, p) { print(\"a line\"); metric(\"answer\", 42); 0 * batch.reward }",
+    );
+    insta::assert_snapshot!(
+        "apply_own",
+        lab.run("apply mine.rhai rollouts.jsonl").shown()
+    );
+}
+
+#[test]
+fn json_is_one_object_for_a_machine() {
+    let lab = Lab::new();
+    let ran = lab.run("apply passk rollouts.jsonl --set k=2 --json");
+    assert_eq!((ran.status, ran.out.lines().count()), (0, 1));
+    let mut json: Value = serde_json::from_str(&ran.out).expect("JSON");
+    for time in ["read", "recipe"] {
+        let seconds = json["seconds"][time].take();
+        assert!(
+            seconds.as_f64().is_some_and(|s| s > 0.0),
+            "{time}: {seconds}"
+        );
+    }
+    insta::assert_snapshot!("apply_json", serde_json::to_string_pretty(&json).unwrap());
+}
+
+#[test]
+fn check() {
+    let lab = Lab::new();
+    insta::assert_snapshot!(
+        "check_built_ins",
+        lab.run("check grpo passk reinforce_pp pacs").shown()
+    );
+    lab.write(
+        "bad.rhai",
+        "fn advantage(batch, p) { batch.reward / batch.reward.std(\"group\") }",
+    );
+    insta::assert_snapshot!("check_bad", lab.run("check bad.rhai").shown());
+}
+
+#[test]
+fn every_built_in_passes_the_check() {
+    let lab = Lab::new();
+    let names: Vec<&str> = BUILTINS.iter().map(|builtin| builtin.name).collect();
+    let ran = lab.run(&format!("check {}", names.join(" ")));
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert_eq!(ran.out.matches(" 0 fail,").count(), names.len());
+}
+
+#[test]
+fn recipes() {
+    insta::assert_snapshot!("recipes", Lab::new().run("recipes").shown());
+}
+
+#[test]
+fn doc() {
+    let lab = Lab::new();
+    for name in ["suffix_sum", "where", "min", "passk"] {
+        insta::assert_snapshot!(
+            format!("doc_{name}"),
+            lab.run(&format!("doc {name}")).shown()
+        );
+    }
+    let all = lab.run("doc");
+    assert_eq!(all.status, 0);
+    for op in op::table() {
+        assert!(all.out.contains(op.doc), "{}", op.name);
+    }
+}
+
+#[test]
+fn every_function_and_recipe_is_explained() {
+    let lab = Lab::new();
+    for name in op::table()
+        .map(|op| op.name)
+        .chain(BUILTINS.iter().map(|builtin| builtin.name))
+    {
+        // A sign that looks like an option stands after `--`, as everywhere.
+        let ran = lab.run(&format!("doc -- {name}"));
+        assert_eq!(ran.status, 0, "{name}: {}", ran.err);
+        assert!(ran.out.contains(name), "{name}: {}", ran.out);
+    }
+}
+
+#[test]
+fn new() {
+    let lab = Lab::new();
+    insta::assert_snapshot!("new", lab.run("new mine.rhai --from passk").shown());
+    let passk = BUILTINS
+        .iter()
+        .find(|builtin| builtin.name == "passk")
+        .unwrap();
+    assert_eq!(lab.read("mine.rhai"), passk.text);
+    let edited = lab.run("apply mine.rhai rollouts.jsonl --set k=2");
+    let builtin = lab.run("apply passk rollouts.jsonl --set k=2");
+    assert_eq!(
+        edited.shown().replace("mine.rhai", "passk"),
+        builtin.shown()
+    );
+}
+
+#[test]
+fn help() {
+    let lab = Lab::new();
+    insta::assert_snapshot!("help_apply", lab.run("apply --help").shown());
+    for command in ["check", "recipes", "doc", "new"] {
+        let ran = lab.run(&format!("{command} --help"));
+        assert_eq!(ran.status, 0, "{command}");
+    }
+}
+
+/// No colour where there is no terminal.
+#[test]
+fn plain_text_in_a_pipe() {
+    let lab = Lab::new();
+    for arguments in [
+        "apply grpo rollouts.jsonl",
+        "doc mean",
+        "check grpo",
+        "recipes",
+        "doc nothing",
+    ] {
+        let ran = lab.run(arguments);
+        assert!(
+            !ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'),
+            "{arguments}"
+        );
+    }
+}
+
+/// `advlab doc | head -1`: the reader leaves early, and nobody is told.
+#[test]
+fn a_reader_who_leaves_is_no_error() {
+    let lab = Lab::new();
+    for arguments in [
+        "doc",
+        "recipes",
+        "check grpo passk rloo",
+        "apply grpo rollouts.jsonl",
+    ] {
+        let mut command = lab.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        drop(child.stdout.take());
+        let mut err = String::new();
+        let stderr = child.stderr.as_mut().expect("piped");
+        stderr.read_to_string(&mut err).expect("UTF-8");
+        let status = child.wait().expect("it ends");
+        assert!(
+            status.success() && err.is_empty(),
+            "{arguments}: {status}: {err}"
+        );
+    }
+}

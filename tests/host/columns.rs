@@ -1,0 +1,108 @@
+//! Columns: those of the batch, and those that follow from others.
+
+use advlab::batch::Batch;
+
+use super::lab::{
+    batch, batch_with_logp, builder, message, printed_on, rows, run_on, tensor, tensor_on,
+};
+
+fn response(values: &[f64]) -> (String, Vec<f64>) {
+    ("response".to_string(), values.to_vec())
+}
+
+fn token(values: &[f64]) -> (String, Vec<f64>) {
+    ("token".to_string(), values.to_vec())
+}
+
+#[test]
+fn correct_is_a_reward_above_zero() {
+    assert_eq!(tensor("batch.correct"), response(&[1., 0., 0., 1., 0.]));
+}
+
+#[test]
+fn a_column_of_its_own_goes_before_a_derived_one() {
+    let batch = builder()
+        .response("correct", vec![0.0, 1.0, 0.0, 1.0, 0.0])
+        .response("length", vec![10.0, 20.0, 30.0, 40.0, 50.0])
+        .build()
+        .unwrap();
+    let correct = tensor_on("batch.correct", &batch);
+    assert_eq!(correct, response(&[0., 1., 0., 1., 0.]));
+    let length = tensor_on("batch.length", &batch);
+    assert_eq!(length, response(&[10., 20., 30., 40., 50.]));
+}
+
+#[test]
+fn length_is_the_number_of_tokens_that_count() {
+    assert_eq!(tensor("batch.length"), response(&[1., 2., 3., 1., 2.]));
+}
+
+#[test]
+fn the_reward_stands_on_the_last_token() {
+    let expected = token(&[1., 0., 0., 0., 0., 0., 0.5, 0., -1.]);
+    assert_eq!(tensor("batch.token_reward"), expected);
+}
+
+#[test]
+fn the_reward_is_the_sum_of_its_tokens() {
+    let batch = Batch::builder()
+        .groups([0, 0])
+        .lengths([2, 1])
+        .ragged("token_reward", [vec![0.25f64, 0.5], vec![-1.0]])
+        .build()
+        .unwrap();
+    assert_eq!(tensor_on("batch.reward", &batch), response(&[0.75, -1.0]));
+    assert_eq!(tensor_on("batch.correct", &batch), response(&[1.0, 0.0]));
+}
+
+#[test]
+fn the_reward_is_correct_where_there_is_nothing_else() {
+    let batch = Batch::builder()
+        .groups([0, 0])
+        .response("correct", vec![0.0, 1.0])
+        .build()
+        .unwrap();
+    assert_eq!(tensor_on("batch.reward", &batch), response(&[0.0, 1.0]));
+}
+
+#[test]
+fn a_missing_logp_is_old_logp_and_is_noted() {
+    let batch = builder()
+        .ragged("old_logp", rows(|_| -1.5))
+        .build()
+        .unwrap();
+    let text = "fn loss(batch, p) { (batch.logp * batch.reward).mean(\"batch\") }";
+    let outcome = run_on(text, &batch).unwrap();
+    assert_eq!(outcome.notes.len(), 1, "{:?}", outcome.notes);
+    assert!(outcome.notes[0].contains("`old_logp` stands for it"));
+}
+
+#[test]
+fn the_gradient_by_logp_is_not_one_by_old_logp() {
+    let only_old = "fn loss(batch, p) { (batch.old_logp * batch.reward).mean(\"batch\") }";
+    assert!(message(run_on(only_old, &batch_with_logp())).contains("logp"));
+}
+
+#[test]
+fn has_tells_what_is_there() {
+    let batch = batch_with_logp();
+    for (column, expected) in [
+        ("reward", "true"),
+        ("correct", "true"),
+        ("logp", "true"),
+        ("ref_logp", "false"),
+        ("anything", "false"),
+    ] {
+        let found = printed_on(&format!("batch.has(\"{column}\")"), &batch);
+        assert_eq!(found, expected, "{column}");
+    }
+}
+
+#[test]
+fn an_unknown_column_names_the_nearest() {
+    let error = run_on("fn advantage(batch, p) { batch.rewrad }", &batch()).unwrap_err();
+    let diagnostic = &error.diagnostics[0];
+    assert!(diagnostic.message.contains("`rewrad`"), "{diagnostic}");
+    let help = diagnostic.help.as_deref().unwrap_or("");
+    assert!(help.contains("`reward`"), "{diagnostic}");
+}

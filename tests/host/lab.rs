@@ -1,0 +1,95 @@
+//! What the tests of the host share: two small batches, and short ways to run a script on them.
+
+use advlab::batch::Batch;
+use advlab::script::{Host, Outcome, Recipe, ScriptError, State};
+
+/// Two interleaved groups, `a` with three responses and `b` with two, without log-probs.
+///
+/// | response | 0 | 1 | 2 | 3 | 4 |
+/// |---|---|---|---|---|---|
+/// | group | a | b | a | b | a |
+/// | tokens | 1 | 2 | 3 | 1 | 2 |
+/// | reward | 1 | 0 | 0 | 0.5 | -1 |
+pub fn batch() -> Batch<'static> {
+    builder().build().expect("a batch")
+}
+
+pub fn builder() -> advlab::batch::BatchBuilder<'static> {
+    Batch::builder()
+        .groups(["a", "b", "a", "b", "a"])
+        .lengths([1, 2, 3, 1, 2])
+        .response("reward", vec![1.0, 0.0, 0.0, 0.5, -1.0])
+}
+
+/// The same with the log-probs of a step after its first update.
+pub fn batch_with_logp() -> Batch<'static> {
+    builder()
+        .ragged("old_logp", rows(|_| -1.0))
+        .ragged("logp", rows(|i| -1.0 + 0.1 * i as f64))
+        .build()
+        .expect("a batch")
+}
+
+/// A number for each token of the small batch.
+pub fn rows(value: impl Fn(usize) -> f64) -> [Vec<f64>; 5] {
+    let mut tokens = 0..;
+    [1, 2, 3, 1, 2].map(|length| tokens.by_ref().take(length).map(&value).collect())
+}
+
+pub fn recipe(text: &str) -> Recipe {
+    match Host::new().compile("test", text) {
+        Ok(recipe) => recipe,
+        Err(error) => panic!("{}", error.render(false)),
+    }
+}
+
+/// Runs a script on a batch, in a state of its own.
+pub fn run_on(text: &str, batch: &Batch<'_>) -> Result<Outcome, ScriptError> {
+    let recipe = recipe(text);
+    let mut state = recipe.init()?;
+    recipe.advantage(batch, &mut state)
+}
+
+/// Runs the recipe on the small batch.
+pub fn step(recipe: &Recipe, state: &mut State) -> Outcome {
+    match recipe.advantage(&batch(), state) {
+        Ok(outcome) => outcome,
+        Err(error) => panic!("{}", error.render(false)),
+    }
+}
+
+/// The level and the values of an expression on a batch.
+pub fn tensor_on(expression: &str, batch: &Batch<'_>) -> (String, Vec<f64>) {
+    let text = format!(
+        "fn advantage(batch, p) {{ let x = {expression}; print(x.level); for v in x.values() {{ print(v); }} 0 * batch.reward }}"
+    );
+    let outcome = run_on(&text, batch)
+        .unwrap_or_else(|error| panic!("{expression}: {}", error.render(false)));
+    let level = outcome.prints[0].clone();
+    let number = |text: &String| text.parse().expect("a number");
+    (level, outcome.prints[1..].iter().map(number).collect())
+}
+
+pub fn tensor(expression: &str) -> (String, Vec<f64>) {
+    tensor_on(expression, &batch())
+}
+
+/// What an expression on the small batch prints.
+pub fn printed(expression: &str) -> String {
+    printed_on(expression, &batch())
+}
+
+pub fn printed_on(expression: &str, batch: &Batch<'_>) -> String {
+    let text = format!("fn advantage(batch, p) {{ print({expression}); 0 * batch.reward }}");
+    let outcome = run_on(&text, batch)
+        .unwrap_or_else(|error| panic!("{expression}: {}", error.render(false)));
+    outcome.prints.concat()
+}
+
+/// The first message of what must go wrong.
+pub fn message(result: Result<Outcome, ScriptError>) -> String {
+    match result {
+        Ok(outcome) => panic!("it went well: {:?}", outcome.advantage),
+        Err(error) => error.diagnostics[0].message.clone(),
+    }
+}

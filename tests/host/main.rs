@@ -1,0 +1,11 @@
+//! The script host, as scripts and embedding programs meet it: hooks, parameters, state, groups, columns, imports.
+
+mod columns;
+mod comparisons;
+mod groups;
+mod hooks;
+mod imports;
+mod lab;
+mod params;
+mod reports;
+mod state;

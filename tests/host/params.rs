@@ -1,0 +1,132 @@
+//! Parameters: their declaration, their values, and what is said of wrong ones.
+
+use advlab::script::{Host, Setting};
+
+use super::lab::{recipe, step};
+
+const SCRIPT: &str = r#"
+fn params() {
+    #{
+        k: #{ value: 4, min: 1, max: 64, doc: "draws" },
+        eps: #{ value: 1e-6, min: 0.0 },
+        std: #{ value: "sample", choices: ["sample", "population"] },
+        note: #{ value: "any" },
+        centred: #{ value: true },
+        clip: #{ value: (), min: 0.0 },
+    }
+}
+fn advantage(batch, p) {
+    print(`${p.k} ${p.eps} ${p.std} ${p.note} ${p.centred} ${p.clip == ()}`);
+    batch.reward
+}
+"#;
+
+fn prints(settings: &[(&str, &str)]) -> String {
+    let mut recipe = recipe(SCRIPT);
+    for (name, text) in settings {
+        recipe
+            .set_text(name, text)
+            .unwrap_or_else(|error| panic!("{name}={text}: {error}"));
+    }
+    step(&recipe, &mut recipe.init().unwrap()).prints.concat()
+}
+
+#[test]
+fn hooks_see_the_defaults_and_what_is_set() {
+    assert_eq!(prints(&[]), "4 0.000001 sample any true true");
+    let settings = [
+        ("k", "8"),
+        ("eps", "0"),
+        ("std", "population"),
+        ("note", "with = and spaces"),
+        ("centred", "false"),
+        ("clip", "2"),
+    ];
+    assert_eq!(
+        prints(&settings),
+        "8 0.0 population with = and spaces false false"
+    );
+    assert_eq!(
+        prints(&[("clip", "1"), ("clip", "none")]),
+        "4 0.000001 sample any true true"
+    );
+}
+
+#[test]
+fn wrong_values_say_what_the_parameter_takes() {
+    for (name, text, expected) in [
+        ("k", "0", "a whole number from 1 to 64"),
+        ("k", "65", "a whole number from 1 to 64"),
+        ("k", "2.5", "a whole number from 1 to 64"),
+        ("k", "", "a whole number from 1 to 64"),
+        ("eps", "-1", "a number, at least 0"),
+        ("eps", "nan", "a number, at least 0"),
+        ("std", "populaton", "did you mean `population`?"),
+        ("centred", "yes", "true or false"),
+        ("clip", "-0.5", "a number or none, at least 0"),
+        ("epss", "1", "did you mean `eps`?"),
+        ("entirely_else", "1", "`k`"),
+    ] {
+        let mut recipe = recipe(SCRIPT);
+        let before = recipe.params().clone();
+        let error = recipe.set_text(name, text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{name}={text}: {error}");
+        assert!(
+            error.contains(&format!("`{name}`")),
+            "{name}={text}: {error}"
+        );
+        assert_eq!(recipe.params(), &before, "{name}={text} changed something");
+    }
+}
+
+#[test]
+fn typed_settings_are_checked_too() {
+    let mut recipe = recipe(SCRIPT);
+    recipe.set("eps", Setting::Whole(1)).unwrap();
+    assert_eq!(recipe.params().get("eps"), Some(&Setting::Number(1.0)));
+    assert!(recipe.set("k", Setting::Number(2.0)).is_err());
+    assert!(recipe.set("k", Setting::Text("2".into())).is_err());
+    assert!(recipe.set("centred", Setting::Whole(1)).is_err());
+    recipe.set("clip", Setting::Nothing).unwrap();
+    assert!(recipe.set("k", Setting::Nothing).is_err());
+}
+
+/// A clone has values of its own; the script is shared.
+#[test]
+fn a_clone_has_values_of_its_own() {
+    let first = recipe(SCRIPT);
+    let mut second = first.clone();
+    second.set_text("k", "2").unwrap();
+    assert_eq!(first.params().get("k"), Some(&Setting::Whole(4)));
+    assert_eq!(first.version(), second.version());
+}
+
+#[test]
+fn wrong_declarations_are_errors_at_load() {
+    for (declared, expected) in [
+        ("k: 4", "must be a map"),
+        ("k: #{ min: 1 }", "needs a `value`"),
+        ("k: #{ value: 4, mni: 1 }", "did you mean `min`?"),
+        ("k: #{ value: 4, min: \"1\" }", "`min` must be a number"),
+        ("k: #{ value: 0, min: 1 }", "default does not fit"),
+        (
+            "k: #{ value: \"a\", choices: [\"b\"] }",
+            "default does not fit",
+        ),
+        ("k: #{ value: \"a\", choices: \"a\" }", "array of texts"),
+        ("k: #{ value: [1] }", "cannot be an array"),
+        ("k: #{ value: 4, doc: 1 }", "`doc` must be a text"),
+    ] {
+        let text = format!(
+            "fn params() {{ #{{ {declared} }} }}\nfn advantage(batch, p) {{ batch.reward }}"
+        );
+        let error = Host::new()
+            .compile("test", &text)
+            .expect_err(declared)
+            .to_string();
+        assert!(
+            error.contains(expected) && error.contains("`k`"),
+            "{declared}: {error}"
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! State: what hooks see as `this`, over steps and over versions.
+
+use advlab::script::{Recipe, State};
+
+use super::lab::{batch, message, recipe, step};
+
+const COUNTER: &str = r#"
+fn init(p) { #{ steps: 0, history: [] } }
+fn advantage(batch, p) {
+    this.steps += 1;
+    this.history.push(batch.reward.mean("batch").value());
+    metric("steps", this.steps);
+    metric("kept", this.history.len());
+    batch.reward
+}
+"#;
+
+fn metric(recipe: &Recipe, state: &mut State, name: &str) -> f64 {
+    let outcome = step(recipe, state);
+    let (_, value) = outcome
+        .metrics
+        .iter()
+        .find(|(known, _)| known == name)
+        .unwrap_or_else(|| panic!("no metric {name}"));
+    *value
+}
+
+#[test]
+fn it_lasts_over_steps() {
+    let recipe = recipe(COUNTER);
+    let mut state = recipe.init().unwrap();
+    for expected in 1..=5 {
+        assert_eq!(metric(&recipe, &mut state, "steps"), f64::from(expected));
+    }
+    assert_eq!(metric(&recipe, &mut state, "kept"), 6.0);
+}
+
+#[test]
+fn two_states_are_independent() {
+    let recipe = recipe(COUNTER);
+    let (mut first, mut second) = (recipe.init().unwrap(), recipe.init().unwrap());
+    metric(&recipe, &mut first, "steps");
+    let copy = first.clone();
+    metric(&recipe, &mut first, "steps");
+    assert_eq!(metric(&recipe, &mut second, "steps"), 1.0);
+    assert_eq!(metric(&recipe, &mut copy.clone(), "steps"), 2.0);
+    assert_eq!(metric(&recipe, &mut first, "steps"), 3.0);
+}
+
+/// Reward, advantage and loss of a step see one state, in that order.
+#[test]
+fn hooks_of_a_step_share_it() {
+    let recipe = recipe(
+        r#"
+        fn init(p) { #{ seen: "" } }
+        fn reward(batch, p) { this.seen += "r"; batch.reward }
+        fn advantage(batch, p) { this.seen += "a"; print(this.seen); batch.reward }
+    "#,
+    );
+    let mut state = recipe.init().unwrap();
+    assert_eq!(step(&recipe, &mut state).prints, ["ra"]);
+    assert_eq!(step(&recipe, &mut state).prints, ["rara"]);
+}
+
+#[test]
+fn a_step_that_fails_leaves_it_as_it_was() {
+    let recipe = recipe(
+        r#"
+        fn init(p) { #{ steps: 0 } }
+        fn advantage(batch, p) {
+            this.steps += 1;
+            metric("steps", this.steps);
+            if this.steps == 2 { throw "the second step"; }
+            batch.reward
+        }
+    "#,
+    );
+    let mut state = recipe.init().unwrap();
+    assert_eq!(metric(&recipe, &mut state, "steps"), 1.0);
+    let before = state.clone();
+    assert!(message(recipe.advantage(&batch(), &mut state)).contains("the second step"));
+    assert_eq!(state, before);
+}
+
+#[test]
+fn it_may_depend_on_parameters() {
+    let mut recipe = recipe(
+        r#"
+        fn params() { #{ start: #{ value: 1 } } }
+        fn init(p) { #{ x: p.start } }
+        fn advantage(batch, p) { metric("x", this.x); batch.reward }
+    "#,
+    );
+    recipe.set_text("start", "7").unwrap();
+    assert_eq!(metric(&recipe, &mut recipe.init().unwrap(), "x"), 7.0);
+}
+
+#[test]
+fn a_new_version_keeps_it_and_gets_what_is_new() {
+    let old =
+        recipe("fn init(p) { #{ a: 1 } } fn advantage(batch, p) { this.a = 5; batch.reward }");
+    let new = recipe(
+        "fn init(p) { #{ a: 100, b: 2 } } fn advantage(batch, p) { metric(\"sum\", this.a + this.b); batch.reward }",
+    );
+    let mut state = old.init().unwrap();
+    step(&old, &mut state);
+    let mut state = new.migrate(&state).unwrap();
+    assert_eq!(metric(&new, &mut state, "sum"), 7.0);
+}
+
+#[test]
+fn migrate_changes_it() {
+    let old =
+        recipe("fn init(p) { #{ total: 6.0, n: 3 } } fn advantage(batch, p) { batch.reward }");
+    let new = recipe(
+        r#"
+        fn init(p) { #{ mean: 0.0 } }
+        fn migrate(old, p) { #{ mean: old.total / old.n } }
+        fn advantage(batch, p) { metric("mean", this.mean); batch.reward }
+    "#,
+    );
+    let state = old.init().unwrap();
+    assert_eq!(metric(&new, &mut new.migrate(&state).unwrap(), "mean"), 2.0);
+}
+
+/// Only what a checkpoint can hold is a state.
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    for (kept, expected) in [
+        ("batch", "batch"),
+        ("batch.reward", "tensor"),
+        ("|x| x", "function"),
+        ("[1, [batch.reward]]", "tensor"),
+    ] {
+        let text = format!(
+            "fn init(p) {{ #{{}} }}\nfn advantage(batch, p) {{ this.x = {kept}; batch.reward }}"
+        );
+        let recipe = recipe(&text);
+        let found = message(recipe.advantage(&batch(), &mut recipe.init().unwrap()));
+        assert!(found.contains(expected), "{kept}: {found}");
+    }
+    for returned in ["1", "[]", "()", "\"text\""] {
+        let text =
+            format!("fn init(p) {{ {returned} }}\nfn advantage(batch, p) {{ batch.reward }}");
+        assert!(recipe(&text).init().is_err(), "{returned}");
+    }
+}
+
+#[test]
+fn it_comes_back_from_json_to_the_same_numbers() {
+    let recipe = recipe(COUNTER);
+    let mut state = recipe.init().unwrap();
+    step(&recipe, &mut state);
+    let text = state.to_json();
+    let mut back = State::from_json(&text).unwrap();
+    assert_eq!(back, state);
+    assert_eq!(metric(&recipe, &mut back, "steps"), 2.0);
+}
