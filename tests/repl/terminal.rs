@@ -18,8 +18,13 @@ fn start(state: &Path, patience: u64) -> PtySession {
         .env("NO_COLOR", "1");
     let mut terminal = spawn_command(command, Some(patience)).expect("the prompt starts");
     terminal.exp_string("Ctrl-D ends").expect("the greeting");
-    terminal.exp_string("> ").expect("the prompt");
+    prompt(&mut terminal);
     terminal
+}
+
+/// Waits for the next prompt: the editor says so when it takes over the terminal.
+fn prompt(terminal: &mut PtySession) {
+    terminal.exp_string("[?2004h").expect("the prompt");
 }
 
 fn type_in(terminal: &mut PtySession, keys: &str) {
@@ -27,11 +32,12 @@ fn type_in(terminal: &mut PtySession, keys: &str) {
     terminal.flush().expect("keys are typed");
 }
 
-/// Types an input, at a prompt that is there, and waits for a line that is the answer.
+/// Types an input, and waits for a line that is the answer, and for the next prompt.
 fn answers(terminal: &mut PtySession, input: &str, answer: &str) {
     type_in(terminal, &format!("{input}\r"));
     let found = terminal.exp_string(&format!("\n{answer}\r"));
     found.unwrap_or_else(|error| panic!("{input}: {error}"));
+    prompt(terminal);
 }
 
 #[test]
@@ -45,11 +51,11 @@ fn tab_completes_columns_methods_and_levels_and_enter_waits_for_the_brace() {
         "128",
     );
     type_in(&mut terminal, "fn twice(x) {\r2 * x\r}\r");
-    terminal.exp_string("2004h").expect("the next prompt");
+    prompt(&mut terminal);
     answers(&mut terminal, "twice(21)", "42");
     type_in(&mut terminal, ":rec\tpassk k=3\r");
     terminal.exp_string(":run sums up").expect("the recipe");
-    terminal.exp_string("2004h").expect("the next prompt");
+    prompt(&mut terminal);
     answers(&mut terminal, "p.\t", "3");
     type_in(&mut terminal, "\x04");
     terminal.exp_eof().expect("Ctrl-D ends the session");
@@ -67,6 +73,7 @@ fn ctrl_c_stops_the_computation_and_the_history_lasts() {
         terminal.exp_string("cancelled").is_ok()
     });
     assert!(heard, "Ctrl-C stops an endless loop");
+    prompt(&mut terminal);
     answers(&mut terminal, "40 + 2", "42");
     type_in(&mut terminal, "\x04");
     terminal.exp_eof().expect("Ctrl-D ends the session");

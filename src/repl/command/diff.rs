@@ -168,8 +168,8 @@ fn by_accuracy(one: &Outcome, two: &Outcome, right: &[bool], paint: Paint) -> Ve
     }
     let mut lines = vec![
         paint.dim(&format!(
-            "  {:<8}  {:>6}  {:^18}  {:^18}  {:^18}",
-            "", "", "right responses", "wrong responses", "|A| of a group"
+            "  {:<8}  {:>6}  {:^18}  {:^18}    |A| of a group",
+            "", "", "right responses", "wrong responses"
         )),
         paint.dim(&format!(
             "  {:<8}  {:>6}{}",
