@@ -40,7 +40,7 @@ pub fn value(number: f64) -> String {
         return format!("{number}");
     }
     let size = number.abs();
-    if size >= 1e6 || size < 1e-4 {
+    if !(1e-4..1e6).contains(&size) {
         let text = format!("{number:.3e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         return format!("{}e{exponent}", trimmed(digits));

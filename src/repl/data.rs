@@ -110,7 +110,8 @@ impl Data {
     }
 }
 
-/// The batches in a run's folder, by the number in their names.
+/// The batches in a run's folder, by the step in their names: `step-000140.safetensors`. Others, such as those on which a
+/// version failed, can be opened by their paths.
 fn batches(folder: &Path) -> Vec<(u64, PathBuf)> {
     let entries = std::fs::read_dir(folder.join("batches"))
         .into_iter()
@@ -124,8 +125,8 @@ fn batches(folder: &Path) -> Vec<(u64, PathBuf)> {
         })
         .filter_map(|path| {
             let stem = path.file_stem()?.to_str()?;
-            let digits = stem.rsplit(|c: char| !c.is_ascii_digit()).next()?;
-            Some((digits.parse().ok()?, path))
+            let step = stem.strip_prefix("step-").unwrap_or(stem);
+            Some((step.parse().ok()?, path))
         })
         .collect();
     kept.sort();

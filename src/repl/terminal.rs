@@ -81,6 +81,9 @@ fn greet(session: &Session) {
 
 type Terminal = Editor<Prompt, DefaultHistory>;
 
+/// The script that is watched now, if one is, for the thread that tells of its saves.
+type InWatch = Arc<Mutex<Option<Arc<Mutex<Watched>>>>>;
+
 fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -120,8 +123,8 @@ fn remember(editor: &mut Terminal, input: &str, history: Option<&std::path::Path
 }
 
 /// Starts the thread that shows what a watched script changes, above the line that is being typed.
-fn tell_news(editor: &mut Terminal) -> io::Result<Arc<Mutex<Option<Arc<Mutex<Watched>>>>>> {
-    let watched: Arc<Mutex<Option<Arc<Mutex<Watched>>>>> = Arc::default();
+fn tell_news(editor: &mut Terminal) -> io::Result<InWatch> {
+    let watched = InWatch::default();
     let seen = watched.clone();
     let mut printer = editor.create_external_printer().map_err(io::Error::other)?;
     std::thread::Builder::new()

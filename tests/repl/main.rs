@@ -1,7 +1,9 @@
 //! The prompt: what it answers, what its curve shows, and how it behaves at a terminal.
 
 mod commands;
+mod complete;
 mod curve;
+mod data;
 #[cfg(unix)]
 mod terminal;
 mod transcripts;

@@ -269,7 +269,7 @@ advantage()
 #[test]
 fn what_failed_leaves_no_trace() {
     let mut session = session();
-    assert_eq!(session.submit("let a = 1; let b = nothing;").is_error, true);
+    assert!(session.submit("let a = 1; let b = nothing;").is_error);
     assert!(
         session.submit("a").is_error,
         "a variable of an input that failed is gone"

@@ -90,13 +90,17 @@ fn overall(one: &Outcome, two: &Outcome) -> Vec<String> {
     let spread: Vec<f64> = (0..a.len()).map(gap).collect();
     let mean = spread.iter().sum::<f64>() / a.len() as f64;
     let place = layout.describe(Level::Response, farthest);
+    let correlation =
+        correlation(&a, &b).map_or(String::new(), |r| format!(", correlation {r:.3}"));
     vec![
         format!(
-            "{} of the responses differ, by {} in the mean; the sign is the same for {}{}",
+            "{} of the responses differ, by {} in the mean",
             share(moved, a.len()),
-            value(mean),
-            share(same_sign, a.len()),
-            correlation(&a, &b).map_or(String::new(), |r| format!(", correlation {r:.3}"))
+            value(mean)
+        ),
+        format!(
+            "the sign is the same for {}{correlation}",
+            share(same_sign, a.len())
         ),
         format!(
             "most at {place}: {} and {}",

@@ -20,13 +20,15 @@ pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
     let figure = match two(session, &text) {
         None => one_variable(session, &text)?,
         Some((x, y)) => {
-            let (level, xs, ys) = session.script.pairs(&x, &y)?;
-            let level = level.map_or(String::new(), |level| format!(", {level} by {level}"));
-            let number = figures::count(xs.len());
+            let pairs = session.script.pairs(&x, &y)?;
+            let level = pairs
+                .level
+                .map_or(String::new(), |level| format!(", {level} by {level}"));
+            let number = figures::count(pairs.x.len());
             let series = Series {
                 name: String::new(),
                 mark: Mark::Points,
-                points: xs.into_iter().zip(ys).collect(),
+                points: pairs.x.into_iter().zip(pairs.y).collect(),
             };
             Figure {
                 title: format!("{number} points{level}"),

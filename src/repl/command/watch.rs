@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::super::session::Session;
 use super::Answered;
 use super::diff::difference;
-use super::recipe::title;
 use crate::Batch;
 use crate::live::{LiveEvent, LiveOptions, LiveRecipe, Published};
 use crate::paint::Paint;
@@ -47,8 +46,8 @@ pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
     )?;
     let recipe = watched.last.clone();
     let line = format!(
-        "{} is watched: save it, and what changes on this batch is shown",
-        title(&recipe)
+        "{file} {} is watched: each save shows what it changes here",
+        recipe.version()
     );
     session.script.use_recipe(Some(recipe));
     session.watched = Some(Arc::new(Mutex::new(watched)));

@@ -34,6 +34,17 @@ pub struct GraphNode {
     pub is_known: bool,
 }
 
+/// The values of two inputs that go together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairs {
+    /// The level where the two meet; `None` for arrays.
+    pub level: Option<Level>,
+    /// The values of the first.
+    pub x: Vec<f64>,
+    /// The values of the second, as many.
+    pub y: Vec<f64>,
+}
+
 /// How long an input takes, over several runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -85,11 +96,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::numbers`].
-    pub fn pairs(
-        &mut self,
-        x: &str,
-        y: &str,
-    ) -> Result<(Option<Level>, Vec<f64>, Vec<f64>), ScriptError> {
+    pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, ScriptError> {
         let (left, right) = (self.value(x)?, self.value(y)?);
         if let (Some(left), Some(right)) = (super::as_tensor(&left), super::as_tensor(&right)) {
             let level = left.level().join(right.level());
@@ -100,16 +107,22 @@ impl Session {
             };
             let (left, right) = (spread(&left), spread(&right));
             return match (left, right) {
-                (Ok(left), Ok(right)) if left.len() == right.len() => {
-                    Ok((Some(level), left, right))
-                }
+                (Ok(left), Ok(right)) if left.len() == right.len() => Ok(Pairs {
+                    level: Some(level),
+                    x: left,
+                    y: right,
+                }),
                 (Ok(left), Ok(right)) => Err(unequal(x, left.len(), y, right.len())),
                 (Err(error), _) | (_, Err(error)) => Err(self.failed_later(error)),
             };
         }
         let (left, right) = (self.numbers(x)?.1, self.numbers(y)?.1);
         match left.len() == right.len() {
-            true => Ok((None, left, right)),
+            true => Ok(Pairs {
+                level: None,
+                x: left,
+                y: right,
+            }),
             false => Err(unequal(x, left.len(), y, right.len())),
         }
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rhai::{AST, Dynamic, Engine, EvalAltResult, ParseErrorType, Scope};
 
 pub use self::answer::{Answer, Columns};
-pub use self::inspect::{GraphNode, Timing};
+pub use self::inspect::{GraphNode, Pairs, Timing};
 pub(crate) use self::names::language_definitions;
 pub use self::names::{Name, Receiver};
 use self::transcript::Transcript;

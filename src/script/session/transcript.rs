@@ -152,10 +152,9 @@ fn underscores(text: &str) -> impl Iterator<Item = (usize, usize)> {
             |place: Option<&char>| place.is_some_and(|c| c.is_alphanumeric() || *c == '_');
         let alone = |place: usize| {
             let after: String = letters[place + 1..].iter().collect();
-            letters[place] == '_'
-                && !(place > 0 && in_name(letters.get(place - 1)))
-                && !in_name(letters.get(place + 1))
-                && !after.trim_start().starts_with("=>")
+            let joined =
+                (place > 0 && in_name(letters.get(place - 1))) || in_name(letters.get(place + 1));
+            letters[place] == '_' && !joined && !after.trim_start().starts_with("=>")
         };
         let places: Vec<(usize, usize)> = (0..letters.len())
             .filter(|&place| alone(place))
