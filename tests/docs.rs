@@ -239,7 +239,7 @@ fn definition_files_name_every_function_once_for_each_number_of_arguments() {
     for name in ["mean", "suffix_sum", "kl", "map_groups", "metric", "value"] {
         assert!(ours.contains(&format!("fn {name}(")), "{name}");
     }
-    assert!(ours.contains("fn mean(x: tensor, level: String) -> tensor;"));
+    assert!(ours.contains("fn mean(x: tensor, level: string) -> tensor;"));
     let mut seen = std::collections::HashSet::new();
     for line in ours
         .lines()

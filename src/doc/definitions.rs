@@ -15,17 +15,17 @@ pub fn definitions() -> Vec<(String, String)> {
                 member.doc, member.example
             ));
             text.push_str(match (member.of, member.name) {
-                (Owner::Batch, "step") => "fn get$step(batch: batch) -> int;\n",
-                (Owner::Batch, "groups") => "fn get$groups(batch: batch) -> Array;\n",
+                (Owner::Batch, "step") => "fn get step(batch: batch) -> int;\n",
+                (Owner::Batch, "groups") => "fn get groups(batch: batch) -> array;\n",
                 (Owner::Batch, "map_groups") => "fn map_groups(batch: batch, f: Fn) -> tensor;\n",
                 (Owner::Batch, "regroup") => "fn regroup(batch: batch, key: tensor) -> batch;\n",
-                (Owner::Batch, "has") => "fn has(batch: batch, name: String) -> bool;\n",
-                (Owner::Batch, _) => "fn random(batch: batch, level: String) -> tensor;\n",
-                (Owner::Tensor, "level") => "fn get$level(x: tensor) -> String;\n",
+                (Owner::Batch, "has") => "fn has(batch: batch, name: string) -> bool;\n",
+                (Owner::Batch, _) => "fn random(batch: batch, level: string) -> tensor;\n",
+                (Owner::Tensor, "level") => "fn get level(x: tensor) -> string;\n",
                 (Owner::Tensor, "value") => "fn value(x: tensor) -> float;\n",
-                (Owner::Tensor, "values") => "fn values(x: tensor) -> Array;\n",
+                (Owner::Tensor, "values") => "fn values(x: tensor) -> array;\n",
                 (Owner::Tensor, _) => "fn len(x: tensor) -> int;\n",
-                (Owner::Nobody, "metric") => "fn metric(name: String, x: ?);\n",
+                (Owner::Nobody, "metric") => "fn metric(name: string, x: ?);\n",
                 (Owner::Nobody, _) => "fn print(x: ?);\n",
             });
         }
@@ -44,7 +44,7 @@ fn declared(op: &'static Op) -> String {
     let kind = |kind: ParamKind| match kind {
         ParamKind::Tensor => "tensor",
         ParamKind::Number => "float",
-        ParamKind::Level | ParamKind::Choice(_) => "String",
+        ParamKind::Level | ParamKind::Choice(_) => "string",
     };
     let mut text = String::new();
     for count in needed..=op.params.len() {

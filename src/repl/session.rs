@@ -120,6 +120,7 @@ impl Session {
             (Some(command), _) => self.command(command),
             (_, Some("")) => self.command("help"),
             (_, Some(name)) => self.explain(name.trim()),
+            _ if self.is_plain_word(input) => self.command(input),
             _ => self.evaluated(text.trim_end()),
         };
         match answered {
@@ -132,6 +133,11 @@ impl Session {
                 is_error: true,
             },
         }
+    }
+
+    /// Whether an input is a command that people type without its colon.
+    fn is_plain_word(&self, input: &str) -> bool {
+        ["help", "quit", "exit"].contains(&input) && !self.script.has_variable(input)
     }
 
     /// What has happened beside the inputs since the last call: a script that is watched was saved.

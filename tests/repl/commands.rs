@@ -33,6 +33,8 @@ advantage()
 
 p.k
 
+p.k = 2
+
 :set kk=2
 
 :set k=0

@@ -198,6 +198,12 @@ batch.mean("group")
 
 nothing + 1
 
+reward
+
+mean
+
+p.k = 8
+
 batch.reward && batch.correct
 
 if batch.reward { 1 }
@@ -264,6 +270,20 @@ advantage()
 "#,
     );
     assert_snapshot!(text);
+}
+
+#[test]
+fn words_that_people_type_at_any_prompt_work() {
+    let mut session = session();
+    assert!(session.submit("help").text.contains(":recipe"));
+    assert!(session.submit("let help = 1; help").text == "1");
+    assert_eq!(
+        session.submit("help").text,
+        "1",
+        "a variable of one's own comes first"
+    );
+    session.submit("exit");
+    assert!(session.is_over());
 }
 
 #[test]

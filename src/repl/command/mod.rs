@@ -194,6 +194,8 @@ impl Session {
             Some((name, arguments)) => (name, arguments.trim()),
             None => (text.trim(), ""),
         };
+        // As at most other prompts.
+        let name = if name == "exit" { "quit" } else { name };
         let found = COMMANDS.iter().find(|command| command.name == name);
         let Some(command) = found else {
             let names = || COMMANDS.iter().map(|command| command.name);

@@ -273,6 +273,14 @@ impl Session {
                     .with_help(help)
                     .at(script.place(&script.name.clone(), *position))
             }
+            EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), position)
+            | EvalAltResult::ErrorAssignmentToConstant(name, position)
+                if name == "p" =>
+            {
+                Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
+                    .with_help("`:set k=8` sets a parameter")
+                    .at(script.place(&script.name.clone(), *position))
+            }
             error => script.explain(error),
         };
         self.transcript.in_its_input(text, diagnostic).into()
@@ -282,16 +290,18 @@ impl Session {
     fn no_variable(&self, name: &str) -> Diagnostic {
         let message = format!("there is no variable `{name}`");
         let (own, derived) = self.stage.batch.column_names();
-        let functions = self.functions();
         let variables = self.scope.iter_raw().map(|(known, ..)| known);
         let diagnostic = Diagnostic::error(message);
         if own.iter().chain(&derived).any(|column| column == name) {
             return diagnostic.with_help(format!("the column is `batch.{name}`"));
         }
-        if functions.iter().any(|function| function == name) {
-            return diagnostic.with_help(format!(
-                "`{name}` is a function: `?{name}` shows how it is called"
-            ));
+        let is_it = |known: &Name| known.text.trim_end_matches(['(', ')']) == name;
+        if let Some(function) = self
+            .names()
+            .into_iter()
+            .find(|known| is_it(known) && !known.call.is_empty())
+        {
+            return diagnostic.with_help(format!("the function is called as `{}`", function.call));
         }
         let near = suggest::nearest(name, variables.filter(|known| *known != LAST));
         // Any letter is near any other.
@@ -325,7 +335,9 @@ impl Session {
     fn place_own(&mut self) {
         let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
         self.scope.set_or_push("batch", self.stage.batch.clone());
-        self.scope.set_or_push("p", params.unwrap_or_default());
+        // A constant: what is assigned to `p.k` would not reach the recipe.
+        self.scope.push_constant("p", params.unwrap_or_default());
+        self.scope = self.scope.clone_visible();
     }
 }
 
