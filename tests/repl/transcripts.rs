@@ -242,9 +242,11 @@ grad(batch.logp.median("batch"), batch.logp)
 
 batch.reward = 1
 
-const C = 1
+const C = #{ a: 1 }
 
 C = 2
+
+C.a = 2
 
 fn deep(n) { deep(n + 1) }
 

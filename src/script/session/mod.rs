@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, ParseErrorType, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, OptimizationLevel, ParseErrorType, Scope};
 
 pub use self::answer::{Answer, Columns};
 pub use self::inspect::{GraphNode, Pairs, Timing};
@@ -224,6 +224,8 @@ impl Session {
     fn engine(&self, text: &str) -> Engine {
         let functions = &self.host.shared.functions;
         let mut engine = functions.compiler(&self.library, &self.stage.call);
+        // The optimiser puts constants in place of their names, and panics where something is assigned to one.
+        engine.set_optimization_level(OptimizationLevel::None);
         self.transcript.name_last(&mut engine, text, LAST);
         self.hooks(&mut engine);
         engine
