@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use advlab::batch::{Advantage, Dtype, Mapping, ReadOptions, Rollouts, read};
 use advlab::script::{Host, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
@@ -60,6 +60,13 @@ impl Apply {
 
         let mut state = recipe.init()?;
         let outcome = recipe.advantage(&rollouts.batch, &mut state)?;
+        if outcome.advantage.level() == Level::Token && rollouts.batch.layout().tokens() == 0 {
+            bail!(
+                "{}: {} gives an advantage to each token, and no token counts here; the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`",
+                self.input.display(),
+                recipe.name()
+            );
+        }
 
         let started = Instant::now();
         if let Some(output) = &self.output {

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, INT, ImmutableString, NativeCallContext};
 use sha2::{Digest, Sha256};
 
-use super::bind::{describe, number, origin};
-use super::error::{Problem, raise};
+use super::bind::{describe, number};
+use super::error::{Problem, origin, raise};
+use super::reports::Reports;
 use crate::batch::{Floats, Lent};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Op};
@@ -24,15 +25,6 @@ pub(super) struct Call {
     pub(super) seed: u64,
     draws: AtomicU64,
     reports: Mutex<Reports>,
-}
-
-/// What scripts report with `metric` and `print`.
-#[derive(Debug, Default)]
-pub(super) struct Reports {
-    pub(super) metrics: Vec<(String, f64)>,
-    pub(super) prints: Vec<String>,
-    /// What the host read otherwise than its name says.
-    pub(super) notes: Vec<String>,
 }
 
 impl Call {
@@ -217,11 +209,9 @@ impl ScriptBatch {
     fn derived(&self, lent: &Lent, name: &str) -> Result<Option<Tensor>, Problem> {
         let has = |column: &str| self.has(column);
         Ok(match name {
-            "reward" if has("token_reward") => Some(reduce(
-                "sum",
-                &self.column("token_reward")?,
-                Level::Response,
-            )?),
+            "reward" if has("token_reward") => {
+                Some(self.sum_of_tokens(&self.column("token_reward")?)?)
+            }
             "reward" if has("correct") => Some(self.column("correct")?),
             "token_reward" if has("reward") || has("correct") => {
                 let reward = Argument::Tensor(self.column("reward")?);
@@ -232,11 +222,7 @@ impl ScriptBatch {
                 let given = if lent.responses.contains_key("reward") {
                     self.own_column(lent, "reward")?
                 } else {
-                    reduce(
-                        "sum",
-                        &self.own_column(lent, "token_reward")?,
-                        Level::Response,
-                    )?
+                    self.sum_of_tokens(&self.own_column(lent, "token_reward")?)?
                 };
                 let args = [Argument::Tensor(given), Argument::Number(0.0)];
                 Some(row(">", 2).apply(&args)?)
@@ -264,6 +250,25 @@ impl ScriptBatch {
             }
             _ => None,
         })
+    }
+
+    /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the
+    /// 0.7 of another response also where both were f32, and their group has no difference.
+    fn sum_of_tokens(&self, reward: &Tensor) -> Result<Tensor, Problem> {
+        let sum = reduce("sum", reward, Level::Response)?;
+        if reward.is_f64() {
+            return Ok(sum);
+        }
+        let narrowed = sum
+            .evaluate()?
+            .iter()
+            .map(|sum| f64::from(sum as f32))
+            .collect();
+        let floats = Floats::F64(Arc::new(narrowed));
+        Ok(Tensor::from_value(
+            self.frame(),
+            Value::new(Level::Response, floats, None),
+        ))
     }
 
     /// Whether the batch has the column itself, or was given it.
@@ -345,7 +350,7 @@ impl ScriptBatch {
                 (None, Some(number)) => Tensor::number(number),
                 _ => {
                     let message = format!(
-                        "`map_groups` must be given a tensor or a number, this is {}",
+                        "the function of `map_groups` must give a tensor or a number, it gave {}",
                         describe(&result)
                     );
                     let help = "the last line of the function is its result, without a semicolon";
@@ -396,12 +401,6 @@ fn row(name: &str, params: usize) -> &'static Op {
 
 fn reduce(name: &str, x: &Tensor, to: Level) -> Result<Tensor, TensorError> {
     row(name, 3).apply(&[Argument::Tensor(x.clone()), Argument::Level(to)])
-}
-
-impl From<Problem> for Box<EvalAltResult> {
-    fn from(problem: Problem) -> Self {
-        EvalAltResult::ErrorRuntime(Dynamic::from(problem), rhai::Position::NONE).into()
-    }
 }
 
 /// Registers the type with its properties and methods.

@@ -7,9 +7,9 @@ use rhai::{
     NativeCallContext, RhaiFunc,
 };
 
-use super::error::{Problem, raise};
+use super::error::{Problem, origin, raise};
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
-use crate::tensor::{Level, Origin, Tensor, TensorError, TensorErrorKind};
+use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 
 type Outcome<T> = Result<T, Box<EvalAltResult>>;
 
@@ -192,16 +192,6 @@ fn call(
         return Ok(Dynamic::from_bool(value.get(0) != 0.0));
     }
     Ok(Dynamic::from(tensor))
-}
-
-/// The place in the script that a native call comes from.
-pub(super) fn origin(context: &NativeCallContext) -> Origin {
-    let position = context.call_position();
-    Origin {
-        source: context.call_source().map(Into::into),
-        line: position.line().unwrap_or(0),
-        column: position.position().unwrap_or(0),
-    }
 }
 
 fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Problem> {

@@ -1,4 +1,4 @@
-//! The script engine and its sandbox: what scripts may call, and what bounds them.
+//! The script engine: what scripts may call.
 //!
 //! An engine is made for each call (100 ns: the functions are shared modules), so that its bounds, its metrics and its
 //! printed lines are that call's own and nothing is global.
@@ -15,22 +15,9 @@ use super::batch_type::{self, Call};
 use super::bind;
 use super::error::{Problem, raise};
 use super::library::{Library, NoImports, Resolver};
-use crate::tensor::Stopped;
-
-/// Operations between two looks at the guard: some 10 microseconds.
-const OPERATIONS_PER_CHECK: u64 = 64;
-/// More than any recipe needs; what ends an endless loop in practice is the deadline.
-const OPERATIONS: u64 = 1_000_000_000;
-/// Calls within calls. A hook needs three or four; the stack of a thread bears this many in a debug build too.
-const CALL_LEVELS: usize = 32;
-/// Expressions within expressions, outside and inside functions.
-const EXPRESSION_DEPTH: usize = 64;
-/// Bytes of a text, and elements of an array or a map.
-///
-/// A single `s += s` or `a.pad(n, 0)` in a loop would take all memory between two looks at the guard, so these limits
-/// are on although they make `push` cost a pass over the array: 8192 pushes take 30 ms instead of 6, and
-/// `batch.map_groups` needs none.
-const DATA_SIZE: usize = 1 << 20;
+use super::numbers;
+use super::reports::METRICS;
+use super::sandbox;
 
 /// The functions that all engines share.
 #[derive(Clone)]
@@ -69,49 +56,18 @@ impl Functions {
             engine.register_global_module(module.clone());
         }
         engine.set_module_resolver(NoImports);
-        sandbox(&mut engine, call);
+        numbers::numbers(&mut engine);
+        sandbox::bound(&mut engine, call);
         bind::tensor_type(&mut engine);
         batch_type::batch_type(&mut engine);
         reports(&mut engine, call);
+        // What `catch (error)` has in hand.
+        engine
+            .register_type_with_name::<Problem>("error")
+            .register_fn("to_string", |problem: &mut Problem| problem.message.clone())
+            .register_fn("to_debug", |problem: &mut Problem| problem.message.clone());
         engine
     }
-}
-
-fn sandbox(engine: &mut Engine, call: &Arc<Call>) {
-    engine
-        .set_max_operations(OPERATIONS)
-        .set_max_call_levels(CALL_LEVELS)
-        .set_max_expr_depths(EXPRESSION_DEPTH, EXPRESSION_DEPTH)
-        .set_max_string_size(DATA_SIZE)
-        .set_max_array_size(DATA_SIZE)
-        .set_max_map_size(DATA_SIZE)
-        .set_strict_variables(true)
-        .set_fail_on_invalid_map_property(true)
-        .disable_symbol("eval");
-    let guard = call.guard.clone();
-    engine.on_progress(move |operations| {
-        if operations % OPERATIONS_PER_CHECK != 0 {
-            return None;
-        }
-        guard.check().err().map(Dynamic::from::<Stopped>)
-    });
-    let asleep = |context: NativeCallContext, _: Dynamic| -> Result<(), Box<EvalAltResult>> {
-        Err(raise(
-            &context,
-            Problem::new("a recipe cannot sleep: the run would wait for it"),
-        ))
-    };
-    // Rhai has one for each number type.
-    engine.register_raw_fn(
-        "sleep",
-        [std::any::TypeId::of::<i64>()],
-        move |context, args| asleep(context, args[0].take()),
-    );
-    engine.register_raw_fn(
-        "sleep",
-        [std::any::TypeId::of::<f64>()],
-        move |context, args| asleep(context, args[0].take()),
-    );
 }
 
 /// `metric` and `print`.
@@ -124,20 +80,23 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
               value: Dynamic|
               -> Result<(), Box<EvalAltResult>> {
             let number = metric(&context, name, &value)?;
-            metrics.report(|reports| {
-                match reports.metrics.iter_mut().find(|(known, _)| known == name) {
-                    Some((_, known)) => *known = number,
-                    None => reports.metrics.push((name.to_string(), number)),
-                }
-            });
-            Ok(())
+            let mut kept = true;
+            metrics.report(|reports| kept = reports.metric(name, number));
+            let too_many = format!("more than {METRICS} metrics in one step");
+            match kept {
+                true => Ok(()),
+                false => Err(raise(
+                    &context,
+                    Problem::new(too_many)
+                        .help("is `metric` called in a loop, with another name each time?"),
+                )),
+            }
         },
     );
     let prints = call.clone();
-    engine.on_print(move |line| prints.report(|reports| reports.prints.push(line.to_string())));
+    engine.on_print(move |line| prints.report(|reports| reports.print(line)));
     let prints = call.clone();
-    engine
-        .on_debug(move |line, _, _| prints.report(|reports| reports.prints.push(line.to_string())));
+    engine.on_debug(move |line, _, _| prints.report(|reports| reports.print(line)));
 }
 
 fn metric(

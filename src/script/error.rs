@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
-use crate::tensor::TensorError;
+use crate::tensor::{Origin, TensorError, TensorErrorKind};
 
 /// A problem that a native function of ours reports to the script that called it.
 #[derive(Clone, Debug)]
@@ -21,6 +21,19 @@ impl Problem {
             message: message.into(),
             help: None,
             tensor: None,
+        }
+    }
+
+    /// An error of the script engine. A script may catch it with `try`, but for what ends the script: time, memory.
+    fn into_error(self, position: Position) -> Box<EvalAltResult> {
+        let ends = self
+            .tensor
+            .as_ref()
+            .is_some_and(|error| matches!(error.kind, TensorErrorKind::Stopped(_)));
+        let problem = Dynamic::from(self);
+        match ends {
+            true => EvalAltResult::ErrorTerminated(problem, position).into(),
+            false => EvalAltResult::ErrorRuntime(problem, position).into(),
         }
     }
 
@@ -45,8 +58,30 @@ pub(super) fn raise(
     context: &NativeCallContext,
     problem: impl Into<Problem>,
 ) -> Box<EvalAltResult> {
-    let problem = Dynamic::from(problem.into());
-    EvalAltResult::ErrorRuntime(problem, context.call_position()).into()
+    let mut problem: Problem = problem.into();
+    if let Some(error) = &mut problem.tensor {
+        // What ends the script loses its place on the way out.
+        if matches!(error.kind, TensorErrorKind::Stopped(_)) && error.origin.is_none() {
+            error.origin = Some(origin(context));
+        }
+    }
+    problem.into_error(context.call_position())
+}
+
+/// The place in the script that a native call comes from.
+pub(super) fn origin(context: &NativeCallContext) -> Origin {
+    let position = context.call_position();
+    Origin {
+        source: context.call_source().map(Into::into),
+        line: position.line().unwrap_or(0),
+        column: position.position().unwrap_or(0),
+    }
+}
+
+impl From<Problem> for Box<EvalAltResult> {
+    fn from(problem: Problem) -> Self {
+        problem.into_error(Position::NONE)
+    }
 }
 
 /// How bad a diagnostic is.

@@ -8,6 +8,7 @@ use super::error::{Diagnostic, ScriptError};
 use super::explain::Script;
 use super::host::Host;
 use super::library::Sources;
+use super::sandbox::on_deep_stack;
 use crate::batch::Batch;
 use crate::tensor::{Frame, Tensor};
 
@@ -39,6 +40,10 @@ impl Host {
     /// # Errors
     /// [`ScriptError`] as for a recipe.
     pub fn evaluate(&self, text: &str, batch: &Batch<'_>) -> Result<Evaluated, ScriptError> {
+        on_deep_stack(|| self.evaluate_here(text, batch))
+    }
+
+    fn evaluate_here(&self, text: &str, batch: &Batch<'_>) -> Result<Evaluated, ScriptError> {
         batch.lend(|lent| {
             let call = Call::new(self.shared.guard(), lent.step, self.shared.seed);
             let executor = self.shared.executor.clone();

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::compile::compile;
 use super::engine::Functions;
 use super::error::{Diagnostic, ScriptError};
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
-use super::recipe::{Recipe, Version, compile};
+use super::recipe::{Recipe, Version};
 use crate::suggest;
 use crate::tensor::{Executor, Guard, Naive};
 

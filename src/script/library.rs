@@ -63,11 +63,13 @@ pub(super) struct Library {
 struct Found {
     sources: Sources,
     modules: BTreeMap<String, (Shared<Module>, Functions)>,
+    /// The imported scripts, by their names.
+    scripts: BTreeMap<String, AST>,
     /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
     open: Vec<String>,
     /// The files that imports were looked for in.
     files: BTreeMap<PathBuf, Content>,
-    /// The import that could not be found or read.
+    /// The import that could not be found or read, or that closes a circle.
     missing: Option<String>,
 }
 
@@ -96,6 +98,15 @@ impl Library {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .missing
+            .clone()
+    }
+
+    /// The imported scripts, by their names.
+    pub(super) fn scripts(&self) -> BTreeMap<String, AST> {
+        self.found
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .scripts
             .clone()
     }
 
@@ -190,10 +201,12 @@ impl Library {
                     .iter()
                     .map(|open| format!("\"{open}\" imports "))
                     .collect::<String>();
-                return Err(Problem::new(format!(
-                    "imports go round in a circle: {ring}\"{path}\""
-                ))
-                .into());
+                let problem =
+                    Problem::new(format!("imports go round in a circle: {ring}\"{path}\""));
+                found.missing = Some(path.to_string());
+                return Err(problem
+                    .help("put what both need into a script of its own, and import that")
+                    .into());
             }
             found.open.push(path.to_string());
         }
@@ -238,6 +251,11 @@ impl Library {
             .map(|f| (f.name.to_string(), f.params.len()))
             .collect();
         let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
+        self.found
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .scripts
+            .insert(name, ast);
         Ok((module.into(), functions))
     }
 }

@@ -4,21 +4,27 @@
 
 mod batch_type;
 mod bind;
+mod blame;
 mod check;
+mod compile;
 mod computed;
 mod engine;
 mod error;
 mod evaluate;
 mod explain;
+mod held;
 mod hooks;
 mod host;
 mod library;
 mod lint;
 mod members;
+mod numbers;
 mod params;
 mod reading;
 mod recipe;
 mod render;
+mod reports;
+mod sandbox;
 mod session;
 mod state;
 mod state_json;

@@ -133,11 +133,12 @@ impl Parameter {
     /// The value, of the parameter's type and within its bounds.
     fn check(&self, setting: Setting) -> Result<Setting, ParameterError> {
         let wrong = |found: &Setting| {
-            ParameterError(format!(
-                "`{}` is {found}: it takes {}",
-                self.name,
-                self.takes()
-            ))
+            let found = match found {
+                Setting::Text(text) => format!("\"{text}\""),
+                other => other.to_string(),
+            };
+            let takes = self.takes();
+            ParameterError(format!("`{}` is {found}: it takes {takes}", self.name))
         };
         let setting = match (&self.default, setting) {
             (Setting::Number(_) | Setting::Nothing, Setting::Whole(whole)) => {
@@ -186,11 +187,11 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Reads what `params()` returned.
-    pub(super) fn declared(map: &Map) -> Result<Parameters, ParameterError> {
+    /// Reads what `params()` returned; an error comes with the parameter that it is about.
+    pub(super) fn declared(map: &Map) -> Result<Parameters, (String, ParameterError)> {
         let declared = map
             .iter()
-            .map(|(name, value)| declare(name, value))
+            .map(|(name, value)| declare(name, value).map_err(|error| (name.to_string(), error)))
             .collect::<Result<Vec<_>, _>>()?;
         let values = declared
             .iter()
@@ -307,11 +308,19 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, ParameterError> {
         None => String::new(),
         Some(doc) => text(doc).ok_or_else(|| fail("`doc` must be a text".to_string()))?,
     };
+    let (min, max) = (bound("min")?, bound("max")?);
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        return Err(fail(format!(
+            "`min` is {min} and `max` is {max}: no value is between"
+        )));
+    }
     let parameter = Parameter {
         name: name.to_string(),
         default: default.clone(),
-        min: bound("min")?,
-        max: bound("max")?,
+        min,
+        max,
         choices,
         doc,
     };

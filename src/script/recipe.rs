@@ -4,17 +4,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, EvalAltResult, Map, Position, Scope};
+use rhai::{AST, EvalAltResult};
 use sha2::{Digest, Sha256};
 
-use super::batch_type::Call;
-use super::error::{Diagnostic, Place, ScriptError, Severity};
+use super::error::{Diagnostic, ScriptError};
 use super::explain::Script;
 use super::host::{Host, Shared};
-use super::library::{Functions, Library, Sources};
-use super::lint::{Known, lint};
+use super::library::Sources;
 use super::params::{ParameterError, Parameters, Setting};
-use crate::suggest;
 
 /// What a script can define for advlab to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,7 +54,7 @@ impl Hook {
     }
 
     /// The function's parameters.
-    const fn parameters(self) -> &'static [&'static str] {
+    pub(super) const fn parameters(self) -> &'static [&'static str] {
         match self {
             Hook::Reward | Hook::Advantage | Hook::Loss => &["batch", "p"],
             Hook::Params => &[],
@@ -134,11 +131,11 @@ pub(super) struct Compiled {
     pub(super) name: Arc<str>,
     pub(super) ast: AST,
     pub(super) sources: Sources,
-    hooks: Vec<Hook>,
-    version: Version,
-    doc: String,
-    warnings: Vec<Diagnostic>,
-    functions: Vec<String>,
+    pub(super) hooks: Vec<Hook>,
+    pub(super) version: Version,
+    pub(super) doc: String,
+    pub(super) warnings: Vec<Diagnostic>,
+    pub(super) functions: Vec<String>,
 }
 
 impl Recipe {
@@ -218,8 +215,13 @@ impl Recipe {
         &self.script.warnings
     }
 
-    pub(super) fn explain(&self, error: &EvalAltResult) -> Diagnostic {
-        self.about().explain(error)
+    /// What a hook failed with; at its definition where nothing says where in it.
+    pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> ScriptError {
+        let diagnostic = self.about().explain(error);
+        match diagnostic.place {
+            Some(_) => diagnostic.into(),
+            None => self.at_hook(hook, diagnostic),
+        }
     }
 
     pub(super) fn about(&self) -> Script<'_> {
@@ -237,17 +239,7 @@ impl Recipe {
 
     /// A diagnostic at the line where a hook is defined.
     pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> ScriptError {
-        let start = format!("fn {}", hook.name());
-        let line = self
-            .text()
-            .lines()
-            .position(|line| line.trim_start().starts_with(&start));
-        let position = line.map_or(Position::NONE, |line| {
-            Position::new((line + 1).min(65_535) as u16, 4)
-        });
-        diagnostic
-            .at(self.about().place(&self.script.name, position))
-            .into()
+        diagnostic.at(self.about().definition(hook.name())).into()
     }
 }
 
@@ -255,198 +247,4 @@ impl fmt::Debug for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Recipe({} {})", self.name(), self.version())
     }
-}
-
-/// Compiles a script with its imports, lints it, and reads its parameters.
-pub(super) fn compile(
-    host: Arc<Shared>,
-    name: &str,
-    text: &str,
-    library: Arc<Library>,
-) -> Result<Recipe, ScriptError> {
-    let call = Call::new(host.guard(), 0, host.seed);
-    let engine = host.functions.compiler(&library, &call);
-    let name: Arc<str> = name.into();
-    let compiled = engine.compile_into_self_contained(&Scope::new(), text);
-    let (mut sources, imports) = library.imported();
-    sources.insert(name.clone(), text.into());
-    let natives: Functions = engine.collect_fn_metadata(
-        None,
-        |info| Some((info.metadata.name.to_string(), info.metadata.num_params)),
-        true,
-    );
-    let mut names: Vec<String> = natives.iter().map(|(name, _)| name.clone()).collect();
-    let mut ast = compiled.map_err(|error| {
-        let script = Script {
-            name: &name,
-            sources: &sources,
-            parameters: Vec::new(),
-            functions: Vec::new(),
-        };
-        let diagnostic = script.explain(&error);
-        if diagnostic.place.is_some() {
-            return diagnostic;
-        }
-        let place = library.missing().and_then(|path| import_of(&script, &path));
-        diagnostic.at(place)
-    })?;
-    ast.set_source(&*name);
-    names.extend(ast.iter_functions().map(|f| f.name.to_string()));
-    names.sort();
-    names.dedup();
-    let hooks = hooks(&ast, &name, &sources)?;
-    let version = Version::of(&name, text.as_bytes(), &sources);
-    let doc = doc(ast.doc());
-    let mut compiled = Compiled {
-        name: name.clone(),
-        ast,
-        sources,
-        hooks,
-        version,
-        doc,
-        warnings: Vec::new(),
-        functions: names,
-    };
-    let mut recipe = Recipe {
-        script: Arc::new(compiled),
-        params: Parameters::default(),
-        host,
-    };
-    recipe.params = declared(&recipe, &engine)?;
-    let known = Known {
-        script: recipe.about(),
-        natives: &natives,
-        imports: &imports,
-    };
-    let (errors, warnings): (Vec<_>, Vec<_>) = lint(&recipe.script.ast, &known)
-        .into_iter()
-        .partition(|diagnostic| diagnostic.severity == Severity::Error);
-    if !errors.is_empty() {
-        return Err(ScriptError {
-            diagnostics: errors,
-        });
-    }
-    drop(known);
-    compiled = match Arc::into_inner(recipe.script) {
-        Some(compiled) => compiled,
-        None => unreachable!("nobody has cloned a recipe that has not been returned"),
-    };
-    compiled.warnings = warnings;
-    Ok(Recipe {
-        script: Arc::new(compiled),
-        params: recipe.params,
-        host: recipe.host,
-    })
-}
-
-/// The hooks that the script defines, with the right parameters.
-fn hooks(ast: &AST, name: &Arc<str>, sources: &Sources) -> Result<Vec<Hook>, ScriptError> {
-    let script = Script {
-        name,
-        sources,
-        parameters: Vec::new(),
-        functions: Vec::new(),
-    };
-    let defined = |name: &str, line: Option<usize>| {
-        let position = line.map_or(Position::NONE, |line| {
-            Position::new((line + 1).min(65_535) as u16, 4)
-        });
-        let _ = name;
-        script.place(script.name, position)
-    };
-    let line_of = |function: &str| {
-        let text = sources.get(name)?;
-        text.lines()
-            .position(|line| line.trim_start().starts_with(&format!("fn {function}")))
-    };
-    let mut hooks = Vec::new();
-    for function in ast.iter_functions() {
-        let Some(hook) = Hook::ALL
-            .into_iter()
-            .find(|hook| hook.name() == function.name)
-        else {
-            continue;
-        };
-        if function.params.len() != hook.parameters().len() {
-            let wanted = format!("{}({})", hook.name(), hook.parameters().join(", "));
-            let found = format!("{}({})", function.name, function.params.join(", "));
-            let message = format!("the hook is `{wanted}`, this is `{found}`");
-            return Err(Diagnostic::error(message)
-                .with_help("a function of your own needs another name")
-                .at(defined(function.name, line_of(function.name)))
-                .into());
-        }
-        hooks.push(hook);
-    }
-    hooks.sort();
-    let computes = |hook: &Hook| matches!(hook, Hook::Advantage | Hook::Loss);
-    if hooks.iter().any(computes) {
-        return Ok(hooks);
-    }
-    let names = ["advantage", "loss"];
-    let slip = ast
-        .iter_functions()
-        .find_map(|f| Some((f.name.to_string(), suggest::nearest(f.name, names)?)));
-    let diagnostic = match slip {
-        Some((function, near)) => {
-            Diagnostic::error(format!("the script has no hook: `{function}` is none"))
-                .with_help(format!("did you mean `{near}`?"))
-                .at(defined(&function, line_of(&function)))
-        }
-        None => Diagnostic::error(format!(
-            "{name}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`"
-        ))
-        .with_help("`advlab new FILE --from grpo` makes a recipe to start from"),
-    };
-    Err(diagnostic.into())
-}
-
-/// The place of an import in the script, or in one that it imports.
-fn import_of(script: &Script<'_>, path: &str) -> Option<Place> {
-    let written = format!("\"{path}\"");
-    script.sources.iter().find_map(|(source, text)| {
-        text.lines().enumerate().find_map(|(line, content)| {
-            let column = content
-                .trim_start()
-                .starts_with("import")
-                .then(|| content.find(&written))??;
-            let column = content[..column].chars().count() + 1;
-            script.place(
-                source,
-                Position::new((line + 1).min(65_535) as u16, column.min(65_535) as u16),
-            )
-        })
-    })
-}
-
-/// Calls `params()`.
-fn declared(recipe: &Recipe, engine: &rhai::Engine) -> Result<Parameters, ScriptError> {
-    if !recipe.has(Hook::Params) {
-        return Ok(Parameters::default());
-    }
-    let value: Dynamic = engine
-        .call_fn(
-            &mut Scope::new(),
-            &recipe.script.ast,
-            Hook::Params.name(),
-            (),
-        )
-        .map_err(|error| ScriptError::from(recipe.explain(&error)))?;
-    let Some(map) = value.read_lock::<Map>() else {
-        let found = super::engine::returned(&value);
-        let message = format!("`params()` must return a map of parameters, it returned {found}");
-        let help = "as in `fn params() { #{ k: #{ value: 4, min: 1, doc: \"...\" } } }`";
-        return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));
-    };
-    Parameters::declared(&map)
-        .map_err(|error| recipe.at_hook(Hook::Params, Diagnostic::error(error.to_string())))
-}
-
-/// A doc comment without its marks.
-fn doc(comment: &str) -> String {
-    let lines = comment.lines().map(|line| {
-        let line = line.trim_start().trim_start_matches("//!");
-        line.strip_prefix(' ').unwrap_or(line)
-    });
-    lines.collect::<Vec<_>>().join("\n").trim().to_string()
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
-use crate::tensor::Tensor;
+use super::held::{self, Excess};
+use super::sandbox::MAP_ENTRIES;
+use crate::tensor::{Level, Tensor};
 
 /// What a recipe remembers from step to step: numbers, texts, arrays and maps that `init(p)` made and hooks changed.
 ///
@@ -21,16 +23,25 @@ impl Default for State {
 
 impl State {
     /// The state that a hook returned, or left behind as `this`; or what is wrong with it.
-    pub(super) fn from_dynamic(value: Dynamic) -> Result<State, String> {
+    pub(super) fn from_dynamic(value: Dynamic) -> Result<State, Unfit> {
+        let unfit = |why: String| Unfit {
+            path: String::new(),
+            why,
+        };
         if !value.is_map() {
-            return Err(format!(
-                "the state must be a map, as in `#{{ count: 0 }}`, this is {}",
-                super::bind::describe(&value)
-            ));
+            let found = super::bind::describe(&value);
+            return Err(unfit(format!(
+                "{found}, and the state is a map, as in `#{{ count: 0 }}`"
+            )));
         }
-        let value =
-            plain(value).map_err(|unfit| format!("`this{}` is {}", unfit.path, unfit.why))?;
-        Ok(State(Arc::new(value)))
+        held::check(&value).map_err(|excess| {
+            unfit(match excess {
+                Excess::Depth => "a map with too many others in one another".to_string(),
+                Excess::Entries => format!("a map with more than {MAP_ENTRIES} entries in it"),
+                Excess::Bytes => format!("a map with more than {} MiB in it", held::BYTES >> 20),
+            })
+        })?;
+        Ok(State(Arc::new(plain(value, 0)?)))
     }
 
     pub(super) fn to_dynamic(&self) -> Dynamic {
@@ -90,11 +101,39 @@ fn same(a: &Dynamic, b: &Dynamic) -> bool {
     }
 }
 
+/// Arrays and maps within one another. A checkpoint's JSON has two levels for a map, and readers stop at 128.
+const DEPTH: usize = 32;
+
+/// The most characters of a path that a message shows.
+const PATH: usize = 40;
+
 /// A part of a state that cannot be one.
-struct Unfit {
+#[derive(Debug)]
+pub(super) struct Unfit {
     /// Where it is, from `this` on.
     path: String,
     why: String,
+}
+
+impl Unfit {
+    /// The part of the state that it is in; empty for the state itself.
+    pub(super) fn part(&self) -> &str {
+        let path = self.path.trim_start_matches('.');
+        path.split(['.', '[']).next().unwrap_or("")
+    }
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // One that is too deep has a path of many steps.
+        let shown: String = self.path.chars().take(PATH).collect();
+        let more = if shown.len() < self.path.len() {
+            "..."
+        } else {
+            ""
+        };
+        write!(f, "`this{shown}{more}` is {}", self.why)
+    }
 }
 
 impl Unfit {
@@ -110,15 +149,22 @@ impl Unfit {
 ///
 /// Refuses what cannot outlive a step: tensors and batches, which belong to one, and functions, which belong to a
 /// version; and whatever else a checkpoint could not hold.
-fn plain(value: Dynamic) -> Result<Dynamic, Unfit> {
+fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
     let mut value = value.flatten();
+    if depth > DEPTH {
+        let path = String::new();
+        let why = format!("more than {DEPTH} deep in the state, which a checkpoint cannot keep");
+        return Err(Unfit { path, why });
+    }
     if let Some(mut map) = value.write_lock::<Map>() {
         for (key, inner) in map.iter_mut() {
-            *inner = plain(inner.take()).map_err(|unfit| unfit.inside(format!(".{key}")))?;
+            *inner =
+                plain(inner.take(), depth + 1).map_err(|unfit| unfit.inside(format!(".{key}")))?;
         }
     } else if let Some(mut array) = value.write_lock::<Array>() {
         for (place, inner) in array.iter_mut().enumerate() {
-            *inner = plain(inner.take()).map_err(|unfit| unfit.inside(format!("[{place}]")))?;
+            *inner = plain(inner.take(), depth + 1)
+                .map_err(|unfit| unfit.inside(format!("[{place}]")))?;
         }
     } else if let Some(why) = unfit(&value) {
         let path = String::new();
@@ -130,12 +176,13 @@ fn plain(value: Dynamic) -> Result<Dynamic, Unfit> {
 fn unfit(value: &Dynamic) -> Option<String> {
     if let Some(tensor) = value.read_lock::<Tensor>() {
         let how = match tensor.level() {
-            crate::tensor::Level::Batch => "keep its number, `x.value()`".to_string(),
-            level => format!(
-                "a {level} tensor belongs to one batch; keep a number, as in `x.mean(\"batch\").value()`"
-            ),
+            Level::Batch => "keep its number, `x.value()`",
+            _ => "keep a number, as in `x.mean(\"batch\").value()`",
         };
-        return Some(format!("a tensor, and the state lasts over steps: {how}"));
+        let level = tensor.level();
+        return Some(format!(
+            "a {level} tensor, which belongs to one batch: {how}"
+        ));
     }
     let lasts = value.is_int()
         || value.is_float()
@@ -144,7 +191,5 @@ fn unfit(value: &Dynamic) -> Option<String> {
         || value.is_string()
         || value.is_unit();
     let what = super::bind::describe(value);
-    let refused =
-        format!("{what}, and the state lasts over steps: keep numbers, texts, arrays and maps");
-    (!lasts).then_some(refused)
+    (!lasts).then(|| format!("{what}, which does not last"))
 }

@@ -30,7 +30,7 @@ impl State {
     /// # Errors
     /// [`StateError`] names the first thing that it cannot have made.
     pub fn from_json(value: &Value) -> Result<State, StateError> {
-        State::from_dynamic(from_json(value)?).map_err(StateError)
+        State::from_dynamic(from_json(value)?).map_err(|unfit| StateError(unfit.to_string()))
     }
 }
 

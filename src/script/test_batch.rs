@@ -38,7 +38,7 @@ impl Recipe {
         let engine = self.host.functions.engine(&call);
         let value: Dynamic = engine
             .call_fn(&mut Scope::new(), &self.script.ast, TEST_BATCH, ())
-            .map_err(|error| self.explain(&error))?;
+            .map_err(|error| self.about().explain(&error))?;
         let batch = batch(&value).map_err(|what| {
             let help =
                 "it returns a map of columns, as in `#{ group: [\"a\", \"a\"], reward: [1, 0] }`";

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::error::{TensorError, TensorErrorKind};
 use super::exec::Executor;
-use super::{Guard, Level};
+use super::{Guard, Level, Tensor};
 use crate::batch::Layout;
 
 /// Names one sequence of responses: tensors with one id have the same responses in the same order.
@@ -78,4 +79,44 @@ impl Frame {
     pub(crate) fn size(&self, level: Level) -> usize {
         self.layout.size(level)
     }
+}
+
+/// The frame in which tensors of several levels meet: that of the first at the level of the result.
+pub(crate) fn meet(
+    op: &'static str,
+    args: &[Tensor],
+    level: Level,
+) -> Result<Option<Arc<Frame>>, TensorError> {
+    // A batch tensor is one number, whatever batch it comes from.
+    let mut placed = args
+        .iter()
+        .filter(|arg| arg.level() != Level::Batch)
+        .filter_map(|arg| Some((arg, arg.frame()?)));
+    let Some((first, home)) = placed.next() else {
+        return Ok(args.iter().find_map(|arg| arg.frame().cloned()));
+    };
+    let mut frame = (first.level() == level).then_some(home);
+    for (arg, other) in placed {
+        let levels = |left: &Tensor, right: &Tensor| (left.level(), right.level());
+        if home.responses != other.responses {
+            let (left, right) = levels(first, arg);
+            return Err(TensorError::new(
+                op,
+                TensorErrorKind::DifferentBatches { left, right },
+            ));
+        }
+        if matches!(level, Level::Group | Level::Position)
+            && !Arc::ptr_eq(&home.layout, &other.layout)
+        {
+            let (left, right) = levels(first, arg);
+            return Err(TensorError::new(
+                op,
+                TensorErrorKind::DifferentGroups { left, right },
+            ));
+        }
+        if frame.is_none() && arg.level() == level {
+            frame = Some(other);
+        }
+    }
+    Ok(Some(frame.unwrap_or(home).clone()))
 }

@@ -33,6 +33,11 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
             continue;
         }
         for (arg, contribution) in contributions(node, &grad, &through)? {
+            let (Contribution::Whole(part) | Contribution::OfGroup(_, part)) = &contribution;
+            // What goes wrong in a derivative is about the line that it is the derivative of.
+            if let Some(origin) = node.origin() {
+                part.mark(origin);
+            }
             let target = grads.entry(arg.id()).or_default();
             match contribution {
                 Contribution::Whole(part) => target.add(part)?,

@@ -4,14 +4,22 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::error::{Origin, TensorError, TensorErrorKind};
+use super::frame::meet;
 use super::guard::Charge;
 use super::op::Op;
 use super::plan::Plan;
 use super::{Frame, Level, Value};
 use crate::batch::{Floats, TokenStore};
 
-/// What a node takes of the guard's memory: a script that only builds and never computes is bounded too.
-const NODE_BYTES: usize = 256;
+/// What a node takes of the guard's memory, with the two counts of its `Arc`, its place in the script's scope and what
+/// the allocator adds: a script that only builds and never computes is bounded too.
+const NODE_BYTES: usize = size_of::<Node>() + 64;
+
+/// What a group's layout takes, beside its responses.
+const LAYOUT_BYTES: usize = 512;
+
+/// What a response takes in a layout: its group, its tokens' start and their runs.
+const RESPONSE_BYTES: usize = 64;
 
 /// A lazy value at a level: a node of an expression graph.
 ///
@@ -88,7 +96,7 @@ impl Tensor {
         Tensor::leaf(Prim::Number(value), Level::Batch, true, None)
     }
 
-    /// A tensor of the given values, one a cell of the level, in the layout's order.
+    /// A tensor of the given values, one a cell of the level, in the layout's order. Coarser ones than tokens become f64.
     ///
     /// # Errors
     /// [`TensorErrorKind::Value`] where their number is not that of the level's cells.
@@ -107,6 +115,12 @@ impl Tensor {
                 },
             ));
         }
+        let floats = match floats {
+            Floats::F32(values) if level != Level::Token => Floats::F64(Arc::new(
+                values.iter().map(|&value| f64::from(value)).collect(),
+            )),
+            floats => floats,
+        };
         Ok(Tensor::from_value(frame, Value::new(level, floats, None)))
     }
 
@@ -153,12 +167,14 @@ impl Tensor {
             Some(frame) => Some(
                 frame
                     .guard
-                    .charge(NODE_BYTES)
+                    .charge_node(bytes(&prim, &args, frame))
                     .map_err(|stopped| TensorError::new(prim.name(), stopped))?,
             ),
             None => None,
         };
-        let wide = level != Level::Token || {
+        // Ranks and indices count beyond 2^24, which f32 does not.
+        let counts = matches!(prim, Prim::Rank(_) | Prim::Index(_));
+        let wide = level != Level::Token || counts || {
             let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
             match tokens.next() {
                 Some(first) => first.0.wide || tokens.any(|arg| arg.0.wide),
@@ -347,44 +363,15 @@ impl Tensor {
     }
 }
 
-/// The frame in which tensors of several levels meet: that of the first at the level of the result.
-pub(crate) fn meet(
-    op: &'static str,
-    args: &[Tensor],
-    level: Level,
-) -> Result<Option<Arc<Frame>>, TensorError> {
-    // A batch tensor is one number, whatever batch it comes from.
-    let mut placed = args
-        .iter()
-        .filter(|arg| arg.level() != Level::Batch)
-        .filter_map(|arg| Some((arg, arg.frame()?)));
-    let Some((first, home)) = placed.next() else {
-        return Ok(args.iter().find_map(|arg| arg.frame().cloned()));
+/// The bytes of a node over arguments. Numbers have no frame and so no guard: whoever takes them pays for them. A part of
+/// a group keeps the group's layout alive.
+fn bytes(prim: &Prim, args: &[Tensor], frame: &Frame) -> usize {
+    let numbers = args.iter().filter(|arg| arg.frame().is_none()).count();
+    let layout = match prim {
+        Prim::Select(_) => LAYOUT_BYTES + frame.layout.responses() * RESPONSE_BYTES,
+        _ => 0,
     };
-    let mut frame = (first.level() == level).then_some(home);
-    for (arg, other) in placed {
-        let levels = |left: &Tensor, right: &Tensor| (left.level(), right.level());
-        if home.responses != other.responses {
-            let (left, right) = levels(first, arg);
-            return Err(TensorError::new(
-                op,
-                TensorErrorKind::DifferentBatches { left, right },
-            ));
-        }
-        if matches!(level, Level::Group | Level::Position)
-            && !Arc::ptr_eq(&home.layout, &other.layout)
-        {
-            let (left, right) = levels(first, arg);
-            return Err(TensorError::new(
-                op,
-                TensorErrorKind::DifferentGroups { left, right },
-            ));
-        }
-        if frame.is_none() && arg.level() == level {
-            frame = Some(other);
-        }
-    }
-    Ok(Some(frame.unwrap_or(home).clone()))
+    (1 + numbers) * NODE_BYTES + size_of_val(args) + layout
 }
 
 fn numbers(args: &[Tensor]) -> Option<Vec<f64>> {

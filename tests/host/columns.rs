@@ -106,3 +106,21 @@ fn an_unknown_column_names_the_nearest() {
     let help = diagnostic.help.as_deref().unwrap_or("");
     assert!(help.contains("`reward`"), "{diagnostic}");
 }
+
+/// 0.1 + 0.2 + 0.4 and 0.7 are one reward to whoever gave them, also in f32.
+#[test]
+fn a_reward_by_token_is_as_precise_as_it_was_given() {
+    let batch = Batch::builder()
+        .groups([0, 0])
+        .ragged(
+            "token_reward",
+            [vec![0.1f32, 0.2, 0.4], vec![0.0, 0.0, 0.7]],
+        )
+        .lengths([3, 3])
+        .build()
+        .unwrap();
+    let (_, rewards) = tensor_on("batch.reward", &batch);
+    assert_eq!(rewards, [f64::from(0.7f32); 2]);
+    let (_, std) = tensor_on("batch.reward.std(\"group\")", &batch);
+    assert_eq!(std, [0.0]);
+}

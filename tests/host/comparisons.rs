@@ -78,7 +78,7 @@ fn batch_tensors_compare_to_a_plain_truth() {
     assert_eq!(printed("1 < batch.reward.mean(\"batch\")"), "false");
     let branch = "if batch.reward.max(\"batch\") >= 1 { \"some right\" } else { \"none\" }";
     assert_eq!(printed(branch), "some right");
-    let both = "(batch.reward.max(\"batch\") == 1) & (batch.reward.min(\"batch\") == -1)";
+    let both = "batch.reward.max(\"batch\") == 1 && batch.reward.min(\"batch\") == -1";
     assert_eq!(printed(both), "true");
 }
 

@@ -6,6 +6,7 @@ mod groups;
 mod hooks;
 mod imports;
 mod lab;
+mod numbers;
 mod params;
 mod reports;
 mod state;

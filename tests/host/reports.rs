@@ -62,7 +62,9 @@ fn random_numbers_are_uniform_and_of_the_level_that_is_named() {
         .response("reward", vec![0.0; 20_000])
         .build()
         .unwrap();
-    let (_, values) = tensor_on("batch.random(\"response\")", &many);
+    let text = "fn advantage(batch, p) { batch.random(\"response\") }";
+    let drawn = run_on(text, &many).unwrap().advantage;
+    let values: Vec<f64> = drawn.floats().iter().collect();
     let mean = values.iter().sum::<f64>() / 20_000.0;
     // Five standard errors.
     assert!(

@@ -138,9 +138,11 @@ fn what_only_some_runs_meet_is_a_warning() {
 fn a_lint_warning_is_said_when_it_is_new() {
     let lab = Lab::new(&times(1));
     let odd = |factor: u32| {
-        advantage(&format!(
-            "let x = 0.5; if x > 1e-17 {{ batch.reward * {factor}.0 }} else {{ batch.reward }}"
-        ))
+        let unread = "fn params() { #{ k: #{ value: 4 } } }";
+        format!(
+            "{unread}\n{}",
+            advantage(&format!("batch.reward * {factor}.0"))
+        )
     };
     lab.save(&odd(2));
     let events = lab.until(|event| matches!(event, LiveEvent::Warned { .. }));

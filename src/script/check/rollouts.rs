@@ -20,10 +20,13 @@ const WIDTH: usize = 12;
 impl Rollouts {
     /// Sizes, rewards and lengths with everything mixed; interleaved.
     pub(super) fn mixed() -> Rollouts {
-        let groups = vec![7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 9, 9, 9];
+        let groups = vec![
+            7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
+        ];
+        // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
         let rewards = vec![
             1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0,
-            1.0,
+            1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0,
         ];
         let lengths = (0..groups.len()).map(|i| 1 + (i * 5) % 7).collect();
         Rollouts {

@@ -24,6 +24,7 @@ use super::explain::Script;
 use super::host::Host;
 use super::library::Library;
 use super::recipe::Recipe;
+use super::sandbox::on_deep_stack;
 use crate::batch::{Batch, Lent};
 use crate::suggest;
 use crate::tensor::{Frame, Guard, Tensor, TensorError};
@@ -200,7 +201,7 @@ impl Session {
         lock(&self.failed).take();
         let scope = &mut self.scope;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            engine.eval_ast_with_scope::<Dynamic>(scope, &whole)
+            on_deep_stack(|| engine.eval_ast_with_scope::<Dynamic>(scope, &whole))
         }));
         let value = match outcome {
             Ok(Ok(value)) => value.flatten(),
@@ -232,7 +233,7 @@ impl Session {
     }
 
     fn answer(&self, value: &Dynamic) -> Result<Answer, ScriptError> {
-        Answer::of(value).map_err(|error| self.failed_later(error))
+        on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_later(error))
     }
 
     /// An error of a value that is computed after the input that made it has run.

@@ -84,7 +84,7 @@ fn floats<T: Element>(
     node: &Node,
     layout: &Layout,
     args: &[&Arc<Value>],
-    guard: &Guard,
+    guard: &Arc<Guard>,
 ) -> Result<Floats, TensorError> {
     let stopped = |stopped| TensorError::new(node.prim.name(), stopped);
     let operand = |place: usize| Operand {

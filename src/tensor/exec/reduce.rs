@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -91,18 +92,29 @@ impl Pass {
     }
 }
 
+/// How many cells of a level are some 10 microseconds of work: the grain of tasks, and at which a guard is looked at.
+fn grain(layout: &Layout, from: Level, to: Level) -> usize {
+    (BLOCK * layout.size(to) / layout.size(from).max(1)).clamp(1, BLOCK)
+}
+
 impl Reduced<'_> {
-    pub(super) fn run(&self, reduction: Reduction, guard: &Guard) -> Result<Vec<f64>, Stopped> {
-        let cells = self.layout.size(self.to);
-        if self.to == Level::Batch {
-            guard.check()?;
-            return Ok(vec![self.cell(reduction, 0)]);
-        }
-        (0..cells)
+    pub(super) fn run(
+        &self,
+        reduction: Reduction,
+        guard: &Arc<Guard>,
+    ) -> Result<Vec<f64>, Stopped> {
+        // A median sorts a copy of its values.
+        let copied = match reduction {
+            Reduction::Median => self.layout.size(self.from) * size_of::<f64>(),
+            _ => 0,
+        };
+        let _scratch = guard.charge(copied)?;
+        let grain = grain(self.layout, self.from, self.to);
+        (0..self.layout.size(self.to))
             .into_par_iter()
-            .with_min_len(64)
+            .with_min_len(grain)
             .map(|cell| {
-                if cell % 64 == 0 {
+                if cell % grain == 0 {
                     guard.check()?;
                 }
                 Ok(self.cell(reduction, cell))
@@ -218,8 +230,11 @@ impl Reduced<'_> {
                 .filter(|&place| self.selects(place))
                 .fold(start, |a, place| with(a, self.values.get(place))),
         };
-        if self.to == Level::Batch && pieces.len() > 1 {
-            let parts: Vec<A> = pieces.par_iter().map(one).collect();
+        // Cells that are large are few: their pieces are what there is to share out. The order of adding stays.
+        let values: usize = pieces.iter().map(Range::len).sum();
+        if values > BLOCK {
+            let length = (BLOCK * pieces.len() / values).max(1);
+            let parts: Vec<A> = pieces.par_iter().with_min_len(length).map(one).collect();
             return parts.into_iter().fold(start, and);
         }
         pieces.iter().map(one).fold(start, and)
@@ -232,8 +247,12 @@ pub(super) fn placed(
     layout: &Layout,
     from: Level,
     to: Level,
-    guard: &Guard,
+    guard: &Arc<Guard>,
 ) -> Result<Vec<f64>, Stopped> {
+    // The places of each cell; to rank them, their values beside them, once more while they are merged.
+    let copies = if values.is_some() { 2 } else { 0 };
+    let each = size_of::<usize>() + copies * size_of::<(f64, usize)>();
+    let _scratch = guard.charge(layout.size(from) * each)?;
     let order = |cell: usize| -> Result<Vec<usize>, Stopped> {
         guard.check()?;
         let places = cells::places(layout, from, to, cell);
@@ -248,7 +267,7 @@ pub(super) fn placed(
     };
     let orders: Vec<Vec<usize>> = (0..layout.size(to))
         .into_par_iter()
-        .with_min_len(64)
+        .with_min_len(grain(layout, from, to))
         .map(order)
         .collect::<Result<_, _>>()?;
     let mut out = vec![0.0; layout.size(from)];

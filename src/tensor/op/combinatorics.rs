@@ -66,7 +66,12 @@ static BINOMIAL_RATIO: Op = Op {
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
 fn whole(name: &str, value: f64) -> Result<i64, String> {
-    if value.fract() != 0.0 || value.abs() > LARGEST || value.is_nan() {
+    if value.abs() > LARGEST {
+        return Err(format!(
+            "{name} = {value:e} is beyond 2^53, where numbers are no longer exact"
+        ));
+    }
+    if value.fract() != 0.0 || value.is_nan() {
         return Err(format!("{name} = {value} is not a whole number"));
     }
     Ok(value as i64)

@@ -10,18 +10,21 @@ mod elementwise;
 mod field;
 mod logic;
 mod order;
+mod param;
 mod reduction;
 mod scan;
 
 use std::fmt;
 
 use super::error::{TensorError, TensorErrorKind};
+use super::grad;
 use super::graph::Tensor;
-use super::{Level, grad};
 
 #[cfg(test)]
 pub(crate) use build::sub;
 pub(crate) use build::{add, mul, sum_to};
+pub use param::{Argument, Param, ParamKind};
+use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
 pub(crate) use reduction::Reduction;
 pub(crate) use scan::{Scan, at_last_token_grads};
 
@@ -128,82 +131,6 @@ const ROW: Op = Op {
     build: elementwise_node,
 };
 
-/// A parameter of an operation.
-#[derive(Clone, Copy, Debug)]
-pub struct Param {
-    /// Its name in the documentation and in messages.
-    pub name: &'static str,
-    /// What it takes.
-    pub kind: ParamKind,
-    /// Whether it may be left out, with all that follow.
-    pub optional: bool,
-}
-
-/// What a parameter takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParamKind {
-    /// A tensor or a number.
-    Tensor,
-    /// The name of a level.
-    Level,
-    /// A number alone.
-    Number,
-    /// One of some names.
-    Choice(&'static [&'static str]),
-}
-
-const fn tensor(name: &'static str) -> Param {
-    Param {
-        name,
-        kind: ParamKind::Tensor,
-        optional: false,
-    }
-}
-
-const fn level(name: &'static str) -> Param {
-    Param {
-        name,
-        kind: ParamKind::Level,
-        optional: false,
-    }
-}
-
-const fn number(name: &'static str) -> Param {
-    Param {
-        name,
-        kind: ParamKind::Number,
-        optional: false,
-    }
-}
-
-const fn choice(name: &'static str, of: &'static [&'static str]) -> Param {
-    Param {
-        name,
-        kind: ParamKind::Choice(of),
-        optional: false,
-    }
-}
-
-const fn optional(param: Param) -> Param {
-    Param {
-        optional: true,
-        ..param
-    }
-}
-
-/// What is passed for a parameter.
-#[derive(Clone, Debug)]
-pub enum Argument {
-    /// A tensor, or a number as a batch tensor.
-    Tensor(Tensor),
-    /// A level.
-    Level(Level),
-    /// A number.
-    Number(f64),
-    /// One of the parameter's choices, by its place.
-    Choice(usize),
-}
-
 /// How a row is computed.
 #[derive(Clone, Copy)]
 pub(crate) enum Kernel {
@@ -278,9 +205,29 @@ impl Op {
     /// Builds the operation's node.
     ///
     /// # Errors
-    /// [`TensorError`] where the levels do not fit.
+    /// [`TensorError`] where an argument is not what its parameter takes, or where the levels do not fit.
     pub fn apply(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
+        let needed = self.params.iter().filter(|param| !param.optional).count();
+        if args.len() < needed || args.len() > self.params.len() {
+            let name = self.params.get(args.len()).map_or("", |param| param.name);
+            let found = format!("{} arguments for {}", args.len(), self.signature());
+            return Err(self.unfit(name, "as many arguments as parameters", found));
+        }
+        for (param, arg) in self.params.iter().zip(args) {
+            if !param.kind.takes(arg) {
+                return Err(self.unfit(param.name, param.kind.what(), format!("{arg:?}")));
+            }
+        }
         (self.build)(self, args)
+    }
+
+    fn unfit(&self, param: &'static str, expected: &'static str, found: String) -> TensorError {
+        let kind = TensorErrorKind::Argument {
+            param,
+            expected,
+            found,
+        };
+        TensorError::new(self.name, kind)
     }
 
     /// How the operation is called: `x.mean(level)`, `a + b`, `where(c, a, b)`.
@@ -304,29 +251,6 @@ impl Op {
             }
             _ => format!("{}({})", self.name, names.join(", ")),
         }
-    }
-}
-
-/// The tensor among some arguments, by its place. Bindings check arguments against the row's parameters first.
-fn tensor_at(args: &[Argument], place: usize) -> Tensor {
-    match &args[place] {
-        Argument::Tensor(tensor) => tensor.clone(),
-        Argument::Number(number) => Tensor::number(*number),
-        other => unreachable!("argument {place} is {other:?}, its parameter takes a tensor"),
-    }
-}
-
-fn level_at(args: &[Argument], place: usize) -> Level {
-    match args[place] {
-        Argument::Level(level) => level,
-        ref other => unreachable!("argument {place} is {other:?}, its parameter takes a level"),
-    }
-}
-
-fn number_at(args: &[Argument], place: usize) -> f64 {
-    match args[place] {
-        Argument::Number(number) => number,
-        ref other => unreachable!("argument {place} is {other:?}, its parameter takes a number"),
     }
 }
 

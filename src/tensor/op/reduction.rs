@@ -7,7 +7,8 @@ use super::{
 };
 use crate::tensor::Level;
 use crate::tensor::error::{TensorError, TensorErrorKind};
-use crate::tensor::graph::{Prim, Tensor, meet};
+use crate::tensor::frame::meet;
+use crate::tensor::graph::{Prim, Tensor};
 
 /// What a reduction makes of the values of a cell. Of no value at all, each is 0, but `All` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

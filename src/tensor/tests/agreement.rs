@@ -41,10 +41,13 @@ fn inputs(frame: &Arc<Frame>, param: &Param, level: Level, whole: bool, seed: us
     (0..frame.size(level)).map(value).collect()
 }
 
-/// All rows at all levels on a batch of several blocks, in f32 and in f64.
+/// All rows at all levels on batches of several blocks: many groups in f32 and in f64, and few.
 pub(super) fn agree(a: &dyn Executor, b: &dyn Executor) {
-    let world = World::large();
-    for wide in [true, false] {
+    for (world, wide) in [
+        (World::large(), true),
+        (World::large(), false),
+        (World::of_two_groups(), true),
+    ] {
         let frame = world.frame_with(wide, Guard::unlimited());
         let leaf = if wide { leaf } else { narrow_leaf };
         for op in op::table() {

@@ -368,6 +368,59 @@ fn the_memory_limit_stops_a_large_value_and_everything_comes_back() {
 }
 
 #[test]
+fn what_sorts_counts_its_copies() {
+    let tokens = World::large().layout().tokens();
+    for (name, class) in [("rank", Class::Order), ("median", Class::Reduction)] {
+        // The values and the result alone would have room.
+        let guard = Guard::new(None, tokens * (8 + 8) + 4096);
+        let frame = World::large().frame_with(true, guard.clone());
+        let tensor = op::add(
+            &leaf(&frame, Level::Token, vec![1.0; tokens]),
+            &Tensor::number(1.0),
+        );
+        let arguments = [
+            Argument::Tensor(tensor.unwrap()),
+            Argument::Level(Level::Batch),
+        ];
+        let outcome = named(name, class).apply(&arguments).unwrap().evaluate();
+        match name {
+            "rank" => assert!(outcome.is_err(), "40 bytes a token"),
+            _ => assert!(outcome.is_ok() && guard.peak() >= tokens * 16),
+        }
+        drop((outcome, arguments));
+        assert_eq!(guard.used(), 0);
+    }
+}
+
+/// f32 holds no whole numbers beyond 2^24, which a batch's tokens are more than.
+#[test]
+fn ranks_and_indices_are_f64_among_f32_tokens() {
+    let frame = World::small().frame_with(false, Guard::unlimited());
+    let tokens = frame.size(Level::Token);
+    let floats = crate::batch::Floats::F32(Arc::new(vec![1.0; tokens]));
+    let x = Tensor::from_floats(&frame, Level::Token, floats).unwrap();
+    for name in ["rank", "index"] {
+        let arguments = [Argument::Tensor(x.clone()), Argument::Level(Level::Batch)];
+        let places = named(name, Class::Order).apply(&arguments).unwrap();
+        assert!(places.is_f64() && !x.is_f64());
+        let expected: Vec<f64> = (0..tokens).map(|place| place as f64).collect();
+        assert_eq!(values(&places), expected);
+    }
+}
+
+#[test]
+fn coarse_values_are_f64_whatever_they_are_made_from() {
+    let frame = World::small().frame_with(false, Guard::unlimited());
+    let floats = crate::batch::Floats::F32(Arc::new(vec![0.5; frame.size(Level::Response)]));
+    let x = Tensor::from_floats(&frame, Level::Response, floats).unwrap();
+    assert!(x.is_f64());
+    assert!(matches!(
+        x.evaluate().unwrap().floats(),
+        crate::batch::Floats::F64(_)
+    ));
+}
+
+#[test]
 fn a_cancelled_computation_stops_on_all_threads() {
     let guard = Guard::unlimited();
     let frame = World::large().frame_with(true, guard.clone());

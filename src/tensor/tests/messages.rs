@@ -128,6 +128,23 @@ fn values_that_do_not_fit() {
     );
 }
 
+/// Rust code may pass what no script can.
+#[test]
+fn arguments_of_another_kind_or_number() {
+    let x = tensor(Level::Response);
+    for (name, params, arguments) in [
+        ("mean", 3, vec![x.clone(), Argument::Number(1.0)]),
+        ("mean", 3, vec![x.clone()]),
+        ("mean", 3, vec![]),
+        ("exp", 1, vec![x.clone(), x.clone()]),
+        ("exp", 1, vec![Argument::Level(Level::Group)]),
+        ("kl", 3, vec![x.clone(), x.clone(), Argument::Choice(9)]),
+    ] {
+        let found = message(row(name, params), &arguments);
+        assert!(found.contains(name), "{found}");
+    }
+}
+
 #[test]
 fn what_was_stopped() {
     let guard = Guard::new(None, 3 << 20);

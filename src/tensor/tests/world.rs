@@ -70,6 +70,14 @@ impl World {
         }
     }
 
+    /// The same tokens in two groups, each of several blocks of work.
+    pub(super) fn of_two_groups() -> World {
+        World {
+            groups: (0..280).map(|response| response * 13 % 2).collect(),
+            ..World::large()
+        }
+    }
+
     pub(super) fn width(&self) -> usize {
         self.mask.first().map_or(0, Vec::len)
     }

@@ -1,0 +1,234 @@
+//! Makes a recipe of a script: compiles it with its imports, reads its hooks and parameters, and lints it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
+
+use super::batch_type::Call;
+use super::error::{Diagnostic, ScriptError, Severity};
+use super::explain::Script;
+use super::host::Shared;
+use super::library::{Builtin, Functions, Library, Sources};
+use super::lint::{Known, lint};
+use super::params::Parameters;
+use super::recipe::{Compiled, Hook, Recipe, Version};
+use super::sandbox::on_deep_stack;
+use crate::suggest;
+
+/// The largest script. A recipe has a few kilobytes; who writes this much has put data into it.
+const LARGEST: usize = 1 << 20;
+
+/// Compiles a script with its imports, lints it, and reads its parameters.
+pub(super) fn compile(
+    host: Arc<Shared>,
+    name: &str,
+    text: &str,
+    library: Arc<Library>,
+) -> Result<Recipe, ScriptError> {
+    if text.len() > LARGEST {
+        let message = format!("{name}: the script has {} bytes", text.len());
+        let help = "values by response or token are columns of the batch: a script is a formula";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    }
+    on_deep_stack(|| compile_here(host, name, text, &library))
+}
+
+fn compile_here(
+    host: Arc<Shared>,
+    name: &str,
+    text: &str,
+    library: &Arc<Library>,
+) -> Result<Recipe, ScriptError> {
+    let call = Call::new(host.guard(), 0, host.seed);
+    let engine = host.functions.compiler(library, &call);
+    let name: Arc<str> = name.into();
+    let compiled = engine.compile_into_self_contained(&Scope::new(), text);
+    let (mut sources, imports) = library.imported();
+    sources.insert(name.clone(), text.into());
+    let natives = natives(&engine);
+    let mut functions: Vec<String> = natives.iter().map(|(name, _)| name.clone()).collect();
+    let mut ast = compiled.map_err(|error| not_compiled(&error, bare(&name, &sources), library))?;
+    ast.set_source(&*name);
+    functions.extend(ast.iter_functions().map(|f| f.name.to_string()));
+    functions.sort();
+    functions.dedup();
+    let mut compiled = Compiled {
+        name: name.clone(),
+        hooks: hooks(&ast, &bare(&name, &sources))?,
+        version: Version::of(&name, text.as_bytes(), &sources),
+        doc: doc(ast.doc()),
+        ast,
+        sources,
+        warnings: Vec::new(),
+        functions,
+    };
+    let mut recipe = Recipe {
+        script: Arc::new(compiled),
+        params: Parameters::default(),
+        host,
+    };
+    recipe.params = declared(&recipe, &engine)?;
+    let warnings = linted(&recipe, &natives, &imports, library)?;
+    compiled = match Arc::into_inner(recipe.script) {
+        Some(compiled) => compiled,
+        None => unreachable!("nobody has cloned a recipe that has not been returned"),
+    };
+    compiled.warnings = warnings;
+    Ok(Recipe {
+        script: Arc::new(compiled),
+        params: recipe.params,
+        host: recipe.host,
+    })
+}
+
+/// A script of which no more is known than its texts.
+fn bare<'a>(name: &'a Arc<str>, sources: &'a Sources) -> Script<'a> {
+    Script {
+        name,
+        sources,
+        parameters: Vec::new(),
+        functions: Vec::new(),
+    }
+}
+
+fn natives(engine: &Engine) -> Functions {
+    engine.collect_fn_metadata(
+        None,
+        |info| Some((info.metadata.name.to_string(), info.metadata.num_params)),
+        true,
+    )
+}
+
+fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) -> ScriptError {
+    let diagnostic = script.explain(error);
+    let place = diagnostic
+        .place
+        .clone()
+        .or_else(|| script.import(&library.missing()?));
+    diagnostic.at(place).into()
+}
+
+/// What the lint has to say of the script and of all that it imports: an error, or warnings of the script itself.
+fn linted(
+    recipe: &Recipe,
+    natives: &Functions,
+    imports: &BTreeMap<String, Functions>,
+    library: &Library,
+) -> Result<Vec<Diagnostic>, ScriptError> {
+    let own = Known {
+        script: recipe.about(),
+        natives,
+        imports,
+        is_import: false,
+    };
+    let (mut diagnostics, warnings): (Vec<_>, Vec<_>) = lint(&recipe.script.ast, &own)
+        .into_iter()
+        .partition(|diagnostic| diagnostic.severity == Severity::Error);
+    for (name, ast) in library.scripts() {
+        // The built-ins have been linted when they were written.
+        if Builtin::find(&name).is_some() {
+            continue;
+        }
+        let name: Arc<str> = name.into();
+        let known = Known {
+            script: Script {
+                name: &name,
+                ..recipe.about()
+            },
+            natives,
+            imports,
+            is_import: true,
+        };
+        let errors = lint(&ast, &known).into_iter();
+        diagnostics.extend(errors.filter(|diagnostic| diagnostic.severity == Severity::Error));
+    }
+    match diagnostics.is_empty() {
+        true => Ok(warnings),
+        false => Err(ScriptError { diagnostics }),
+    }
+}
+
+/// The hooks that the script defines, with the right parameters.
+fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, ScriptError> {
+    let mut hooks = Vec::new();
+    for function in ast.iter_functions() {
+        let hook = Hook::ALL.into_iter();
+        let Some(hook) = hook.into_iter().find(|hook| hook.name() == function.name) else {
+            continue;
+        };
+        if function.params.len() != hook.parameters().len() {
+            let wanted = format!("{}({})", hook.name(), hook.parameters().join(", "));
+            let found = format!("{}({})", function.name, function.params.join(", "));
+            let message = format!("the hook is `{wanted}`, this is `{found}`");
+            let help = format!("write `fn {wanted}`; a function of your own needs another name");
+            return Err(Diagnostic::error(message)
+                .with_help(help)
+                .at(script.definition(function.name))
+                .into());
+        }
+        hooks.push(hook);
+    }
+    hooks.sort();
+    let computes = |hook: &Hook| matches!(hook, Hook::Advantage | Hook::Loss);
+    match hooks.iter().any(computes) {
+        true => Ok(hooks),
+        false => Err(no_hook(ast, script).into()),
+    }
+}
+
+fn no_hook(ast: &AST, script: &Script<'_>) -> Diagnostic {
+    let names = ["advantage", "loss"];
+    let slip = ast
+        .iter_functions()
+        .find_map(|f| Some((f.name.to_string(), suggest::nearest(f.name, names)?)));
+    match slip {
+        Some((function, near)) => {
+            Diagnostic::error(format!("the script has no hook: `{function}` is none"))
+                .with_help(format!("did you mean `{near}`?"))
+                .at(script.definition(&function))
+        }
+        None => Diagnostic::error(format!(
+            "{}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`",
+            script.name
+        ))
+        .with_help("`advlab new FILE --from grpo` makes a recipe to start from"),
+    }
+}
+
+/// Calls `params()`.
+fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, ScriptError> {
+    if !recipe.has(Hook::Params) {
+        return Ok(Parameters::default());
+    }
+    let called = engine.call_fn::<Dynamic>(
+        &mut Scope::new(),
+        &recipe.script.ast,
+        Hook::Params.name(),
+        (),
+    );
+    let value = called.map_err(|error| recipe.failed_in(Hook::Params, &error))?;
+    let Some(map) = value.read_lock::<Map>() else {
+        let found = super::engine::returned(&value);
+        let message = format!("`params()` must return a map of parameters, it returned {found}");
+        let help = "as in `fn params() { #{ k: #{ value: 4, min: 1, doc: \"...\" } } }`";
+        return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));
+    };
+    Parameters::declared(&map).map_err(|(name, error)| {
+        let help = "as in `k: #{ value: 4, min: 1, max: 8, doc: \"...\" }`, or with `choices: [\"a\", \"b\"]`";
+        let diagnostic = Diagnostic::error(error.to_string()).with_help(help);
+        match recipe.about().key(&name) {
+            Some(place) => diagnostic.at(Some(place)).into(),
+            None => recipe.at_hook(Hook::Params, diagnostic),
+        }
+    })
+}
+
+/// A doc comment without its marks.
+fn doc(comment: &str) -> String {
+    let lines = comment.lines().map(|line| {
+        let line = line.trim_start().trim_start_matches("//!");
+        line.strip_prefix(' ').unwrap_or(line)
+    });
+    lines.collect::<Vec<_>>().join("\n").trim().to_string()
+}

@@ -1,0 +1,155 @@
+//! Watches what the variables of a script hold: how deep, and how many bytes.
+//!
+//! The engine bounds a value where an operator or a function makes it, and not what is set into a map by key, what a
+//! closure captures, or how deep a value is. So variables are weighed when one of them is read: now and then, the more
+//! seldom the more there is to weigh, so that it costs a part of what the script does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
+
+use super::batch_type::ScriptBatch;
+use super::sandbox::MAP_ENTRIES;
+
+/// Arrays, maps and closures within one another.
+pub(super) const DEPTH: usize = 64;
+/// Bytes of all that the variables of a function hold, beside tensors.
+pub(super) const BYTES: usize = 64 << 20;
+/// Reads of variables between two weighings, at least. Odd: a loop has an even number of them as often as not, and each
+/// of its variables is to have its turn.
+const READS: u64 = 61;
+/// Values to be weighed for each read of a variable, on the average: a read takes longer than these. Counted and not
+/// timed, so that a script ends in the same place each time.
+const PER_READ: u64 = 8;
+/// What a value takes, whatever it is.
+const VALUE_BYTES: usize = size_of::<Dynamic>();
+/// What an entry of a map takes beside its value.
+const ENTRY_BYTES: usize = 48;
+
+/// A variable that holds too much.
+#[derive(Clone, Debug)]
+pub(super) struct Overfull {
+    /// Its name; `this` for the state.
+    pub(super) variable: String,
+    pub(super) excess: Excess,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    Depth,
+    Entries,
+    Bytes,
+}
+
+/// Weighs variables as they are read, and lends the batch to closures.
+pub(super) fn watch(engine: &mut Engine) {
+    let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
+    // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
+    #[allow(deprecated)]
+    engine.on_var(move |name, index, context| {
+        let read = reads.fetch_add(1, Ordering::Relaxed);
+        if read >= due.load(Ordering::Relaxed) {
+            let values = weigh_all(context.scope(), context.this_ptr())?;
+            due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
+        }
+        Ok(captured_batch(context.scope(), name, index))
+    });
+}
+
+/// The batch, where a closure has captured it: a copy, which is cheap.
+///
+/// The engine locks a captured variable while a method of it runs, so `batch.map_groups(|g| ... batch ...)` would find it
+/// locked. A batch does not change, and needs none of that.
+fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic> {
+    // The engine counts from the last variable, from 1; 0 is a variable that it looks up by name.
+    let (found, _, value) = scope.iter_raw().nth(index.checked_sub(1)?)?;
+    if !value.is_shared() || found != name {
+        return None;
+    }
+    let batch = value.read_lock::<ScriptBatch>()?;
+    Some(Dynamic::from(batch.clone()))
+}
+
+/// Weighs the variables of a function and its `this`; gives the number of values in them.
+fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<u64, Box<EvalAltResult>> {
+    let mut scale = Scale::default();
+    let variables = scope.iter_raw().map(|(name, _, value)| (name, value));
+    for (name, value) in variables.chain(this.map(|this| ("this", this))) {
+        if let Err(excess) = scale.weigh(value, 0) {
+            let variable = name.to_string();
+            let overfull = Dynamic::from(Overfull { variable, excess });
+            return Err(EvalAltResult::ErrorTerminated(overfull, Position::NONE).into());
+        }
+    }
+    Ok(scale.values)
+}
+
+/// Whether a value is within bounds.
+pub(super) fn check(value: &Dynamic) -> Result<(), Excess> {
+    Scale::default().weigh(value, 0)
+}
+
+#[derive(Default)]
+struct Scale {
+    values: u64,
+    bytes: usize,
+    /// The captured variables that are being looked into: a closure may hold itself.
+    open: Vec<usize>,
+}
+
+impl Scale {
+    fn weigh(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
+        if depth > DEPTH {
+            return Err(Excess::Depth);
+        }
+        if value.is_shared() {
+            // One that is locked is at work in a call; what it holds is weighed after that.
+            let Some(inner) = value.read_lock::<Dynamic>() else {
+                return Ok(());
+            };
+            let place = std::ptr::from_ref::<Dynamic>(&inner) as usize;
+            if self.open.contains(&place) {
+                return Ok(());
+            }
+            self.open.push(place);
+            let weighed = self.inside(&inner, depth);
+            self.open.pop();
+            return weighed;
+        }
+        self.inside(value, depth)
+    }
+
+    fn inside(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
+        self.add(VALUE_BYTES)?;
+        if let Some(array) = value.read_lock::<Array>() {
+            array
+                .iter()
+                .try_for_each(|value| self.weigh(value, depth + 1))
+        } else if let Some(map) = value.read_lock::<Map>() {
+            if map.len() > MAP_ENTRIES {
+                return Err(Excess::Entries);
+            }
+            map.iter().try_for_each(|(key, value)| {
+                self.add(ENTRY_BYTES + key.len())?;
+                self.weigh(value, depth + 1)
+            })
+        } else if let Some(closure) = value.read_lock::<FnPtr>() {
+            closure
+                .iter_curry()
+                .try_for_each(|value| self.weigh(value, depth + 1))
+        } else if let Some(text) = value.read_lock::<ImmutableString>() {
+            self.add(text.len())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), Excess> {
+        self.values += 1;
+        self.bytes += bytes;
+        match self.bytes > BYTES {
+            true => Err(Excess::Bytes),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! Runs a recipe's hooks on a batch: reward, advantage and loss, with what they return checked and computed.
+
+mod returned;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::returned::{GRADIENT, NOTHING};
+use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
+
+use super::batch_type::{Call, ScriptBatch};
+use super::bind::describe;
+use super::computed::Computed;
+use super::error::{Diagnostic, ScriptError};
+use super::host::Host;
+use super::recipe::{Hook, Recipe};
+use super::sandbox::on_deep_stack;
+use super::state::State;
+use crate::batch::{Batch, Lent};
+use crate::tensor::op::{self, Argument};
+use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
+
+/// What a recipe made of a batch.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The reward, where the recipe replaced it: at response or token level.
+    pub reward: Option<Computed>,
+    /// The advantage, at response or token level.
+    pub advantage: Computed,
+    /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
+    pub loss: Option<f64>,
+    /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
+    pub correct: Option<Computed>,
+    /// What the script reported with `metric`.
+    pub metrics: Vec<(String, f64)>,
+    /// What the script printed.
+    pub prints: Vec<String>,
+    /// What was read otherwise than its name says, in words.
+    pub notes: Vec<String>,
+    /// How long the hooks took.
+    pub time: Duration,
+    /// The most bytes that tensors held at once.
+    pub peak_bytes: usize,
+}
+
+/// A loss with its gradient.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// The loss.
+    pub value: f64,
+    /// dloss/dlogp, at token level.
+    pub gradient: Computed,
+    /// What the script reported with `metric`.
+    pub metrics: Vec<(String, f64)>,
+    /// What the script printed.
+    pub prints: Vec<String>,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// One call of a recipe: an engine, the batch, and the state as it changes.
+struct Run<'a> {
+    recipe: &'a Recipe,
+    engine: Engine,
+    call: Arc<Call>,
+    frame: Arc<Frame>,
+    lent: &'a Lent,
+    state: Dynamic,
+    /// Columns that stand above the batch's own.
+    given: BTreeMap<&'static str, Tensor>,
+}
+
+impl Recipe {
+    /// The state to start a run with: what `init(p)` returns, or an empty map.
+    ///
+    /// # Errors
+    /// [`ScriptError`] where `init` fails, or returns what cannot be a state.
+    pub fn init(&self) -> Result<State, ScriptError> {
+        if !self.has(Hook::Init) {
+            return Ok(State::default());
+        }
+        self.state_from(Hook::Init, (self.params.to_map(),))
+    }
+
+    /// The state that this version goes on with, after another version's: what `migrate(old, p)` returns. Without a
+    /// `migrate`, it is the same, and what `init(p)` has beyond it is added.
+    ///
+    /// # Errors
+    /// As [`Recipe::init`].
+    pub fn migrate(&self, old: &State) -> Result<State, ScriptError> {
+        if !self.has(Hook::Migrate) {
+            return Ok(old.with_missing_of(&self.init()?));
+        }
+        self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))
+    }
+
+    fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, ScriptError> {
+        on_deep_stack(|| {
+            let call = Call::new(self.host.guard(), 0, self.host.seed);
+            let engine = self.host.functions.engine(&call);
+            let mut no_state = Dynamic::UNIT;
+            let value = invoke(self, &engine, hook, &mut no_state, args)?;
+            State::from_dynamic(value).map_err(|unfit| {
+                let message = format!(
+                    "what `{}` returns cannot be the state: {unfit}",
+                    hook.name()
+                );
+                let help = "it returns a map of numbers, texts, arrays and maps: `#{ count: 0 }`";
+                self.at_hook(hook, Diagnostic::error(message).with_help(help))
+            })
+        })
+    }
+
+    /// Computes the advantage: `reward`, if there is one, then `advantage`; for a recipe that has a loss alone, the
+    /// equivalent -M dloss/dlogp, with M the number of tokens.
+    ///
+    /// `state` changes only where all of it succeeds.
+    ///
+    /// # Errors
+    /// [`ScriptError`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
+    /// tensor, of another level than response or token, or with values that are not finite.
+    pub fn advantage(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
+        on_deep_stack(|| self.advantage_here(batch, state))
+    }
+
+    fn advantage_here(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
+        let started = Instant::now();
+        batch.lend(|lent| {
+            let mut run = Run::new(self, lent, state);
+            let reward = match self.has(Hook::Reward) {
+                true => Some(run.reward()?),
+                false => None,
+            };
+            let (advantage, loss) = if self.has(Hook::Advantage) {
+                (run.signal(Hook::Advantage)?.1, None)
+            } else {
+                let (loss, gradient) = run.loss()?;
+                (run.equivalent(&gradient)?, Some(loss))
+            };
+            let correct = run
+                .batch()
+                .column("correct")
+                .ok()
+                .and_then(|tensor| tensor.evaluate().ok());
+            *state = run.finished_state()?;
+            let reports = run.call.take_reports();
+            Ok(Outcome {
+                reward,
+                advantage,
+                loss,
+                correct: correct.map(|value| Computed::new(lent.layout.clone(), value)),
+                notes: reports.notes,
+                metrics: reports.metrics,
+                prints: reports.prints,
+                time: started.elapsed(),
+                peak_bytes: run.call.guard.peak(),
+            })
+        })
+    }
+
+    /// Computes the recipe's loss and its gradient by `logp`. `advantage` is what the hook sees as `batch.advantage`.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`]; also where the loss is not one value, or does not depend on `batch.logp`.
+    pub fn loss(
+        &self,
+        batch: &Batch<'_>,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Loss, ScriptError> {
+        on_deep_stack(|| self.loss_here(batch, advantage, state))
+    }
+
+    fn loss_here(
+        &self,
+        batch: &Batch<'_>,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Loss, ScriptError> {
+        let started = Instant::now();
+        batch.lend(|lent| {
+            let mut run = Run::new(self, lent, state);
+            if let Some(advantage) = advantage {
+                let tensor =
+                    Tensor::from_floats(&run.frame, advantage.level(), advantage.floats().clone())
+                        .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
+                run.given.insert("advantage", tensor);
+            }
+            let (value, gradient) = run.loss()?;
+            *state = run.finished_state()?;
+            let reports = run.call.take_reports();
+            Ok(Loss {
+                value,
+                gradient: Computed::new(lent.layout.clone(), gradient),
+                metrics: reports.metrics,
+                prints: reports.prints,
+                time: started.elapsed(),
+            })
+        })
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(recipe: &'a Recipe, lent: &'a Lent, state: &State) -> Self {
+        let host = &recipe.host;
+        let call = Call::new(host.guard(), lent.step, host.seed);
+        let frame = Frame::new(
+            lent.layout.clone(),
+            lent.is_f64(),
+            call.guard.clone(),
+            host.executor.clone(),
+        );
+        Run {
+            recipe,
+            engine: host.functions.engine(&call),
+            call,
+            frame,
+            lent,
+            state: state.to_dynamic(),
+            given: BTreeMap::new(),
+        }
+    }
+
+    fn batch(&self) -> ScriptBatch {
+        ScriptBatch::new(
+            self.frame.clone(),
+            self.call.clone(),
+            self.lent.clone(),
+            self.given.clone(),
+        )
+    }
+
+    fn finished_state(&mut self) -> Result<State, ScriptError> {
+        let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
+        State::from_dynamic(state).map_err(|unfit| {
+            let script = self.recipe.about();
+            let hooks = [Hook::Reward, Hook::Advantage, Hook::Loss];
+            let place = script.part_of_state(unfit.part()).or_else(|| {
+                let hook = hooks.into_iter().find(|hook| self.recipe.has(*hook))?;
+                script.definition(hook.name())
+            });
+            Diagnostic::error(unfit.to_string())
+                .with_help("the state lasts over steps: keep numbers, texts, arrays and maps")
+                .at(place)
+                .into()
+        })
+    }
+
+    fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, ScriptError> {
+        let args = (batch, self.recipe.params.to_map());
+        invoke(self.recipe, &self.engine, hook, &mut self.state, args)
+    }
+
+    /// The `reward` hook. What it returns stands above the batch's own reward from here on, at both levels.
+    fn reward(&mut self) -> Result<Computed, ScriptError> {
+        let (tensor, computed) = self.signal(Hook::Reward)?;
+        let row = |name: &str| op::table().find(|op| op.name == name);
+        let other = match tensor.level() {
+            Level::Token => row("sum").map(|op| {
+                (
+                    "reward",
+                    op.apply(&[
+                        Argument::Tensor(tensor.clone()),
+                        Argument::Level(Level::Response),
+                    ]),
+                )
+            }),
+            _ => row("at_last_token").map(|op| {
+                (
+                    "token_reward",
+                    op.apply(&[Argument::Tensor(tensor.clone())]),
+                )
+            }),
+        };
+        let own = if tensor.level() == Level::Token {
+            "token_reward"
+        } else {
+            "reward"
+        };
+        self.given.insert(own, tensor);
+        if let Some((name, other)) = other {
+            self.given.insert(
+                name,
+                other.map_err(|error| self.failed(Hook::Reward, error))?,
+            );
+        }
+        Ok(computed)
+    }
+
+    /// What the `loss` hook returns.
+    fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, ScriptError> {
+        let result = self.hook(Hook::Loss, batch)?;
+        if let Some(loss) = result.read_lock::<Tensor>() {
+            return Ok(loss.clone());
+        }
+        let message = format!(
+            "`loss` must return a batch tensor, it returned {}",
+            describe(&result)
+        );
+        let help = match result.is_unit() {
+            true => NOTHING,
+            false => {
+                "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
+            }
+        };
+        let diagnostic = Diagnostic::error(message).with_help(help);
+        Err(self.recipe.at_hook(Hook::Loss, diagnostic))
+    }
+
+    /// The loss and dloss/dlogp.
+    fn loss(&mut self) -> Result<(f64, Arc<Value>), ScriptError> {
+        let batch = self.batch();
+        let loss = self.loss_on(batch.clone())?;
+        let hook = |diagnostic| self.recipe.at_hook(Hook::Loss, diagnostic);
+        let logp = batch.column("logp").map_err(|problem| {
+            hook(
+                Diagnostic::error(problem.message).with_help("a loss needs the policy's log-probs"),
+            )
+        })?;
+        if loss.level() != Level::Batch {
+            let message = format!(
+                "`loss` must return a batch tensor, it returned a {} tensor",
+                loss.level()
+            );
+            let help = "say how to average it: `x.mean(\"batch\")` weighs tokens alike, `x.mean(\"response\").mean(\"batch\")` responses";
+            return Err(hook(Diagnostic::error(message).with_help(help)));
+        }
+        if !depends_on(&loss, &logp) {
+            let help =
+                "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
+            return Err(hook(
+                Diagnostic::error("the loss does not depend on `batch.logp`").with_help(help),
+            ));
+        }
+        let gradient = grad(&loss, &logp).map_err(|error| self.failed(Hook::Loss, error))?;
+        let value = loss
+            .evaluate()
+            .map_err(|error| self.failed(Hook::Loss, error))?;
+        self.finite(Hook::Loss, &loss, &value, "the loss")?;
+        let slopes = gradient
+            .evaluate()
+            .map_err(|error| self.failed(Hook::Loss, error))?;
+        self.finite(Hook::Loss, &gradient, &slopes, GRADIENT)?;
+        Ok((value.get(0), slopes))
+    }
+
+    /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
+    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Computed, ScriptError> {
+        let tokens = self.frame.layout.tokens() as f64;
+        let gradient = Tensor::from_value(&self.frame, gradient.clone());
+        let scaled = op::mul(&gradient, &Tensor::number(-tokens))
+            .and_then(|tensor| tensor.evaluate())
+            .map_err(|error| self.failed(Hook::Loss, error))?;
+        Ok(Computed::new(self.lent.layout.clone(), scaled))
+    }
+}
+
+/// A hook's tensor over somebody else's batch, with the hooks before it run too: what a session computes with.
+///
+/// The state is the one that `init` makes. A recipe without a loss has that of a run, `ppo_clip`; one without an
+/// advantage the equivalent one.
+pub(super) fn tensor_of(
+    recipe: &Recipe,
+    hook: Hook,
+    lent: &Lent,
+    batch: &ScriptBatch,
+    call: &Arc<Call>,
+) -> Result<Tensor, ScriptError> {
+    let mut run = Run {
+        recipe,
+        engine: recipe.host.functions.engine(call),
+        call: call.clone(),
+        frame: batch.frame().clone(),
+        lent,
+        state: recipe.init()?.to_dynamic(),
+        given: BTreeMap::new(),
+    };
+    // The same leaf as the session's: a gradient by `batch.logp` must find it in the loss.
+    let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);
+    if hook == Hook::Loss || !recipe.has(Hook::Advantage) || asked_for("logp") {
+        run.given
+            .extend(batch.column("logp").ok().map(|logp| ("logp", logp)));
+    }
+    if recipe.has(Hook::Reward) {
+        run.reward()?;
+    }
+    if hook == Hook::Reward {
+        let reward = run.batch().column("reward");
+        return reward.map_err(|problem| Diagnostic::error(problem.message).into());
+    }
+    let advantage = match recipe.has(Hook::Advantage) {
+        true => Some(run.signal(Hook::Advantage)?.0),
+        false => None,
+    };
+    match (hook, advantage) {
+        (Hook::Loss, advantage) => {
+            run.given
+                .extend(advantage.map(|advantage| ("advantage", advantage)));
+            let default;
+            if !recipe.has(Hook::Loss) {
+                let host = Host {
+                    shared: recipe.host.clone(),
+                };
+                default = host.load(DEFAULT_LOSS)?;
+                run.recipe = &default;
+            }
+            let batch = run.batch();
+            run.loss_on(batch)
+        }
+        (_, Some(advantage)) => Ok(advantage),
+        (_, None) => {
+            let (_, gradient) = run.loss()?;
+            let equivalent = run.equivalent(&gradient)?;
+            Tensor::from_floats(&run.frame, equivalent.level(), equivalent.floats().clone())
+                .map_err(|error| run.failed(Hook::Loss, error))
+        }
+    }
+}
+
+/// The loss of a run whose recipe has none.
+pub(super) const DEFAULT_LOSS: &str = "ppo_clip";
+
+/// Calls a function of the script. A panic of ours is an error like any other: a recipe must not end a run.
+fn invoke(
+    recipe: &Recipe,
+    engine: &Engine,
+    hook: Hook,
+    state: &mut Dynamic,
+    args: impl FuncArgs,
+) -> Result<Dynamic, ScriptError> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let options = CallFnOptions::new().bind_this_ptr(state);
+        engine.call_fn_with_options::<Dynamic>(
+            options,
+            &mut Scope::new(),
+            &recipe.script.ast,
+            hook.name(),
+            args,
+        )
+    }));
+    match outcome {
+        Ok(Ok(value)) => Ok(value.flatten()),
+        Ok(Err(error)) => Err(recipe.failed_in(hook, &error)),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            Err(
+                Diagnostic::error(format!("advlab itself failed in `{}`: {text}", hook.name()))
+                    .with_help("this is a defect of advlab: please report it with the script")
+                    .into(),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Host;
+
+    fn advantage(script: &str) -> Vec<f64> {
+        let recipe = Host::new().compile("test", script).unwrap();
+        let outcome = recipe.advantage(&Batch::example(), &mut recipe.init().unwrap());
+        let outcome = outcome.unwrap_or_else(|error| panic!("{}", error.render(false)));
+        outcome.advantage.floats().iter().collect()
+    }
+
+    /// The engine locks a captured variable while a method of it runs; the batch is lent to closures all the same.
+    #[test]
+    fn a_function_of_map_groups_may_use_the_whole_batch() {
+        let by_groups = advantage(
+            "fn advantage(batch, p) { batch.map_groups(|g| g.reward - batch.reward.mean(\"batch\")) }",
+        );
+        let at_once =
+            advantage("fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\") }");
+        assert_eq!(by_groups, at_once);
+    }
+
+    /// What a `const` holds is not changed by asking it for something.
+    #[test]
+    fn methods_work_on_constants() {
+        let doubled = advantage(
+            "fn advantage(batch, p) { const r = batch.reward; r * (1 + r.max(\"batch\").value()) }",
+        );
+        assert_eq!(
+            doubled,
+            advantage("fn advantage(batch, p) { batch.reward * 2 }")
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! Plain numbers in scripts, as every language of the field has them.
+//!
+//! Rhai's own division of whole numbers is whole (`1 / 2` is 0), and its comparison of floats has a tolerance
+//! (`1e-17 > 0.0` is false): in a formula, both are wrong without a word.
+
+use std::any::TypeId;
+
+use rhai::{Dynamic, Engine, FLOAT, INT};
+
+/// Registers exact comparisons, and quotients of whole numbers that are numbers.
+pub(super) fn numbers(engine: &mut Engine) {
+    // The engine looks its own operators up only where they are slow.
+    engine.set_fast_operators(false);
+    quotients(engine);
+    macro_rules! comparisons {
+        ($($sign:literal $compare:tt),+) => {$(
+            engine.register_fn($sign, |a: FLOAT, b: FLOAT| a $compare b);
+            engine.register_fn($sign, |a: INT, b: FLOAT| widened(a) $compare b);
+            engine.register_fn($sign, |a: FLOAT, b: INT| a $compare widened(b));
+        )+};
+    }
+    comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
+}
+
+fn quotients(engine: &mut Engine) {
+    engine.register_fn("/", |a: INT, b: INT| widened(a) / widened(b));
+    engine.register_raw_fn("/=", [TypeId::of::<INT>(); 2], |_, args| {
+        let quotient = widened(args[0].as_int()?) / widened(args[1].as_int()?);
+        *args[0] = Dynamic::from_float(quotient);
+        Ok(())
+    });
+}
+
+/// Exact up to 2^53, as wherever whole numbers meet others.
+fn widened(whole: INT) -> FLOAT {
+    whole as FLOAT
+}

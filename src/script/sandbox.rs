@@ -1,0 +1,176 @@
+//! The sandbox: what bounds a script, so that no recipe takes a run's time, its memory or its stack.
+//!
+//! None of these ends can be caught by a script's `try`. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge`
+//! and the like, which it lets nobody catch; tensors' own, which native functions report, are made into such (`raise`).
+
+use std::sync::Arc;
+
+use rhai::{Dynamic, Engine, EvalAltResult, NativeCallContext};
+
+use super::batch_type::Call;
+use super::error::{Problem, raise};
+use super::held;
+use crate::tensor::Stopped;
+
+/// Operations between two looks at the guard: some 10 microseconds.
+const OPERATIONS_PER_CHECK: u64 = 64;
+/// A formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
+pub(super) const OPERATIONS: usize = 20_000_000;
+/// Calls within calls. A hook needs three or four.
+const CALL_LEVELS: usize = 32;
+/// Expressions within expressions, outside and inside functions.
+const EXPRESSION_DEPTH: usize = 64;
+/// Bytes of a text, with all texts in the same array or map.
+pub(super) const TEXT_BYTES: usize = 1 << 20;
+/// Elements of an array, with those of the arrays in it.
+///
+/// The engine counts them again at each `push`, which is why there are not more: to fill an array takes a second.
+pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
+/// Entries of a map, with those of the maps in it.
+pub(super) const MAP_ENTRIES: usize = 1 << 14;
+
+/// The stack that scripts run on.
+///
+/// The engine drops, clones and compares values by recursion, and a value is as deep as it has elements: 2^15 arrays and
+/// 2^14 maps, each in the other, take below 1 KiB a level in a debug build. Only what is touched is ever memory.
+const STACK: usize = 256 << 20;
+
+/// Runs what touches a script's values, whichever thread this is, with a stack that bears the deepest of them.
+pub(super) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
+    // Not again for a hook that is called from a check, or from another hook's call.
+    stacker::maybe_grow(STACK / 2, STACK, run)
+}
+
+/// Sets the bounds of one call.
+pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
+    engine
+        .set_max_operations(OPERATIONS as u64)
+        .set_max_call_levels(CALL_LEVELS)
+        .set_max_expr_depths(EXPRESSION_DEPTH, EXPRESSION_DEPTH)
+        .set_max_string_size(TEXT_BYTES)
+        .set_max_array_size(ARRAY_ELEMENTS)
+        .set_max_map_size(MAP_ENTRIES)
+        .set_strict_variables(true)
+        .set_fail_on_invalid_map_property(true)
+        .disable_symbol("eval");
+    held::watch(engine);
+    let guard = call.guard.clone();
+    engine.on_progress(move |operations| {
+        if operations % OPERATIONS_PER_CHECK != 0 {
+            return None;
+        }
+        guard.check().err().map(Dynamic::from::<Stopped>)
+    });
+    refuse_sleep(engine);
+}
+
+fn refuse_sleep(engine: &mut Engine) {
+    let refuse = |context: NativeCallContext, _: Dynamic| -> Result<(), Box<EvalAltResult>> {
+        let problem = Problem::new("a recipe cannot sleep: the run would wait for it");
+        Err(raise(&context, problem.help("take the line out")))
+    };
+    // Rhai has one for each number type.
+    engine.register_raw_fn(
+        "sleep",
+        [std::any::TypeId::of::<i64>()],
+        move |context, args| refuse(context, args[0].take()),
+    );
+    engine.register_raw_fn(
+        "sleep",
+        [std::any::TypeId::of::<f64>()],
+        move |context, args| refuse(context, args[0].take()),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::{Host, Recipe};
+    use crate::{Batch, script::ScriptError};
+    use rhai::{Array, Map};
+
+    /// As deep as the limits of elements and entries let a value be, and which the engine walks by recursion.
+    const DEEPEST: usize = ARRAY_ELEMENTS + MAP_ENTRIES;
+
+    fn nested(depth: usize) -> Dynamic {
+        let mut value = Dynamic::UNIT;
+        for level in 0..depth {
+            value = match level % 3 {
+                0 => Dynamic::from_map(Map::from([("a".into(), value)])),
+                _ => Dynamic::from_array(Array::from([value])),
+            };
+        }
+        value
+    }
+
+    #[test]
+    fn the_deepest_value_is_cloned_and_dropped() {
+        on_deep_stack(|| {
+            let value = nested(DEEPEST);
+            assert!(value.clone().is_array());
+        });
+    }
+
+    /// To compare is quadratic in the depth: an eighth of it has to do with an eighth of the stack.
+    #[test]
+    fn a_deep_value_is_shown_and_compared() {
+        stacker::grow(STACK / 8, || {
+            let value = nested(DEEPEST / 8);
+            assert!(value.to_string().len() > DEEPEST / 8);
+            let engine = Engine::new();
+            let mut scope = rhai::Scope::new();
+            scope.push_dynamic("a", value.clone());
+            scope.push_dynamic("b", value);
+            assert!(
+                engine
+                    .eval_with_scope::<bool>(&mut scope, "a == b")
+                    .unwrap()
+            );
+        });
+    }
+
+    fn recipe(body: &str) -> Result<Recipe, ScriptError> {
+        Host::new().compile("nested", &format!("fn advantage(batch, p) {{ {body} }}"))
+    }
+
+    /// What is nested in the text itself is refused or done, however deep; a script is dropped on any thread.
+    #[test]
+    fn no_text_overflows_the_stack() {
+        const DEEP: usize = 30_000;
+        for (open, inner, close) in [
+            ("(", "1", ")"),
+            ("[", "1", "]"),
+            ("{", "1", "}"),
+            ("-", "1", ""),
+            ("!", "true", ""),
+            ("#{a:", "1", "}"),
+            ("if true {", "1", "}"),
+            ("if true {1} else ", "{1}", ""),
+            ("|x| ", "1", ""),
+            ("1+", "1", ""),
+            ("1*1+", "1", ""),
+            ("2**", "2", ""),
+            ("`${", "1", "}`"),
+            ("loop {", "break;", "}"),
+            ("switch 1 { 1 => ", "1", "}"),
+            ("f(", "1", ")"),
+            ("true && ", "true", ""),
+            ("x = ", "1", ""),
+            ("x ?? ", "1", ""),
+            ("let x = 1;", "", ""),
+            ("batch", "", ".a"),
+            ("batch", "", ".abs()"),
+            ("batch", "", "[0]"),
+        ] {
+            let (open, close) = match inner {
+                "" if !close.is_empty() => (open.to_string(), close.repeat(DEEP)),
+                _ => (open.repeat(DEEP), close.repeat(DEEP)),
+            };
+            let compiled = recipe(&format!("{open}{inner}{close}; batch.reward"));
+            let batch = Batch::example();
+            if let Ok(recipe) = compiled {
+                let _ = recipe.advantage(&batch, &mut recipe.init().unwrap());
+            }
+        }
+    }
+}

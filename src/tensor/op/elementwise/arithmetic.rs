@@ -1,0 +1,145 @@
+//! Rows of arithmetic: the operators, and quotients and powers by name.
+
+use super::super::build::*;
+use super::super::{Derivative, Kernel, Op};
+use super::{A_B, ROW};
+
+pub(in crate::tensor::op) static ADD: Op = Op {
+    name: "+",
+    params: A_B,
+    doc: "the sum",
+    example: "batch.reward + 1",
+    shows: &[2.0, 1.0, 2.0, 1.0, 1.0],
+    kernel: Kernel::Two(|a, b| a + b),
+    derivative: Derivative::Of(|l| Ok(vec![l.grad.clone(), l.grad.clone()])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static SUB: Op = Op {
+    name: "-",
+    params: A_B,
+    doc: "the difference",
+    example: "batch.reward - batch.reward.mean(\"batch\")",
+    shows: &[0.6, -0.4, 0.6, -0.4, -0.4],
+    kernel: Kernel::Two(|a, b| a - b),
+    derivative: Derivative::Of(|l| Ok(vec![l.grad.clone(), neg(l.grad)?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static MUL: Op = Op {
+    name: "*",
+    params: A_B,
+    doc: "the product",
+    example: "2 * batch.length",
+    shows: &[4.0, 6.0, 2.0, 4.0, 2.0],
+    kernel: Kernel::Two(|a, b| a * b),
+    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &l.args[1])?, mul(l.grad, &l.args[0])?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static DIV: Op = Op {
+    name: "/",
+    params: A_B,
+    doc: "the quotient, as IEEE has it: 1 / 0 is infinite, 0 / 0 NaN; see `safe_div`",
+    example: "batch.length / 2",
+    shows: &[1.0, 1.5, 0.5, 1.0, 0.5],
+    kernel: Kernel::Two(|a, b| a / b),
+    derivative: Derivative::Of(|l| {
+        let by_a = div(l.grad, &l.args[1])?;
+        let by_b = neg(&div(&mul(&by_a, &l.args[0])?, &l.args[1])?)?;
+        Ok(vec![by_a, by_b])
+    }),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static SAFE_DIV: Op = Op {
+    name: "safe_div",
+    params: A_B,
+    doc: "a / b, and 0 where b is 0",
+    example: "safe_div(batch.length, batch.reward)",
+    shows: &[2.0, 0.0, 1.0, 0.0, 0.0],
+    kernel: Kernel::Two(|a, b| if b == 0.0 { 0.0 } else { a / b }),
+    derivative: Derivative::Of(|l| {
+        let by_a = safe_div(l.grad, &l.args[1])?;
+        let by_b = neg(&safe_div(&mul(&by_a, &l.args[0])?, &l.args[1])?)?;
+        Ok(vec![by_a, by_b])
+    }),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static REM: Op = Op {
+    name: "%",
+    params: A_B,
+    doc: "the remainder with the sign of the dividend, as of numbers in Rhai (torch.fmod)",
+    example: "batch.length % 2",
+    shows: &[0.0, 1.0, 1.0, 0.0, 1.0],
+    kernel: Kernel::Two(|a, b| a % b),
+    derivative: Derivative::Of(|l| {
+        let quotient = div(&l.args[0], &l.args[1])?;
+        let whole = mul(&sign(&quotient)?, &floor(&abs(&quotient)?)?)?;
+        Ok(vec![l.grad.clone(), neg(&mul(l.grad, &whole)?)?])
+    }),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static POW: Op = Op {
+    name: "**",
+    params: A_B,
+    doc: "the power",
+    example: "batch.length ** 2",
+    shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
+    kernel: Kernel::Two(f64::powf),
+    derivative: Derivative::Of(|l| {
+        let (a, b) = (&l.args[0], &l.args[1]);
+        // a^0 is 1 for any a: no slope, also at a = 0, where a^-1 is infinite.
+        let slope = mul(b, &pow(a, &sub(b, &scalar(1.0))?)?)?;
+        let by_a = mul(l.grad, &select(b, &slope, &scalar(0.0))?)?;
+        // a^b does not change with b at a = 0, where ln a is infinite; below 0 only whole b give a number at all.
+        let log = select(&less(&scalar(0.0), a)?, &ln(a)?, &scalar(0.0))?;
+        let by_b = mul(&mul(l.grad, l.result)?, &log)?;
+        Ok(vec![by_a, by_b])
+    }),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static NEG_SIGN: Op = Op {
+    name: "-",
+    doc: "the negative",
+    example: "-batch.reward",
+    shows: &[-1.0, 0.0, -1.0, 0.0, 0.0],
+    kernel: Kernel::One(|x| -x),
+    derivative: Derivative::Of(|l| Ok(vec![neg(l.grad)?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static NEG: Op = Op {
+    name: "neg",
+    example: "neg(batch.reward)",
+    ..copy(&NEG_SIGN)
+};
+
+pub(in crate::tensor::op) static SQUARE: Op = Op {
+    name: "square",
+    doc: "the product of x with itself",
+    example: "square(batch.length)",
+    shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
+    kernel: Kernel::One(|x| x * x),
+    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &mul(&scalar(2.0), &l.args[0])?)?])),
+    ..ROW
+};
+
+/// A row's fields, for another row that differs in its name alone.
+const fn copy(op: &Op) -> Op {
+    Op {
+        name: op.name,
+        class: op.class,
+        params: op.params,
+        doc: op.doc,
+        source: op.source,
+        example: op.example,
+        shows: op.shows,
+        kernel: op.kernel,
+        derivative: op.derivative,
+        build: op.build,
+    }
+}

@@ -1,0 +1,112 @@
+//! Rows that choose between values, or pass them on.
+
+use super::super::build::*;
+use super::super::{Derivative, Kernel, Local, Op, tensor};
+use super::{A_B, Grads, ROW};
+use crate::tensor::graph::Tensor;
+
+pub(in crate::tensor::op) static CLAMP: Op = Op {
+    name: "clamp",
+    params: &[tensor("x"), tensor("low"), tensor("high")],
+    doc: "x, at least low and at most high; NaN where any of the three is",
+    example: "batch.length.clamp(1.5, 2.5)",
+    shows: &[2.0, 2.5, 1.5, 2.0, 1.5],
+    kernel: Kernel::Three(|x, low, high| smaller(larger(x, low), high)),
+    derivative: Derivative::Of(clamp_grads),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static MIN: Op = Op {
+    name: "min",
+    params: A_B,
+    doc: "the smaller of two values; NaN where either is",
+    example: "min(batch.length, 2)",
+    shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
+    kernel: Kernel::Two(smaller),
+    derivative: Derivative::Of(|l| pick_grads(l, &l.args[0], &l.args[1])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static MAX: Op = Op {
+    name: "max",
+    params: A_B,
+    doc: "the larger of two values; NaN where either is",
+    example: "max(batch.length, 2)",
+    shows: &[2.0, 3.0, 2.0, 2.0, 2.0],
+    kernel: Kernel::Two(larger),
+    derivative: Derivative::Of(|l| pick_grads(l, &l.args[1], &l.args[0])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static WHERE: Op = Op {
+    name: "where",
+    params: &[tensor("c"), tensor("a"), tensor("b")],
+    doc: "a where c is not 0, else b; what the other one holds there, NaN included, has no influence",
+    example: "where(batch.correct, batch.length, 0)",
+    shows: &[2.0, 0.0, 1.0, 0.0, 0.0],
+    kernel: Kernel::Three(|c, a, b| if c != 0.0 { a } else { b }),
+    derivative: Derivative::Of(|l| {
+        let zero = scalar(0.0);
+        let by_a = select(&l.args[0], l.grad, &zero)?;
+        let by_b = select(&l.args[0], &zero, l.grad)?;
+        Ok(vec![zero, by_a, by_b])
+    }),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static IS_FINITE: Op = Op {
+    name: "is_finite",
+    doc: "1 where x is neither NaN nor infinite, else 0",
+    example: "is_finite(batch.reward / batch.reward)",
+    shows: &[1.0, 0.0, 1.0, 0.0, 0.0],
+    kernel: Kernel::One(|x| f64::from(u8::from(x.is_finite()))),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static DETACH: Op = Op {
+    name: "detach",
+    doc: "the same values, through which no gradient goes",
+    example: "detach(batch.reward)",
+    shows: &[1.0, 0.0, 1.0, 0.0, 0.0],
+    kernel: Kernel::One(|x| x),
+    ..ROW
+};
+
+/// The smaller of two values; NaN where either is, which `f64::min` would hide.
+fn smaller(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else {
+        a.min(b)
+    }
+}
+
+/// The larger of two values; NaN where either is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else {
+        a.max(b)
+    }
+}
+
+/// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as torch has
+/// it.
+fn pick_grads(l: &Local<'_>, low: &Tensor, high: &Tensor) -> Grads {
+    let half = mul(&scalar(0.5), &equal(low, high)?)?;
+    let first = add(&less(low, high)?, &half)?;
+    let by_a = mul(l.grad, &first)?;
+    let by_b = sub(l.grad, &by_a)?;
+    Ok(vec![by_a, by_b])
+}
+
+fn clamp_grads(l: &Local<'_>) -> Grads {
+    let (x, low, high) = (&l.args[0], &l.args[1], &l.args[2]);
+    let (below, above) = (less(x, low)?, less(high, x)?);
+    let zero = scalar(0.0);
+    let inside = select(&add(&below, &above)?, &zero, l.grad)?;
+    // `high` wins where the bounds cross, as in the kernel.
+    let crossed = less(high, &max(x, low)?)?;
+    let by_low = select(&below, &select(&crossed, &zero, l.grad)?, &zero)?;
+    Ok(vec![inside, by_low, select(&crossed, l.grad, &zero)?])
+}

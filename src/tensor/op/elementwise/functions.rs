@@ -1,0 +1,167 @@
+//! Rows of functions of one value.
+
+use std::f64::consts::{LN_2, SQRT_2};
+
+use super::super::build::*;
+use super::super::{Derivative, Kernel, Op};
+use super::ROW;
+
+pub(in crate::tensor::op) static ABS: Op = Op {
+    name: "abs",
+    doc: "the absolute value",
+    example: "abs(batch.reward - 0.4)",
+    shows: &[0.6, 0.4, 0.6, 0.4, 0.4],
+    kernel: Kernel::One(f64::abs),
+    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &sign(&l.args[0])?)?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static SIGN: Op = Op {
+    name: "sign",
+    doc: "-1, 0 or 1",
+    example: "sign(batch.reward - 0.4)",
+    shows: &[1.0, -1.0, 1.0, -1.0, -1.0],
+    kernel: Kernel::One(|x| if x == 0.0 { 0.0 } else { x.signum() }),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static EXP: Op = Op {
+    name: "exp",
+    doc: "e to the power of x",
+    example: "exp(batch.reward - 1)",
+    shows: &[
+        1.0,
+        0.36787944117144233,
+        1.0,
+        0.36787944117144233,
+        0.36787944117144233,
+    ],
+    kernel: Kernel::One(f64::exp),
+    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, l.result)?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static LN: Op = Op {
+    name: "ln",
+    doc: "the natural logarithm",
+    example: "ln(batch.length)",
+    shows: &[LN_2, 1.0986122886681098, 0.0, LN_2, 0.0],
+    kernel: Kernel::One(f64::ln),
+    derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &l.args[0])?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static LOG1P: Op = Op {
+    name: "log1p",
+    doc: "ln(1 + x), exact for small x",
+    example: "log1p(batch.reward)",
+    shows: &[LN_2, 0.0, LN_2, 0.0, 0.0],
+    kernel: Kernel::One(f64::ln_1p),
+    derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &add(&scalar(1.0), &l.args[0])?)?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static EXPM1: Op = Op {
+    name: "expm1",
+    doc: "exp(x) - 1, exact for small x",
+    example: "expm1(batch.reward)",
+    shows: &[1.718281828459045, 0.0, 1.718281828459045, 0.0, 0.0],
+    kernel: Kernel::One(f64::exp_m1),
+    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &exp(&l.args[0])?)?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static SQRT: Op = Op {
+    name: "sqrt",
+    doc: "the square root",
+    example: "sqrt(batch.length * 2)",
+    shows: &[2.0, 2.449489742783178, SQRT_2, 2.0, SQRT_2],
+    kernel: Kernel::One(f64::sqrt),
+    derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &mul(&scalar(2.0), l.result)?)?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static SIGMOID: Op = Op {
+    name: "sigmoid",
+    doc: "1 / (1 + exp(-x)), without overflow",
+    example: "sigmoid(batch.reward - 1)",
+    shows: &[
+        0.5,
+        0.2689414213699951,
+        0.5,
+        0.2689414213699951,
+        0.2689414213699951,
+    ],
+    kernel: Kernel::One(logistic),
+    derivative: Derivative::Of(|l| {
+        let slope = mul(l.result, &sigmoid(&neg(&l.args[0])?)?)?;
+        Ok(vec![mul(l.grad, &slope)?])
+    }),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static LOG_SIGMOID: Op = Op {
+    name: "log_sigmoid",
+    doc: "ln(sigmoid(x)), without overflow",
+    example: "log_sigmoid(batch.reward - 1)",
+    shows: &[
+        -LN_2,
+        -1.3132616875182228,
+        -LN_2,
+        -1.3132616875182228,
+        -1.3132616875182228,
+    ],
+    kernel: Kernel::One(|x| x.min(0.0) - (-x.abs()).exp().ln_1p()),
+    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &sigmoid(&neg(&l.args[0])?)?)?])),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static TANH: Op = Op {
+    name: "tanh",
+    doc: "the hyperbolic tangent",
+    example: "tanh(batch.reward)",
+    shows: &[0.7615941559557649, 0.0, 0.7615941559557649, 0.0, 0.0],
+    kernel: Kernel::One(f64::tanh),
+    derivative: Derivative::Of(|l| {
+        let slope = sub(&scalar(1.0), &square(l.result)?)?;
+        Ok(vec![mul(l.grad, &slope)?])
+    }),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static FLOOR: Op = Op {
+    name: "floor",
+    doc: "the whole number at or below x",
+    example: "floor(batch.length / 2)",
+    shows: &[1.0, 1.0, 0.0, 1.0, 0.0],
+    kernel: Kernel::One(f64::floor),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static CEIL: Op = Op {
+    name: "ceil",
+    doc: "the whole number at or above x",
+    example: "ceil(batch.length / 2)",
+    shows: &[1.0, 2.0, 1.0, 1.0, 1.0],
+    kernel: Kernel::One(f64::ceil),
+    ..ROW
+};
+
+pub(in crate::tensor::op) static ROUND: Op = Op {
+    name: "round",
+    doc: "the nearest whole number, halves to the even one (torch.round)",
+    example: "round(batch.length / 2)",
+    shows: &[1.0, 2.0, 0.0, 1.0, 0.0],
+    kernel: Kernel::One(f64::round_ties_even),
+    ..ROW
+};
+
+/// The logistic function. Both branches keep exp's argument at or below 0.
+fn logistic(x: f64) -> f64 {
+    if x >= 0.0 {
+        1.0 / (1.0 + (-x).exp())
+    } else {
+        let e = x.exp();
+        e / (1.0 + e)
+    }
+}

@@ -1,0 +1,125 @@
+//! What rows take: parameters, and the arguments that are passed for them.
+
+use crate::tensor::{Level, Tensor};
+
+/// A parameter of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// Its name in the documentation and in messages.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: ParamKind,
+    /// Whether it may be left out, with all that follow.
+    pub optional: bool,
+}
+
+/// What a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamKind {
+    /// A tensor or a number.
+    Tensor,
+    /// The name of a level.
+    Level,
+    /// A number alone.
+    Number,
+    /// One of some names.
+    Choice(&'static [&'static str]),
+}
+
+impl ParamKind {
+    /// Whether an argument is what the parameter takes.
+    pub(super) fn takes(self, arg: &Argument) -> bool {
+        match (self, arg) {
+            (ParamKind::Tensor, Argument::Tensor(_) | Argument::Number(_)) => true,
+            (ParamKind::Level, Argument::Level(_)) => true,
+            (ParamKind::Number, Argument::Number(_)) => true,
+            (ParamKind::Choice(choices), Argument::Choice(place)) => *place < choices.len(),
+            _ => false,
+        }
+    }
+
+    /// What the parameter takes, for messages.
+    pub(super) const fn what(self) -> &'static str {
+        match self {
+            ParamKind::Tensor => "a tensor or a number",
+            ParamKind::Level => "a level",
+            ParamKind::Number => "a number",
+            ParamKind::Choice(_) => "one of its choices",
+        }
+    }
+}
+
+pub(super) const fn tensor(name: &'static str) -> Param {
+    Param {
+        name,
+        kind: ParamKind::Tensor,
+        optional: false,
+    }
+}
+
+pub(super) const fn level(name: &'static str) -> Param {
+    Param {
+        name,
+        kind: ParamKind::Level,
+        optional: false,
+    }
+}
+
+pub(super) const fn number(name: &'static str) -> Param {
+    Param {
+        name,
+        kind: ParamKind::Number,
+        optional: false,
+    }
+}
+
+pub(super) const fn choice(name: &'static str, of: &'static [&'static str]) -> Param {
+    Param {
+        name,
+        kind: ParamKind::Choice(of),
+        optional: false,
+    }
+}
+
+pub(super) const fn optional(param: Param) -> Param {
+    Param {
+        optional: true,
+        ..param
+    }
+}
+
+/// What is passed for a parameter.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// A tensor, or a number as a batch tensor.
+    Tensor(Tensor),
+    /// A level.
+    Level(Level),
+    /// A number.
+    Number(f64),
+    /// One of the parameter's choices, by its place.
+    Choice(usize),
+}
+
+/// The tensor among some arguments, by its place. [`Op::apply`] has checked arguments against the row's parameters.
+pub(super) fn tensor_at(args: &[Argument], place: usize) -> Tensor {
+    match &args[place] {
+        Argument::Tensor(tensor) => tensor.clone(),
+        Argument::Number(number) => Tensor::number(*number),
+        other => unreachable!("argument {place} is {other:?}, its parameter takes a tensor"),
+    }
+}
+
+pub(super) fn level_at(args: &[Argument], place: usize) -> Level {
+    match args[place] {
+        Argument::Level(level) => level,
+        ref other => unreachable!("argument {place} is {other:?}, its parameter takes a level"),
+    }
+}
+
+pub(super) fn number_at(args: &[Argument], place: usize) -> f64 {
+    match args[place] {
+        Argument::Number(number) => number,
+        ref other => unreachable!("argument {place} is {other:?}, its parameter takes a number"),
+    }
+}
