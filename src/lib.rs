@@ -8,6 +8,7 @@
 //!   copying them, or read from files ([`batch`]);
 //! - a [`Host`] loads a [`Recipe`], a built-in or a script, with its parameters, in a sandbox ([`script`]);
 //! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
+//! - a [`script::Session`] evaluates pieces of script one after the other, and [`repl`] is the prompt around it;
 //! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
 //!
 //! ```
@@ -31,7 +32,11 @@
 #![warn(missing_docs)]
 
 pub mod batch;
+pub mod doc;
+pub mod figures;
 pub mod live;
+pub mod paint;
+pub mod repl;
 pub mod script;
 mod suggest;
 pub mod tensor;

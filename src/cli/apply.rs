@@ -166,53 +166,8 @@ impl Apply {
         outcome: &Outcome,
         times: &Times,
     ) -> Vec<(&'static str, String)> {
-        let mut rows = Vec::new();
+        let mut rows = summary.rows();
         let mut row = |name, text| rows.push((name, text));
-        if let (Some(right), Some(wrong)) = (summary.all_right, summary.all_wrong) {
-            let of = |number: usize| {
-                format!(
-                    "{} ({})",
-                    style::count(number),
-                    style::share(number, summary.groups)
-                )
-            };
-            let mixed = summary.groups - right - wrong;
-            row(
-                "groups",
-                format!(
-                    "all right {}   all wrong {}   mixed {}",
-                    of(right),
-                    of(wrong),
-                    of(mixed)
-                ),
-            );
-        }
-        let a = summary.advantage;
-        row(
-            "advantage",
-            format!(
-                "mean {}   std {:.4}   min {:.4}   max {:.4}   per {}",
-                rounded(a.mean),
-                a.std,
-                a.min,
-                a.max,
-                summary.level
-            ),
-        );
-        row(
-            "no signal",
-            format!(
-                "{} of the groups, {} of the tokens have advantage 0",
-                style::share(summary.groups_without_signal, summary.groups),
-                style::share(summary.tokens_without_signal, summary.tokens)
-            ),
-        );
-        if summary.groups_without_signal == summary.groups {
-            row(
-                "",
-                "no group has a difference that this recipe would teach".to_string(),
-            );
-        }
         if let Some(loss) = outcome.loss {
             row(
                 "loss",
@@ -242,16 +197,6 @@ struct Times {
     reading: Duration,
     computing: Duration,
     writing: Option<Duration>,
-}
-
-/// A mean that is 0 but for rounding is shown as 0, not as -0.0000.
-fn rounded(mean: f64) -> String {
-    let text = format!("{mean:.4}");
-    if text == "-0.0000" {
-        "0.0000".to_string()
-    } else {
-        text
-    }
 }
 
 fn write(rollouts: &Rollouts, outcome: &Outcome, output: &std::path::Path) -> Result<()> {

@@ -7,6 +7,7 @@ mod new;
 mod out;
 mod progress;
 mod recipes;
+mod repl;
 mod replay;
 mod style;
 mod train;
@@ -42,6 +43,8 @@ enum Command {
     Replay(replay::Replay),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
+    /// Try formulas at a prompt, on a real batch
+    Repl(repl::Repl),
     /// Test a recipe's invariants on degenerate batches
     Check(check::Check),
     /// List the built-in recipes
@@ -58,6 +61,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Apply(command) => command.run(),
+        Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Recipes => recipes::run(),
         Command::Doc(command) => command.run(),

@@ -90,6 +90,9 @@ enum Source {
     },
 }
 
+/// Columns that follow from others where the batch has not its own.
+const DERIVED: [&str; 5] = ["reward", "token_reward", "correct", "logp", "length"];
+
 impl ScriptBatch {
     /// The whole batch. `given` columns stand above those of the batch: a shaped reward, the advantage.
     pub(super) fn new(
@@ -112,6 +115,49 @@ impl ScriptBatch {
 
     pub(super) fn frame(&self) -> &Arc<Frame> {
         &self.0.frame
+    }
+
+    /// The training step.
+    pub(super) fn step(&self) -> u64 {
+        self.0.call.step
+    }
+
+    /// Whether a column follows from those that the batch has.
+    pub(super) fn can_derive(&self, name: &str) -> bool {
+        match name {
+            "reward" => self.has("token_reward") || self.has("correct"),
+            "token_reward" => self.has("reward") || self.has("correct"),
+            "correct" => self.has("reward") || self.has("token_reward"),
+            "logp" => self.has("old_logp"),
+            _ => self.frame().layout().width() > 0,
+        }
+    }
+
+    /// The columns that have been asked for so far.
+    pub(super) fn known_columns(&self) -> Vec<(String, Tensor)> {
+        let columns = self
+            .0
+            .columns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        columns
+            .iter()
+            .map(|(name, tensor)| (name.clone(), tensor.clone()))
+            .collect()
+    }
+
+    /// The names of the batch's own columns, and of those that may follow from them.
+    pub(super) fn column_names(&self) -> (Vec<String>, Vec<String>) {
+        match &self.0.source {
+            Source::Lent { lent, .. } => {
+                let own = lent.responses.keys().chain(lent.tokens.keys());
+                let own: Vec<String> = own.map(|name| name.to_string()).collect();
+                let derived = DERIVED.into_iter().map(str::to_string);
+                let derived = derived.filter(|name| !own.contains(name)).collect();
+                (own, derived)
+            }
+            Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.column_names(),
+        }
     }
 
     /// A column by its name: one of the batch, or one that follows from others.
@@ -244,9 +290,8 @@ impl ScriptBatch {
             .chain(lent.tokens.keys())
             .map(|name| &**name)
             .collect();
-        let derived = ["reward", "token_reward", "correct", "logp", "length"];
         let also = ["advantage", "groups", "step"];
-        let near = suggest::nearest(name, known.iter().copied().chain(derived).chain(also));
+        let near = suggest::nearest(name, known.iter().copied().chain(DERIVED).chain(also));
         let problem = Problem::new(format!("the batch has no column `{name}`"));
         match (near, name) {
             (Some(near), _) if near != name => problem.help(format!("did you mean `{near}`?")),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::hooks::Outcome;
+use crate::figures::{count, share};
 use crate::tensor::Level;
 
 /// Mean, standard deviation (ddof 0) and extremes of some values; all 0 where there is none.
@@ -107,5 +108,53 @@ impl Summary {
             groups_without_signal: whole_groups(&is_zero),
             tokens_without_signal: advantage.per_token().filter(|value| *value == 0.0).count(),
         }
+    }
+
+    /// The summary in lines, each with the word that it stands under.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = Vec::new();
+        if let (Some(right), Some(wrong)) = (self.all_right, self.all_wrong) {
+            let of = |number: usize| format!("{} ({})", count(number), share(number, self.groups));
+            let mixed = self.groups - right - wrong;
+            let (right, wrong, mixed) = (of(right), of(wrong), of(mixed));
+            rows.push((
+                "groups",
+                format!("all right {right}   all wrong {wrong}   mixed {mixed}"),
+            ));
+        }
+        let a = self.advantage;
+        rows.push((
+            "advantage",
+            format!(
+                "mean {}   std {:.4}   min {:.4}   max {:.4}   per {}",
+                rounded(a.mean),
+                a.std,
+                a.min,
+                a.max,
+                self.level
+            ),
+        ));
+        rows.push((
+            "no signal",
+            format!(
+                "{} of the groups, {} of the tokens have advantage 0",
+                share(self.groups_without_signal, self.groups),
+                share(self.tokens_without_signal, self.tokens)
+            ),
+        ));
+        if self.groups_without_signal == self.groups {
+            let none = "no group has a difference that this recipe would teach";
+            rows.push(("", none.to_string()));
+        }
+        rows
+    }
+}
+
+/// A mean that is 0 but for rounding is shown as 0, not as -0.0000.
+fn rounded(mean: f64) -> String {
+    let text = format!("{mean:.4}");
+    match text == "-0.0000" {
+        true => "0.0000".to_string(),
+        false => text,
     }
 }

@@ -1,7 +1,7 @@
 //! What bounds a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Why a computation was stopped before its end.
@@ -35,7 +35,9 @@ const NODES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Guard {
     time: Option<Duration>,
-    started: Instant,
+    made: Instant,
+    /// When the clock was started, in nanoseconds after the guard was made.
+    started: AtomicU64,
     cancelled: AtomicBool,
     memory: usize,
     used: AtomicUsize,
@@ -48,7 +50,8 @@ impl Guard {
     pub fn new(time: Option<Duration>, memory: usize) -> Arc<Self> {
         Arc::new(Guard {
             time,
-            started: Instant::now(),
+            made: Instant::now(),
+            started: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
             memory,
             used: AtomicUsize::new(0),
@@ -65,6 +68,17 @@ impl Guard {
     /// Stops the computation at its next look at the guard.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Starts the clock again and takes a cancel back: for a guard that bounds one input of a session after the other.
+    pub fn rearm(&self) {
+        self.started.store(self.elapsed(), Ordering::Relaxed);
+        self.cancelled.store(false, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds since the guard was made: 2^64 of them are 584 years.
+    fn elapsed(&self) -> u64 {
+        self.made.elapsed().as_nanos() as u64
     }
 
     /// The most bytes that tensors held at once.
@@ -86,9 +100,16 @@ impl Guard {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Stopped::Cancelled);
         }
-        match self.time {
-            Some(time) if self.started.elapsed() > time => Err(Stopped::Deadline(time)),
-            _ => Ok(()),
+        let Some(time) = self.time else {
+            return Ok(());
+        };
+        // Another thread may have started the clock again after this one looked at it.
+        let running = self
+            .elapsed()
+            .saturating_sub(self.started.load(Ordering::Relaxed));
+        match Duration::from_nanos(running) > time {
+            true => Err(Stopped::Deadline(time)),
+            false => Ok(()),
         }
     }
 
@@ -170,5 +191,7 @@ mod tests {
         assert_eq!(guard.check(), Ok(()));
         guard.cancel();
         assert_eq!(guard.check(), Err(Stopped::Cancelled));
+        guard.rearm();
+        assert_eq!(guard.check(), Ok(()));
     }
 }

@@ -14,6 +14,7 @@ use super::batch_type::{Call, ScriptBatch};
 use super::bind::describe;
 use super::computed::Computed;
 use super::error::{Diagnostic, ScriptError};
+use super::host::Host;
 use super::recipe::{Hook, Recipe};
 use super::sandbox::on_deep_stack;
 use super::state::State;
@@ -288,24 +289,31 @@ impl<'a> Run<'a> {
         Ok(computed)
     }
 
+    /// What the `loss` hook returns.
+    fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, ScriptError> {
+        let result = self.hook(Hook::Loss, batch)?;
+        if let Some(loss) = result.read_lock::<Tensor>() {
+            return Ok(loss.clone());
+        }
+        let message = format!(
+            "`loss` must return a batch tensor, it returned {}",
+            describe(&result)
+        );
+        let help = match result.is_unit() {
+            true => NOTHING,
+            false => {
+                "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
+            }
+        };
+        let diagnostic = Diagnostic::error(message).with_help(help);
+        Err(self.recipe.at_hook(Hook::Loss, diagnostic))
+    }
+
     /// The loss and dloss/dlogp.
     fn loss(&mut self) -> Result<(f64, Arc<Value>), ScriptError> {
         let batch = self.batch();
-        let result = self.hook(Hook::Loss, batch.clone())?;
+        let loss = self.loss_on(batch.clone())?;
         let hook = |diagnostic| self.recipe.at_hook(Hook::Loss, diagnostic);
-        let Some(loss) = result.read_lock::<Tensor>().map(|tensor| tensor.clone()) else {
-            let message = format!(
-                "`loss` must return a batch tensor, it returned {}",
-                describe(&result)
-            );
-            let help = match result.is_unit() {
-                true => NOTHING,
-                false => {
-                    "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
-                }
-            };
-            return Err(hook(Diagnostic::error(message).with_help(help)));
-        };
         let logp = batch.column("logp").map_err(|problem| {
             hook(
                 Diagnostic::error(problem.message).with_help("a loss needs the policy's log-probs"),
@@ -348,6 +356,71 @@ impl<'a> Run<'a> {
         Ok(Computed::new(self.lent.layout.clone(), scaled))
     }
 }
+
+/// A hook's tensor over somebody else's batch, with the hooks before it run too: what a session computes with.
+///
+/// The state is the one that `init` makes. A recipe without a loss has that of a run, `ppo_clip`; one without an
+/// advantage the equivalent one.
+pub(super) fn tensor_of(
+    recipe: &Recipe,
+    hook: Hook,
+    lent: &Lent,
+    batch: &ScriptBatch,
+    call: &Arc<Call>,
+) -> Result<Tensor, ScriptError> {
+    let mut run = Run {
+        recipe,
+        engine: recipe.host.functions.engine(call),
+        call: call.clone(),
+        frame: batch.frame().clone(),
+        lent,
+        state: recipe.init()?.to_dynamic(),
+        given: BTreeMap::new(),
+    };
+    // The same leaf as the session's: a gradient by `batch.logp` must find it in the loss.
+    let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);
+    if hook == Hook::Loss || !recipe.has(Hook::Advantage) || asked_for("logp") {
+        run.given
+            .extend(batch.column("logp").ok().map(|logp| ("logp", logp)));
+    }
+    if recipe.has(Hook::Reward) {
+        run.reward()?;
+    }
+    if hook == Hook::Reward {
+        let reward = run.batch().column("reward");
+        return reward.map_err(|problem| Diagnostic::error(problem.message).into());
+    }
+    let advantage = match recipe.has(Hook::Advantage) {
+        true => Some(run.signal(Hook::Advantage)?.0),
+        false => None,
+    };
+    match (hook, advantage) {
+        (Hook::Loss, advantage) => {
+            run.given
+                .extend(advantage.map(|advantage| ("advantage", advantage)));
+            let default;
+            if !recipe.has(Hook::Loss) {
+                let host = Host {
+                    shared: recipe.host.clone(),
+                };
+                default = host.load(DEFAULT_LOSS)?;
+                run.recipe = &default;
+            }
+            let batch = run.batch();
+            run.loss_on(batch)
+        }
+        (_, Some(advantage)) => Ok(advantage),
+        (_, None) => {
+            let (_, gradient) = run.loss()?;
+            let equivalent = run.equivalent(&gradient)?;
+            Tensor::from_floats(&run.frame, equivalent.level(), equivalent.floats().clone())
+                .map_err(|error| run.failed(Hook::Loss, error))
+        }
+    }
+}
+
+/// The loss of a run whose recipe has none.
+pub(super) const DEFAULT_LOSS: &str = "ppo_clip";
 
 /// Calls a function of the script. A panic of ours is an error like any other: a recipe must not end a run.
 fn invoke(

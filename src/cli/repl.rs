@@ -1,0 +1,52 @@
+//! `advlab repl [INPUT]`: formulas at a prompt, on a real batch.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use advlab::repl::{self, Session};
+use advlab::script::Host;
+use anyhow::Result;
+use clap::Args;
+
+use super::{Setting, style};
+
+/// Try formulas at a prompt, on a real batch.
+#[derive(Args)]
+pub struct Repl {
+    /// Rollouts (.jsonl, .safetensors, .npz), a run's folder, or a .rhai file with a test batch; a small built-in batch if
+    /// not given
+    input: Option<PathBuf>,
+    /// Load a recipe: a built-in's name, or the path of a .rhai file
+    #[arg(long, value_name = "RECIPE")]
+    recipe: Option<String>,
+    /// Set a parameter of the recipe
+    #[arg(long, value_name = "NAME=VALUE", requires = "recipe")]
+    set: Vec<Setting>,
+    /// The seed of `batch.random`
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Take the inputs from standard input, line by line, and end with it
+    #[arg(long)]
+    stdin: bool,
+}
+
+impl Repl {
+    /// Reads the batch, and starts the session.
+    pub fn run(self) -> Result<ExitCode> {
+        let host = Host::new().with_seed(self.seed);
+        let mut session = Session::new(&host, style::paint_on_stdout());
+        if let Some(path) = &self.input {
+            session.open(path)?;
+        }
+        if let Some(name) = &self.recipe {
+            session.use_recipe(super::load(&host, name, &self.set)?);
+        }
+        if self.stdin || !io::stdin().is_terminal() {
+            repl::piped(&mut session, io::stdin().lock(), io::stdout().lock())?;
+        } else {
+            repl::terminal(session)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

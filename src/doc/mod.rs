@@ -1,0 +1,104 @@
+//! The documentation: what every function, member and recipe is, from the op table and the scripts themselves.
+//!
+//! `advlab doc`, `?name` at the prompt, `docs/reference.md` and the definition files for editors all come from here.
+
+mod definitions;
+mod entry;
+mod reference;
+
+use crate::paint::Paint;
+use crate::script::{BUILTINS, Builtin, Diagnostic, Host, MEMBERS, Member, Owner, ScriptError};
+use crate::suggest;
+use crate::tensor::op::{self, Class, Op};
+
+pub use self::definitions::definitions;
+pub use self::entry::{parameters, recipe};
+pub use self::reference::reference;
+
+/// Whether a name has an explanation: a function, a member, or a built-in recipe.
+pub fn is_known(name: &str) -> bool {
+    names().any(|known| known == name)
+}
+
+/// All names that have an explanation.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    op::table()
+        .map(|op| op.name)
+        .chain(MEMBERS.iter().map(|member| member.name))
+        .chain(BUILTINS.iter().map(|builtin| builtin.name))
+}
+
+/// What a name is, as text: a function or member with its example, which is run; a recipe with its parameters.
+///
+/// # Errors
+/// Where there is nothing of that name, the nearest one; where a script by its path does not compile, why.
+pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, ScriptError> {
+    let name = name.trim().trim_end_matches("()");
+    let rows: Vec<&'static Op> = op::table().filter(|op| op.name == name).collect();
+    let members = || MEMBERS.iter().filter(|member| member.name == name);
+    let mut entries = Vec::new();
+    for op in rows {
+        entries.push(entry::function(host, op, paint)?);
+    }
+    for member in members() {
+        entries.push(entry::member(host, member, paint)?);
+    }
+    if !entries.is_empty() {
+        return Ok(entries.join("\n\n"));
+    }
+    if Builtin::find(name).is_some() || name.ends_with(".rhai") {
+        let text = recipe(&host.load(name)?, paint);
+        let example = format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl");
+        return Ok(format!("{text}\n\n{}\n{example}", paint.bold("example")));
+    }
+    let message = format!("there is neither a function nor a recipe `{name}`");
+    let help = match suggest::nearest(name, names()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`advlab doc` lists all".to_string(),
+    };
+    Err(Diagnostic::error(message).with_help(help).into())
+}
+
+/// All functions, members and recipes, one line each.
+pub fn overview(paint: Paint) -> String {
+    let mut lines = Vec::new();
+    let heading = |name: &str, about: &str| format!("{}  {}", paint.bold(name), paint.dim(about));
+    let line = |call: &str, doc: &str| format!("  {call:<34} {doc}");
+    for (title, about, of) in SECTIONS {
+        lines.push(heading(title, about));
+        lines.extend(members(of).map(|member| line(member.call, member.doc)));
+        lines.push(String::new());
+    }
+    for class in Class::ALL {
+        lines.push(heading(&class.to_string(), class.levels()));
+        let rows = op::table().filter(|op| op.class == class);
+        lines.extend(rows.map(|op| line(&op.signature(), op.doc)));
+        lines.push(String::new());
+    }
+    let names: Vec<&str> = BUILTINS.iter().map(|builtin| builtin.name).collect();
+    lines.push(heading("recipes", &names.join(", ")));
+    lines.join("\n")
+}
+
+/// The members in sections: title, what it is about, whose they are.
+const SECTIONS: [(&str, &str, Owner); 3] = [
+    (
+        "the batch",
+        "what a step produced: columns over tokens, responses and groups",
+        Owner::Batch,
+    ),
+    (
+        "tensors",
+        "beside the functions below, each of which can be called as a method: `x.exp()`",
+        Owner::Tensor,
+    ),
+    (
+        "reports",
+        "what a step says beside its result",
+        Owner::Nobody,
+    ),
+];
+
+fn members(of: Owner) -> impl Iterator<Item = &'static Member> {
+    MEMBERS.iter().filter(move |member| member.of == of)
+}

@@ -1,0 +1,134 @@
+//! Counts, shares, durations and values as people read them.
+
+use std::time::Duration;
+
+/// A count with a space between thousands: `451 234`.
+pub fn count(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share of a whole: `44.6 %`.
+pub fn share(part: usize, whole: usize) -> String {
+    // Counts are far below 2^53.
+    format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+/// A duration in the unit that fits.
+pub fn time(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} us", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+/// A number in four significant digits: `0.5156`, `12.35`, `3`, `1.234e-7`.
+pub fn value(number: f64) -> String {
+    if number == 0.0 {
+        return "0".to_string();
+    }
+    if !number.is_finite() {
+        return format!("{number}");
+    }
+    let size = number.abs();
+    if !(1e-4..1e6).contains(&size) {
+        let text = format!("{number:.3e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{exponent}", trimmed(digits));
+    }
+    let whole_digits = size.log10().floor() as i32;
+    let decimals = (3 - whole_digits).clamp(0, 7) as usize;
+    trimmed(&format!("{number:.decimals$}")).to_string()
+}
+
+/// A decimal number without the zeros at its end.
+fn trimmed(text: &str) -> &str {
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => text,
+    }
+}
+
+/// Numbers with as many decimals each, so that they line up in a table: three at most.
+pub fn column(numbers: &[f64]) -> Vec<String> {
+    let finite = || numbers.iter().copied().filter(|number| number.is_finite());
+    let largest = finite().fold(0.0f64, |largest, number| largest.max(number.abs()));
+    if largest >= 1e6 || (largest > 0.0 && largest < 1e-3) {
+        return numbers.iter().map(|&number| value(number)).collect();
+    }
+    let whole_digits = largest.max(1.0).log10().floor() as i32;
+    let most = (3 - whole_digits).clamp(0, 3) as usize;
+    let fits = |decimals: usize| {
+        let scale = 10f64.powi(decimals as i32);
+        let full = 10f64.powi(most as i32);
+        finite().all(|number| {
+            let rounded = (number * full).round() / full;
+            ((rounded * scale).round() / scale - rounded).abs() < 0.1 / full
+        })
+    };
+    let decimals = (0..most).find(|&decimals| fits(decimals)).unwrap_or(most);
+    let text = |&number: &f64| match format!("{number:.decimals$}") {
+        // A zero but for rounding has no sign.
+        text if text.starts_with('-')
+            && !text.contains(|c: char| ('1'..='9').contains(&c) || c.is_alphabetic()) =>
+        {
+            text[1..].to_string()
+        }
+        text => text,
+    };
+    numbers.iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_short_and_keep_four_digits() {
+        let shown: Vec<String> = [
+            0.0,
+            3.0,
+            0.515625,
+            12.3456,
+            -1.7320508,
+            123456.7,
+            1.23456e-7,
+            2e9,
+            f64::NAN,
+        ]
+        .into_iter()
+        .map(value)
+        .collect();
+        assert_eq!(
+            shown,
+            [
+                "0", "3", "0.5156", "12.35", "-1.732", "123457", "1.235e-7", "2e9", "NaN"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_column_lines_up() {
+        assert_eq!(column(&[1.0, 0.0]), ["1", "0"]);
+        assert_eq!(column(&[0.5, -0.25, 1.0]), ["0.50", "-0.25", "1.00"]);
+        assert_eq!(column(&[1.0 / 3.0, -1e-9]), ["0.333", "0.000"]);
+        assert_eq!(column(&[1234.56, 2.0]), ["1235", "2"]);
+    }
+
+    #[test]
+    fn counts_shares_and_times_have_their_units() {
+        assert_eq!(count(1_234_567), "1 234 567");
+        assert_eq!(share(1, 3), "33.3 %");
+        assert_eq!(time(Duration::from_micros(250)), "250 us");
+        assert_eq!(time(Duration::from_millis(2500)), "2.50 s");
+    }
+}

@@ -1,0 +1,63 @@
+//! `:load`, `:batch`, `:vars`, `:reset`: the batch and the variables.
+
+use std::path::Path;
+
+use super::super::data::Data;
+use super::super::session::Session;
+use super::super::show;
+use super::Answered;
+use crate::script::Diagnostic;
+
+pub(super) fn load(session: &mut Session, path: &str) -> Answered {
+    let data = match path.trim_matches('"') {
+        "" => Data::builtin(),
+        path => Data::open(session.script.host(), Path::new(path))?,
+    };
+    session.use_data(data)?;
+    Ok(session.about_data())
+}
+
+pub(super) fn batch(session: &mut Session, step: &str) -> Answered {
+    if step.is_empty() {
+        return session.evaluated("batch");
+    }
+    let Ok(step) = step.parse() else {
+        let message = format!("`{step}` is not the number of a step");
+        return Err(Diagnostic::error(message).into());
+    };
+    let data = session.data.at_step(step)?;
+    session.use_data(data)?;
+    Ok(session.about_data())
+}
+
+pub(super) fn vars(session: &mut Session, _: &str) -> Answered {
+    let variables = session.script.variables();
+    if variables.is_empty() {
+        return Ok("no variables yet: `let r = batch.reward` makes one".to_string());
+    }
+    let width = variables
+        .iter()
+        .map(|(name, _)| name.len())
+        .max()
+        .unwrap_or(0);
+    let lines: Vec<String> = variables
+        .iter()
+        .map(|(name, value)| match value {
+            Ok(answer) => format!("  {name:<width$}  {}", show::brief(answer)),
+            Err(error) => {
+                let why = error
+                    .diagnostics
+                    .first()
+                    .map_or("", |first| first.message.as_str());
+                format!("  {name:<width$}  {why}")
+            }
+        })
+        .collect();
+    Ok(lines.join("\n"))
+}
+
+pub(super) fn reset(session: &mut Session, _: &str) -> Answered {
+    session.script.reset();
+    session.typed.clear();
+    Ok("variables and functions are gone; the batch and the recipe stay".to_string())
+}

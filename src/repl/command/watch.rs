@@ -1,0 +1,171 @@
+//! `:watch`: a script that is shown again at each save, with what it changes on the session's batch.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::super::session::Session;
+use super::Answered;
+use super::diff::difference;
+use crate::Batch;
+use crate::live::{LiveEvent, LiveOptions, LiveRecipe, Published};
+use crate::paint::Paint;
+use crate::script::{Builtin, Diagnostic, Host, Recipe, ScriptError};
+
+/// A script that is followed.
+pub(in crate::repl) struct Watched {
+    name: String,
+    live: LiveRecipe,
+    batch: Arc<Batch<'static>>,
+    /// The version that the next one is compared with, with the session's settings.
+    last: Recipe,
+    paint: Paint,
+}
+
+pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
+    let file = file.trim_matches('"');
+    if file.is_empty() {
+        return Ok(match session.watched.take() {
+            Some(watched) => format!("{} is not watched any more", lock(&watched).name),
+            None => "nothing is watched: `:watch FILE` follows a script".to_string(),
+        });
+    }
+    if Builtin::find(file).is_some() {
+        let help = format!(
+            "`advlab new my.rhai --from {file}` makes a copy to edit, and that can be watched"
+        );
+        return Err(
+            Diagnostic::error(format!("`{file}` is built in, and never changes"))
+                .with_help(help)
+                .into(),
+        );
+    }
+    let watched = Watched::start(
+        &session.plain,
+        file,
+        session.data.batch.clone(),
+        session.paint,
+    )?;
+    let recipe = watched.last.clone();
+    let line = format!(
+        "{file} {} is watched: each save shows what it changes here",
+        recipe.version()
+    );
+    session.script.use_recipe(Some(recipe));
+    session.watched = Some(Arc::new(Mutex::new(watched)));
+    Ok(line)
+}
+
+pub(in crate::repl) fn lock(watched: &Mutex<Watched>) -> std::sync::MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watched {
+    fn start(
+        host: &Host,
+        file: &str,
+        batch: Arc<Batch<'static>>,
+        paint: Paint,
+    ) -> Result<Watched, ScriptError> {
+        let live = LiveRecipe::watch(host, file, LiveOptions::default())?;
+        let last = live.load().recipe().clone();
+        let mut watched = Watched {
+            name: file.to_string(),
+            live,
+            batch: batch.clone(),
+            last,
+            paint,
+        };
+        watched.set_batch(batch)?;
+        Ok(watched)
+    }
+
+    /// Goes on with another batch: new versions are tried on it.
+    pub(in crate::repl) fn set_batch(
+        &mut self,
+        batch: Arc<Batch<'static>>,
+    ) -> Result<(), ScriptError> {
+        self.live.observe(batch.clone(), &self.last.init()?);
+        self.batch = batch;
+        Ok(())
+    }
+
+    /// The version in use, with the session's settings.
+    pub(in crate::repl) fn recipe(&self) -> &Recipe {
+        &self.last
+    }
+
+    /// Goes on with other settings.
+    pub(in crate::repl) fn set(&mut self, recipe: &Recipe) {
+        self.last = recipe.clone();
+    }
+
+    /// What has happened to the file since the last call, as text.
+    pub(in crate::repl) fn poll(&mut self) -> Option<String> {
+        let events = self.live.events();
+        let lines: Vec<String> = events.into_iter().map(|event| self.tell(event)).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    fn tell(&mut self, event: LiveEvent) -> String {
+        let name = self.paint.bold(&self.name);
+        match event {
+            LiveEvent::Published(published) => self.published(&published),
+            LiveEvent::Rejected {
+                error, still_using, ..
+            } => {
+                let rendered = error.render(self.paint.color);
+                format!(
+                    "{name}: {still_using} stays in use\n{}",
+                    rendered.trim_end()
+                )
+            }
+            LiveEvent::Missing {
+                why, still_using, ..
+            } => {
+                format!("{name} is gone ({why}): {still_using} stays in use")
+            }
+            LiveEvent::Reverted { version } => {
+                format!("{name} is {version} again, which is in use")
+            }
+            LiveEvent::Warned { warnings, .. } => {
+                let rendered: Vec<String> = warnings
+                    .iter()
+                    .map(|warning| warning.render(self.paint.color))
+                    .collect();
+                rendered.concat().trim_end().to_string()
+            }
+            LiveEvent::PollingOnly { why } => {
+                format!("{name}: saves are found within a second ({why})")
+            }
+        }
+    }
+
+    fn published(&mut self, published: &Published) -> String {
+        // Versions that came and went since the last look are not told of one by one.
+        let loaded = self
+            .live
+            .version(&published.to)
+            .unwrap_or_else(|| self.live.load());
+        let mut next = loaded.recipe().clone();
+        for (parameter, value) in self.last.params().iter() {
+            if *value != parameter.default {
+                // A parameter that the new version has not, or has otherwise, keeps its own default.
+                let _ = next.set(&parameter.name, value.clone());
+            }
+        }
+        let changed = match difference(&self.last, &next, &self.batch, self.paint) {
+            Ok(text) => text,
+            Err(error) => error.render(self.paint.color).trim_end().to_string(),
+        };
+        self.last = next;
+        let lines = |number: usize| match number {
+            1 => "1 line".to_string(),
+            number => format!("{number} lines"),
+        };
+        format!(
+            "{} saved: {} more, {} less\n{changed}",
+            self.paint.bold(&self.name),
+            lines(published.lines_added),
+            lines(published.lines_removed)
+        )
+    }
+}

@@ -1,0 +1,78 @@
+//! Figures: lines, points and bars in panels, for a terminal or as SVG.
+
+mod canvas;
+mod svg;
+mod text;
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Line,
+    Points,
+    /// Bars that stand on 0, one a point; as wide as the points are apart.
+    Bars,
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// Its name in the legend; empty where there is only one.
+    pub(super) name: String,
+    pub(super) mark: Mark,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// Axes with series.
+#[derive(Clone, Debug)]
+pub(super) struct Panel {
+    pub(super) x: String,
+    pub(super) y: String,
+    pub(super) series: Vec<Series>,
+}
+
+/// Panels under a title.
+#[derive(Clone, Debug)]
+pub(super) struct Figure {
+    pub(super) title: String,
+    pub(super) panels: Vec<Panel>,
+}
+
+/// The smallest and largest x and y of a panel's points.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Range {
+    x: (f64, f64),
+    y: (f64, f64),
+}
+
+impl Panel {
+    /// `None` where there is no finite point.
+    fn range(&self) -> Option<Range> {
+        let points = || {
+            let all = self.series.iter().flat_map(|series| &series.points);
+            all.copied().filter(|(x, y)| x.is_finite() && y.is_finite())
+        };
+        points().next()?;
+        let mut x = extent(points().map(|(x, _)| x));
+        let mut y = extent(points().map(|(_, y)| y));
+        let bars = self.series.iter().find(|series| series.mark == Mark::Bars);
+        if let Some(bars) = bars {
+            y = (y.0.min(0.0), y.1.max(0.0));
+            // Points are the middles of bars.
+            let half = (x.1 - x.0) / (2 * bars.points.len().saturating_sub(1).max(1)) as f64;
+            x = (x.0 - half, x.1 + half);
+        }
+        for axis in [&mut x, &mut y] {
+            if axis.0 == axis.1 {
+                *axis = (axis.0 - 1.0, axis.1 + 1.0);
+            }
+        }
+        Some(Range { x, y })
+    }
+}
+
+fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let start = (f64::INFINITY, f64::NEG_INFINITY);
+    values.fold(start, |(least, most), value| {
+        (least.min(value), most.max(value))
+    })
+}

@@ -1,0 +1,135 @@
+//! A figure as SVG: plain shapes, readable on white and on black.
+
+use super::{Figure, Mark, Panel, Range};
+use crate::figures::value;
+
+const WIDTH: f64 = 640.0;
+const PANEL: f64 = 260.0;
+const TOP: f64 = 40.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+/// Room above and under the drawing of a panel: its name, the numbers at the axis.
+const ABOVE: f64 = 24.0;
+const UNDER: f64 = 40.0;
+/// Blue, orange, green: told apart also by those who see red and green alike.
+const INKS: [&str; 3] = ["#3b78b5", "#d9822b", "#4c9a4c"];
+const GRAY: &str = "#888888";
+
+impl Figure {
+    /// The figure as an SVG document.
+    pub(in crate::repl) fn svg(&self) -> String {
+        let height = TOP + PANEL * self.panels.len() as f64;
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n"
+        );
+        out.push_str(&text(
+            16.0,
+            24.0,
+            "start",
+            &self.title,
+            "font-size=\"15\" font-weight=\"bold\"",
+        ));
+        for (place, panel) in self.panels.iter().enumerate() {
+            panel.svg(TOP + PANEL * place as f64, &mut out);
+        }
+        out.push_str("</svg>\n");
+        out
+    }
+}
+
+impl Panel {
+    fn svg(&self, top: f64, out: &mut String) {
+        let (left, right) = (LEFT, WIDTH - RIGHT);
+        let (above, under) = (top + ABOVE, top + PANEL - UNDER);
+        out.push_str(&text(left, top + 14.0, "start", &self.y, ""));
+        let Some(range) = self.range() else {
+            return;
+        };
+        let x = |value: f64| left + (value - range.x.0) / (range.x.1 - range.x.0) * (right - left);
+        let y =
+            |value: f64| under - (value - range.y.0) / (range.y.1 - range.y.0) * (under - above);
+        self.axes(range, &x, &y, out);
+        for (place, series) in self.series.iter().enumerate() {
+            let ink = INKS[place % INKS.len()];
+            let finite = |point: &&(f64, f64)| point.0.is_finite() && point.1.is_finite();
+            let points = || series.points.iter().filter(finite);
+            match series.mark {
+                Mark::Line => {
+                    let path: Vec<String> = points()
+                        .map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b)))
+                        .collect();
+                    out.push_str(&format!(
+                        "<polyline fill=\"none\" stroke=\"{ink}\" stroke-width=\"1.8\" points=\"{}\"/>\n",
+                        path.join(" ")
+                    ));
+                }
+                Mark::Points => {
+                    for &(a, b) in points() {
+                        out.push_str(&format!(
+                            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"0.5\"/>\n",
+                            x(a),
+                            y(b)
+                        ));
+                    }
+                }
+                Mark::Bars => {
+                    let wide = (right - left) / points().count().max(1) as f64 * 0.85;
+                    for &(a, b) in points() {
+                        let (high, low) = (y(b).min(y(0.0)), y(b).max(y(0.0)));
+                        out.push_str(&format!(
+                            "<rect x=\"{:.1}\" y=\"{high:.1}\" width=\"{wide:.1}\" height=\"{:.1}\" fill=\"{ink}\"/>\n",
+                            x(a) - wide / 2.0,
+                            low - high
+                        ));
+                    }
+                }
+            }
+            if !series.name.is_empty() {
+                let at = right - 110.0 * (self.series.len() - place) as f64 + 30.0;
+                out.push_str(&format!(
+                    "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"14\" height=\"3\" fill=\"{ink}\"/>\n",
+                    at - 20.0,
+                    top + 9.0
+                ));
+                out.push_str(&text(at, top + 14.0, "start", &series.name, ""));
+            }
+        }
+    }
+
+    fn axes(&self, range: Range, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64, out: &mut String) {
+        let (left, right, above, under) = (x(range.x.0), x(range.x.1), y(range.y.1), y(range.y.0));
+        let line = |a: f64, b: f64, c: f64, d: f64| {
+            format!(
+                "<line x1=\"{a:.1}\" y1=\"{b:.1}\" x2=\"{c:.1}\" y2=\"{d:.1}\" stroke=\"{GRAY}\" stroke-width=\"0.8\"/>\n"
+            )
+        };
+        out.push_str(&line(left, above, left, under));
+        out.push_str(&line(left, under, right, under));
+        if range.y.0 < 0.0 && range.y.1 > 0.0 {
+            out.push_str(&line(left, y(0.0), right, y(0.0)));
+            out.push_str(&text(left - 6.0, y(0.0) + 4.0, "end", "0", ""));
+        }
+        for end in [range.y.0, range.y.1] {
+            out.push_str(&text(left - 6.0, y(end) + 4.0, "end", &value(end), ""));
+        }
+        out.push_str(&text(left, under + 16.0, "start", &value(range.x.0), ""));
+        out.push_str(&text(right, under + 16.0, "end", &value(range.x.1), ""));
+        out.push_str(&text(
+            (left + right) / 2.0,
+            under + 16.0,
+            "middle",
+            &self.x,
+            "",
+        ));
+    }
+}
+
+fn text(x: f64, y: f64, anchor: &str, content: &str, more: &str) -> String {
+    let content = content
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    format!(
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{GRAY}\" {more}>{content}</text>\n"
+    )
+}

@@ -1,0 +1,21 @@
+//! The prompt: a session that turns text into answers, with no terminal in it, and the terminal around it.
+
+mod builtin;
+mod command;
+mod complete;
+mod data;
+mod figure;
+mod pieces;
+mod piped;
+mod session;
+mod show;
+mod terminal;
+
+pub use builtin::builtin;
+pub use command::{Point, points};
+pub use complete::Completion;
+pub use piped::piped;
+pub use session::{Outcome, Session};
+pub use terminal::terminal;
+
+pub use crate::paint::Paint;

@@ -1,0 +1,76 @@
+//! A batch: its shape, and a line for each column.
+
+use super::histogram;
+use crate::batch::Layout;
+use crate::figures::{column, count};
+use crate::paint::Paint;
+use crate::script::{Columns, Computed, Spread};
+
+/// Responses, groups and tokens in words.
+pub(in crate::repl) fn shape(layout: &Layout) -> String {
+    let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
+    let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+    let of = match least == most {
+        true => format!("of {least}"),
+        false => format!("of {least} to {most}"),
+    };
+    let several = |number: usize, what: &str| match number {
+        1 => format!("1 {what}"),
+        number => format!("{} {what}s", count(number)),
+    };
+    format!(
+        "{} in {} {of}, {}",
+        several(layout.responses(), "response"),
+        several(layout.groups(), "group"),
+        several(layout.tokens(), "token")
+    )
+}
+
+/// A batch, as lines.
+pub(in crate::repl) fn batch(columns: &Columns, paint: Paint) -> String {
+    let mut lines = vec![format!(
+        "{}   {}",
+        paint.bold("batch"),
+        paint.dim(&format!(
+            "{}, step {}",
+            shape(&columns.layout),
+            columns.step
+        ))
+    )];
+    let of_name = columns
+        .columns
+        .iter()
+        .map(|(name, _)| name.len())
+        .max()
+        .unwrap_or(0)
+        .max(6);
+    lines.push(paint.dim(&format!(
+        "  {:<of_name$}  {:<12}  {:>8}  {:>8}  {:>8}  {:>8}",
+        "column", "level", "mean", "std", "min", "max"
+    )));
+    for (place, (name, computed)) in columns.columns.iter().enumerate() {
+        if place == columns.own {
+            lines.push(paint.dim("  and what follows from them:"));
+        }
+        lines.push(format!("  {name:<of_name$}  {}", line(computed, paint)));
+    }
+    lines.join("\n")
+}
+
+fn line(computed: &Computed, paint: Paint) -> String {
+    let values: Vec<f64> = computed.floats().iter().collect();
+    let spread = Spread::of(values.iter().copied().filter(|value| value.is_finite()));
+    let dtype = match computed.floats() {
+        crate::batch::Floats::F32(_) => "f32",
+        crate::batch::Floats::F64(_) => "f64",
+    };
+    let level = format!("{} {dtype}", computed.level());
+    let numbers: Vec<String> = [spread.mean, spread.std, spread.min, spread.max]
+        .iter()
+        .map(|&number| format!("{:>8}", column(&[number]).concat()))
+        .collect();
+    let picture = paint.blue(&histogram(&values, 12));
+    format!("{level:<12}  {}  {picture}", numbers.join("  "))
+        .trim_end()
+        .to_string()
+}

@@ -1,0 +1,73 @@
+//! What answers look like: tensors, batches and the rest, in 80 columns.
+
+mod batch;
+mod blocks;
+mod tensor;
+
+pub(super) use self::batch::{batch, shape};
+pub(super) use self::blocks::{counts, histogram};
+pub(super) use self::tensor::{spread_line, tensor};
+pub(super) use crate::doc::{parameters, recipe};
+use crate::paint::Paint;
+use crate::script::Answer;
+
+/// The columns that there are.
+pub(super) const WIDTH: usize = 80;
+
+/// An answer, as lines; `None` where there is nothing to show.
+pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
+    Some(match answer {
+        Answer::Nothing => return None,
+        Answer::Tensor(computed) => tensor(computed, paint),
+        Answer::Batch(columns) => batch(columns, paint),
+        other => brief(other),
+    })
+}
+
+/// An answer in one line.
+pub(super) fn brief(answer: &Answer) -> String {
+    match answer {
+        Answer::Nothing => "()".to_string(),
+        Answer::Truth(truth) => truth.to_string(),
+        Answer::Whole(whole) => whole.to_string(),
+        Answer::Number(number) => format!("{number}"),
+        Answer::Text(text) => format!("{text:?}"),
+        Answer::Tensor(computed) if computed.floats().len() == 1 => {
+            let value = crate::figures::value(computed.floats().get(0));
+            format!("{} tensor {value}", computed.level())
+        }
+        Answer::Tensor(computed) => {
+            let number = crate::figures::count(computed.floats().len());
+            format!("{} tensor of {number} values", computed.level())
+        }
+        Answer::Batch(columns) => format!("batch of {}", shape(&columns.layout)),
+        Answer::Array(items, length) => {
+            let shown: Vec<String> = items.iter().map(brief).collect();
+            format!("[{}]", cut(&shown, *length))
+        }
+        Answer::Map(entries, length) => {
+            let entry = |(key, value): &(String, Answer)| format!("{key}: {}", brief(value));
+            let shown: Vec<String> = entries.iter().map(entry).collect();
+            format!("#{{ {} }}", cut(&shown, *length))
+        }
+        Answer::Function(name) if name.starts_with("anon$") => "a closure".to_string(),
+        Answer::Function(name) => format!("the function `{name}`"),
+        Answer::Other(kind) => format!("a {kind}"),
+    }
+}
+
+/// As many items as fit in two lines, and how many more there are.
+fn cut(items: &[String], length: usize) -> String {
+    let mut text = String::new();
+    for (place, item) in items.iter().enumerate() {
+        let comma = if place > 0 { ", " } else { "" };
+        if place > 0 && text.chars().count() + item.chars().count() > 2 * WIDTH - 30 {
+            return format!("{text}, ... {} more", length - place);
+        }
+        text = format!("{text}{comma}{item}");
+    }
+    match length.checked_sub(items.len()) {
+        Some(more @ 1..) => format!("{text}, ... {more} more"),
+        _ => text,
+    }
+}

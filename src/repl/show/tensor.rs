@@ -1,0 +1,250 @@
+//! A tensor: where it has its values, how they are spread, and the first of them, group by group.
+
+use super::{WIDTH, histogram};
+use crate::batch::{Floats, GroupId, Layout};
+use crate::figures::{column, count, share, value};
+use crate::paint::Paint;
+use crate::script::{Computed, Spread};
+use crate::tensor::Level;
+
+/// Groups, or responses of a token tensor, that are shown.
+const ROWS: usize = 4;
+/// Responses of one group that a token tensor shows.
+const OF_A_GROUP: usize = 2;
+/// Values of a group tensor that are shown.
+const VALUES: usize = 24;
+/// The longest name of a group that is not cut.
+const LABEL: usize = 14;
+
+/// A tensor, as lines.
+pub(in crate::repl) fn tensor(computed: &Computed, paint: Paint) -> String {
+    let floats = computed.floats();
+    let dtype = match floats {
+        Floats::F32(_) => "f32",
+        Floats::F64(_) => "f64",
+    };
+    if computed.level() == Level::Batch {
+        let note = paint.dim(&format!("batch tensor, {dtype}"));
+        return format!("{}   {note}", floats.get(0));
+    }
+    let values: Vec<f64> = floats.iter().collect();
+    let title = format!("{} tensor", computed.level());
+    let about = format!("{} values, {dtype}", count(values.len()));
+    let mut lines = vec![format!("{}   {}", paint.bold(&title), paint.dim(&about))];
+    if values.is_empty() {
+        return lines.remove(0);
+    }
+    lines.push(spread_line(&values));
+    let picture = histogram(&values, 48);
+    if !picture.trim().is_empty() {
+        let spread = finite(&values);
+        let (least, most) = (value(spread.min), value(spread.max));
+        lines.push(format!("  {least} {} {most}", paint.blue(&picture)));
+    }
+    lines.extend(first_values(computed, &values, paint));
+    lines.join("\n")
+}
+
+/// Mean, std and the like in one line.
+pub(in crate::repl) fn spread_line(values: &[f64]) -> String {
+    let spread = finite(values);
+    let number = |test: fn(&f64) -> bool| values.iter().copied().filter(test).count();
+    let (zeros, nans) = (number(|x| *x == 0.0), number(|x| x.is_nan()));
+    let infinite = number(|x| x.is_infinite());
+    let mut line = match nans + infinite == values.len() {
+        true => "  no finite value".to_string(),
+        false => format!(
+            "  mean {}   std {}   min {}   max {}",
+            value(rounded(spread.mean, &spread)),
+            value(spread.std),
+            value(spread.min),
+            value(spread.max)
+        ),
+    };
+    for (what, number) in [("zero", zeros), ("NaN", nans), ("infinite", infinite)] {
+        if number > 0 {
+            line.push_str(&format!("   {what} {}", share(number, values.len())));
+        }
+    }
+    line
+}
+
+fn finite(values: &[f64]) -> Spread {
+    Spread::of(values.iter().copied().filter(|value| value.is_finite()))
+}
+
+/// A mean that is 0 but for rounding is 0.
+fn rounded(mean: f64, spread: &Spread) -> f64 {
+    let largest = spread.min.abs().max(spread.max.abs());
+    if mean.abs() < 1e-12 * largest {
+        0.0
+    } else {
+        mean
+    }
+}
+
+/// A line of the table: what it is about, and its values.
+struct Row {
+    label: String,
+    values: Vec<f64>,
+}
+
+fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
+    let layout = computed.layout();
+    match computed.level() {
+        Level::Group => groups(layout, values, paint),
+        Level::Response => {
+            let of_group = |group: usize| Row {
+                label: label(layout.group_id(group)),
+                values: members(layout, group)
+                    .map(|response| values[response])
+                    .collect(),
+            };
+            let rows = (0..layout.groups().min(ROWS)).map(of_group).collect();
+            table(rows, layout.groups(), "group", paint)
+        }
+        Level::Position => {
+            let of_group = |group: usize| Row {
+                label: label(layout.group_id(group)),
+                values: values[layout.positions_of(group)].to_vec(),
+            };
+            let rows = (0..layout.groups().min(ROWS)).map(of_group).collect();
+            table(rows, layout.groups(), "group", paint)
+        }
+        Level::Token => tokens(layout, values, paint),
+        Level::Batch => Vec::new(),
+    }
+}
+
+fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usize> + '_ {
+    layout
+        .members(group)
+        .iter()
+        .map(|&response| response as usize)
+}
+
+/// A few responses, of more than one group where there is more than one.
+fn tokens(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
+    let each = if layout.groups() == 1 {
+        ROWS
+    } else {
+        OF_A_GROUP
+    };
+    let responses = (0..layout.groups())
+        .flat_map(|group| {
+            members(layout, group)
+                .take(each)
+                .enumerate()
+                .map(move |at| (group, at))
+        })
+        .take(ROWS);
+    let row = |(group, (place, response)): (usize, (usize, usize))| Row {
+        label: format!("{} #{place}", label(layout.group_id(group))),
+        values: values[layout.tokens_of(response)].to_vec(),
+    };
+    table(
+        responses.map(row).collect(),
+        layout.responses(),
+        "response",
+        paint,
+    )
+}
+
+/// Names and values of groups, several a line.
+fn groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
+    let shown = values.len().min(VALUES);
+    let numbers = column(&values[..shown]);
+    let labels: Vec<String> = (0..shown)
+        .map(|group| label(layout.group_id(group)))
+        .collect();
+    let width = |texts: &[String]| {
+        texts
+            .iter()
+            .map(|text| text.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let (of_label, of_number) = (width(&labels), width(&numbers));
+    let across = ((WIDTH - 2 + 4) / (of_label + 2 + of_number + 4)).max(1);
+    let cells: Vec<String> = labels
+        .iter()
+        .zip(&numbers)
+        .map(|(label, number)| {
+            let label = paint.dim(&format!("{label:<of_label$}"));
+            format!("{label}  {number:>of_number$}")
+        })
+        .collect();
+    let mut lines: Vec<String> = cells
+        .chunks(across)
+        .map(|chunk| format!("  {}", chunk.join("    ")))
+        .collect();
+    lines.extend(more(values.len() - shown, "group", paint));
+    lines
+}
+
+fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
+    let plural = if number == 1 { "" } else { "s" };
+    (number > 0).then(|| paint.dim(&format!("  ... {} more {what}{plural}", count(number))))
+}
+
+/// Rows of numbers that line up, as many of each as fit.
+fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> {
+    let of_label = rows
+        .iter()
+        .map(|row| row.label.chars().count())
+        .max()
+        .unwrap_or(0);
+    // Not more than fit at two letters a number.
+    let fitting = |row: &Row| row.values.len().min(WIDTH / 3);
+    let shown: Vec<f64> = rows
+        .iter()
+        .flat_map(|row| row.values[..fitting(row)].iter().copied())
+        .collect();
+    let numbers = column(&shown);
+    let of_number = numbers
+        .iter()
+        .map(|text| text.chars().count())
+        .max()
+        .unwrap_or(0);
+    let longest = rows.iter().map(|row| row.values.len()).max().unwrap_or(0);
+    let room = |reserved: usize| WIDTH.saturating_sub(2 + of_label + reserved) / (of_number + 2);
+    let across = if room(0) >= longest {
+        room(0)
+    } else {
+        room(10)
+    };
+    let mut next = 0;
+    let mut lines: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let own = &numbers[next..next + fitting(row)];
+            next += fitting(row);
+            let cells: String = own
+                .iter()
+                .take(across)
+                .map(|number| format!("  {number:>of_number$}"))
+                .collect();
+            let left = row.values.len() - own.len().min(across);
+            let rest = match left {
+                0 => String::new(),
+                left => paint.dim(&format!("  ... {left}")),
+            };
+            let label = paint.dim(&format!("{:<of_label$}", row.label));
+            format!("  {label}{cells}{rest}")
+        })
+        .collect();
+    lines.extend(more(whole - rows.len(), what, paint));
+    lines
+}
+
+/// A group's name, cut where it is long: whole prompts are names too.
+fn label(id: &GroupId) -> String {
+    let text = match id {
+        GroupId::Number(number) => number.to_string(),
+        GroupId::Text(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
+    };
+    match text.char_indices().nth(LABEL) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,260 @@
+//! The terminal around the session: editing, history, completion, hints, colours, and Ctrl-C.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustyline::completion::{Completer, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::{Hint, Hinter, HistoryHinter};
+use rustyline::history::DefaultHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
+
+use super::command::{Watched, lock};
+use super::pieces::{Kind, pieces};
+use super::session::Session;
+use crate::paint::Paint;
+
+const PROMPT: &str = "> ";
+/// How often a script that is watched is looked at: what it changes is shown before a hand is back at the keys.
+const LOOK: Duration = Duration::from_millis(100);
+/// Inputs that are kept from session to session.
+const HISTORY: usize = 5000;
+
+/// Runs a session at the terminal until Ctrl-D.
+///
+/// # Errors
+/// Where the terminal fails.
+pub fn terminal(session: Session) -> io::Result<()> {
+    let guard = session.guard().clone();
+    // At the prompt Ctrl-C is a key like any other; while an input is evaluated it is a signal.
+    ctrlc::set_handler(move || guard.cancel()).map_err(io::Error::other)?;
+    greet(&session);
+    let session = Rc::new(RefCell::new(session));
+    let mut editor = editor(&session).map_err(io::Error::other)?;
+    let history = history_file();
+    if let Some(file) = &history {
+        // The first session has none.
+        let _ = editor.load_history(file);
+    }
+    let watched = tell_news(&mut editor)?;
+    loop {
+        let input = match editor.readline(PROMPT) {
+            Ok(input) => input,
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        if input.trim().is_empty() {
+            continue;
+        }
+        remember(&mut editor, &input, history.as_deref());
+        let mut session = session.borrow_mut();
+        let outcome = session.submit(&input);
+        if !outcome.text.is_empty() {
+            println!("{}", outcome.text);
+        }
+        if session.is_over() {
+            return Ok(());
+        }
+        *watched.lock().unwrap_or_else(PoisonError::into_inner) = session.teller();
+    }
+}
+
+fn greet(session: &Session) {
+    let paint = session.paint;
+    println!("{} {}", paint.bold("advlab"), env!("CARGO_PKG_VERSION"));
+    println!("{}", session.about_data());
+    println!(
+        "{}",
+        paint.dim(
+            "Type a formula: batch.reward.mean(\"group\")   :help   Tab completes   Ctrl-D ends"
+        )
+    );
+}
+
+type Terminal = Editor<Prompt, DefaultHistory>;
+
+/// The script that is watched now, if one is, for the thread that tells of its saves.
+type InWatch = Arc<Mutex<Option<Arc<Mutex<Watched>>>>>;
+
+fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .max_history_size(HISTORY)?
+        .build();
+    let mut editor = Editor::with_config(config)?;
+    editor.set_helper(Some(Prompt {
+        session: session.clone(),
+        paint: session.borrow().paint,
+        history: HistoryHinter::new(),
+    }));
+    Ok(editor)
+}
+
+/// The file that keeps the inputs: in the user's state folder.
+fn history_file() -> Option<PathBuf> {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let state = set("XDG_STATE_HOME")
+        .or_else(|| Some(set("HOME")?.join(".local/state")))
+        .or_else(|| set("LOCALAPPDATA"))?;
+    let folder = state.join("advlab");
+    std::fs::create_dir_all(&folder).ok()?;
+    Some(folder.join("history"))
+}
+
+/// Adds an input to the history, at once also in the file: a session that is killed has lost nothing.
+fn remember(editor: &mut Terminal, input: &str, history: Option<&std::path::Path>) {
+    let is_new = editor.add_history_entry(input).unwrap_or(false);
+    if let (true, Some(file)) = (is_new, history) {
+        // A history that cannot be written is no reason to stop.
+        let _ = editor.append_history(file);
+    }
+}
+
+/// Starts the thread that shows what a watched script changes, above the line that is being typed.
+fn tell_news(editor: &mut Terminal) -> io::Result<InWatch> {
+    let watched = InWatch::default();
+    let seen = watched.clone();
+    let mut printer = editor.create_external_printer().map_err(io::Error::other)?;
+    std::thread::Builder::new()
+        .name("advlab-news".to_string())
+        .spawn(move || {
+            loop {
+                std::thread::sleep(LOOK);
+                let current = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let news = current.and_then(|watched| lock(&watched).poll());
+                if news.is_some_and(|news| printer.print(news + "\n").is_err()) {
+                    return;
+                }
+            }
+        })?;
+    Ok(watched)
+}
+
+/// What the editor asks while a line is typed.
+struct Prompt {
+    session: Rc<RefCell<Session>>,
+    paint: Paint,
+    history: HistoryHinter,
+}
+
+impl Helper for Prompt {}
+
+impl Completer for Prompt {
+    type Candidate = Pair;
+
+    fn complete(
+        &self,
+        line: &str,
+        cursor: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let (start, all) = self.session.borrow().complete(line, cursor);
+        let pair = |one: super::complete::Completion| Pair {
+            display: one.shown,
+            replacement: one.text,
+        };
+        Ok((start, all.into_iter().map(pair).collect()))
+    }
+}
+
+/// What stands dimmed after the cursor.
+struct Ahead {
+    shown: String,
+    /// Whether the right arrow takes it over.
+    is_input: bool,
+}
+
+impl Hint for Ahead {
+    fn display(&self) -> &str {
+        &self.shown
+    }
+
+    fn completion(&self) -> Option<&str> {
+        self.is_input.then_some(self.shown.as_str())
+    }
+}
+
+impl Hinter for Prompt {
+    type Hint = Ahead;
+
+    fn hint(&self, line: &str, cursor: usize, context: &Context<'_>) -> Option<Ahead> {
+        if cursor < line.len() || line.is_empty() {
+            return None;
+        }
+        if let Some(shown) = self.session.borrow().hint(line) {
+            return Some(Ahead {
+                shown,
+                is_input: false,
+            });
+        }
+        let before = self.history.hint(line, cursor, context)?;
+        Some(Ahead {
+            shown: before,
+            is_input: true,
+        })
+    }
+}
+
+impl Highlighter for Prompt {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        if !self.paint.color || line.starts_with([':', '?']) {
+            return Cow::Borrowed(line);
+        }
+        Cow::Owned(highlighted(line, self.paint))
+    }
+
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
+        Cow::Owned(self.paint.bold(prompt))
+    }
+
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        Cow::Owned(self.paint.dim(hint))
+    }
+
+    fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {
+        self.paint.color && kind != CmdKind::MoveCursor
+    }
+}
+
+impl Validator for Prompt {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        Ok(match self.session.borrow().is_incomplete(context.input()) {
+            true => ValidationResult::Incomplete,
+            false => ValidationResult::Valid(None),
+        })
+    }
+}
+
+/// Script in colours.
+fn highlighted(text: &str, paint: Paint) -> String {
+    let all = pieces(text);
+    let color = |place: usize| {
+        let piece = &all[place];
+        let part = &text[piece.range.clone()];
+        let is_call = || {
+            all.get(place + 1)
+                .is_some_and(|next| text[next.range.clone()].starts_with('('))
+        };
+        match piece.kind {
+            Kind::Keyword => paint.with("35", part),
+            Kind::Text => paint.green(part),
+            Kind::Number => paint.with("36", part),
+            Kind::Comment => paint.dim(part),
+            Kind::Name if is_call() => paint.blue(part),
+            _ => part.to_string(),
+        }
+    };
+    (0..all.len()).map(color).collect()
+}

@@ -1,0 +1,163 @@
+//! What scripts have beside the op table: the members of tensors and batches, and what a hook reports with.
+
+/// A member of a tensor or a batch, or a function, that is no row of the op table.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: &'static str,
+    /// What it belongs to.
+    pub of: Owner,
+    /// How it is written.
+    pub call: &'static str,
+    /// What it is, in one line.
+    pub doc: &'static str,
+    /// A script on the example batch.
+    pub example: &'static str,
+    /// What the example gives, as text.
+    pub shows: &'static str,
+}
+
+/// What a member belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A tensor.
+    Tensor,
+    /// A batch.
+    Batch,
+    /// Nothing: it is a function.
+    Nobody,
+}
+
+const fn member(
+    of: Owner,
+    name: &'static str,
+    call: &'static str,
+    doc: &'static str,
+    example: &'static str,
+    shows: &'static str,
+) -> Member {
+    Member {
+        name,
+        of,
+        call,
+        doc,
+        example,
+        shows,
+    }
+}
+
+/// All members, in the order of the reference.
+pub const MEMBERS: &[Member] = &[
+    member(
+        Owner::Batch,
+        "column",
+        "batch.NAME",
+        "a column: those of the file, and reward, correct, token_reward, length, logp where they follow from others",
+        "batch.reward",
+        "response [1, 0, 1, 0, 0]",
+    ),
+    member(
+        Owner::Batch,
+        "step",
+        "batch.step",
+        "the training step, 0 for a file",
+        "batch.step + 1",
+        "1",
+    ),
+    member(
+        Owner::Batch,
+        "groups",
+        "batch.groups",
+        "one batch a group, to loop over",
+        "let n = 0; for g in batch.groups { n += g.reward.len(); } n",
+        "5",
+    ),
+    member(
+        Owner::Batch,
+        "map_groups",
+        "batch.map_groups(|g| ...)",
+        "a formula said group by group, put together over the batch",
+        "batch.map_groups(|g| g.reward - g.reward.max(\"batch\"))",
+        "response [0, -1, 0, 0, 0]",
+    ),
+    member(
+        Owner::Batch,
+        "regroup",
+        "batch.regroup(key)",
+        "the batch with each group split by the values of a response tensor",
+        "batch.regroup(batch.length).reward.mean(\"group\")",
+        "group [1, 0, 1, 0, 0]",
+    ),
+    member(
+        Owner::Batch,
+        "has",
+        "batch.has(name)",
+        "whether there is a column of that name",
+        "batch.has(\"ref_logp\")",
+        "1",
+    ),
+    member(
+        Owner::Batch,
+        "random",
+        "batch.random(level)",
+        "uniform numbers in [0, 1), by seed, step and call: the same for any number of threads",
+        "batch.random(\"response\").count(\"batch\")",
+        "batch [5]",
+    ),
+    member(
+        Owner::Tensor,
+        "level",
+        "x.level",
+        "the level's name",
+        "batch.reward.level",
+        "response",
+    ),
+    member(
+        Owner::Tensor,
+        "value",
+        "x.value()",
+        "the number that a batch tensor is",
+        "batch.reward.mean(\"batch\").value()",
+        "0.4",
+    ),
+    member(
+        Owner::Tensor,
+        "values",
+        "x.values()",
+        "all values, as an array of numbers",
+        "batch.reward.values()",
+        "[1.0, 0.0, 1.0, 0.0, 0.0]",
+    ),
+    member(
+        Owner::Tensor,
+        "len",
+        "x.len()",
+        "how many values there are",
+        "batch.reward.len()",
+        "5",
+    ),
+    member(
+        Owner::Tensor,
+        "index",
+        "x[i]",
+        "one value, by its place from 0 in the order of the level",
+        "batch.reward[2]",
+        "1",
+    ),
+    member(
+        Owner::Nobody,
+        "metric",
+        "metric(name, x)",
+        "reports a number with the step, under a name",
+        "metric(\"accuracy\", batch.correct.mean(\"batch\")); batch.step",
+        "0",
+    ),
+    member(
+        Owner::Nobody,
+        "print",
+        "print(x)",
+        "prints a line",
+        "print(batch.reward.mean(\"batch\")); 0",
+        "0",
+    ),
+];

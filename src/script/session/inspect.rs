@@ -1,0 +1,281 @@
+//! Looks into an input without keeping its value: its graph, its time, its numbers.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rhai::{Array, Dynamic, EvalAltResult};
+
+use super::super::bind::{describe, number};
+use super::super::error::{Diagnostic, ScriptError};
+use super::{Answer, OWN, Session, transcript};
+use crate::tensor::{Level, Tensor, grad};
+
+/// The time that measuring an input takes at most, once it has run a few times.
+const MEASURING: Duration = Duration::from_millis(400);
+/// Runs that are enough.
+const RUNS: usize = 5000;
+/// Runs that are made however long they take.
+const LEAST_RUNS: usize = 3;
+
+/// A node of an expression graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphNode {
+    /// The operation, or the column or variable that it is.
+    pub name: String,
+    /// The nodes that it is computed from, by their places in the graph.
+    pub args: Vec<usize>,
+    /// Where it has its values.
+    pub level: Level,
+    /// How many values it has.
+    pub size: usize,
+    /// Whether the values are f64.
+    pub is_f64: bool,
+    /// Whether the values have been computed already.
+    pub is_known: bool,
+}
+
+/// The values of two inputs that go together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairs {
+    /// The level where the two meet; `None` for arrays.
+    pub level: Option<Level>,
+    /// The values of the first.
+    pub x: Vec<f64>,
+    /// The values of the second, as many.
+    pub y: Vec<f64>,
+}
+
+/// How long an input takes, over several runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// How often it was run.
+    pub runs: usize,
+    /// The shortest run.
+    pub least: Duration,
+    /// The run in the middle.
+    pub median: Duration,
+    /// The longest run.
+    pub most: Duration,
+}
+
+impl Session {
+    /// The value of an input, which does not become `_`.
+    ///
+    /// # Errors
+    /// As [`Session::evaluate`].
+    pub fn look(&mut self, text: &str) -> Result<Answer, ScriptError> {
+        let value = self.value(text)?;
+        self.answer(&value)
+    }
+
+    /// The numbers of an input: a tensor's values, with its level, or those of an array.
+    ///
+    /// # Errors
+    /// As [`Session::evaluate`]; also where the input gives something else.
+    pub fn numbers(&mut self, text: &str) -> Result<(Option<Level>, Vec<f64>), ScriptError> {
+        let value = self.value(text)?;
+        if let Some(tensor) = value.read_lock::<Tensor>() {
+            let computed = tensor
+                .evaluate()
+                .map_err(|error| self.failed_later(error))?;
+            return Ok((Some(tensor.level()), computed.iter().collect()));
+        }
+        let array = value.read_lock::<Array>();
+        let numbers =
+            array.and_then(|array| array.iter().map(number).collect::<Option<Vec<f64>>>());
+        numbers.map(|numbers| (None, numbers)).ok_or_else(|| {
+            let message = format!(
+                "`{text}` is {}, not a tensor or an array of numbers",
+                describe(&value)
+            );
+            Diagnostic::error(message).into()
+        })
+    }
+
+    /// The values of two inputs, tensors of any levels, at the level where they meet.
+    ///
+    /// # Errors
+    /// As [`Session::numbers`].
+    pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, ScriptError> {
+        let (left, right) = (self.value(x)?, self.value(y)?);
+        if let (Some(left), Some(right)) = (super::as_tensor(&left), super::as_tensor(&right)) {
+            let level = left.level().join(right.level());
+            let frame = self.stage.batch.frame();
+            let spread = |tensor: &Tensor| {
+                let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame))?;
+                Ok(tensor.evaluate()?.iter().collect::<Vec<f64>>())
+            };
+            let (left, right) = (spread(&left), spread(&right));
+            return match (left, right) {
+                (Ok(left), Ok(right)) if left.len() == right.len() => Ok(Pairs {
+                    level: Some(level),
+                    x: left,
+                    y: right,
+                }),
+                (Ok(left), Ok(right)) => Err(unequal(x, left.len(), y, right.len())),
+                (Err(error), _) | (_, Err(error)) => Err(self.failed_later(error)),
+            };
+        }
+        let (left, right) = (self.numbers(x)?.1, self.numbers(y)?.1);
+        match left.len() == right.len() {
+            true => Ok(Pairs {
+                level: None,
+                x: left,
+                y: right,
+            }),
+            false => Err(unequal(x, left.len(), y, right.len())),
+        }
+    }
+
+    /// The derivative of an input, a batch tensor, by each value of `batch.logp`.
+    ///
+    /// # Errors
+    /// As [`Session::evaluate`]; also where the input is no batch tensor, or has no derivative.
+    pub fn gradient(&mut self, text: &str) -> Result<Answer, ScriptError> {
+        let value = self.value(text)?;
+        let Some(loss) = super::as_tensor(&value) else {
+            let message = format!(
+                "`{text}` is {}, and only a batch tensor has a gradient",
+                describe(&value)
+            );
+            return Err(Diagnostic::error(message).into());
+        };
+        let logp = self.stage.batch.column("logp").map_err(|problem| {
+            let help = "a gradient is one by the policy's log-probs";
+            ScriptError::from(Diagnostic::error(problem.message).with_help(help))
+        })?;
+        let gradient = grad(&loss, &logp).map_err(|error| self.failed_later(error))?;
+        self.answer(&Dynamic::from(gradient))
+    }
+
+    /// The expression graph of an input, arguments before what is computed from them.
+    ///
+    /// # Errors
+    /// As [`Session::evaluate`]; also where the input gives no tensor.
+    pub fn graph(&mut self, text: &str) -> Result<Vec<GraphNode>, ScriptError> {
+        let value = self.value(text)?;
+        let Some(tensor) = value.read_lock::<Tensor>().map(|tensor| tensor.clone()) else {
+            let message = format!(
+                "`{text}` is {}: only a tensor has a graph",
+                describe(&value)
+            );
+            return Err(Diagnostic::error(message).into());
+        };
+        let mut names = self.names_of_tensors();
+        // What is asked about is shown by its operation, not by its own name.
+        names.remove(&tensor.id());
+        let mut place: HashMap<usize, usize> = HashMap::new();
+        let mut nodes = Vec::new();
+        let mut open = vec![(tensor, 0)];
+        while let Some((tensor, next)) = open.pop() {
+            if place.contains_key(&tensor.id()) {
+                continue;
+            }
+            let name = names.get(&tensor.id());
+            let args = match name {
+                Some(_) => &[],
+                None => &tensor.inner().args[..],
+            };
+            if let Some(arg) = args.get(next) {
+                let arg = arg.clone();
+                open.push((tensor, next + 1));
+                open.push((arg, 0));
+                continue;
+            }
+            place.insert(tensor.id(), nodes.len());
+            nodes.push(GraphNode {
+                name: name.cloned().unwrap_or_else(|| operation(&tensor)),
+                args: args.iter().map(|arg| place[&arg.id()]).collect(),
+                level: tensor.level(),
+                size: tensor.frame().map_or(1, |frame| frame.size(tensor.level())),
+                is_f64: tensor.is_f64(),
+                is_known: tensor.known().is_some() && !tensor.inner().args.is_empty(),
+            });
+        }
+        Ok(nodes)
+    }
+
+    /// Runs an input again and again, and says how long a run takes: building its graph and computing it.
+    ///
+    /// # Errors
+    /// As [`Session::evaluate`].
+    pub fn time(&mut self, text: &str) -> Result<Timing, ScriptError> {
+        // Once before the clock runs, with all that can go wrong.
+        let _ = self.value(text)?;
+        let engine = self.engine(text);
+        let mut ast = engine
+            .compile_with_scope(&self.scope, self.transcript.padded(text))
+            .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
+        ast.set_source(transcript::SOURCE);
+        let ast = self.functions.merge(&ast);
+        let known = self.scope.len();
+        let (mut times, started) = (Vec::new(), Instant::now());
+        while times.len() < LEAST_RUNS || (times.len() < RUNS && started.elapsed() < MEASURING) {
+            let begun = Instant::now();
+            let outcome = engine.eval_ast_with_scope::<Dynamic>(&mut self.scope, &ast);
+            let computed = outcome
+                .map_err(|error| self.explain(text, &error))
+                .and_then(|value| match value.read_lock::<Tensor>() {
+                    Some(tensor) => tensor
+                        .evaluate()
+                        .map(|_| ())
+                        .map_err(|error| self.failed_later(error)),
+                    None => Ok(()),
+                });
+            times.push(begun.elapsed());
+            self.scope.rewind(known);
+            computed?;
+        }
+        self.stage.call.take_reports();
+        times.sort();
+        Ok(Timing {
+            runs: times.len(),
+            least: times[0],
+            median: times[times.len() / 2],
+            most: times[times.len() - 1],
+        })
+    }
+
+    /// Runs an input for its value; what it reports and what it names is dropped.
+    fn value(&mut self, text: &str) -> Result<Dynamic, ScriptError> {
+        self.guard.rearm();
+        let known = self.scope.len();
+        let value = self.run(text);
+        self.scope.rewind(known);
+        self.stage.call.take_reports();
+        value
+    }
+
+    /// The names of tensors that have one: columns and variables, by the tensors' ids.
+    fn names_of_tensors(&self) -> HashMap<usize, String> {
+        let columns = self.stage.batch.known_columns().into_iter();
+        let mut names: HashMap<usize, String> = columns
+            .map(|(name, tensor)| (tensor.id(), format!("batch.{name}")))
+            .collect();
+        for (name, _, value) in self
+            .scope
+            .iter_raw()
+            .filter(|(name, ..)| !OWN.contains(name))
+        {
+            if let Some(tensor) = value.read_lock::<Tensor>() {
+                names.entry(tensor.id()).or_insert_with(|| name.to_string());
+            }
+        }
+        names
+    }
+}
+
+fn unequal(x: &str, of_x: usize, y: &str, of_y: usize) -> ScriptError {
+    Diagnostic::error(format!(
+        "`{x}` has {of_x} values and `{y}` has {of_y}: they must go together"
+    ))
+    .into()
+}
+
+/// What a node computes; a number is shown itself.
+fn operation(tensor: &Tensor) -> String {
+    match tensor.as_number() {
+        Some(number) => format!("{number:?}"),
+        None => tensor.inner().prim.name().to_string(),
+    }
+}

@@ -1,0 +1,357 @@
+//! A session: pieces of script evaluated one after the other on a batch, with variables and functions that last.
+
+mod answer;
+mod hooks;
+mod inspect;
+mod names;
+mod transcript;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rhai::{AST, Dynamic, Engine, EvalAltResult, OptimizationLevel, ParseErrorType, Scope};
+
+pub use self::answer::{Answer, Columns};
+pub use self::inspect::{GraphNode, Pairs, Timing};
+pub(crate) use self::names::language_definitions;
+pub use self::names::{Name, Receiver};
+use self::transcript::Transcript;
+use super::batch_type::{Call, ScriptBatch};
+use super::error::{Diagnostic, Problem, ScriptError};
+use super::explain::Script;
+use super::host::Host;
+use super::library::Library;
+use super::recipe::Recipe;
+use super::sandbox::on_deep_stack;
+use crate::batch::{Batch, Lent};
+use crate::suggest;
+use crate::tensor::{Frame, Guard, Tensor, TensorError};
+
+/// The variable that `_` stands for: the engine knows `_` as a sign, not as a name.
+const LAST: &str = "_last";
+/// The variables that the session itself makes.
+const OWN: [&str; 3] = ["batch", "p", LAST];
+
+/// Pieces of script evaluated one after the other on a batch: `let` and `fn` last, `_` is the last value.
+///
+/// ```
+/// use advlab::script::{Answer, Session};
+/// use advlab::{Batch, Host};
+///
+/// let mut session = Session::new(&Host::new(), &Batch::example());
+/// session.evaluate("let r = batch.reward")?;
+/// let evaluated = session.evaluate("(r - r.mean(\"group\"))[0]")?;
+/// assert!(matches!(evaluated.answer, Answer::Number(a) if (a - 1.0 / 3.0).abs() < 1e-15));
+/// # Ok::<(), advlab::script::ScriptError>(())
+/// ```
+pub struct Session {
+    host: Host,
+    guard: Arc<Guard>,
+    stage: Stage,
+    scope: Scope<'static>,
+    functions: AST,
+    transcript: Transcript,
+    library: Arc<Library>,
+    recipe: Option<Recipe>,
+    /// What a recipe's hook failed with, called from the input: the engine's own errors cannot carry it.
+    failed: Arc<Mutex<Option<ScriptError>>>,
+}
+
+/// What the inputs see as `batch`, with what its tensors lie over.
+#[derive(Clone)]
+struct Stage {
+    call: Arc<Call>,
+    lent: Lent,
+    batch: ScriptBatch,
+}
+
+impl Stage {
+    fn new(host: &Host, guard: &Arc<Guard>, batch: &Batch<'static>) -> Stage {
+        let lent = batch.lend(Lent::clone);
+        let call = Call::new(guard.clone(), lent.step, host.shared.seed);
+        let executor = host.shared.executor.clone();
+        let frame = Frame::new(lent.layout.clone(), lent.is_f64(), guard.clone(), executor);
+        let batch = ScriptBatch::new(frame, call.clone(), lent.clone(), BTreeMap::new());
+        Stage { call, lent, batch }
+    }
+}
+
+/// What an input gave.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// Its value.
+    pub answer: Answer,
+    /// What it printed.
+    pub prints: Vec<String>,
+    /// What it reported with `metric`.
+    pub metrics: Vec<(String, f64)>,
+    /// What was read otherwise than its name says, in words.
+    pub notes: Vec<String>,
+}
+
+impl Session {
+    /// A session on a batch, bounded by the host's limits: each input anew for the time, all that lives for the memory.
+    ///
+    /// The batch's arrays are shared, not copied; those that it borrows as views cannot be read in a session.
+    pub fn new(host: &Host, batch: &Batch<'static>) -> Session {
+        let limits = host.limits();
+        let guard = Guard::new(Some(limits.time), limits.memory);
+        let host = host.clone().with_guard(guard.clone());
+        let mut session = Session {
+            stage: Stage::new(&host, &guard, batch),
+            host,
+            guard,
+            scope: Scope::new(),
+            functions: AST::empty(),
+            transcript: Transcript::default(),
+            library: Library::new(Some(Path::new("."))),
+            recipe: None,
+            failed: Arc::default(),
+        };
+        session.reset();
+        session
+    }
+
+    /// What bounds the input that is being evaluated: whoever holds it can cancel that.
+    pub fn guard(&self) -> &Arc<Guard> {
+        &self.guard
+    }
+
+    /// The host that the session's recipes are loaded with, bounded as the session is.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Forgets all variables, functions and imports; the batch and the recipe stay.
+    pub fn reset(&mut self) {
+        self.scope = Scope::new();
+        self.functions = AST::empty();
+        self.transcript = Transcript::default();
+        self.library = Library::new(Some(Path::new(".")));
+        self.scope.push(LAST, ());
+        self.place_own();
+    }
+
+    /// Goes on with another batch. Variables stay, those that hold tensors of the batch before as well.
+    pub fn set_batch(&mut self, batch: &Batch<'static>) {
+        self.stage = Stage::new(&self.host, &self.guard, batch);
+        self.place_own();
+    }
+
+    /// Whether the text is the beginning of an input that goes on in the next line.
+    pub fn is_incomplete(&self, text: &str) -> bool {
+        let engine = self.engine(text);
+        match engine.compile_with_scope(&self.scope, self.transcript.padded(text)) {
+            Ok(_) => false,
+            Err(error) => self.transcript.ends_too_early(text, &error),
+        }
+    }
+
+    /// Evaluates an input.
+    ///
+    /// # Errors
+    /// [`ScriptError`] as for a recipe, with the place in the input. Variables that the input made before it failed are
+    /// gone; what it changed in others stays changed.
+    pub fn evaluate(&mut self, text: &str) -> Result<Evaluation, ScriptError> {
+        self.guard.rearm();
+        let known = self.scope.len();
+        let value = self.run(text).inspect_err(|_| {
+            self.scope.rewind(known);
+            self.stage.call.take_reports();
+        })?;
+        let reports = self.stage.call.take_reports();
+        let answer = self.answer(&value).inspect_err(|_| {
+            self.scope.rewind(known);
+        })?;
+        // A batch that is shown reads all columns: what is to be said of these stands there.
+        self.stage.call.take_reports();
+        // What a later `let` of the same name hides would take memory for ever.
+        self.scope = self.scope.clone_visible();
+        if !value.is_unit() {
+            self.scope.set_value(LAST, value);
+        }
+        Ok(Evaluation {
+            answer,
+            prints: reports.prints,
+            metrics: reports.metrics,
+            notes: reports.notes,
+        })
+    }
+
+    /// The names of the variables that inputs made, with their values.
+    pub fn variables(&self) -> Vec<(String, Result<Answer, ScriptError>)> {
+        self.guard.rearm();
+        self.scope
+            .iter_raw()
+            .filter(|(name, ..)| !OWN.contains(name))
+            .map(|(name, _, value)| (name.to_string(), self.answer(value)))
+            .collect()
+    }
+
+    /// Compiles and runs an input, and keeps its functions.
+    fn run(&mut self, text: &str) -> Result<Dynamic, ScriptError> {
+        let engine = self.engine(text);
+        let mut ast = engine
+            .compile_with_scope(&self.scope, self.transcript.padded(text))
+            .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
+        ast.set_source(transcript::SOURCE);
+        let whole = self.functions.merge(&ast);
+        lock(&self.failed).take();
+        let scope = &mut self.scope;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            on_deep_stack(|| engine.eval_ast_with_scope::<Dynamic>(scope, &whole))
+        }));
+        let value = match outcome {
+            Ok(Ok(value)) => value.flatten(),
+            Ok(Err(error)) => {
+                return Err(match lock(&self.failed).take() {
+                    Some(failed) => failed,
+                    None => self.explain(text, &error),
+                });
+            }
+            Err(_) => {
+                let diagnostic = Diagnostic::error("advlab itself failed to evaluate this")
+                    .with_help("this is a defect of advlab: please report it with the input");
+                return Err(diagnostic.into());
+            }
+        };
+        self.functions = self.functions.merge(&ast.clone_functions_only());
+        self.transcript.push(text, &ast);
+        Ok(value)
+    }
+
+    fn engine(&self, text: &str) -> Engine {
+        let functions = &self.host.shared.functions;
+        let mut engine = functions.compiler(&self.library, &self.stage.call);
+        // The optimiser puts constants in place of their names, and panics where something is assigned to one.
+        engine.set_optimization_level(OptimizationLevel::None);
+        self.transcript.name_last(&mut engine, text, LAST);
+        self.hooks(&mut engine);
+        engine
+    }
+
+    fn answer(&self, value: &Dynamic) -> Result<Answer, ScriptError> {
+        on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_later(error))
+    }
+
+    /// An error of a value that is computed after the input that made it has run.
+    fn failed_later(&self, error: TensorError) -> ScriptError {
+        let problem = Dynamic::from(Problem::from(error));
+        let raised = EvalAltResult::ErrorRuntime(problem, rhai::Position::NONE);
+        self.explain("", &raised)
+    }
+
+    fn explain(&self, text: &str, error: &EvalAltResult) -> ScriptError {
+        let (mut sources, _) = self.library.imported();
+        let name: Arc<str> = transcript::SOURCE.into();
+        sources.insert(name.clone(), self.transcript.whole(text).into());
+        if let Some(recipe) = &self.recipe {
+            let of_recipe = recipe.sources();
+            sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
+        }
+        let script = Script {
+            name: &name,
+            sources: &sources,
+            parameters: self.parameters(),
+            functions: self.functions(),
+        };
+        let diagnostic = match error {
+            // The engine has the type's own name in Rust here, and that of scripts elsewhere.
+            EvalAltResult::ErrorMismatchDataType(wanted, found, position)
+                if found == std::any::type_name::<Tensor>() =>
+            {
+                let (wanted, found) = (wanted.clone(), "tensor".to_string());
+                script.explain(&EvalAltResult::ErrorMismatchDataType(
+                    wanted, found, *position,
+                ))
+            }
+            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), position) => self
+                .no_variable(name)
+                .at(script.place(&script.name.clone(), *position)),
+            EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), position) => {
+                let help = format!("`import \"{name}\" as {name};` imports a recipe");
+                Diagnostic::error(format!("nothing is imported as `{name}`"))
+                    .with_help(help)
+                    .at(script.place(&script.name.clone(), *position))
+            }
+            EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), position)
+            | EvalAltResult::ErrorAssignmentToConstant(name, position)
+                if name == "p" =>
+            {
+                Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
+                    .with_help("`:set k=8` sets a parameter")
+                    .at(script.place(&script.name.clone(), *position))
+            }
+            error => script.explain(error),
+        };
+        self.transcript.in_its_input(text, diagnostic).into()
+    }
+
+    /// There is no variable of that name: at the prompt it is most likely a column or a function without its brackets.
+    fn no_variable(&self, name: &str) -> Diagnostic {
+        let message = format!("there is no variable `{name}`");
+        let (own, derived) = self.stage.batch.column_names();
+        let variables = self.scope.iter_raw().map(|(known, ..)| known);
+        let diagnostic = Diagnostic::error(message);
+        if own.iter().chain(&derived).any(|column| column == name) {
+            return diagnostic.with_help(format!("the column is `batch.{name}`"));
+        }
+        let is_it = |known: &Name| known.text.trim_end_matches(['(', ')']) == name;
+        if let Some(function) = self
+            .names()
+            .into_iter()
+            .find(|known| is_it(known) && !known.call.is_empty())
+        {
+            return diagnostic.with_help(format!("the function is called as `{}`", function.call));
+        }
+        let near = suggest::nearest(name, variables.filter(|known| *known != LAST));
+        // Any letter is near any other.
+        match near.filter(|_| name.len() > 2) {
+            Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")),
+            None => diagnostic.with_help("`let x = ...` makes one; `:vars` lists yours"),
+        }
+    }
+
+    /// The names of the parameters that `p` has.
+    fn parameters(&self) -> Vec<String> {
+        let params = self.recipe.iter().flat_map(|recipe| recipe.params().iter());
+        params
+            .map(|(parameter, _)| parameter.name.clone())
+            .collect()
+    }
+
+    /// The names of all functions that an input can call.
+    fn functions(&self) -> Vec<String> {
+        let engine = self.engine("");
+        let mut names: Vec<String> =
+            engine.collect_fn_metadata(None, |info| Some(info.metadata.name.to_string()), true);
+        let own = self.functions.iter_functions();
+        names.extend(own.map(|function| function.name.to_string()));
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Puts the batch and the parameters where inputs find them.
+    fn place_own(&mut self) {
+        let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
+        self.scope.set_or_push("batch", self.stage.batch.clone());
+        // A constant: what is assigned to `p.k` would not reach the recipe.
+        self.scope.push_constant("p", params.unwrap_or_default());
+        self.scope = self.scope.clone_visible();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tensor that a value is, or that a number stands for.
+fn as_tensor(value: &Dynamic) -> Option<Tensor> {
+    match value.read_lock::<Tensor>() {
+        Some(tensor) => Some(tensor.clone()),
+        None => super::bind::number(value).map(Tensor::number),
+    }
+}

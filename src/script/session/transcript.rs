@@ -1,0 +1,166 @@
+//! What was typed in a session, as one growing text: an error may be in a function of many inputs ago.
+//!
+//! The engine knows a position as line and column alone, and a function keeps those of the text that it was compiled
+//! from. So each input is compiled behind as many empty lines as stand before it in the transcript, and a line says which
+//! input it belongs to. The first of these lines is not empty: the imports so far stand in it, as the engine forgets them
+//! after each input.
+
+use std::collections::HashSet;
+
+use rhai::{AST, ASTNode, Engine, Expr, ParseError, ParseErrorType, Position, Stmt, Token};
+
+use super::super::error::Diagnostic;
+
+/// What messages call the inputs.
+pub(super) const SOURCE: &str = "input";
+
+/// The inputs so far.
+#[derive(Default)]
+pub(super) struct Transcript {
+    inputs: Vec<Input>,
+    imports: Vec<String>,
+}
+
+struct Input {
+    /// Lines before it, that of the imports among them.
+    before: usize,
+    text: String,
+}
+
+impl Transcript {
+    fn lines(&self) -> usize {
+        let last = self.inputs.last();
+        last.map_or(1, |input| input.before + line_count(&input.text))
+    }
+
+    /// The input as it is compiled: the imports, then empty lines, then the text in its place.
+    pub(super) fn padded(&self, text: &str) -> String {
+        let mut padded = self.imports.concat();
+        padded.extend(std::iter::repeat_n('\n', self.lines()));
+        padded + text
+    }
+
+    /// The text of all inputs and of the one that follows them, each line where its positions say.
+    pub(super) fn whole(&self, text: &str) -> String {
+        let mut whole = String::from("\n");
+        for input in &self.inputs {
+            whole.push_str(&input.text);
+            whole.push('\n');
+        }
+        whole + text
+    }
+
+    /// Adds an input that has run.
+    pub(super) fn push(&mut self, text: &str, ast: &AST) {
+        ast.walk(&mut |path| {
+            if let [ASTNode::Stmt(Stmt::Import(import, _))] = path
+                && let Expr::StringConstant(from, _) = &import.0
+                && !import.1.name.is_empty()
+            {
+                let line = format!("import \"{from}\" as {}; ", import.1.name);
+                if !self.imports.contains(&line) {
+                    self.imports.push(line);
+                }
+            }
+            true
+        });
+        let before = self.lines();
+        self.inputs.push(Input {
+            before,
+            text: text.to_string(),
+        });
+    }
+
+    /// Whether compiling failed because the text stops in the middle of something.
+    pub(super) fn ends_too_early(&self, text: &str, error: &ParseError) -> bool {
+        let unfinished = matches!(
+            *error.err_type(),
+            ParseErrorType::UnexpectedEOF | ParseErrorType::MissingToken(..)
+        );
+        let (Some(line), column) = (error.position().line(), error.position().position()) else {
+            return unfinished;
+        };
+        let end = text.trim_end();
+        let last = end.lines().next_back().unwrap_or("");
+        let at = (line, column.unwrap_or(0));
+        unfinished && at >= (self.lines() + line_count(end), last.chars().count())
+    }
+
+    /// A diagnostic with the place in the input that it is about, instead of in the transcript.
+    pub(super) fn in_its_input(&self, text: &str, mut diagnostic: Diagnostic) -> Diagnostic {
+        for call in &mut diagnostic.trace {
+            if let Some((what, line)) = call.rsplit_once(&format!("{SOURCE}:"))
+                && let Ok(line) = line.parse()
+            {
+                let (name, line, _) = self.input_at(text, line);
+                *call = format!("{what}{name}:{line}");
+            }
+        }
+        if let Some(place) = &mut diagnostic.place
+            && *place.source == *SOURCE
+        {
+            let (name, line, text) = self.input_at(text, place.line);
+            place.source = name.into();
+            place.line = line;
+            place.text = text.into();
+        }
+        diagnostic
+    }
+
+    /// The input that a line of the transcript belongs to: its name, the line in it, and its text.
+    fn input_at<'a>(&'a self, text: &'a str, line: usize) -> (&'static str, usize, &'a str) {
+        if line > self.lines() {
+            return (SOURCE, line - self.lines(), text);
+        }
+        match self.inputs.iter().rfind(|input| input.before < line) {
+            Some(input) => ("an earlier input", line - input.before, &input.text),
+            None => (SOURCE, 1, text),
+        }
+    }
+
+    /// Lets `_` be the name of the last value, but where it is the last arm of a `switch`.
+    pub(super) fn name_last(&self, engine: &mut Engine, text: &str, name: &'static str) {
+        let places: HashSet<(usize, usize)> = underscores(text)
+            .map(|(line, column)| (line + self.lines(), column))
+            .collect();
+        if places.is_empty() {
+            return;
+        }
+        let is_last = move |position: Position| {
+            let place = position.line().zip(position.position());
+            place.is_some_and(|place| places.contains(&place))
+        };
+        // "Deprecated" in the engine's words for what may change; its version is pinned.
+        #[allow(deprecated)]
+        engine.on_parse_token(move |token, position, _| match token {
+            Token::Underscore if is_last(position) => Token::Identifier(Box::new(name.into())),
+            token => token,
+        });
+    }
+}
+
+/// Lines of a text; an empty one has a line too.
+fn line_count(text: &str) -> usize {
+    text.matches('\n').count() + 1
+}
+
+/// The lines and columns, from 1, of every `_` that is no part of a name and no arm of a `switch`.
+fn underscores(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let of_line = |(number, line): (usize, &str)| {
+        let letters: Vec<char> = line.chars().collect();
+        let in_name =
+            |place: Option<&char>| place.is_some_and(|c| c.is_alphanumeric() || *c == '_');
+        let alone = |place: usize| {
+            let after: String = letters[place + 1..].iter().collect();
+            let joined =
+                (place > 0 && in_name(letters.get(place - 1))) || in_name(letters.get(place + 1));
+            letters[place] == '_' && !joined && !after.trim_start().starts_with("=>")
+        };
+        let places: Vec<(usize, usize)> = (0..letters.len())
+            .filter(|&place| alone(place))
+            .map(|place| (number + 1, place + 1))
+            .collect();
+        places
+    };
+    text.lines().enumerate().flat_map(of_line)
+}

@@ -1,0 +1,107 @@
+//! A script's own batch to try it on: what `test_batch()` returns.
+//!
+//! ```rhai
+//! fn test_batch() {
+//!     #{
+//!         group: ["a", "a", "b", "b"],
+//!         reward: [1, 0, 0, 1],
+//!         old_logp: [[-0.5, -0.25], [-1.0], [-0.75], [-0.5]],
+//!     }
+//! }
+//! ```
+
+use rhai::{Array, Dynamic, ImmutableString, Map, Scope};
+
+use super::batch_type::Call;
+use super::bind::{describe, number};
+use super::error::{Diagnostic, ScriptError};
+use super::recipe::Recipe;
+use crate::batch::{Batch, GroupId};
+
+/// The function that gives a script's own batch.
+pub const TEST_BATCH: &str = "test_batch";
+
+impl Recipe {
+    /// The batch that the script's `test_batch()` describes; `None` where it has no such function.
+    ///
+    /// It returns a map of columns: `group`, a text or a number a response; arrays of numbers, one a response; arrays of
+    /// arrays of numbers, one a token.
+    ///
+    /// # Errors
+    /// [`ScriptError`] where the function fails, or returns what is no batch.
+    pub fn test_batch(&self) -> Result<Option<Batch<'static>>, ScriptError> {
+        let mut functions = self.script.ast.iter_functions();
+        if !functions.any(|function| function.name == TEST_BATCH && function.params.is_empty()) {
+            return Ok(None);
+        }
+        let call = Call::new(self.host.guard(), 0, self.host.seed);
+        let engine = self.host.functions.engine(&call);
+        let value: Dynamic = engine
+            .call_fn(&mut Scope::new(), &self.script.ast, TEST_BATCH, ())
+            .map_err(|error| self.about().explain(&error))?;
+        let batch = batch(&value).map_err(|what| {
+            let help =
+                "it returns a map of columns, as in `#{ group: [\"a\", \"a\"], reward: [1, 0] }`";
+            Diagnostic::error(format!("{}: `{TEST_BATCH}()`: {what}", self.name())).with_help(help)
+        })?;
+        Ok(Some(batch))
+    }
+}
+
+/// The batch of a map of columns, or what is wrong with it.
+fn batch(value: &Dynamic) -> Result<Batch<'static>, String> {
+    let Some(map) = value.read_lock::<Map>() else {
+        return Err(format!("this is {}", describe(value)));
+    };
+    let mut builder = Batch::builder();
+    for (name, column) in map.iter() {
+        let Some(items) = column.read_lock::<Array>() else {
+            return Err(format!("`{name}` is {}, not an array", describe(column)));
+        };
+        let name = name.as_str();
+        builder = if name == "group" {
+            builder.groups(items.iter().map(group).collect::<Result<Vec<_>, _>>()?)
+        } else if name == "length" {
+            let lengths = numbers(name, &items)?;
+            // A length is a small whole number; what is none is cut to one.
+            builder.lengths(lengths.iter().map(|&length| length.max(0.0) as usize))
+        } else if items.first().is_some_and(|item| item.is_array()) {
+            let rows: Result<Vec<Vec<f64>>, String> =
+                items.iter().map(|row| row_of(name, row)).collect();
+            builder.ragged(name, rows?)
+        } else {
+            builder.response(name, numbers(name, &items)?)
+        };
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+fn group(id: &Dynamic) -> Result<GroupId, String> {
+    if let Some(text) = id.read_lock::<ImmutableString>() {
+        return Ok(GroupId::from(text.as_str()));
+    }
+    id.as_int().map(GroupId::from).map_err(|_| {
+        format!(
+            "a group is a text or a whole number, this is {}",
+            describe(id)
+        )
+    })
+}
+
+fn row_of(name: &str, row: &Dynamic) -> Result<Vec<f64>, String> {
+    match row.read_lock::<Array>() {
+        Some(items) => numbers(name, &items),
+        None => Err(format!(
+            "`{name}` has arrays of numbers, one a response, and {}",
+            describe(row)
+        )),
+    }
+}
+
+fn numbers(name: &str, items: &[Dynamic]) -> Result<Vec<f64>, String> {
+    let one = |item: &Dynamic| {
+        number(item)
+            .ok_or_else(|| format!("`{name}` has {}, where a number belongs", describe(item)))
+    };
+    items.iter().map(one).collect()
+}

@@ -1,0 +1,340 @@
+//! The commands: what each answers, and what a wrong one is told.
+
+use std::path::Path;
+
+use insta::assert_snapshot;
+
+use super::{session, transcript};
+
+/// Times differ from run to run.
+fn without_time(text: String) -> String {
+    let keep = |line: &&str| !line.trim_start().starts_with("time ");
+    text.lines().filter(keep).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_recipe_on_the_batch() {
+    let text = transcript(
+        &mut session(),
+        r#"
+:recipe
+
+:recipe passk k=2
+
+p
+
+advantage()
+
+:params
+
+:set k=4
+
+:set k = 8
+
+p.k
+
+p.k = 2
+
+:set kk=2
+
+:set k=0
+
+:set
+
+:run
+
+loss()
+
+grad(loss(), batch.logp).abs().sum("batch").value() > 0
+
+:grad
+
+:grad (batch.logp * batch.reward).mean("batch")
+
+:grad batch.logp
+
+:recipe grpo_lambda
+
+reward()
+
+:run
+
+:recipe pacs
+
+advantage()
+
+:run
+
+:recipe nope
+
+:recipe grpo eps
+"#,
+    );
+    let text = without_time(text);
+    assert_snapshot!(text);
+}
+
+#[test]
+fn two_recipes_compared() {
+    let text = transcript(
+        &mut session(),
+        r#"
+:diff passk grpo
+
+:diff passk k=1 grpo std=population
+
+:diff passk k=2 passk k=4
+
+:recipe rloo
+
+:diff dr_grpo
+
+:diff
+
+:diff reinforce_pp rloo
+"#,
+    );
+    assert_snapshot!(text);
+}
+
+#[test]
+fn curves() {
+    let text = transcript(
+        &mut session(),
+        r#"
+:curve passk k=4 --n 32
+
+:recipe grpo
+
+:curve
+
+:curve grpo_lambda --n 4
+
+:curve pacs --n 4
+
+:curve passk --n 2
+
+:curve passk --n many
+"#,
+    );
+    assert_snapshot!(text);
+}
+
+#[test]
+fn plots_and_graphs() {
+    let text = transcript(
+        &mut session(),
+        r#"
+:plot batch.old_logp
+
+:plot batch.length, batch.entropy.mean("response")
+
+:plot batch.old_logp batch.ref_logp
+
+:plot [1, 4, 2]
+
+:plot batch.reward * 0
+
+:plot
+
+:plot "text"
+
+:plot [1, 2], [1, 2, 3]
+
+:plan batch.reward - batch.reward.mean("group")
+
+let r = batch.reward
+
+:plan (r - r.mean("group")) / (r.std("group") + 1e-6)
+
+:plan 3
+
+:plan
+
+:time nothing
+"#,
+    );
+    assert_snapshot!(text);
+}
+
+#[test]
+fn documentation() {
+    let text = transcript(
+        &mut session(),
+        r#"
+?
+
+?mean
+
+?suffix_sum
+
+?map_groups
+
+?:diff
+
+?passk
+
+?maen
+
+?level
+
+:help kl
+"#,
+    );
+    assert_snapshot!(text);
+}
+
+#[test]
+fn data_and_wrong_commands() {
+    let mut session = session();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let at = |path: &str| root.join(path).display().to_string();
+    let inputs = [
+        ":batch".to_string(),
+        ":batch 140".to_string(),
+        ":batch last".to_string(),
+        format!(":load {}", at("tests/data/verl.jsonl")),
+        "batch.reward".to_string(),
+        "batch.old_logp".to_string(),
+        ":load".to_string(),
+        ":load nowhere.jsonl".to_string(),
+        format!(":load {}", at("Cargo.toml")),
+        format!(":load {}", at("src")),
+        ":rceipe passk".to_string(),
+        ":".to_string(),
+        ":vars".to_string(),
+        ":save".to_string(),
+        ":save formula.txt".to_string(),
+        ":time batch.rewrad".to_string(),
+    ];
+    let text = transcript(&mut session, &inputs.join("\n\n"));
+    let text = text.replace(&root.display().to_string(), "REPOSITORY");
+    assert_snapshot!(text);
+}
+
+#[test]
+fn time_is_measured() {
+    let outcome = session().submit(":time batch.reward.mean(\"group\")");
+    assert!(
+        !outcome.is_error && outcome.text.contains("in the middle of"),
+        "{}",
+        outcome.text
+    );
+}
+
+#[test]
+fn what_was_typed_is_saved_as_a_recipe_that_gives_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mine.rhai");
+    let mut session = session();
+    let typed = [
+        "let r = batch.reward",
+        "r.mean(\"group\")",
+        "let centred = r - _",
+        "batch.length",
+        "fn scale(x) { x * 2 }",
+        ":recipe passk k=2",
+        "scale(centred) + p.k * advantage()",
+    ];
+    for input in typed {
+        let outcome = session.submit(input);
+        assert!(!outcome.is_error, "{}", outcome.text);
+    }
+    let save = format!(":save {}", file.display());
+    assert!(session.submit(&save).text.contains("a recipe"));
+    let script = std::fs::read_to_string(&file).expect("the script");
+    assert_snapshot!(script);
+    let same = "(_ - advantage()).abs().max(\"batch\").value()".to_string();
+    let recipe = format!(":recipe {}", file.display());
+    for input in ["scale(centred) + p.k * advantage()", &recipe, &same] {
+        let outcome = session.submit(input);
+        assert!(!outcome.is_error, "{}", outcome.text);
+        if input == same {
+            assert_eq!(outcome.text, "0");
+        }
+    }
+    assert!(
+        !session.submit(&save).is_error,
+        "its own file may be written again"
+    );
+    std::fs::write(folder.path().join("other.rhai"), "mine").expect("a file");
+    let other = session.submit(&format!(
+        ":save {}",
+        folder.path().join("other.rhai").display()
+    ));
+    assert!(
+        other.is_error && other.text.contains("left as it is"),
+        "{}",
+        other.text
+    );
+}
+
+#[test]
+fn a_typed_hook_is_a_recipe_too() {
+    let mut session = session();
+    assert!(session.submit(":run").is_error);
+    session.submit("fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }");
+    let outcome = session.submit(":run");
+    assert!(outcome.text.contains("what you typed"), "{}", outcome.text);
+    assert!(
+        session
+            .submit(":diff dr_grpo")
+            .text
+            .contains("no difference")
+    );
+}
+
+#[test]
+fn a_script_has_its_own_test_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("own.rhai");
+    let script = r#"
+fn test_batch() {
+    #{
+        group: ["a", "a", "b", "b"],
+        reward: [1, 0, 0, 1],
+        old_logp: [[-0.5, -0.25], [-1.0], [-0.75], [-0.5]],
+        hardness: [0.5, 0.5, 1.0, 1.0],
+    }
+}
+
+fn advantage(batch, p) { batch.hardness * (batch.reward - batch.reward.mean("group")) }
+"#;
+    std::fs::write(&file, script).expect("a script");
+    let mut session = session();
+    session.open(&file).expect("its test batch");
+    assert_eq!(
+        session.submit("advantage().values()").text,
+        "[0.25, -0.25, -0.5, 0.5]"
+    );
+    assert_eq!(session.submit("batch.length.values()").text, "[2, 1, 1, 1]");
+    let without = folder.path().join("without.rhai");
+    std::fs::write(&without, "fn advantage(batch, p) { batch.reward }").expect("a script");
+    let error = session.open(&without).expect_err("no test batch");
+    assert!(error.to_string().contains("test_batch"), "{error}");
+}
+
+#[test]
+fn figures_are_written_as_svg() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("curve.svg");
+    let mut session = session();
+    for command in [
+        ":curve passk --n 8 --out",
+        ":plot batch.length --out",
+        ":plot batch.length, batch.reward --out",
+    ] {
+        let outcome = session.submit(&format!("{command} {}", file.display()));
+        assert!(!outcome.is_error, "{}", outcome.text);
+        let svg = std::fs::read_to_string(&file).expect("the figure");
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+    assert!(
+        session
+            .submit(":plot batch.length --out figure.png")
+            .is_error
+    );
+    assert!(session.submit(":plot batch.length --out").is_error);
+}

@@ -1,0 +1,34 @@
+//! The prompt: what it answers, what its curve shows, and how it behaves at a terminal.
+
+mod commands;
+mod complete;
+mod curve;
+mod data;
+#[cfg(unix)]
+mod terminal;
+mod transcripts;
+mod watch;
+
+use advlab::Host;
+use advlab::repl::{Paint, Session};
+
+/// A session without colours on the built-in batch.
+fn session() -> Session {
+    Session::new(&Host::new(), Paint::PLAIN)
+}
+
+/// What each input, one a paragraph, is answered: as a reader of the transcript sees it.
+fn transcript(session: &mut Session, inputs: &str) -> String {
+    let mut text = String::new();
+    for input in inputs.trim().split("\n\n") {
+        let outcome = session.submit(input);
+        let shown = input.replace('\n', "\n. ");
+        let mark = if outcome.is_error { "!" } else { ">" };
+        text.push_str(&format!("{mark} {shown}\n"));
+        if !outcome.text.is_empty() {
+            text.push_str(&outcome.text);
+            text.push('\n');
+        }
+    }
+    text
+}

@@ -1,0 +1,84 @@
+//! The prompt at a real terminal: completion, Ctrl-C in an endless loop, the history of the session before.
+
+use std::path::Path;
+use std::process::Command;
+
+use rexpect::session::{PtySession, spawn_command};
+
+/// What an answer may take on a busy machine, in milliseconds.
+const PATIENCE: u64 = 30_000;
+
+/// The prompt, with a state folder of its own.
+fn start(state: &Path, patience: u64) -> PtySession {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_advlab"));
+    command
+        .arg("repl")
+        .env("XDG_STATE_HOME", state)
+        .env("TERM", "xterm")
+        .env("NO_COLOR", "1");
+    let mut terminal = spawn_command(command, Some(patience)).expect("the prompt starts");
+    terminal.exp_string("Ctrl-D ends").expect("the greeting");
+    prompt(&mut terminal);
+    terminal
+}
+
+/// Waits for the next prompt: the editor says so when it takes over the terminal.
+fn prompt(terminal: &mut PtySession) {
+    terminal.exp_string("[?2004h").expect("the prompt");
+}
+
+fn type_in(terminal: &mut PtySession, keys: &str) {
+    terminal.send(keys).expect("keys are typed");
+    terminal.flush().expect("keys are typed");
+}
+
+/// Types an input, and waits for a line that is the answer, and for the next prompt.
+fn answers(terminal: &mut PtySession, input: &str, answer: &str) {
+    type_in(terminal, &format!("{input}\r"));
+    let found = terminal.exp_string(&format!("\n{answer}\r"));
+    found.unwrap_or_else(|error| panic!("{input}: {error}"));
+    prompt(terminal);
+}
+
+#[test]
+fn tab_completes_columns_methods_and_levels_and_enter_waits_for_the_brace() {
+    let state = tempfile::tempdir().expect("a folder");
+    let mut terminal = start(state.path(), PATIENCE);
+    answers(&mut terminal, "batch.rew\t.len()", "128");
+    answers(
+        &mut terminal,
+        "batch.reward.others_m\t\"gr\t).l\ten()",
+        "128",
+    );
+    type_in(&mut terminal, "fn twice(x) {\r2 * x\r}\r");
+    prompt(&mut terminal);
+    answers(&mut terminal, "twice(21)", "42");
+    type_in(&mut terminal, ":rec\tpassk k=3\r");
+    terminal.exp_string(":run sums up").expect("the recipe");
+    prompt(&mut terminal);
+    answers(&mut terminal, "p.\t", "3");
+    type_in(&mut terminal, "\x04");
+    terminal.exp_eof().expect("Ctrl-D ends the session");
+}
+
+#[test]
+fn ctrl_c_stops_the_computation_and_the_history_lasts() {
+    let state = tempfile::tempdir().expect("a folder");
+    // A short patience for one look: Ctrl-C is pressed until it is heard.
+    let mut terminal = start(state.path(), 2_000);
+    type_in(&mut terminal, "loop { }\r");
+    let heard = (0..15).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        type_in(&mut terminal, "\x03");
+        terminal.exp_string("cancelled").is_ok()
+    });
+    assert!(heard, "Ctrl-C stops an endless loop");
+    prompt(&mut terminal);
+    answers(&mut terminal, "40 + 2", "42");
+    type_in(&mut terminal, "\x04");
+    terminal.exp_eof().expect("Ctrl-D ends the session");
+
+    let mut terminal = start(state.path(), PATIENCE);
+    answers(&mut terminal, "\x1b[A", "42");
+    answers(&mut terminal, "_ + 1", "43");
+}
