@@ -66,7 +66,9 @@ fn ctrl_c_stops_the_computation_and_the_history_lasts() {
     let state = tempfile::tempdir().expect("a folder");
     // A short patience for one look: Ctrl-C is pressed until it is heard.
     let mut terminal = start(state.path(), 2_000);
-    type_in(&mut terminal, "loop { }\r");
+    // Slow steps: a loop that does nothing would end at the limit of operations before a hand is at the keys.
+    let slow = "loop { batch.old_logp.exp().sum(\"batch\").value() }\r";
+    type_in(&mut terminal, slow);
     let heard = (0..15).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(200));
         type_in(&mut terminal, "\x03");

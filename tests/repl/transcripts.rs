@@ -204,6 +204,8 @@ mean
 
 p.k = 8
 
+p.len()
+
 batch.reward && batch.correct
 
 if batch.reward { 1 }

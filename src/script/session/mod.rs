@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, OptimizationLevel, ParseErrorType, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, ParseErrorType, Scope};
 
 pub use self::answer::{Answer, Columns};
 pub use self::inspect::{GraphNode, Pairs, Timing};
@@ -162,6 +162,7 @@ impl Session {
             self.stage.call.take_reports();
         })?;
         let reports = self.stage.call.take_reports();
+        self.parameters_unchanged()?;
         let answer = self.answer(&value).inspect_err(|_| {
             self.scope.rewind(known);
         })?;
@@ -280,9 +281,7 @@ impl Session {
             | EvalAltResult::ErrorAssignmentToConstant(name, position)
                 if name == "p" =>
             {
-                Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
-                    .with_help("`:set k=8` sets a parameter")
-                    .at(script.place(&script.name.clone(), *position))
+                of_the_recipe().at(script.place(&script.name.clone(), *position))
             }
             error => script.explain(error),
         };
@@ -314,6 +313,19 @@ impl Session {
         }
     }
 
+    /// A constant's entries cannot be changed, but the engine lets a map have more of them.
+    fn parameters_unchanged(&mut self) -> Result<(), ScriptError> {
+        let entries = self
+            .scope
+            .get("p")
+            .and_then(|p| p.read_lock::<Map>().map(|map| map.len()));
+        if entries == Some(self.parameters().len()) {
+            return Ok(());
+        }
+        self.place_own();
+        Err(of_the_recipe().into())
+    }
+
     /// The names of the parameters that `p` has.
     fn parameters(&self) -> Vec<String> {
         let params = self.recipe.iter().flat_map(|recipe| recipe.params().iter());
@@ -342,6 +354,12 @@ impl Session {
         self.scope.push_constant("p", params.unwrap_or_default());
         self.scope = self.scope.clone_visible();
     }
+}
+
+/// Something was assigned to `p`.
+fn of_the_recipe() -> Diagnostic {
+    Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
+        .with_help("`:set k=8` sets a parameter")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
