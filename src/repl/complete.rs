@@ -33,7 +33,6 @@ impl Session {
     /// Where the word at the cursor begins, and what it can become.
     pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Completion>) {
         let before = &text[..cursor];
-        let word = word_start(before);
         let (start, all) = if let Some(command) = before.strip_prefix(':') {
             match command.split_once(char::is_whitespace) {
                 None => (1, commands()),
@@ -44,7 +43,6 @@ impl Session {
         } else {
             self.of_script(before)
         };
-        debug_assert!(start <= cursor, "{start} {cursor} {word}");
         let typed = &before[start..];
         let mut fitting: Vec<Completion> = all
             .into_iter()

@@ -14,6 +14,9 @@ use super::super::error::Diagnostic;
 /// What messages call the inputs.
 pub(super) const SOURCE: &str = "input";
 
+/// Lines that a transcript has at most: the engine's have 16 bits.
+const LINES: usize = 50_000;
+
 /// The inputs so far.
 #[derive(Default)]
 pub(super) struct Transcript {
@@ -64,6 +67,10 @@ impl Transcript {
             }
             true
         });
+        if self.lines() > LINES {
+            // What failed in a function of before is then shown in the wrong input: better than no session any more.
+            self.inputs.clear();
+        }
         let before = self.lines();
         self.inputs.push(Input {
             before,
