@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 
-use super::batch_type::Call;
+use super::call::Call;
 use super::error::{Diagnostic, ScriptError, Severity};
 use super::explain::Script;
 use super::host::Shared;

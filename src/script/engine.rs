@@ -11,8 +11,9 @@ use rhai::packages::{
 };
 use rhai::{Dynamic, Engine, EvalAltResult, ImmutableString, Module, NativeCallContext, Shared};
 
-use super::batch_type::{self, Call};
+use super::batch_type;
 use super::bind;
+use super::call::Call;
 use super::error::{Problem, raise};
 use super::library::{Library, NoImports, Resolver};
 use super::numbers;

@@ -2,7 +2,8 @@
 
 use rhai::{Dynamic, Scope};
 
-use super::batch_type::{Call, ScriptBatch};
+use super::batch_type::ScriptBatch;
+use super::call::Call;
 use super::computed::Computed;
 use super::error::{Diagnostic, ScriptError};
 use super::explain::Script;

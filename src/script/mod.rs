@@ -5,6 +5,7 @@
 mod batch_type;
 mod bind;
 mod blame;
+mod call;
 mod check;
 mod compile;
 mod computed;

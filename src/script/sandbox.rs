@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, Engine, EvalAltResult, NativeCallContext};
 
-use super::batch_type::Call;
+use super::call::Call;
 use super::error::{Problem, raise};
 use super::held;
 use crate::tensor::Stopped;

@@ -12,8 +12,8 @@
 
 use rhai::{Array, Dynamic, ImmutableString, Map, Scope};
 
-use super::batch_type::Call;
 use super::bind::{describe, number};
+use super::call::Call;
 use super::error::{Diagnostic, ScriptError};
 use super::recipe::Recipe;
 use crate::batch::{Batch, GroupId};

@@ -1,64 +1,30 @@
 //! Runs a recipe's hooks on a batch: reward, advantage and loss, with what they return checked and computed.
 
+mod at_prompt;
+mod outcome;
 mod returned;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use self::returned::{GRADIENT, NOTHING};
+pub(super) use at_prompt::tensor_of;
+pub use outcome::{Loss, Outcome};
+use returned::{GRADIENT, NOTHING};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
-use super::batch_type::{Call, ScriptBatch};
+use super::batch_type::ScriptBatch;
 use super::bind::describe;
+use super::call::Call;
 use super::computed::Computed;
 use super::error::{Diagnostic, ScriptError};
-use super::host::Host;
 use super::recipe::{Hook, Recipe};
 use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::{Batch, Lent};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
-
-/// What a recipe made of a batch.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The reward, where the recipe replaced it: at response or token level.
-    pub reward: Option<Computed>,
-    /// The advantage, at response or token level.
-    pub advantage: Computed,
-    /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
-    pub loss: Option<f64>,
-    /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
-    pub correct: Option<Computed>,
-    /// What the script reported with `metric`.
-    pub metrics: Vec<(String, f64)>,
-    /// What the script printed.
-    pub prints: Vec<String>,
-    /// What was read otherwise than its name says, in words.
-    pub notes: Vec<String>,
-    /// How long the hooks took.
-    pub time: Duration,
-    /// The most bytes that tensors held at once.
-    pub peak_bytes: usize,
-}
-
-/// A loss with its gradient.
-#[derive(Clone, Debug)]
-pub struct Loss {
-    /// The loss.
-    pub value: f64,
-    /// dloss/dlogp, at token level.
-    pub gradient: Computed,
-    /// What the script reported with `metric`.
-    pub metrics: Vec<(String, f64)>,
-    /// What the script printed.
-    pub prints: Vec<String>,
-    /// How long it took.
-    pub time: Duration,
-}
 
 /// One call of a recipe: an engine, the batch, and the state as it changes.
 struct Run<'a> {
@@ -356,71 +322,6 @@ impl<'a> Run<'a> {
         Ok(Computed::new(self.lent.layout.clone(), scaled))
     }
 }
-
-/// A hook's tensor over somebody else's batch, with the hooks before it run too: what a session computes with.
-///
-/// The state is the one that `init` makes. A recipe without a loss has that of a run, `ppo_clip`; one without an
-/// advantage the equivalent one.
-pub(super) fn tensor_of(
-    recipe: &Recipe,
-    hook: Hook,
-    lent: &Lent,
-    batch: &ScriptBatch,
-    call: &Arc<Call>,
-) -> Result<Tensor, ScriptError> {
-    let mut run = Run {
-        recipe,
-        engine: recipe.host.functions.engine(call),
-        call: call.clone(),
-        frame: batch.frame().clone(),
-        lent,
-        state: recipe.init()?.to_dynamic(),
-        given: BTreeMap::new(),
-    };
-    // The same leaf as the session's: a gradient by `batch.logp` must find it in the loss.
-    let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);
-    if hook == Hook::Loss || !recipe.has(Hook::Advantage) || asked_for("logp") {
-        run.given
-            .extend(batch.column("logp").ok().map(|logp| ("logp", logp)));
-    }
-    if recipe.has(Hook::Reward) {
-        run.reward()?;
-    }
-    if hook == Hook::Reward {
-        let reward = run.batch().column("reward");
-        return reward.map_err(|problem| Diagnostic::error(problem.message).into());
-    }
-    let advantage = match recipe.has(Hook::Advantage) {
-        true => Some(run.signal(Hook::Advantage)?.0),
-        false => None,
-    };
-    match (hook, advantage) {
-        (Hook::Loss, advantage) => {
-            run.given
-                .extend(advantage.map(|advantage| ("advantage", advantage)));
-            let default;
-            if !recipe.has(Hook::Loss) {
-                let host = Host {
-                    shared: recipe.host.clone(),
-                };
-                default = host.load(DEFAULT_LOSS)?;
-                run.recipe = &default;
-            }
-            let batch = run.batch();
-            run.loss_on(batch)
-        }
-        (_, Some(advantage)) => Ok(advantage),
-        (_, None) => {
-            let (_, gradient) = run.loss()?;
-            let equivalent = run.equivalent(&gradient)?;
-            Tensor::from_floats(&run.frame, equivalent.level(), equivalent.floats().clone())
-                .map_err(|error| run.failed(Hook::Loss, error))
-        }
-    }
-}
-
-/// The loss of a run whose recipe has none.
-pub(super) const DEFAULT_LOSS: &str = "ppo_clip";
 
 /// Calls a function of the script. A panic of ours is an error like any other: a recipe must not end a run.
 fn invoke(

@@ -1,0 +1,200 @@
+//! Columns as scripts see them: those of the batch, and those that follow from others.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{DERIVED, ScriptBatch, Source, reduce, row};
+use crate::batch::{Floats, Lent};
+use crate::script::error::Problem;
+use crate::suggest;
+use crate::tensor::op::Argument;
+use crate::tensor::{Level, Tensor, Value};
+
+impl ScriptBatch {
+    /// Whether a column follows from those that the batch has.
+    pub(in crate::script) fn can_derive(&self, name: &str) -> bool {
+        match name {
+            "reward" => self.has("token_reward") || self.has("correct"),
+            "token_reward" => self.has("reward") || self.has("correct"),
+            "correct" => self.has("reward") || self.has("token_reward"),
+            "logp" => self.has("old_logp"),
+            _ => self.frame().layout().width() > 0,
+        }
+    }
+
+    /// The columns that have been asked for so far.
+    pub(in crate::script) fn known_columns(&self) -> Vec<(String, Tensor)> {
+        let columns = self
+            .0
+            .columns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        columns
+            .iter()
+            .map(|(name, tensor)| (name.clone(), tensor.clone()))
+            .collect()
+    }
+
+    /// The names of the batch's own columns, and of those that may follow from them.
+    pub(in crate::script) fn column_names(&self) -> (Vec<String>, Vec<String>) {
+        match &self.0.source {
+            Source::Lent { lent, .. } => {
+                let own = lent.responses.keys().chain(lent.tokens.keys());
+                let own: Vec<String> = own.map(|name| name.to_string()).collect();
+                let derived = DERIVED.into_iter().map(str::to_string);
+                let derived = derived.filter(|name| !own.contains(name)).collect();
+                (own, derived)
+            }
+            Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.column_names(),
+        }
+    }
+
+    /// A column by its name: one of the batch, or one that follows from others.
+    pub(in crate::script) fn column(&self, name: &str) -> Result<Tensor, Problem> {
+        let known = self
+            .0
+            .columns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned();
+        if let Some(tensor) = known {
+            return Ok(tensor);
+        }
+        let tensor = match &self.0.source {
+            Source::Lent { lent, given } => match given.get(name) {
+                Some(tensor) => tensor.clone(),
+                None => self.own_column(lent, name)?,
+            },
+            Source::GroupOf { whole, group } => whole.column(name)?.select(*group, self.frame())?,
+            Source::Regrouped { whole } => whole.column(name)?.rehomed(self.frame())?,
+        };
+        let mut columns = self
+            .0
+            .columns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Ok(columns.entry(name.to_string()).or_insert(tensor).clone())
+    }
+
+    fn own_column(&self, lent: &Lent, name: &str) -> Result<Tensor, Problem> {
+        if let Some(values) = lent.responses.get(name) {
+            let floats = Floats::F64(Arc::new(values.to_vec()));
+            return Ok(Tensor::from_value(
+                self.frame(),
+                Value::new(Level::Response, floats, None),
+            ));
+        }
+        if let Some(store) = lent.tokens.get(name) {
+            return Ok(Tensor::column(self.frame(), store.clone()));
+        }
+        match self.derived(lent, name)? {
+            Some(tensor) => Ok(tensor),
+            None => Err(self.unknown(lent, name)),
+        }
+    }
+
+    /// Columns that follow from others: each is the field's own reading of what the rollouts do carry.
+    fn derived(&self, lent: &Lent, name: &str) -> Result<Option<Tensor>, Problem> {
+        let has = |column: &str| self.has(column);
+        Ok(match name {
+            "reward" if has("token_reward") => {
+                Some(self.sum_of_tokens(&self.column("token_reward")?)?)
+            }
+            "reward" if has("correct") => Some(self.column("correct")?),
+            "token_reward" if has("reward") || has("correct") => {
+                let reward = Argument::Tensor(self.column("reward")?);
+                Some(row("at_last_token", 1).apply(&[reward])?)
+            }
+            "correct" if has("reward") || has("token_reward") => {
+                // Right or wrong is about the reward that the verifier gave, not about a shaped one.
+                let given = if lent.responses.contains_key("reward") {
+                    self.own_column(lent, "reward")?
+                } else {
+                    self.sum_of_tokens(&self.own_column(lent, "token_reward")?)?
+                };
+                let args = [Argument::Tensor(given), Argument::Number(0.0)];
+                Some(row(">", 2).apply(&args)?)
+            }
+            "logp" if has("old_logp") => match lent.tokens.get("old_logp") {
+                // Its own leaf: a gradient by `logp` is not one by `old_logp`.
+                Some(store) => {
+                    let note = "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
+                    self.0
+                        .call
+                        .report(|reports| reports.notes.push(note.to_string()));
+                    Some(Tensor::column(self.frame(), store.clone()))
+                }
+                None => None,
+            },
+            "length" if has_tokens(lent) => {
+                let layout = self.frame().layout();
+                let lengths =
+                    (0..layout.responses()).map(|response| layout.tokens_of(response).len() as f64);
+                let floats = Floats::F64(Arc::new(lengths.collect()));
+                Some(Tensor::from_value(
+                    self.frame(),
+                    Value::new(Level::Response, floats, None),
+                ))
+            }
+            _ => None,
+        })
+    }
+
+    /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the
+    /// 0.7 of another response also where both were f32, and their group has no difference.
+    fn sum_of_tokens(&self, reward: &Tensor) -> Result<Tensor, Problem> {
+        let sum = reduce("sum", reward, Level::Response)?;
+        if reward.is_f64() {
+            return Ok(sum);
+        }
+        let narrowed = sum
+            .evaluate()?
+            .iter()
+            .map(|sum| f64::from(sum as f32))
+            .collect();
+        let floats = Floats::F64(Arc::new(narrowed));
+        Ok(Tensor::from_value(
+            self.frame(),
+            Value::new(Level::Response, floats, None),
+        ))
+    }
+
+    /// Whether the batch has the column itself, or was given it.
+    fn has(&self, name: &str) -> bool {
+        match &self.0.source {
+            Source::Lent { lent, given } => {
+                given.contains_key(name)
+                    || lent.responses.contains_key(name)
+                    || lent.tokens.contains_key(name)
+            }
+            Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.has(name),
+        }
+    }
+
+    fn unknown(&self, lent: &Lent, name: &str) -> Problem {
+        let known: Vec<&str> = lent
+            .responses
+            .keys()
+            .chain(lent.tokens.keys())
+            .map(|name| &**name)
+            .collect();
+        let also = ["advantage", "groups", "step"];
+        let near = suggest::nearest(name, known.iter().copied().chain(DERIVED).chain(also));
+        let problem = Problem::new(format!("the batch has no column `{name}`"));
+        match (near, name) {
+            (Some(near), _) if near != name => problem.help(format!("did you mean `{near}`?")),
+            (_, "ref_logp") => problem.help(
+                "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0",
+            ),
+            (_, "advantage") => problem.help(
+                "a loss on `batch.advantage` is for a training run, which computes the advantage first",
+            ),
+            _ => problem.help(format!("it has {}", suggest::list(known))),
+        }
+    }
+}
+
+/// Whether the batch says anything of tokens, though none of them may count.
+fn has_tokens(lent: &Lent) -> bool {
+    lent.layout.width() > 0 || !lent.tokens.is_empty()
+}
