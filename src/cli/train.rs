@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::train::{Config, Ending, Run, TrainError};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::Setting;
@@ -81,6 +81,10 @@ impl Train {
     /// The file's configuration, or the default one, with the flags above it.
     fn config(&self) -> Result<Config> {
         let mut config = match &self.config {
+            Some(path) if path.extension().is_some_and(|ending| ending == "rhai") => bail!(
+                "{0} is a recipe, not a configuration: `advlab train --recipe {0}`",
+                path.display()
+            ),
             Some(path) => Config::read(path)?,
             None => Config::default(),
         };
@@ -124,5 +128,9 @@ fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
         );
     };
     ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
+    // A cluster that takes the machine away says so first. A hangup is left to `nohup`.
+    #[cfg(unix)]
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())
+        .context("cannot catch SIGTERM")?;
     Ok(stop)
 }

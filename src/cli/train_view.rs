@@ -139,7 +139,8 @@ impl View {
     fn sparkline(&self) -> String {
         let own = self.evaluations.iter();
         let own = own.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));
-        sparkline(self.before.iter().copied().chain(own))
+        let all: Vec<f64> = self.before.iter().copied().chain(own).collect();
+        sparkline(all.iter().copied().skip(all.len().saturating_sub(SPARKS)))
     }
 
     fn last_batch(&self) -> Option<PathBuf> {
@@ -341,6 +342,9 @@ impl Observer for View {
 }
 
 /// A line of blocks, each a share from 0 to 1.
+/// The last evaluations that a line has room for.
+const SPARKS: usize = 40;
+
 fn sparkline(shares: impl Iterator<Item = f64>) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     shares

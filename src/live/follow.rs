@@ -68,7 +68,7 @@ impl Follower {
         match wake {
             Wake::Event(at) => {
                 // Saving a rejected version again asks for another try: the batch or the state may be another by now.
-                let is_asked = matches!(self.said, Said::Rejected(_));
+                let is_asked = matches!(self.said, Said::Rejected(_)) || self.is_withdrawn();
                 if is_changed || is_asked {
                     self.settle_and_judge(at, is_asked);
                 }
@@ -81,6 +81,13 @@ impl Follower {
             }
             Wake::Poll(_) => {}
         }
+    }
+
+    /// Whether the file's version passed its checks and then failed at a step.
+    fn is_withdrawn(&self) -> bool {
+        let current = self.shared.current.load();
+        let held = self.reading.version();
+        matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
     }
 
     /// Judges what the files hold once they are quiet, where it is not what they held before, or where that is asked for.

@@ -154,19 +154,42 @@ impl Config {
         one_of("kl", &self.kl, &["k2", "k3"])?;
         within("maze_size", self.maze_size, 2, 32)?;
         within("arithmetic_digits", self.arithmetic_digits, 1, 18)?;
-        at_least_1("steps", self.steps)?;
-        at_least_1("rollout_batch_size", self.rollout_batch_size as u64)?;
-        at_least_1("group_size", self.group_size as u64)?;
-        at_least_1("epochs", self.epochs as u64)?;
+        for (key, found, min) in [
+            ("steps", self.steps, 1),
+            ("seed", self.seed, 0),
+            ("reset_reference_every", self.reset_reference_every, 0),
+            ("eval_every", self.eval_every, 0),
+            ("checkpoint_every", self.checkpoint_every, 1),
+            ("batch_every", self.batch_every, 0),
+            ("check_deadline_ms", self.check_deadline_ms, 1),
+            ("hook_deadline_s", self.hook_deadline_s, 1),
+        ] {
+            // What TOML can write.
+            if !(min..=i64::MAX as u64).contains(&found) {
+                return Err(wrong(key, found, format!("from {min} to {}", i64::MAX)));
+            }
+        }
+        within("rollout_batch_size", self.rollout_batch_size, 1, 1 << 20)?;
+        within("group_size", self.group_size, 1, 1 << 16)?;
+        within("epochs", self.epochs, 1, 1 << 16)?;
         within("minibatches", self.minibatches, 1, self.rollout_batch_size)?;
         within("hidden_size", self.hidden_size, 1, 1 << 14)?;
-        at_least_1("eval_prompts", self.eval_prompts as u64)?;
-        at_least_1("eval_samples", self.eval_samples as u64)?;
-        at_least_1("checkpoint_every", self.checkpoint_every)?;
-        at_least_1("keep_checkpoints", self.keep_checkpoints as u64)?;
-        at_least_1("keep_batches", self.keep_batches as u64)?;
-        at_least_1("check_deadline_ms", self.check_deadline_ms)?;
-        at_least_1("hook_deadline_s", self.hook_deadline_s)?;
+        within("eval_prompts", self.eval_prompts, 1, 1 << 20)?;
+        within("eval_samples", self.eval_samples, 1, 1 << 16)?;
+        within("keep_checkpoints", self.keep_checkpoints, 1, 1 << 20)?;
+        within("keep_batches", self.keep_batches, 1, 1 << 20)?;
+        for (keys, found) in [
+            (
+                "rollout_batch_size",
+                self.rollout_batch_size * self.group_size,
+            ),
+            ("eval_prompts", self.eval_prompts * self.eval_samples),
+        ] {
+            if found > RESPONSES {
+                let expected = format!("fewer: at most {RESPONSES} responses at once");
+                return Err(wrong(keys, format!("{found} responses in all"), expected));
+            }
+        }
         for (key, number) in [
             ("lr", self.lr),
             ("weight_decay", self.weight_decay),
@@ -250,12 +273,8 @@ fn one_of(key: &'static str, found: &str, known: &[&str]) -> Result<(), ConfigEr
     Err(wrong(key, format!("\"{found}\""), expected))
 }
 
-fn at_least_1(key: &'static str, found: u64) -> Result<(), ConfigError> {
-    match found {
-        0 => Err(wrong(key, found, "at least 1")),
-        _ => Ok(()),
-    }
-}
+/// Responses that are sampled at once; beyond, memory ends before patience does.
+const RESPONSES: usize = 1 << 24;
 
 fn within(key: &'static str, found: usize, min: usize, max: usize) -> Result<(), ConfigError> {
     match (min..=max).contains(&found) {

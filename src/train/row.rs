@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::estimate::PassAt;
@@ -51,7 +51,10 @@ pub struct Row {
     /// Mean norm of the step's gradients, before they are scaled down.
     pub grad_norm: f64,
     /// What scripts reported with `metric`, averaged over the step's updates.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        serialize_with = "all_numbers"
+    )]
     pub metrics: BTreeMap<String, f64>,
     /// The evaluation after this step, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,6 +90,20 @@ pub struct Milliseconds {
     pub evaluate: f64,
     /// Writing to the run's folder, as of the step before.
     pub write: f64,
+}
+
+/// JSON has no NaN and no infinity: as texts they are seen, and compared.
+fn all_numbers<S: Serializer>(
+    metrics: &BTreeMap<String, f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(metrics.iter().map(|(name, &value)| {
+        let value = match value.is_finite() {
+            true => Value::from(value),
+            false => Value::from(value.to_string()),
+        };
+        (name, value)
+    }))
 }
 
 impl Row {

@@ -45,6 +45,10 @@ impl Run {
         let host = host(&config);
         let loss = loss_recipe(&host, &config)?;
         let live = LiveRecipe::watch(&host, &config.recipe, options(&config)?)?;
+        // What can fail without a folder fails before there is one.
+        live.load().recipe().init()?;
+        loss.init()?;
+        config.make_task()?;
         let folder = Folder::create(&mut config)?;
         Run::begin(folder, config, live, loss)
     }

@@ -263,7 +263,15 @@ impl Trainer {
             };
             let error = match learner.learn(self.loaded.recipe(), rollout, batch) {
                 Ok(learned) => return Ok((learned, failed)),
-                Err(Failure::Run(error)) => return Err(error),
+                Err(Failure::Run(error)) => {
+                    // The step is not done: whoever goes on from here begins with it.
+                    if let Some(policy) = &policy {
+                        self.policy.restore(policy)?;
+                    }
+                    self.state = state;
+                    self.loss_state = loss_state;
+                    return Err(error);
+                }
                 Err(Failure::Version(error)) => error,
             };
             if let Some(policy) = &policy {

@@ -31,6 +31,7 @@ fn messages() {
             "folder_missing",
             "apply grpo rollouts.jsonl -o missing/out.jsonl",
         ),
+        ("over_a_recipe", "apply grpo rollouts.jsonl -o typo.rhai"),
         (
             "another_kind",
             "apply grpo rollouts.jsonl -o out.safetensors",

@@ -303,6 +303,9 @@ fn what_failed_leaves_no_trace() {
     assert_eq!(session.submit("1 + 1").text, "2");
 }
 
+/// Without an end, and slow enough that the limit of operations is far away.
+const SLOW: &str = "loop { batch.reward.mean(\"group\").values(); }";
+
 #[test]
 fn an_endless_loop_ends_at_the_limit_or_when_it_is_cancelled() {
     use advlab::script::{Host, Limits};
@@ -312,7 +315,7 @@ fn an_endless_loop_ends_at_the_limit_or_when_it_is_cancelled() {
     };
     let host = Host::new().with_limits(limits);
     let mut session = advlab::repl::Session::new(&host, advlab::repl::Paint::PLAIN);
-    let ended = session.submit("loop { }").text;
+    let ended = session.submit(SLOW).text;
     assert!(ended.contains("the time that it was given"), "{ended}");
     assert_eq!(
         session.submit("1 + 1").text,
@@ -326,7 +329,7 @@ fn an_endless_loop_ends_at_the_limit_or_when_it_is_cancelled() {
         std::thread::sleep(std::time::Duration::from_millis(50));
         guard.cancel();
     });
-    let ended = session.submit("loop { }").text;
+    let ended = session.submit(SLOW).text;
     assert!(ended.contains("cancelled"), "{ended}");
     stop.join().expect("the thread that cancels");
     assert_eq!(session.submit("1 + 1").text, "2");

@@ -153,7 +153,12 @@ impl Rollouts {
                 level,
             });
         }
-        if Format::of(out).is_ok_and(|format| format != self.format) {
+        // A name without an ending may be a pipe; one with another ending is another kind of file, or somebody's recipe.
+        let is_other = match Format::of(out) {
+            Ok(format) => format != self.format,
+            Err(_) => out.extension().is_some(),
+        };
+        if is_other {
             return Err(WriteError::Extension {
                 path: out.to_path_buf(),
                 expected: self.format.ending(),

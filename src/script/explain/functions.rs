@@ -41,7 +41,13 @@ pub(super) fn signature(name: &str) -> Option<String> {
         .map(op::Op::signature)
         .collect();
     if !rows.is_empty() {
-        return Some(format!("it is `{}`", rows.join("` or `")));
+        let to_level = rows.iter().any(|row| row.contains("(level"));
+        let level = if to_level {
+            ", with the level that it goes to: \"group\", \"response\", \"batch\""
+        } else {
+            ""
+        };
+        return Some(format!("it is `{}`{level}", rows.join("` or `")));
     }
     let other = OTHERS.iter().find(|(other, _)| *other == name);
     other.map(|(_, help)| help.to_string())
@@ -70,7 +76,8 @@ impl Script<'_> {
             false => format!("of {}", words::and(&arguments)),
         };
         if let Some(help) = self::signature(short) {
-            return Diagnostic::error(format!("`{short}` {with} does not exist")).with_help(help);
+            return Diagnostic::error(format!("there is `{short}`, but not {with}"))
+                .with_help(help);
         }
         let message = match self.functions.iter().any(|known| known == short) {
             true => format!("there is no function `{name}` {with}"),

@@ -5,7 +5,7 @@ use rhai::{Dynamic, EvalAltResult};
 use super::super::error::{Diagnostic, Place};
 use super::{Script, elsewhere, functions, problem, receiver, text, words};
 use crate::suggest;
-use crate::tensor::{TensorError, TensorErrorKind};
+use crate::tensor::{Level, TensorError, TensorErrorKind};
 
 /// The most characters of a value that a message shows.
 const SHOWN: usize = 200;
@@ -90,6 +90,16 @@ impl Script<'_> {
         }
         if let Some(here) = elsewhere::name(name) {
             return diagnostic.with_help(here);
+        }
+        if name != "batch" && name.parse::<Level>().is_ok() {
+            return diagnostic.with_help(format!("a level stands in quotes: `x.mean(\"{name}\")`"));
+        }
+        if ["dim", "axis"].contains(&name) && is_assigned {
+            return diagnostic
+                .with_help("a level says where to: `x.mean(\"group\")`, `x.sum(\"response\")`");
+        }
+        if ["torch", "np", "numpy", "math", "F", "jnp"].contains(&name) && after.starts_with('.') {
+            return diagnostic.with_help("functions have no prefix: `exp(x)`, `x.mean(\"group\")`");
         }
         if is_assigned && starts {
             return diagnostic.with_help(format!(

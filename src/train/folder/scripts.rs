@@ -28,7 +28,18 @@ impl Scripts {
         let version = recipe.version().as_str();
         let script = format!("{FOLDER}/{version}/{name}");
         let place = self.run.join(FOLDER).join(version);
-        if place.is_dir() {
+        let texts: Vec<(String, &str)> = recipe
+            .sources()
+            .map(|(source, text)| match source == recipe.name() {
+                true => (name.clone(), text),
+                false => (file_name(source), text),
+            })
+            .collect();
+        // A machine that stopped may have left the folder with files that were never written out.
+        let is_kept = |(file, text): &(String, &str)| {
+            fs::read(place.join(file)).is_ok_and(|kept| kept == text.as_bytes())
+        };
+        if texts.iter().all(is_kept) {
             return Ok(script);
         }
         // Written beside and renamed: a version's folder has all of it or is not there.
@@ -40,12 +51,12 @@ impl Scripts {
             _ => {}
         }
         fs::create_dir_all(&part).map_err(TrainError::io("make the folder", &part))?;
-        for (source, text) in recipe.sources() {
-            let path = part.join(match source == recipe.name() {
-                true => name.clone(),
-                false => file_name(source),
-            });
+        for (file, text) in texts {
+            let path = part.join(file);
             fs::write(&path, text).map_err(TrainError::io("write", &path))?;
+        }
+        if place.exists() {
+            fs::remove_dir_all(&place).map_err(TrainError::io("remove", &place))?;
         }
         fs::rename(&part, &place).map_err(TrainError::io("write", &place))?;
         Ok(script)

@@ -179,7 +179,9 @@ impl Policy for Mlp {
     fn update(&mut self, max_grad_norm: Option<f64>) -> Result<f64, PolicyError> {
         let squares = self.gradient.iter().map(|&g| f64::from(g) * f64::from(g));
         let norm = squares.sum::<f64>().sqrt();
-        if !norm.is_finite() {
+        // The optimizer squares in f32: what overflows there would stay infinite in its moments for ever.
+        let is_too_large = self.gradient.iter().any(|&g| !(g * g).is_finite());
+        if !norm.is_finite() || is_too_large {
             self.gradient.fill(0.0);
             return Err(PolicyError::NonFiniteGradient { norm });
         }
@@ -188,8 +190,13 @@ impl Policy for Mlp {
             self.gradient.iter_mut().for_each(|g| *g *= scale);
         }
         let network = Arc::make_mut(&mut self.network);
+        let before = (network.values.clone(), self.optimizer.clone());
         self.optimizer.update(&mut network.values, &self.gradient);
         self.gradient.fill(0.0);
+        if network.values.iter().any(|value| !value.is_finite()) {
+            (network.values, self.optimizer) = before;
+            return Err(PolicyError::NonFiniteParameters);
+        }
         self.forget();
         Ok(norm)
     }

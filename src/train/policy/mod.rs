@@ -78,7 +78,8 @@ pub trait Policy: Scorer {
     /// together) where it is longer; then the gradient is zero again. Gives the norm before scaling.
     ///
     /// # Errors
-    /// [`PolicyError::NonFiniteGradient`]; the parameters and the optimizer stay as they were, the gradient is dropped.
+    /// [`PolicyError::NonFiniteGradient`] or [`PolicyError::NonFiniteParameters`]; the parameters and the optimizer stay as
+    /// they were, the gradient is dropped.
     fn update(&mut self, max_grad_norm: Option<f64>) -> Result<f64, PolicyError>;
 
     /// All that training needs to go on to the same numbers: parameters and the optimizer's state, but no gradient that
@@ -171,6 +172,11 @@ pub enum PolicyError {
         /// The norm.
         norm: f64,
     },
+    /// The update would have made parameters that are NaN or infinite.
+    #[error(
+        "an update would make parameters of the policy infinite or NaN, and was left out; is `lr` too large?"
+    )]
+    NonFiniteParameters,
     /// A state lacks an array.
     #[error("the state has no array {name:?}; is it of another policy?")]
     StateMissing {
