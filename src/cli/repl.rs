@@ -14,8 +14,8 @@ use super::{Setting, style};
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
 pub struct Repl {
-    /// Rollouts (.jsonl, .safetensors, .npz), a run's folder, or a .rhai file with a test batch; a small built-in batch if
-    /// not given
+    /// Rollouts (.jsonl, .safetensors, .npz), a run's folder, or a .rhai file: the recipe on its own test batch; a small
+    /// built-in batch if not given
     input: Option<PathBuf>,
     /// Load a recipe: a built-in's name, or the path of a .rhai file
     #[arg(long, value_name = "RECIPE")]

@@ -68,8 +68,9 @@ impl View {
     pub fn finished(&self) {
         self.summary();
         let folder = self.folder.display();
-        self.bar
-            .say(&format!("\ngo on with\n  advlab replay {folder}"));
+        self.bar.say(&format!(
+            "\ngo on with\n  advlab repl {folder}\n  advlab replay {folder}"
+        ));
         if let Some(batch) = self.last_batch() {
             let recipe = &self.config.recipe;
             self.bar

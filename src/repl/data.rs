@@ -94,11 +94,14 @@ impl Data {
         let name = path.display().to_string();
         let recipe = host.load(&name)?;
         let Some(batch) = recipe.test_batch()? else {
-            let message = format!("{name} has no test batch");
-            let help = format!(
-                "a function `{TEST_BATCH}()` in it returns one, as a map of columns: `#{{ group: [\"a\", \"a\"], reward: [1, 0] }}`"
+            let note = format!(
+                "{name} has no `{TEST_BATCH}()`, which would return one as a map of columns: this is the built-in batch"
             );
-            return Err(Diagnostic::error(message).with_help(help).into());
+            return Ok(Data {
+                notes: vec![note],
+                script: Some(name),
+                ..Data::builtin()
+            });
         };
         Ok(Data {
             name: format!("the test batch of {name}"),

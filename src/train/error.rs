@@ -32,7 +32,7 @@ pub enum TrainError {
     #[error(transparent)]
     Write(#[from] WriteError),
     /// A file of the run's folder cannot be read or written.
-    #[error("cannot {doing} {}: {source}", .path.display())]
+    #[error("cannot {doing} {}: {source}{}", .path.display(), advice(source))]
     Io {
         /// What was tried, such as `write`.
         doing: &'static str,
@@ -107,5 +107,22 @@ impl TrainError {
             path,
             source,
         }
+    }
+}
+
+/// What to do about a file that cannot be read or written; what was written before is as it was.
+fn advice(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "; make room, then go on with `advlab train --resume` and the run's folder"
+        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; `--out` takes a folder that can be written"
+        }
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+            "; `--out` takes a folder that is empty or not there yet"
+        }
+        _ => "",
     }
 }

@@ -32,7 +32,10 @@ impl Session {
                         "`{}()` is a recipe's, and none is loaded",
                         hook.name()
                     ));
-                    return Err(raise(&context, problem.help("`:recipe grpo` loads one")));
+                    return Err(raise(
+                        &context,
+                        problem.help("`:recipe grpo` loads one; what you typed is run by `:run`"),
+                    ));
                 };
                 tensor_of(recipe, hook, &stage.lent, &stage.batch, &stage.call).map_err(|error| {
                     let problem = Problem::new(error.to_string());
