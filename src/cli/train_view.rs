@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use advlab::figures::value;
 use advlab::live::{LiveEvent, Published};
 use advlab::script::{Recipe, ScriptError, Version};
 use advlab::train::{Config, Evaluation, Event, Observer, Row, Run, TrainError};
@@ -173,10 +174,15 @@ impl View {
         self.evaluations.push((row.step + 1, evaluation.clone()));
         let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
         let last = last.map_or(String::new(), |(k, share)| format!("pass@{k} {share:.3}  "));
+        // What the script itself reports; beyond a few, `metrics.jsonl` has it.
+        let metrics = row.metrics.iter().take(3);
+        let metrics: String = metrics
+            .map(|(name, number)| format!("  {name} {}", value(*number)))
+            .collect();
         self.say(
             row.step + 1,
             &format!(
-                "pass@1 {:.3}  {last}entropy {:.2}  length {:.1}  {}",
+                "pass@1 {:.3}  {last}entropy {:.2}  length {:.1}  {}{metrics}",
                 evaluation.pass_at.at(1).unwrap_or(0.0),
                 evaluation.entropy,
                 evaluation.length,
