@@ -136,3 +136,21 @@ fn walk<'a>(path: String, value: &'a Value, fields: &mut Vec<(String, &'a Value)
         walk(path, value, fields);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_that_are_no_numbers_are_told_apart() {
+        let metrics = [("a", f64::NAN), ("b", f64::INFINITY), ("c", 0.5)];
+        let metrics = metrics
+            .map(|(name, value)| (name.to_string(), value))
+            .into();
+        let json = all_numbers(&metrics, serde_json::value::Serializer).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({ "a": "NaN", "b": "inf", "c": 0.5 })
+        );
+    }
+}

@@ -69,6 +69,8 @@ fn wrong_configurations() {
         "steps = 10\ngroup_sise = 8\n",
         "temperature = 0.5\n",
         "\n\ngroup_size = 0\n",
+        "group_size = 1000000000000\n",
+        "eval_prompts = 1000000\neval_samples = 1000\n",
         "group_size = \"eight\"\n",
         "group_size = -1\n",
         "task = \"mase\"\n",
@@ -100,7 +102,39 @@ fn wrong_configurations() {
         // Nothing was begun.
         assert!(!out.exists(), "{text}");
     }
+    for arguments in [
+        ["train", "--seed", "18446744073709551615"],
+        ["train", "--steps", "9223372036854775808"],
+    ] {
+        writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
+    }
     let arguments = ["train", "/nowhere/config.toml"];
     writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
     insta::assert_snapshot!(shown);
+}
+
+/// A script that can be read, and cannot begin: no folder is made for it.
+#[test]
+fn a_recipe_that_cannot_begin_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (script, out) = (
+        folder.path().join("failing.rhai"),
+        folder.path().join("run"),
+    );
+    let text = "fn init(p) { throw \"not today\"; }\nfn advantage(batch, p) { batch.reward }\nfn loss(batch, p) { (batch.advantage * batch.logp).mean(\"batch\") }\n";
+    std::fs::write(&script, text).unwrap();
+    let (script, out_text) = (script.to_str().unwrap(), out.to_str().unwrap());
+    let message = refused(
+        &["train", "--recipe", script, "--out", out_text],
+        folder.path(),
+    );
+    assert!(message.contains("not today"), "{message}");
+    assert!(!out.exists());
+
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, format!("loss_recipe = {script:?}\n")).unwrap();
+    let arguments = ["train", config.to_str().unwrap(), "--out", out_text];
+    let message = refused(&arguments, folder.path());
+    assert!(message.contains("not today"), "{message}");
+    assert!(!out.exists());
 }

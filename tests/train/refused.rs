@@ -1,7 +1,7 @@
 //! What is not of the task, and a gradient that cannot be followed, is refused and changes nothing.
 
-use advlab::train::policy::{Decoding, Policy, PolicyError, Responses, Scorer};
-use advlab::train::task::{Maze, training_prompts};
+use advlab::train::policy::{AdamWConfig, Decoding, Mlp, Policy, PolicyError, Responses, Scorer};
+use advlab::train::task::{Maze, Task, training_prompts};
 
 use crate::{GROUP, maze, policy};
 
@@ -24,6 +24,42 @@ fn a_gradient_that_is_not_finite_is_refused_and_dropped() {
     assert_eq!(policy.snapshot(), before);
     policy.accumulate(&prompts, &responses, &[1.0; 5]).unwrap();
     assert!(policy.update(None).unwrap() > 0.0);
+}
+
+/// Finite, but its squares are not in f32: the optimizer's moments would stay infinite, and the policy stop to learn.
+#[test]
+fn a_gradient_that_the_optimizer_cannot_square_is_refused() {
+    let task = maze();
+    let mut policy = policy(&task, 1);
+    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
+    let mut responses = Responses::new();
+    responses.push(0, &[1, 4]);
+    let before = policy.snapshot();
+    policy
+        .accumulate(&prompts, &responses, &[1e25, -1e25])
+        .unwrap();
+    assert!(matches!(
+        policy.update(None),
+        Err(PolicyError::NonFiniteGradient { .. })
+    ));
+    assert_eq!(policy.snapshot(), before);
+}
+
+#[test]
+fn an_update_that_would_ruin_the_policy_is_left_out() {
+    let task = maze();
+    let adamw = AdamWConfig {
+        lr: 1e39,
+        ..AdamWConfig::default()
+    };
+    let mut policy = Mlp::new(&task.shape(), 8, adamw, 1);
+    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
+    let mut responses = Responses::new();
+    responses.push(0, &[1, 4]);
+    let before = policy.snapshot();
+    policy.accumulate(&prompts, &responses, &[1.0; 2]).unwrap();
+    assert_eq!(policy.update(None), Err(PolicyError::NonFiniteParameters));
+    assert_eq!(policy.snapshot(), before);
 }
 
 #[test]
