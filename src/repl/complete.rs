@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::command::{COMMANDS, Command, Takes};
-use super::pieces::{Kind, Piece, pieces};
+use super::pieces::{Kind, Piece, is_open, pieces};
 use super::session::Session;
 use crate::doc;
 use crate::script::{BUILTINS, Name, Recipe};
@@ -52,8 +52,15 @@ impl Session {
         (start, fitting)
     }
 
-    /// How the function is called whose arguments are being typed at the end of the text, from the cursor on.
+    /// What to show behind the text: how the function is called whose arguments are being typed, or, in a new line,
+    /// what the input waits for.
     pub fn hint(&self, text: &str) -> Option<String> {
+        if text.ends_with('\n') && self.is_incomplete(text) {
+            return Some(match closing(text) {
+                Some(sign) => format!("  `{sign}` ends it"),
+                None => "  it goes on".to_string(),
+            });
+        }
         let (before, argument) = open_call(text)?;
         if !text[argument..].is_empty() {
             return None;
@@ -117,8 +124,9 @@ impl Session {
             Takes::Step => (
                 word,
                 self.data
-                    .kept
+                    .run
                     .iter()
+                    .flat_map(|(kept, _)| kept.batches())
                     .map(|(step, _)| Completion::of(step.to_string()))
                     .collect(),
             ),
@@ -257,6 +265,30 @@ fn word_start(text: &str) -> usize {
 fn is_open_text(piece: &Piece, text: &str) -> bool {
     let part = &text[piece.range.clone()];
     piece.kind == Kind::Text && (part.len() == 1 || !part.ends_with(&part[..1]))
+}
+
+/// What closes the innermost bracket, text or comment that is open at the end.
+fn closing(text: &str) -> Option<&'static str> {
+    let all = pieces(text);
+    if let Some(last) = all.last().filter(|_| is_open(text)) {
+        return Some(match last.kind {
+            Kind::Comment => "*/",
+            _ => "`",
+        });
+    }
+    let mut open = Vec::new();
+    for piece in all.iter().filter(|piece| piece.kind == Kind::Sign) {
+        match &text[piece.range.clone()] {
+            "(" => open.push(")"),
+            "[" => open.push("]"),
+            "{" => open.push("}"),
+            ")" | "]" | "}" => {
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    open.pop()
 }
 
 /// The text up to the name of the innermost call that is open at the end, and where its arguments begin.

@@ -1,12 +1,13 @@
 //! Where a session's batch comes from: a file of rollouts, a run's folder, or a script's own test batch.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::builtin::builtin;
 use crate::Batch;
 use crate::batch::{ReadOptions, read};
-use crate::script::{Diagnostic, Host, ScriptError, TEST_BATCH};
+use crate::script::{Diagnostic, Host, Recipe, ScriptError, TEST_BATCH};
+use crate::train::{Kept, TrainError};
 
 /// A batch, and where it is from.
 pub(super) struct Data {
@@ -15,8 +16,8 @@ pub(super) struct Data {
     pub(super) batch: Arc<Batch<'static>>,
     /// What was read otherwise than it stands there.
     pub(super) notes: Vec<String>,
-    /// The batches of a run's folder, by step.
-    pub(super) kept: Vec<(u64, PathBuf)>,
+    /// The run that it is from, and the step.
+    pub(super) run: Option<(Kept, u64)>,
     /// The script whose test batch it is.
     pub(super) script: Option<String>,
 }
@@ -28,7 +29,7 @@ impl Data {
             name: "the built-in batch".to_string(),
             batch: Arc::new(builtin()),
             notes: Vec::new(),
-            kept: Vec::new(),
+            run: None,
             script: None,
         }
     }
@@ -47,47 +48,39 @@ impl Data {
             name: path.display().to_string(),
             batch: Arc::new(rollouts.batch),
             notes: rollouts.notes.iter().map(ToString::to_string).collect(),
-            kept: Vec::new(),
+            run: None,
             script: None,
         })
     }
 
     /// The last batch of a run's folder.
     fn of_run(folder: &Path) -> Result<Data, ScriptError> {
-        let kept = batches(folder);
-        let Some((_, last)) = kept.last() else {
-            let message = format!("{} holds no batches of a run", folder.display());
-            let help = "a run keeps them as batches/*.safetensors";
-            return Err(Diagnostic::error(message).with_help(help).into());
-        };
-        let mut data = Data::file(last)?;
-        data.kept = kept;
-        Ok(data)
+        let kept = kept(folder)?;
+        let last = kept.last_step();
+        Data::of_step(kept, last)
     }
 
     /// Another batch of the run's folder.
     pub(super) fn at_step(&self, step: u64) -> Result<Data, ScriptError> {
-        let Some((_, path)) = self.kept.iter().find(|(kept, _)| *kept == step) else {
-            let steps: Vec<String> = self.kept.iter().map(|(step, _)| step.to_string()).collect();
-            let (message, help) = match steps.is_empty() {
-                true => (
-                    format!("{} is not a run's folder, and has one batch", self.name),
-                    "`:load RUN` opens a run's folder".to_string(),
-                ),
-                false => (
-                    format!("the run has kept no batch of step {step}"),
-                    format!("it has those of {}", steps.join(", ")),
-                ),
-            };
+        let Some((kept, _)) = &self.run else {
+            let message = format!("{} is not a run's folder, and has one batch", self.name);
+            let help = "`:load RUN` opens a run's folder";
             return Err(Diagnostic::error(message).with_help(help).into());
         };
-        let mut data = Data::file(path)?;
-        data.kept = self.kept.clone();
-        Ok(data)
+        Data::of_step(kept.clone(), step)
     }
 
-    fn file(path: &Path) -> Result<Data, ScriptError> {
-        Data::open(&Host::new(), path)
+    fn of_step(kept: Kept, step: u64) -> Result<Data, ScriptError> {
+        let Some((_, path)) = kept.batches().iter().find(|(own, _)| *own == step) else {
+            let steps = kept.batches().iter().map(|(own, _)| own.to_string());
+            let steps: Vec<String> = steps.collect();
+            let message = format!("the run has kept no batch of step {step}");
+            let help = format!("it has those of {}", steps.join(", "));
+            return Err(Diagnostic::error(message).with_help(help).into());
+        };
+        let mut data = Data::open(&Host::new(), path)?;
+        data.run = Some((kept, step));
+        Ok(data)
     }
 
     fn of_script(host: &Host, path: &Path) -> Result<Data, ScriptError> {
@@ -107,31 +100,27 @@ impl Data {
             name: format!("the test batch of {name}"),
             batch: Arc::new(batch),
             notes: Vec::new(),
-            kept: Vec::new(),
+            run: None,
             script: Some(name),
         })
     }
 }
 
-/// The batches in a run's folder, by the step in their names: `step-000140.safetensors`. Others, such as those on which a
-/// version failed, can be opened by their paths.
-fn batches(folder: &Path) -> Vec<(u64, PathBuf)> {
-    let entries = std::fs::read_dir(folder.join("batches"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut kept: Vec<(u64, PathBuf)> = entries
-        .map(|entry| entry.path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|ending| ending == "safetensors")
-        })
-        .filter_map(|path| {
-            let stem = path.file_stem()?.to_str()?;
-            let step = stem.strip_prefix("step-").unwrap_or(stem);
-            Some((step.parse().ok()?, path))
-        })
-        .collect();
-    kept.sort();
-    kept
+/// A run's folder, opened to be looked at.
+fn kept(folder: &Path) -> Result<Kept, ScriptError> {
+    Kept::open(folder).map_err(of_run)
+}
+
+/// The recipe that the last batch of a run's folder was made with.
+pub(super) fn recipe_of_run(host: &Host, folder: &Path) -> Result<Recipe, ScriptError> {
+    let kept = kept(folder)?;
+    kept.recipe_at(host, kept.last_step()).map_err(of_run)
+}
+
+/// What is wrong with a run's folder, or with a script in it.
+pub(super) fn of_run(error: TrainError) -> ScriptError {
+    match error {
+        TrainError::Script(error) => error,
+        error => Diagnostic::error(error.to_string()).into(),
+    }
 }

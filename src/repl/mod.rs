@@ -10,6 +10,7 @@ mod piped;
 mod session;
 mod show;
 mod terminal;
+mod typed;
 
 pub use builtin::builtin;
 pub use command::{Point, points};

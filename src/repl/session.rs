@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::command::{Typed, Watched, lock};
+use super::command::{self, Watched, lock};
 use super::data::Data;
+use super::typed::{self, Defines, Input, Typed};
 use super::{pieces, show};
 use crate::doc;
-use crate::paint::Paint;
-use crate::script::{Answer, Host, Recipe, ScriptError, Session as Script};
+use crate::paint::{Paint, wrapped};
+use crate::script::{Answer, Hook, Host, Recipe, ScriptError, Session as Script, Version};
 use crate::tensor::{Guard, Level};
+use crate::train::Kept;
 
 /// What an input gave, as text to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +41,11 @@ pub struct Session {
     pub(super) plain: Host,
     pub(super) paint: Paint,
     pub(super) data: Data,
-    pub(super) typed: Vec<Typed>,
+    /// The version that was loaded with a run's batch.
+    run_version: Option<Version>,
+    pub(super) typed: Typed,
+    /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
+    lacks_helper: bool,
     /// The files that the session itself wrote.
     pub(super) saved: BTreeSet<PathBuf>,
     pub(super) watched: Option<Arc<Mutex<Watched>>>,
@@ -55,7 +61,9 @@ impl Session {
             plain: host.clone(),
             paint,
             data,
-            typed: Vec::new(),
+            run_version: None,
+            typed: Typed::default(),
+            lacks_helper: false,
             saved: BTreeSet::new(),
             watched: None,
             is_over: false,
@@ -80,12 +88,8 @@ impl Session {
     pub fn about_data(&self) -> String {
         let shape = show::shape(self.data.batch.layout());
         let mut lines = vec![format!("{}: {shape}", self.paint.bold(&self.data.name))];
-        if let (Some((first, _)), Some((last, _))) = (self.data.kept.first(), self.data.kept.last())
-        {
-            lines.push(format!(
-                "  one of {} batches of the run, of steps {first} to {last}: `:batch {first}`",
-                self.data.kept.len()
-            ));
+        if let Some((kept, _)) = &self.data.run {
+            lines.extend(self.about_run(kept));
         }
         lines.extend(
             self.data
@@ -94,6 +98,32 @@ impl Session {
                 .map(|note| self.paint.dim(&format!("note: {note}"))),
         );
         lines.join("\n")
+    }
+
+    fn about_run(&self, kept: &Kept) -> [String; 2] {
+        let batches = kept.batches();
+        let steps = match batches {
+            [(only, _)] => format!("the only batch that the run has kept, of step {only}"),
+            _ => format!(
+                "one of {} batches of the run, of steps {} to {}: `:batch {}`",
+                batches.len(),
+                batches[0].0,
+                kept.last_step(),
+                batches[0].0
+            ),
+        };
+        let recipe = match self.script.recipe() {
+            Some(recipe) if self.is_of_run(recipe) => {
+                format!("its recipe is loaded: {}", command::title(recipe))
+            }
+            _ => format!("`:recipe {}` loads its recipe", kept.folder().display()),
+        };
+        [steps, recipe].map(|line| wrapped("  ", &line))
+    }
+
+    /// Whether a recipe is the one that the run used.
+    fn is_of_run(&self, recipe: &Recipe) -> bool {
+        self.run_version.as_ref() == Some(recipe.version())
     }
 
     /// What bounds the input that is being evaluated: whoever holds it can cancel that.
@@ -158,10 +188,11 @@ impl Session {
             _ => false,
         };
         if !text.trim().is_empty() {
-            self.typed.push(Typed {
+            self.typed.push(Input {
                 text: text.to_string(),
                 has_value: !matches!(evaluated.answer, Answer::Nothing),
                 is_signal: is_signal(&evaluated.answer),
+                recipe: self.script.recipe().cloned(),
             });
         }
         let mut lines = evaluated.prints;
@@ -172,13 +203,63 @@ impl Session {
         };
         lines.extend(evaluated.metrics.iter().map(metric));
         lines.extend(show::answer(&evaluated.answer, self.paint));
+        lines.extend(self.take_up_typed(typed::defines(text)));
         Ok(lines.join("\n"))
+    }
+
+    /// Makes what was typed the recipe in use, where the last input is a part of it: what was defined last counts. Says
+    /// so where that is news.
+    fn take_up_typed(&mut self, defines: Defines) -> Option<String> {
+        let in_use = self.script.recipe();
+        let was_typed = in_use.is_some_and(typed::is_typed);
+        let before = in_use.map(|recipe| recipe.name().to_string());
+        match defines {
+            Defines::Hook if !self.typed.has_hook() => {
+                let text = "a recipe has an `advantage(batch, p)` or a `loss(batch, p)` too";
+                return Some(self.paint.dim(text));
+            }
+            Defines::Hook => {}
+            Defines::Helpers if was_typed || self.lacks_helper => {}
+            _ => return None,
+        }
+        let recipe = match self.typed.recipe(self.script.host(), in_use) {
+            Ok(recipe) => recipe,
+            // What is still missing has been told.
+            Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
+            Err(error) => {
+                self.lacks_helper = true;
+                let stays = match before {
+                    Some(name) => format!("{name} stays the recipe, as this is none yet"),
+                    None => "this is no recipe yet".to_string(),
+                };
+                let rendered = error.render(self.paint.color);
+                return Some(format!("{stays}\n{}", rendered.trim_end()));
+            }
+        };
+        let hooks = [Hook::Advantage, Hook::Loss].into_iter();
+        let calls: Vec<String> = hooks
+            .filter(|&hook| recipe.has(hook))
+            .map(|hook| format!("{}()", hook.name()))
+            .collect();
+        self.script.use_recipe(Some(recipe));
+        self.watched = None;
+        self.lacks_helper = false;
+        if was_typed {
+            return None;
+        }
+        let back = match before {
+            Some(name) => format!("; `:recipe {name}` goes back"),
+            None => String::new(),
+        };
+        let calls = calls.join(", ");
+        let text = format!("what you typed is the recipe now, for {calls}, :run, :curve{back}");
+        Some(self.paint.dim(&text))
     }
 
     /// What a name is: a command, a function, or a recipe.
     pub(super) fn explain(&mut self, name: &str) -> Result<String, ScriptError> {
         let bare = name.trim_start_matches(':');
-        if let Some(command) = super::command::COMMANDS.iter().find(|row| row.name == bare)
+        if let Some(command) = command::COMMANDS.iter().find(|row| row.name == bare)
             && (name.starts_with(':') || !doc::is_known(name))
         {
             let call = format!(":{} {}", command.name, command.arguments);
@@ -192,7 +273,7 @@ impl Session {
     }
 
     /// Goes on with other data.
-    pub(super) fn use_data(&mut self, data: Data) -> Result<(), ScriptError> {
+    pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), ScriptError> {
         if let Some(script) = &data.script {
             let recipe = self.plain.load(script)?;
             self.script.use_recipe(Some(recipe));
@@ -201,8 +282,29 @@ impl Session {
             lock(watched).set_batch(data.batch.clone())?;
         }
         self.script.set_batch(&data.batch);
+        data.notes.extend(self.use_recipe_of_run(&data));
         self.data = data;
         Ok(())
+    }
+
+    /// Goes on with the version that the run used at the batch's step, unless a recipe was chosen otherwise. Gives why that
+    /// cannot be: the batch is worth having all the same.
+    fn use_recipe_of_run(&mut self, data: &Data) -> Option<String> {
+        let (kept, step) = data.run.as_ref()?;
+        let in_use = self.script.recipe();
+        if in_use.is_some_and(|recipe| !self.is_of_run(recipe)) {
+            return None;
+        }
+        let mut recipe = match kept.recipe_at(&self.plain, *step) {
+            Ok(recipe) => recipe,
+            Err(error) => return Some(format!("its recipe is not loaded: {error}")),
+        };
+        if let Some(in_use) = in_use {
+            recipe.keep_settings(in_use);
+        }
+        self.run_version = Some(recipe.version().clone());
+        self.script.use_recipe(Some(recipe));
+        None
     }
 
     /// Makes the newest version of a watched script the recipe in use.

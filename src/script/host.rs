@@ -188,6 +188,19 @@ impl Host {
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, ScriptError> {
         compile(self.shared.clone(), name, text, Library::new(None))
     }
+
+    /// Compiles a recipe from its text, which imports built-ins and scripts of a folder.
+    ///
+    /// # Errors
+    /// As [`Host::load`].
+    pub(crate) fn compile_beside(
+        &self,
+        name: &str,
+        text: &str,
+        folder: &Path,
+    ) -> Result<Recipe, ScriptError> {
+        compile(self.shared.clone(), name, text, Library::new(Some(folder)))
+    }
 }
 
 impl Shared {

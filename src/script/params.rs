@@ -233,6 +233,17 @@ impl Parameters {
         Ok(())
     }
 
+    /// Sets a parameter to a script's value.
+    pub(super) fn set_dynamic(
+        &mut self,
+        name: &str,
+        value: &Dynamic,
+    ) -> Result<(), ParameterError> {
+        let setting = Setting::from_dynamic(value)
+            .ok_or_else(|| ParameterError(format!("`{name}` cannot be {}", describe(value))))?;
+        self.set(name, setting)
+    }
+
     fn place(&self, name: &str) -> Result<usize, ParameterError> {
         let names = || {
             self.declared

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::{AST, EvalAltResult};
+use rhai::{AST, EvalAltResult, Map};
 use sha2::{Digest, Sha256};
 
 use super::error::{Diagnostic, ScriptError};
@@ -200,6 +200,24 @@ impl Recipe {
     /// As [`Recipe::set_text`].
     pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), ParameterError> {
         self.params.set(name, setting)
+    }
+
+    /// Sets the parameters that a script's map names.
+    pub(super) fn set_map(&mut self, map: &Map) -> Result<(), ParameterError> {
+        for (name, value) in map {
+            self.params.set_dynamic(name, value)?;
+        }
+        Ok(())
+    }
+
+    /// Takes over the settings of another recipe, most likely an older version of this one: what it has otherwise than it
+    /// declares, where this one has a parameter of that name that can have that value.
+    pub(crate) fn keep_settings(&mut self, of: &Recipe) {
+        for (parameter, value) in of.params.iter() {
+            if *value != parameter.default {
+                let _ = self.params.set(&parameter.name, value.clone());
+            }
+        }
     }
 
     /// The same recipe, bounded by another host: its limits, its guard, its seed.

@@ -108,7 +108,7 @@ impl Replay {
 }
 
 /// A line of `reloads.jsonl` that says which version a step began with, or tried to: one whose `migrate` failed.
-fn switch(line: &Value) -> Option<(u64, (String, String))> {
+pub(super) fn switch(line: &Value) -> Option<(u64, (String, String))> {
     let is_tried = line["event"] == "use" || line["hook"] == "migrate";
     let text = |key: &str| line[key].as_str().map(str::to_string);
     is_tried

@@ -270,18 +270,66 @@ fn what_was_typed_is_saved_as_a_recipe_that_gives_the_same() {
 }
 
 #[test]
-fn a_typed_hook_is_a_recipe_too() {
-    let mut session = session();
-    assert!(session.submit(":run").is_error);
-    session.submit("fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }");
-    let outcome = session.submit(":run");
-    assert!(outcome.text.contains("what you typed"), "{}", outcome.text);
-    assert!(
-        session
-            .submit(":diff dr_grpo")
-            .text
-            .contains("no difference")
+fn what_was_typed_is_a_recipe_too_and_what_was_defined_last_counts() {
+    let text = transcript(
+        &mut session(),
+        r#"
+:curve
+
+let r = batch.reward
+
+r - r.mean("group")
+
+:diff dr_grpo
+
+:recipe passk k=2
+
+fn advantage(batch, p) { centered(batch.reward) * p.k }
+
+fn other(x) { x }
+
+fn centered(x) { x - x.mean("group") }
+
+advantage().max("batch").value()
+
+advantage(batch, p).max("batch").value()
+
+:set k=4
+
+advantage().max("batch").value()
+
+fn centered(x) { x - x.mean("group") + 1 }
+
+advantage().max("batch").value()
+
+:recipe dr_grpo
+
+advantage().max("batch").value()
+
+advantage(batch, p).max("batch").value()
+
+advantage(batch.groups[1], p)
+
+fn reward(batch, p) { batch.reward * 3 }
+
+reward().max("batch").value()
+
+:reset
+
+fn reward(batch, p) { batch.reward * 3 }
+
+:recipe grpo
+
+advantage(batch, #{ eps: 1.0 }).max("batch").value()
+
+advantage(batch, #{ epz: 1.0 })
+
+fn advantage(batch, p) { 2 * advantage() }
+
+advantage().max("batch").value()
+"#,
     );
+    assert_snapshot!(text);
 }
 
 #[test]

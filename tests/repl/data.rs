@@ -1,5 +1,6 @@
 //! A run's folder: its last batch, and the others by their steps.
 
+use std::io::Write;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
@@ -86,4 +87,92 @@ fn a_variable_of_the_batch_before_stays_and_does_not_mix_with_the_new_one() {
     assert_eq!(session.submit("batch.reward.len()").text, "256");
     let outcome = session.submit("r - batch.reward");
     assert!(outcome.is_error, "{}", outcome.text);
+}
+
+/// A run of three steps with a recipe, of which each batch is kept; gives the version of the recipe.
+fn run(folder: &Path, recipe: &Path) -> String {
+    use advlab::train::{Config, Event, Run};
+    let params = [("scale".to_string(), toml::Value::from(3.0))];
+    let config = Config {
+        recipe: recipe.display().to_string(),
+        params: params.into_iter().collect(),
+        steps: 3,
+        rollout_batch_size: 2,
+        group_size: 4,
+        batch_every: 1,
+        eval_every: 0,
+        tensorboard: false,
+        out: folder.display().to_string(),
+        ..Config::default()
+    };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut run = Run::create(config).expect("a run");
+    run.go(&stop, &mut |_: &Event<'_>| {}).expect("three steps");
+    let recipe = advlab::Host::new().load(&recipe.display().to_string());
+    recipe.expect("a recipe").version().as_str().to_string()
+}
+
+/// A recipe that multiplies its scale, 3 in the runs here, by a factor.
+fn script(factor: u32) -> String {
+    format!(
+        "fn params() {{ #{{ scale: #{{ value: 1.0, doc: \"by how much\" }} }} }}\n\
+         fn advantage(batch, p) {{ {factor} * p.scale + 0.0 * batch.reward }}\n"
+    )
+}
+
+#[test]
+fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
+    let place = tempfile::tempdir().expect("a folder");
+    let file = place.path().join("mine.rhai");
+    let (first, second) = (place.path().join("first"), place.path().join("second"));
+    std::fs::write(&file, script(10)).expect("a script");
+    run(&first, &file);
+    std::fs::write(&file, script(20)).expect("a script");
+    let edited = run(&second, &file);
+    // As if the first run had gone on with the edited file from step 2 on.
+    let kept = format!("scripts/{edited}");
+    std::fs::create_dir(first.join(&kept)).expect("a folder");
+    let script = format!("{kept}/mine.rhai");
+    std::fs::copy(second.join(&script), first.join(&script)).expect("a copy");
+    let line = serde_json::json!(
+        { "step": 2, "event": "use", "script": script, "version": edited }
+    );
+    let mut reloads = std::fs::OpenOptions::new();
+    let mut reloads = reloads.append(true).open(first.join("reloads.jsonl"));
+    writeln!(reloads.as_mut().expect("reloads"), "{line}").expect("a line");
+
+    let mut session = session();
+    session.open(&first).expect("a run");
+    let about = session.about_data();
+    assert!(about.contains("its recipe is loaded: mine.rhai"), "{about}");
+    let value = "advantage().max(\"batch\").value()";
+    assert_eq!(session.submit(value).text, "60", "the edited version");
+    session.submit(":set scale=4");
+    session.submit(":batch 1");
+    assert_eq!(session.submit(value).text, "40", "the version of that step");
+
+    session.submit(":recipe grpo");
+    session.submit(":batch 2");
+    let outcome = session.submit(":recipe");
+    assert!(outcome.text.starts_with("grpo"), "{}", outcome.text);
+    let about = session.about_data();
+    assert!(about.contains("first` loads its recipe"), "{about}");
+    let outcome = session.submit(&format!(":recipe {} scale=5", first.display()));
+    assert!(outcome.text.contains("scale = 5"), "{}", outcome.text);
+    assert_eq!(session.submit(value).text, "100");
+
+    let edited = first.join(script_of(&first));
+    std::fs::write(&edited, "fn advantage(batch, p) { batch.reward }").expect("a script");
+    let mut session = super::session();
+    session.open(&first).expect("the batch is worth having");
+    let about = session.about_data();
+    assert!(about.contains("its recipe is not loaded"), "{about}");
+}
+
+/// The script that the last line of `reloads.jsonl` names.
+fn script_of(run: &Path) -> String {
+    let text = std::fs::read_to_string(run.join("reloads.jsonl")).expect("reloads");
+    let line = text.lines().last().expect("a line");
+    let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    line["script"].as_str().expect("a script").to_string()
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::super::data::Data;
 use super::super::session::Session;
 use super::super::show;
+use super::super::typed::is_typed;
 use super::Answered;
 use crate::script::Diagnostic;
 
@@ -59,5 +60,12 @@ pub(super) fn vars(session: &mut Session, _: &str) -> Answered {
 pub(super) fn reset(session: &mut Session, _: &str) -> Answered {
     session.script.reset();
     session.typed.clear();
-    Ok("variables and functions are gone; the batch and the recipe stay".to_string())
+    let stay = match session.script.recipe() {
+        Some(recipe) if !is_typed(recipe) => "the batch and the recipe stay",
+        _ => {
+            session.script.use_recipe(None);
+            "the batch stays"
+        }
+    };
+    Ok(format!("what you typed is gone; {stay}"))
 }

@@ -17,7 +17,7 @@ use crate::script::{Diagnostic, ScriptError};
 use crate::suggest;
 
 pub use self::curve::{Point, points};
-pub(super) use self::save::Typed;
+pub(super) use self::recipe::title;
 pub(super) use self::watch::{Watched, lock};
 
 /// What a command's text becomes.

@@ -1,5 +1,8 @@
 //! `:recipe`, `:params`, `:set`, `:run`: a recipe on the session's batch.
 
+use std::path::Path;
+
+use super::super::data::recipe_of_run;
 use super::super::session::Session;
 use super::super::show;
 use super::{Answered, lock, missing};
@@ -7,10 +10,13 @@ use crate::figures::{time, value};
 use crate::paint::wrapped;
 use crate::script::{Diagnostic, Hook, Host, Recipe, ScriptError, State, Summary};
 
-/// A recipe with its settings, as commands name it: `passk k=4`.
+/// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, or the folder of a run that used it.
 pub(super) fn parse(host: &Host, words: &[&str]) -> Result<Recipe, ScriptError> {
     let (name, settings) = words.split_first().unwrap_or((&"", &[]));
-    let mut recipe = host.load(name)?;
+    let mut recipe = match Path::new(name).is_dir() {
+        true => recipe_of_run(host, Path::new(name))?,
+        false => host.load(name)?,
+    };
     for setting in settings {
         assign(&mut recipe, setting)?;
     }
@@ -29,7 +35,7 @@ fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), ScriptError> {
 }
 
 /// A recipe's name, version and settings in one line.
-pub(super) fn title(recipe: &Recipe) -> String {
+pub(in crate::repl) fn title(recipe: &Recipe) -> String {
     let settings = recipe.params().iter();
     let settings = settings.map(|(parameter, value)| format!("{}={value}", parameter.name));
     let all: Vec<String> = [
@@ -82,18 +88,15 @@ pub(super) fn set(session: &mut Session, arguments: &str) -> Answered {
     Ok(line)
 }
 
-/// The recipe in use; without one, what was typed, where that has a hook.
+/// The recipe in use; without one, what was typed: its last value per response or token is the advantage.
 pub(super) fn current(session: &Session) -> Result<Recipe, ScriptError> {
     if let Some(recipe) = session.script.recipe() {
         return Ok(recipe.clone());
     }
-    if session.has_typed_hook() {
-        return session
-            .script
-            .host()
-            .compile("what you typed", &session.typed_script());
+    if session.typed.has_advantage() {
+        return session.typed.recipe(session.script.host(), None);
     }
-    let help = "`:recipe grpo` loads one; a typed `fn advantage(batch, p)` counts too";
+    let help = "`:recipe grpo` loads one; a formula with a value per response or token counts too";
     Err(Diagnostic::error("no recipe is loaded")
         .with_help(help)
         .into())

@@ -146,12 +146,7 @@ impl Watched {
             .version(&published.to)
             .unwrap_or_else(|| self.live.load());
         let mut next = loaded.recipe().clone();
-        for (parameter, value) in self.last.params().iter() {
-            if *value != parameter.default {
-                // A parameter that the new version has not, or has otherwise, keeps its own default.
-                let _ = next.set(&parameter.name, value.clone());
-            }
-        }
+        next.keep_settings(&self.last);
         let changed = match difference(&self.last, &next, &self.batch, self.paint) {
             Ok(text) => text,
             Err(error) => error.render(self.paint.color).trim_end().to_string(),

@@ -1,7 +1,10 @@
 //! A recipe in a session: its hooks as `reward()`, `advantage()` and `loss()` on the session's batch.
 
-use rhai::{Engine, EvalAltResult, NativeCallContext};
+use std::sync::Arc;
 
+use rhai::{Engine, EvalAltResult, Map, NativeCallContext};
+
+use super::super::batch_type::ScriptBatch;
 use super::super::error::{Problem, ScriptError, raise};
 use super::super::hooks::tensor_of;
 use super::super::recipe::{Hook, Recipe};
@@ -14,36 +17,76 @@ impl Session {
         self.recipe.as_ref()
     }
 
-    /// Makes a recipe's hooks callable, as `reward()`, `advantage()` and `loss()`, and its parameters `p`.
+    /// Makes a recipe's hooks callable, as `reward()`, `advantage()` and `loss()`, and its parameters `p`. Functions of
+    /// these hooks' names that inputs have defined are gone: what was defined last counts.
     pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
+        let is_hook = |name: &str, arguments| {
+            let own = [Hook::Reward, Hook::Advantage, Hook::Loss];
+            arguments == 2 && own.iter().any(|hook| hook.name() == name)
+        };
+        self.functions
+            .retain_functions(|_, _, name, arguments| !is_hook(name, arguments));
         self.recipe = recipe.map(|recipe| recipe.on(&self.host));
         self.place_own();
     }
 
-    /// Registers the hooks of the recipe in use. Each call starts from the state that `init` makes, so that the same
-    /// input gives the same answer.
+    /// Registers the hooks of the recipe in use, as `advantage()` and, as a script has it, `advantage(batch, p)`. Each call
+    /// starts from the state that `init` makes, so that the same input gives the same answer.
     pub(super) fn hooks(&self, engine: &mut Engine) {
         for hook in [Hook::Reward, Hook::Advantage, Hook::Loss] {
-            let (recipe, stage, failed) =
-                (self.recipe.clone(), self.stage.clone(), self.failed.clone());
-            let call = move |context: NativeCallContext| -> Result<Tensor, Box<EvalAltResult>> {
-                let Some(recipe) = &recipe else {
-                    let problem = Problem::new(format!(
-                        "`{}()` is a recipe's, and none is loaded",
-                        hook.name()
-                    ));
-                    return Err(raise(
-                        &context,
-                        problem.help("`:recipe grpo` loads one; what you typed is run by `:run`"),
-                    ));
-                };
-                tensor_of(recipe, hook, &stage.lent, &stage.batch, &stage.call).map_err(|error| {
-                    let problem = Problem::new(error.to_string());
-                    *lock(&failed) = Some(error);
-                    raise(&context, problem)
-                })
+            let call = self.hook(hook);
+            engine.register_fn(hook.name(), move |context: NativeCallContext| {
+                call(&context, None)
+            });
+            let call = self.hook(hook);
+            engine.register_fn(
+                hook.name(),
+                move |context: NativeCallContext, batch: ScriptBatch, p: Map| {
+                    call(&context, Some((batch, p)))
+                },
+            );
+        }
+    }
+
+    /// A hook as a function of the batch and the parameters, which are the session's where none are given.
+    fn hook(
+        &self,
+        hook: Hook,
+    ) -> impl Fn(
+        &NativeCallContext,
+        Option<(ScriptBatch, Map)>,
+    ) -> Result<Tensor, Box<EvalAltResult>>
+    + use<> {
+        let (recipe, stage, failed) =
+            (self.recipe.clone(), self.stage.clone(), self.failed.clone());
+        move |context, given| {
+            let name = hook.name();
+            let fail = |what: String, help: &str| raise(context, Problem::new(what).help(help));
+            let Some(recipe) = &recipe else {
+                let help = "`:recipe grpo` loads one; a formula that you typed is run by `:run`";
+                return Err(fail(
+                    format!("`{name}()` is a recipe's, and none is loaded"),
+                    help,
+                ));
             };
-            engine.register_fn(hook.name(), call);
+            let mut recipe = recipe.clone();
+            if let Some((batch, p)) = given {
+                if !Arc::ptr_eq(batch.frame(), stage.batch.frame()) {
+                    let help = "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some";
+                    return Err(fail(
+                        format!("`{name}` runs on the whole batch at the prompt, this is another"),
+                        help,
+                    ));
+                }
+                recipe.set_map(&p).map_err(|error| {
+                    fail(error.to_string(), "`:params` shows what the recipe has")
+                })?;
+            }
+            tensor_of(&recipe, hook, &stage.lent, &stage.batch, &stage.call).map_err(|error| {
+                let problem = Problem::new(error.to_string());
+                *lock(&failed) = Some(error);
+                raise(context, problem)
+            })
         }
     }
 

@@ -32,7 +32,7 @@ use crate::batch::Replacement;
 const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
-const BATCHES: &str = "batches";
+pub(super) const BATCHES: &str = "batches";
 const LOCK: &str = "lock";
 /// How long a lock is waited for: a process that was just killed holds it until the system has cleared up behind it.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::sync_folder;
-use crate::script::{Host, Recipe, ScriptError};
+use crate::script::{Builtin, Host, Recipe, ScriptError};
 use crate::train::error::TrainError;
 
 /// `scripts/` of a run's folder: a folder for each version, named by it.
@@ -84,17 +84,44 @@ impl Scripts {
     ) -> Result<Recipe, TrainError> {
         let path = self.run.join(script);
         let recipe = host.load(&path.display().to_string())?;
-        match recipe.version().as_str() == version {
-            true => Ok(recipe),
-            false => Err(TrainError::Damaged {
-                path,
-                what: format!(
-                    "it is version {} now, and was kept as {}: has it been edited? It is a record of the run",
-                    recipe.version().short(),
-                    &version[..version.len().min(6)],
-                ),
-            }),
+        unchanged(recipe, path, version)
+    }
+
+    /// Loads a version that was kept under the name that it had: a built-in's, or that of its file.
+    pub(in crate::train) fn look_at(
+        &self,
+        host: &Host,
+        script: &str,
+        version: &str,
+    ) -> Result<Recipe, TrainError> {
+        let path = self.run.join(script);
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy());
+        if let Some(builtin) = stem.and_then(|stem| Builtin::find(&stem)) {
+            let recipe = host.load(builtin.name)?;
+            if recipe.version().as_str() == version {
+                return Ok(recipe);
+            }
         }
+        let text = fs::read_to_string(&path).map_err(TrainError::io("read", &path))?;
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        let folder = path.parent().unwrap_or(&self.run);
+        let recipe = host.compile_beside(&name.unwrap_or_default(), &text, folder)?;
+        unchanged(recipe, path, version)
+    }
+}
+
+/// The recipe, where it is the version that was kept.
+fn unchanged(recipe: Recipe, path: PathBuf, version: &str) -> Result<Recipe, TrainError> {
+    match recipe.version().as_str() == version {
+        true => Ok(recipe),
+        false => Err(TrainError::Damaged {
+            path,
+            what: format!(
+                "it is version {} now, and was kept as {}: has it been edited? It is a record of the run",
+                recipe.version().short(),
+                &version[..version.len().min(6)],
+            ),
+        }),
     }
 }
 
