@@ -106,6 +106,12 @@ fn every_function_and_recipe_is_explained() {
         // A sign that looks like an option stands after `--`, as everywhere.
         let ran = lab.run(&format!("doc -- {name}"));
         assert_eq!(ran.status, 0, "{name}: {}", ran.err);
+    // Two errors of one script, one of them on one batch.
+    lab.write(
+        "two.rhai",
+        "fn advantage(batch, p) {\n    let r = batch.reward;\n    if r.mean(\"batch\").value() == 1.0 { return (r - 1) / 0; }\n    r / r.std(\"group\")\n}\n",
+    );
+    insta::assert_snapshot!("check_two", lab.run("check two.rhai").shown());
         assert!(ran.out.contains(name), "{name}: {}", ran.out);
     }
 }
