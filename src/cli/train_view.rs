@@ -7,7 +7,7 @@ use std::time::Instant;
 use advlab::figures::value;
 use advlab::live::{LiveEvent, Published};
 use advlab::script::{Recipe, ScriptError, Version};
-use advlab::train::{Config, Evaluation, Event, Observer, Row, Run, TrainError};
+use advlab::train::{Config, Evaluation, Event, Observer, Row, Run, TrainError, kept_batches};
 
 use super::progress::Steps;
 use super::style;
@@ -72,7 +72,7 @@ impl View {
         self.bar.say(&format!(
             "\ngo on with\n  advlab repl {folder}\n  advlab replay {folder}"
         ));
-        if let Some(batch) = self.last_batch() {
+        if let Some((_, batch)) = kept_batches(&self.folder).last() {
             let recipe = &self.config.recipe;
             self.bar
                 .say(&format!("  advlab apply {recipe} {}", batch.display()));
@@ -143,16 +143,6 @@ impl View {
         let own = own.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));
         let all: Vec<f64> = self.before.iter().copied().chain(own).collect();
         sparkline(all.iter().copied().skip(all.len().saturating_sub(SPARKS)))
-    }
-
-    fn last_batch(&self) -> Option<PathBuf> {
-        let entries = std::fs::read_dir(self.folder.join("batches")).ok()?;
-        let paths = entries.flatten().map(|entry| entry.path());
-        let steps = paths.filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| name.starts_with("step-"))
-        });
-        steps.max()
     }
 
     fn step(&mut self, row: &Row) {

@@ -47,6 +47,7 @@ pub use config::{Config, ConfigError};
 pub use error::TrainError;
 pub use estimate::PassAt;
 pub use event::{Event, Observer};
+pub use folder::kept_batches;
 pub use replay::{Agreement, Difference, Replay};
 pub use row::{Evaluation, Milliseconds, Row};
 pub use run::{Ending, Run};

@@ -9,6 +9,7 @@
 //! - `events.out.tfevents.*`: the metrics for TensorBoard
 //! - `lock`: held by the process that writes here
 
+mod batches;
 mod checkpoint;
 pub(super) mod journal;
 mod recorder;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::Checkpoint;
+pub use batches::kept_batches;
 use journal::Journal;
 pub(super) use recorder::{Recorder, Start};
 pub(super) use scripts::Scripts;
@@ -32,7 +34,6 @@ use crate::batch::Replacement;
 const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
-const BATCHES: &str = "batches";
 const LOCK: &str = "lock";
 /// How long a lock is waited for: a process that was just killed holds it until the system has cleared up behind it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -68,7 +69,7 @@ impl Folder {
             _lock: lock(path)?,
             path: path.to_path_buf(),
         };
-        for name in [BATCHES, checkpoint::FOLDER] {
+        for name in [batches::FOLDER, checkpoint::FOLDER] {
             remove_parts(&path.join(name));
         }
         Ok((folder, config))
