@@ -12,6 +12,7 @@
 mod batches;
 mod checkpoint;
 pub(super) mod journal;
+mod places;
 mod recorder;
 mod scripts;
 mod tensorboard;
@@ -21,8 +22,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub(super) use checkpoint::Checkpoint;
 pub use batches::kept_batches;
+pub(super) use checkpoint::Checkpoint;
 use journal::Journal;
 pub(super) use recorder::{Recorder, Start};
 pub(super) use scripts::Scripts;
@@ -83,12 +84,18 @@ impl Folder {
         self.path.join(name)
     }
 
+    /// Writes the configuration, with scripts by their absolute paths: a run is resumed from any folder.
     pub(super) fn write_config(&self, config: &Config) -> Result<(), TrainError> {
+        let config = Config {
+            recipe: places::absolute(&config.recipe),
+            loss_recipe: places::absolute(&config.loss_recipe),
+            ..config.clone()
+        };
         replace(&self.file(CONFIG), config.to_commented().as_bytes())
     }
 }
 
-/// The configuration of a run.
+/// The configuration of a run, with scripts by paths as short as people write them.
 pub(super) fn read_config(folder: &Path) -> Result<Config, TrainError> {
     let path = folder.join(CONFIG);
     if !path.is_file() {
@@ -97,7 +104,12 @@ pub(super) fn read_config(folder: &Path) -> Result<Config, TrainError> {
             missing: CONFIG,
         });
     }
-    Ok(Config::read(&path)?)
+    let config = Config::read(&path)?;
+    Ok(Config {
+        recipe: places::from_here(&config.recipe),
+        loss_recipe: places::from_here(&config.loss_recipe),
+        ..config
+    })
 }
 
 /// Puts a whole file in its place, so that there is never half of it.
