@@ -16,6 +16,8 @@ use super::style;
 pub struct View {
     folder: PathBuf,
     config: Config,
+    /// Parameters that `--set` sets; others that the run sets are in the configuration.
+    set: Vec<String>,
     bar: Steps,
     started: Instant,
     /// The first step and what its batch says of the policy before it.
@@ -35,13 +37,14 @@ pub struct View {
 }
 
 impl View {
-    /// A view of a run that is about to go.
-    pub fn new(run: &Run) -> View {
+    /// A view of a run that is about to go, with the names that `--set` gives values.
+    pub fn new(run: &Run, set: Vec<String>) -> View {
         let config = run.config().clone();
         View {
             folder: run.folder().to_path_buf(),
             bar: Steps::new("training", config.steps, run.step()),
             config,
+            set,
             started: Instant::now(),
             first: None,
             before: run.evaluated().to_vec(),
@@ -197,17 +200,8 @@ impl View {
                 let name = file_name(&self.config.recipe);
                 self.say(step, &format!("{name}  still using {still_using}"));
             }
-            LiveEvent::Missing {
-                path,
-                why,
-                still_using,
-            } => {
-                let path = path.display();
-                self.say(step, &format!("{path}: {why}  still using {still_using}"));
-            }
-            LiveEvent::Reverted { version } => {
-                let name = file_name(&self.config.recipe);
-                self.say(step, &format!("{name} is {version} again, which is in use"));
+            LiveEvent::Missing { .. } | LiveEvent::Reverted { .. } => {
+                self.say(step, &event.to_string());
             }
             LiveEvent::Warned { version, warnings } => {
                 for warning in warnings {
@@ -216,9 +210,7 @@ impl View {
                 let name = file_name(&self.config.recipe);
                 self.say(step, &format!("{name} {version} is used all the same"));
             }
-            LiveEvent::PollingOnly { why } => self.note(&format!(
-                "{why}: the recipe is looked at each second, and a save takes up to that long"
-            )),
+            LiveEvent::PollingOnly { .. } => self.note(&event.to_string()),
             _ => {}
         }
     }
@@ -228,23 +220,23 @@ impl View {
         let published = self.published.remove(to.version());
         self.published.clear();
         let name = file_name(to.name());
-        let mut line = format!("{name} {} -> {}", from.version(), to.version());
-        if let Some(published) = published {
-            line.push_str(&format!(
-                "  (+{} -{} lines, checked in {})",
-                published.lines_added,
-                published.lines_removed,
-                style::time(published.checked_in)
-            ));
-            for change in &published.parameters {
-                let shown = |setting: &Option<_>| {
-                    setting
-                        .as_ref()
-                        .map_or("none".to_string(), ToString::to_string)
-                };
-                let (was, now) = (shown(&change.was), shown(&change.now));
-                line.push_str(&format!("  {} {was} -> {now}", change.name));
-            }
+        let Some(published) = published else {
+            return self.say(
+                step,
+                &format!("{name} {} -> {}", from.version(), to.version()),
+            );
+        };
+        // A version that no step has used may lie between the two.
+        let from = from.version().clone();
+        let mut published = Published { from, ..published };
+        let held = std::mem::take(&mut published.held);
+        let mut line = format!("{name} {published}");
+        for parameter in held {
+            let by = match self.set.contains(&parameter.name) {
+                true => "--set",
+                false => "[params]",
+            };
+            line.push_str(&format!("  {parameter}: {by} holds it"));
         }
         self.say(step, &line);
     }
