@@ -276,6 +276,12 @@ impl View {
     fn say(&self, step: u64, line: &str) {
         self.bar.say(&format!("step {step:<5} {line}"));
     }
+    fn printed(&self, step: u64, text: &str) {
+        for line in text.lines() {
+            self.say(step, line);
+        }
+    }
+
 
     fn hello(&self, step: u64, recipe: &Recipe) {
         let Config {
@@ -321,7 +327,7 @@ impl Observer for View {
                 batch,
                 back_to,
             } => self.failed(step, recipe, error, batch.is_some(), back_to),
-            Event::Printed { line } => self.bar.say(line),
+            Event::Printed { step, line } => self.printed(step, line),
             Event::Evaluated { example } => self.example = example.to_string(),
             Event::Step { row, .. } => self.step(row),
             _ => {}

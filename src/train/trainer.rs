@@ -198,7 +198,7 @@ impl Trainer {
         self.live.observe(batch.clone(), &self.state);
         let (learned, failed) = self.learn(&rollout, &batch, observer)?;
         for line in &learned.prints {
-            observer.tell(&Event::Printed { line })?;
+            observer.tell(&Event::Printed { step, line })?;
         }
         let started = Instant::now();
         let evaluation = match is_evaluated {
