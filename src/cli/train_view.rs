@@ -103,16 +103,15 @@ impl View {
     fn summary(&self) {
         if let (Some((first, before)), Some((last, after))) = (&self.first, self.evaluations.last())
         {
-            self.bar.say(&format!(
-                "\n  {:<9} {:>9} {:>9}",
-                "",
-                format!("step {first}"),
-                format!("step {last}")
-            ));
+            // Of other prompts, and one before its update: two kinds of numbers.
+            let head = |a: &str, b: &str| format!("  {:<9} {a:>10} {b:>10}", "");
+            let (first, last) = (format!("step {first}"), format!("step {last}"));
+            self.bar.say(&format!("\n{}", head("batch", "evaluation")));
+            self.bar.say(&head(&first, &last));
             let row = |name: &str, of: &dyn Fn(&Evaluation) -> Option<f64>, line: String| {
                 if let (Some(before), Some(after)) = (of(before), of(after)) {
                     self.bar
-                        .say(&format!("  {name:<9} {before:>9.3} {after:>9.3}  {line}"));
+                        .say(&format!("  {name:<9} {before:>10.3} {after:>10.3}  {line}"));
                 }
             };
             row("pass@1", &|e| e.pass_at.at(1), self.sparkline());
@@ -159,7 +158,7 @@ impl View {
             (row.step, before)
         });
         let pass = row.pass_at.at(1).unwrap_or(0.0);
-        let what = format!("pass@1 {pass:.3}  length {:.1}  ", row.length);
+        let what = format!("batch pass@1 {pass:.3}  length {:.1}  ", row.length);
         self.bar.at(row.step + 1, what);
         let Some(evaluation) = &row.evaluation else {
             return;
@@ -175,7 +174,7 @@ impl View {
         self.say(
             row.step + 1,
             &format!(
-                "pass@1 {:.3}  {last}entropy {:.2}  length {:.1}  {}{metrics}",
+                "evaluation pass@1 {:.3}  {last}entropy {:.2}  length {:.1}  {}{metrics}",
                 evaluation.pass_at.at(1).unwrap_or(0.0),
                 evaluation.entropy,
                 evaluation.length,
@@ -276,12 +275,12 @@ impl View {
     fn say(&self, step: u64, line: &str) {
         self.bar.say(&format!("step {step:<5} {line}"));
     }
+
     fn printed(&self, step: u64, text: &str) {
         for line in text.lines() {
             self.say(step, line);
         }
     }
-
 
     fn hello(&self, step: u64, recipe: &Recipe) {
         let Config {
@@ -336,10 +335,10 @@ impl Observer for View {
     }
 }
 
-/// A line of blocks, each a share from 0 to 1.
 /// The last evaluations that a line has room for.
 const SPARKS: usize = 40;
 
+/// A line of blocks, each a share from 0 to 1.
 fn sparkline(shares: impl Iterator<Item = f64>) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     shares
