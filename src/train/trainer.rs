@@ -9,9 +9,9 @@ use super::error::TrainError;
 use super::event::{Event, Observer};
 use super::policy::{self, Policy, Scorer};
 use super::random::{Key, Purpose};
-use super::rollout::Rollout;
+use super::rollout::{Rollout, Sampled};
 use super::row::{Evaluation, Milliseconds, Row};
-use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
+use super::task::{Prompt, Task, evaluation_prompts};
 use super::update::{Failure, Learned, Learner, kl_to_reference};
 use crate::batch::Batch;
 use crate::live::{LiveEvent, LiveRecipe, Loaded};
@@ -34,14 +34,6 @@ pub struct Trainer {
     /// What the next step trains on, where it has been sampled already.
     sampled: Option<Sampled>,
     write: Duration,
-}
-
-/// What a step trains on, and how long it took to make it.
-struct Sampled {
-    rollout: Rollout,
-    batch: Arc<Batch<'static>>,
-    sample: Duration,
-    reference: Duration,
 }
 
 /// All that a run needs to go on to the same numbers.
@@ -225,30 +217,8 @@ impl Trainer {
     }
 
     fn sample(&self) -> Result<Sampled, TrainError> {
-        let Config {
-            seed,
-            rollout_batch_size,
-            group_size,
-            ..
-        } = self.config;
-        let step = self.step;
-        let started = Instant::now();
-        let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
-        let key = Key {
-            seed,
-            purpose: Purpose::Responses,
-            step,
-        };
-        let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, group_size, key)?;
-        let sample = started.elapsed();
-        let started = Instant::now();
-        let batch = Arc::new(rollout.batch(step, &*self.reference)?);
-        Ok(Sampled {
-            rollout,
-            batch,
-            sample,
-            reference: started.elapsed(),
-        })
+        let (task, policy, reference) = (&*self.task, &*self.policy, &*self.reference);
+        Sampled::at(self.step, &self.config, task, policy, reference)
     }
 
     /// Takes the newest version, and tells what has become of the file.
