@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let advantage: Array2<f32> = outcome.advantage.to_padded();
         println!("step {step}, {}:\n{advantage:.3}", loaded.version());
-        live.events().iter().for_each(|event| println!("{event:?}"));
+        live.events().iter().for_each(|event| println!("{event}"));
         thread::sleep(Duration::from_millis(200));
     }
     Ok(())

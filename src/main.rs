@@ -4,10 +4,12 @@ mod cli;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    match cli::run(cli::Arguments::parse()) {
+    let arguments = match cli::arguments() {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
+    match cli::run(arguments) {
         Ok(code) => code,
         Err(error) if cli::reader_left(&error) => ExitCode::SUCCESS,
         Err(error) => {

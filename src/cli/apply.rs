@@ -1,12 +1,13 @@
 //! `advlab apply RECIPE INPUT`: a recipe on rollouts that are there already.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use advlab::batch::{Advantage, Dtype, Mapping, ReadOptions, Rollouts, read};
 use advlab::script::{Host, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
+use advlab::train::Kept;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -20,7 +21,7 @@ use super::{Setting, load, style};
 pub struct Apply {
     /// A built-in's name, or the path of a .rhai file
     recipe: String,
-    /// The rollouts: .jsonl, .safetensors or .npz
+    /// The rollouts: .jsonl, .safetensors or .npz, or a run's folder: its last batch
     input: PathBuf,
     /// Write a copy of the input with the advantage added
     #[arg(short, long, value_name = "FILE")]
@@ -50,9 +51,19 @@ enum Precision {
 
 impl Apply {
     /// Reads, computes, writes, and sums up.
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(mut self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
         let recipe = load(&host, &self.recipe, &self.set)?;
+
+        let mut notes = Vec::new();
+        if self.input.is_dir() {
+            let batch = Kept::open(&self.input)?.last().1.to_path_buf();
+            let (run, batch_shown) = (self.input.display(), batch.display());
+            notes.push(format!(
+                "{run} is a run's folder: this is its last batch, {batch_shown}"
+            ));
+            self.input = batch;
+        }
 
         let started = Instant::now();
         let rollouts = self.read()?;
@@ -60,6 +71,8 @@ impl Apply {
 
         let mut state = recipe.init()?;
         let outcome = recipe.advantage(&rollouts.batch, &mut state)?;
+        notes.extend(rollouts.notes.iter().map(ToString::to_string));
+        notes.extend(outcome.notes.iter().cloned());
         if outcome.advantage.level() == Level::Token && rollouts.batch.layout().tokens() == 0 {
             bail!(
                 "{}: {} gives an advantage to each token, and no token counts here; the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`",
@@ -80,9 +93,9 @@ impl Apply {
             writing,
         };
         if self.json {
-            out!("{}", as_json(&recipe, &rollouts, &outcome, &times));
+            out!("{}", as_json(&recipe, &rollouts, &outcome, &notes, &times));
         } else {
-            self.print(&recipe, &rollouts, &outcome, &times)?;
+            self.print(&recipe, &outcome, &notes, &times)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -112,19 +125,14 @@ impl Apply {
     fn print(
         &self,
         recipe: &Recipe,
-        rollouts: &Rollouts,
         outcome: &Outcome,
+        notes: &[String],
         times: &Times,
     ) -> Result<()> {
         for line in &outcome.prints {
             out!("{line}");
         }
-        for note in rollouts
-            .notes
-            .iter()
-            .map(ToString::to_string)
-            .chain(outcome.notes.iter().cloned())
-        {
+        for note in notes {
             eprintln!("note: {note}");
         }
         let summary = Summary::of(outcome);
@@ -199,7 +207,7 @@ struct Times {
     writing: Option<Duration>,
 }
 
-fn write(rollouts: &Rollouts, outcome: &Outcome, output: &std::path::Path) -> Result<()> {
+fn write(rollouts: &Rollouts, outcome: &Outcome, output: &Path) -> Result<()> {
     let values: Vec<f64>;
     let advantage = match outcome.advantage.level() {
         Level::Token => Advantage::Token(outcome.advantage.floats()),
@@ -222,18 +230,13 @@ fn as_json(
     recipe: &Recipe,
     rollouts: &Rollouts,
     outcome: &Outcome,
+    notes: &[String],
     times: &Times,
 ) -> serde_json::Value {
     let params: serde_json::Map<String, serde_json::Value> = recipe
         .params()
         .iter()
         .map(|(parameter, value)| (parameter.name.clone(), json!(value.to_string())))
-        .collect();
-    let notes: Vec<String> = rollouts
-        .notes
-        .iter()
-        .map(ToString::to_string)
-        .chain(outcome.notes.iter().cloned())
         .collect();
     let metrics: serde_json::Map<String, serde_json::Value> = outcome
         .metrics

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use advlab::script::{Host, Verdict, check};
+use advlab::script::{Diagnostic, Finding, Host, ScriptError, Verdict, check};
 use anyhow::Result;
 use clap::Args;
 
@@ -56,9 +56,9 @@ impl Check {
                     finding.detail
                 );
                 out!("{}", line.trim_end());
-                if let (Verdict::Fails, Some(error)) = (finding.verdict, &finding.error) {
-                    out!("{}", error.render(style::color_on_stdout()).trim_end());
-                }
+            }
+            for error in errors(&findings) {
+                out!("{}", error.render(style::color_on_stdout()).trim_end());
             }
             let number = |verdict| {
                 findings
@@ -80,4 +80,41 @@ impl Check {
             ExitCode::SUCCESS
         })
     }
+}
+
+/// The errors of the checks that fail, each once, with the batches on which it occurs.
+fn errors(findings: &[Finding]) -> Vec<ScriptError> {
+    let mut different: Vec<(ScriptError, Vec<&str>)> = Vec::new();
+    for finding in findings {
+        let (Verdict::Fails, Some(error)) = (finding.verdict, &finding.error) else {
+            continue;
+        };
+        let name = finding.check.name();
+        match different
+            .iter_mut()
+            .find(|(other, _)| is_same(other, error))
+        {
+            Some((_, names)) => names.push(name),
+            None => different.push((error.clone(), vec![name])),
+        }
+    }
+    let named = different.into_iter().map(|(mut error, names)| {
+        if let Some(first) = error.diagnostics.first_mut() {
+            let batches = if names.len() == 1 { "batch" } else { "batches" };
+            let names = names.join("`, `");
+            first.trace.push(format!("on the {batches} `{names}`"));
+        }
+        error
+    });
+    named.collect()
+}
+
+/// Whether two errors are mended by the same edit: the place and the advice agree, if not the value that was found.
+fn is_same(a: &ScriptError, b: &ScriptError) -> bool {
+    let is_same = |(a, b): (&Diagnostic, &Diagnostic)| {
+        let is_told = a.place.is_some() && a.help.is_some();
+        (a.place == b.place && a.help == b.help) && (is_told || a.message == b.message)
+    };
+    let mut pairs = a.diagnostics.iter().zip(&b.diagnostics);
+    a.diagnostics.len() == b.diagnostics.len() && pairs.all(is_same)
 }

@@ -69,11 +69,29 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
+/// Reads the arguments; `Err` has the exit status where there is nothing to run: wrong usage, or a help that was asked for.
+pub fn arguments() -> Result<Arguments, ExitCode> {
+    Arguments::try_parse().map_err(|error| {
+        let text = error.render();
+        let text = match style::color_on_stderr() {
+            true => text.ansi().to_string(),
+            false => text.to_string(),
+        };
+        match error.use_stderr() {
+            // clap writes its prefix small, and the diagnostics of scripts begin with a capital.
+            true => eprint!("{}", text.replacen("error:", "Error:", 1)),
+            // What nobody reads is not printed.
+            false => drop(error.print()),
+        }
+        u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+    })
+}
+
 /// Prints what went wrong, a script's error with its line and a caret.
 pub fn report(error: &anyhow::Error) {
     match error.downcast_ref::<ScriptError>() {
         Some(script) => eprint!("{}", script.render(style::color_on_stderr())),
-        None => eprintln!("{} {}", style::red("error:"), chain(error)),
+        None => eprintln!("{} {}", style::red("Error:"), chain(error)),
     }
 }
 

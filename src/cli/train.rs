@@ -60,7 +60,8 @@ impl Train {
             }
         };
         let stop = stop_at_ctrl_c()?;
-        let mut view = View::new(&run);
+        let set = self.set.into_iter().map(|setting| setting.name);
+        let mut view = View::new(&run, set.collect());
         for note in run.notes() {
             view.note(note);
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use advlab::figures::value;
 use advlab::live::{LiveEvent, Published};
 use advlab::script::{Recipe, ScriptError, Version};
-use advlab::train::{Config, Evaluation, Event, Observer, Row, Run, TrainError};
+use advlab::train::{Config, Evaluation, Event, Kept, Observer, Row, Run, TrainError};
 
 use super::progress::Steps;
 use super::style;
@@ -16,6 +16,8 @@ use super::style;
 pub struct View {
     folder: PathBuf,
     config: Config,
+    /// Parameters that `--set` sets; others that the run sets are in the configuration.
+    set: Vec<String>,
     bar: Steps,
     started: Instant,
     /// The first step and what its batch says of the policy before it.
@@ -35,13 +37,14 @@ pub struct View {
 }
 
 impl View {
-    /// A view of a run that is about to go.
-    pub fn new(run: &Run) -> View {
+    /// A view of a run that is about to go, with the names that `--set` gives values.
+    pub fn new(run: &Run, set: Vec<String>) -> View {
         let config = run.config().clone();
         View {
             folder: run.folder().to_path_buf(),
             bar: Steps::new("training", config.steps, run.step()),
             config,
+            set,
             started: Instant::now(),
             first: None,
             before: run.evaluated().to_vec(),
@@ -72,10 +75,9 @@ impl View {
         self.bar.say(&format!(
             "\ngo on with\n  advlab repl {folder}\n  advlab replay {folder}"
         ));
-        if let Some(batch) = self.last_batch() {
+        if Kept::open(&self.folder).is_ok() {
             let recipe = &self.config.recipe;
-            self.bar
-                .say(&format!("  advlab apply {recipe} {}", batch.display()));
+            self.bar.say(&format!("  advlab apply {recipe} {folder}"));
         }
         let more = self.config.steps * 2;
         self.bar
@@ -100,16 +102,15 @@ impl View {
     fn summary(&self) {
         if let (Some((first, before)), Some((last, after))) = (&self.first, self.evaluations.last())
         {
-            self.bar.say(&format!(
-                "\n  {:<9} {:>9} {:>9}",
-                "",
-                format!("step {first}"),
-                format!("step {last}")
-            ));
+            // Of other prompts, and one before its update: two kinds of numbers.
+            let head = |a: &str, b: &str| format!("  {:<9} {a:>10} {b:>10}", "");
+            let (first, last) = (format!("step {first}"), format!("step {last}"));
+            self.bar.say(&format!("\n{}", head("batch", "evaluation")));
+            self.bar.say(&head(&first, &last));
             let row = |name: &str, of: &dyn Fn(&Evaluation) -> Option<f64>, line: String| {
                 if let (Some(before), Some(after)) = (of(before), of(after)) {
                     self.bar
-                        .say(&format!("  {name:<9} {before:>9.3} {after:>9.3}  {line}"));
+                        .say(&format!("  {name:<9} {before:>10.3} {after:>10.3}  {line}"));
                 }
             };
             row("pass@1", &|e| e.pass_at.at(1), self.sparkline());
@@ -145,16 +146,6 @@ impl View {
         sparkline(all.iter().copied().skip(all.len().saturating_sub(SPARKS)))
     }
 
-    fn last_batch(&self) -> Option<PathBuf> {
-        let entries = std::fs::read_dir(self.folder.join("batches")).ok()?;
-        let paths = entries.flatten().map(|entry| entry.path());
-        let steps = paths.filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| name.starts_with("step-"))
-        });
-        steps.max()
-    }
-
     fn step(&mut self, row: &Row) {
         self.steps += 1;
         self.first.get_or_insert_with(|| {
@@ -166,7 +157,7 @@ impl View {
             (row.step, before)
         });
         let pass = row.pass_at.at(1).unwrap_or(0.0);
-        let what = format!("pass@1 {pass:.3}  length {:.1}  ", row.length);
+        let what = format!("batch pass@1 {pass:.3}  length {:.1}  ", row.length);
         self.bar.at(row.step + 1, what);
         let Some(evaluation) = &row.evaluation else {
             return;
@@ -182,7 +173,7 @@ impl View {
         self.say(
             row.step + 1,
             &format!(
-                "pass@1 {:.3}  {last}entropy {:.2}  length {:.1}  {}{metrics}",
+                "evaluation pass@1 {:.3}  {last}entropy {:.2}  length {:.1}  {}{metrics}",
                 evaluation.pass_at.at(1).unwrap_or(0.0),
                 evaluation.entropy,
                 evaluation.length,
@@ -207,17 +198,8 @@ impl View {
                 let name = file_name(&self.config.recipe);
                 self.say(step, &format!("{name}  still using {still_using}"));
             }
-            LiveEvent::Missing {
-                path,
-                why,
-                still_using,
-            } => {
-                let path = path.display();
-                self.say(step, &format!("{path}: {why}  still using {still_using}"));
-            }
-            LiveEvent::Reverted { version } => {
-                let name = file_name(&self.config.recipe);
-                self.say(step, &format!("{name} is {version} again, which is in use"));
+            LiveEvent::Missing { .. } | LiveEvent::Reverted { .. } => {
+                self.say(step, &event.to_string());
             }
             LiveEvent::Warned { version, warnings } => {
                 for warning in warnings {
@@ -226,9 +208,7 @@ impl View {
                 let name = file_name(&self.config.recipe);
                 self.say(step, &format!("{name} {version} is used all the same"));
             }
-            LiveEvent::PollingOnly { why } => self.note(&format!(
-                "{why}: the recipe is looked at each second, and a save takes up to that long"
-            )),
+            LiveEvent::PollingOnly { .. } => self.note(&event.to_string()),
             _ => {}
         }
     }
@@ -238,23 +218,23 @@ impl View {
         let published = self.published.remove(to.version());
         self.published.clear();
         let name = file_name(to.name());
-        let mut line = format!("{name} {} -> {}", from.version(), to.version());
-        if let Some(published) = published {
-            line.push_str(&format!(
-                "  (+{} -{} lines, checked in {})",
-                published.lines_added,
-                published.lines_removed,
-                style::time(published.checked_in)
-            ));
-            for change in &published.parameters {
-                let shown = |setting: &Option<_>| {
-                    setting
-                        .as_ref()
-                        .map_or("none".to_string(), ToString::to_string)
-                };
-                let (was, now) = (shown(&change.was), shown(&change.now));
-                line.push_str(&format!("  {} {was} -> {now}", change.name));
-            }
+        let Some(published) = published else {
+            return self.say(
+                step,
+                &format!("{name} {} -> {}", from.version(), to.version()),
+            );
+        };
+        // A version that no step has used may lie between the two.
+        let from = from.version().clone();
+        let mut published = Published { from, ..published };
+        let held = std::mem::take(&mut published.held);
+        let mut line = format!("{name} {published}");
+        for parameter in held {
+            let by = match self.set.contains(&parameter.name) {
+                true => "--set",
+                false => "[params]",
+            };
+            line.push_str(&format!("  {parameter}: {by} holds it"));
         }
         self.say(step, &line);
     }
@@ -293,6 +273,12 @@ impl View {
 
     fn say(&self, step: u64, line: &str) {
         self.bar.say(&format!("step {step:<5} {line}"));
+    }
+
+    fn printed(&self, step: u64, text: &str) {
+        for line in text.lines() {
+            self.say(step, line);
+        }
     }
 
     fn hello(&self, step: u64, recipe: &Recipe) {
@@ -339,7 +325,7 @@ impl Observer for View {
                 batch,
                 back_to,
             } => self.failed(step, recipe, error, batch.is_some(), back_to),
-            Event::Printed { line } => self.bar.say(line),
+            Event::Printed { step, line } => self.printed(step, line),
             Event::Evaluated { example } => self.example = example.to_string(),
             Event::Step { row, .. } => self.step(row),
             _ => {}
@@ -348,10 +334,10 @@ impl Observer for View {
     }
 }
 
-/// A line of blocks, each a share from 0 to 1.
 /// The last evaluations that a line has room for.
 const SPARKS: usize = 40;
 
+/// A line of blocks, each a share from 0 to 1.
 fn sparkline(shares: impl Iterator<Item = f64>) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     shares

@@ -1,7 +1,7 @@
 //! What a version must pass before a step uses it.
 
 use super::degenerate::{degenerate, usual};
-use super::event::ParameterChange;
+use super::event::{HeldParameter, ParameterChange};
 use super::shared::Observed;
 use crate::batch::Batch;
 use crate::script::{Diagnostic, Hook, Host, Recipe, ScriptError, Severity, State};
@@ -70,6 +70,28 @@ pub(super) fn parameter_changes(
         })
         .filter(|change| change.was != change.now)
         .collect()
+}
+
+/// The parameters whose defaults differ between two versions to no effect, as the run sets them.
+pub(super) fn held_parameters(
+    from: &Recipe,
+    to: &Recipe,
+    settings: &[(String, String)],
+) -> Vec<HeldParameter> {
+    let declared = |recipe: &Recipe, name: &str| {
+        let mut parameters = recipe.params().iter();
+        let found = parameters.find(|(parameter, _)| parameter.name == name);
+        found.map(|(parameter, value)| (parameter.default.clone(), value.clone()))
+    };
+    let held = settings.iter().filter_map(|(name, _)| {
+        let (old_default, old_value) = declared(from, name)?;
+        let (default, value) = declared(to, name)?;
+        (default != old_default && value == old_value).then(|| HeldParameter {
+            name: name.clone(),
+            value,
+        })
+    });
+    held.collect()
 }
 
 /// The dry runs of a new version, all under one guard.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::check::{DryRuns, has_hooks, parameter_changes, set};
+use super::check::{DryRuns, has_hooks, held_parameters, parameter_changes, set};
 use super::event::{LiveEvent, Published};
 use super::watch::{SETTLE_AT_MOST, Wake, Watch};
 use super::{Loaded, Shared, lines};
@@ -286,6 +286,7 @@ pub(super) fn published(
         lines_added,
         lines_removed,
         parameters: parameter_changes(from, recipe, settings),
+        held: held_parameters(from, recipe, settings),
         hooks_added: only(recipe, from),
         hooks_removed: only(from, recipe),
         checked_in,

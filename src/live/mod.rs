@@ -32,7 +32,7 @@ mod lines;
 mod shared;
 mod watch;
 
-pub use event::{LiveEvent, ParameterChange, Published};
+pub use event::{HeldParameter, LiveEvent, ParameterChange, Published};
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -130,7 +130,7 @@ impl Loaded {
 ///     };
 ///     assert_eq!(outcome.advantage.floats().len(), 2);
 ///     for event in live.events() {
-///         println!("{event:?}");
+///         println!("{event}");
 ///     }
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -51,6 +51,14 @@ pub enum TrainError {
         /// What a run has.
         missing: &'static str,
     },
+    /// The folder has no batches to look at.
+    #[error(
+        "{} is a folder, and holds no batches of a run: a run keeps them as batches/step-*.safetensors, unless its `batch_every` is 0", .folder.display()
+    )]
+    NoBatches {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A new run would be written where something is already.
     #[error(
         "{} is there already and is not empty: choose another --out, or go on with it by --resume {}", .folder.display(), .folder.display()

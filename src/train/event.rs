@@ -52,6 +52,8 @@ pub enum Event<'a> {
     },
     /// The script printed a line.
     Printed {
+        /// The step.
+        step: u64,
         /// The line.
         line: &'a str,
     },

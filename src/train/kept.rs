@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::TrainError;
-use super::folder::{BATCHES, RELOADS, Scripts, Start, journal, read_config};
+use super::folder::{RELOADS, Scripts, Start, journal, kept_batches, read_config};
 use super::replay::switch;
 use crate::script::{Host, Recipe};
 
@@ -20,11 +20,10 @@ impl Kept {
     /// # Errors
     /// [`TrainError`] where it holds no batches of a run.
     pub fn open(folder: &Path) -> Result<Kept, TrainError> {
-        let batches = batches(folder);
+        let batches = kept_batches(folder);
         match batches.is_empty() {
-            true => Err(TrainError::NoRun {
+            true => Err(TrainError::NoBatches {
                 folder: folder.to_path_buf(),
-                missing: "batches (batches/*.safetensors)",
             }),
             false => Ok(Kept {
                 folder: folder.to_path_buf(),
@@ -43,9 +42,12 @@ impl Kept {
         &self.batches
     }
 
-    /// The last step that has a batch.
-    pub fn last_step(&self) -> u64 {
-        self.batches.last().map_or(0, |(step, _)| *step)
+    /// The last batch and its step.
+    pub fn last(&self) -> (u64, &Path) {
+        match self.batches.last() {
+            Some((step, path)) => (*step, path),
+            None => unreachable!("a folder without batches is not opened"),
+        }
     }
 
     /// The version of the recipe that a step used, with the run's settings.
@@ -71,22 +73,4 @@ impl Kept {
         }
         Ok(recipe)
     }
-}
-
-/// The batches in a run's folder, by the steps in their names: `step-000140.safetensors`.
-fn batches(folder: &Path) -> Vec<(u64, PathBuf)> {
-    let entries = std::fs::read_dir(folder.join(BATCHES));
-    let paths = entries.into_iter().flatten().flatten();
-    let step_of = |path: &Path| {
-        let is_batch = path.extension()? == "safetensors";
-        let stem = path.file_stem()?.to_str()?;
-        let step = stem.strip_prefix("step-").unwrap_or(stem);
-        is_batch.then(|| step.parse().ok()).flatten()
-    };
-    let mut kept: Vec<(u64, PathBuf)> = paths
-        .map(|entry| entry.path())
-        .filter_map(|path| Some((step_of(&path)?, path)))
-        .collect();
-    kept.sort();
-    kept
 }

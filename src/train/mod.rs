@@ -28,6 +28,7 @@
 //! ```
 
 mod config;
+mod dry_run;
 mod error;
 mod estimate;
 mod event;

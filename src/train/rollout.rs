@@ -1,12 +1,14 @@
 //! What a step trains on: prompts, sampled responses, what the verifier says of them, and the batch made of it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use super::config::Config;
 use super::error::TrainError;
 use super::estimate::PassAt;
 use super::policy::{Decoding, Policy, Responses, Samples, Scorer, Scores};
-use super::random::Key;
-use super::task::{Prompt, Task, Verdict};
+use super::random::{Key, Purpose};
+use super::task::{Prompt, Task, Verdict, training_prompts};
 use crate::batch::{Batch, BatchError, Floats, TokenValues};
 use crate::script::Computed;
 use crate::tensor::Level;
@@ -81,6 +83,46 @@ impl Rollout {
             advantage: None,
         };
         Ok(columns.batch(step, &everyone, self.scores.logp.clone())?)
+    }
+}
+
+/// What a step trains on, and how long it took to make it.
+pub(super) struct Sampled {
+    pub(super) rollout: Rollout,
+    pub(super) batch: Arc<Batch<'static>>,
+    /// The time of sampling and verifying.
+    pub(super) sample: Duration,
+    /// The time of the reference policy.
+    pub(super) reference: Duration,
+}
+
+impl Sampled {
+    /// The groups of a step, by the present policy.
+    pub(super) fn at(
+        step: u64,
+        config: &Config,
+        task: &dyn Task,
+        policy: &dyn Policy,
+        reference: &dyn Scorer,
+    ) -> Result<Sampled, TrainError> {
+        let seed = config.seed;
+        let started = Instant::now();
+        let prompts = training_prompts(task, seed, step, config.rollout_batch_size)?;
+        let key = Key {
+            seed,
+            purpose: Purpose::Responses,
+            step,
+        };
+        let rollout = Rollout::sample(task, policy, prompts, config.group_size, key)?;
+        let sample = started.elapsed();
+        let started = Instant::now();
+        let batch = Arc::new(rollout.batch(step, reference)?);
+        Ok(Sampled {
+            rollout,
+            batch,
+            sample,
+            reference: started.elapsed(),
+        })
     }
 }
 

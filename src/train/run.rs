@@ -39,31 +39,24 @@ impl Run {
     ///
     /// # Errors
     /// [`TrainError`] where the configuration, a recipe or the folder is not one to begin with. Where it is the recipe,
-    /// no folder is left.
-    pub fn create(mut config: Config) -> Result<Run, TrainError> {
+    /// no folder is left; it is tried on the first batch for that.
+    pub fn create(config: Config) -> Result<Run, TrainError> {
         config.check()?;
         let host = host(&config);
         let loss = loss_recipe(&host, &config)?;
         let live = LiveRecipe::watch(&host, &config.recipe, options(&config)?)?;
+        let mut trainer = trainer(config, live, loss)?;
         // What can fail without a folder fails before there is one.
-        live.load().recipe().init()?;
-        loss.init()?;
-        config.make_task()?;
-        let folder = Folder::create(&mut config)?;
-        Run::begin(folder, config, live, loss)
+        trainer.dry_run()?;
+        let folder = Folder::create(trainer.config_mut())?;
+        Run::begin(folder, trainer)
     }
 
-    fn begin(
-        folder: Folder,
-        config: Config,
-        live: LiveRecipe,
-        loss: Recipe,
-    ) -> Result<Run, TrainError> {
-        let recorder = Recorder::open(&folder, &config, 0)?;
+    fn begin(folder: Folder, trainer: Trainer) -> Result<Run, TrainError> {
         Ok(Run {
-            trainer: trainer(config, live, loss)?,
+            recorder: Recorder::open(&folder, trainer.config(), 0)?,
+            trainer,
             folder,
-            recorder,
             saved: None,
             notes: Vec::new(),
             evaluated: Vec::new(),
@@ -90,7 +83,7 @@ impl Run {
             Err(TrainError::NoCheckpoint { why, .. }) if rows == 0 && why.is_empty() => {
                 let loss = loss_recipe(&host, &config)?;
                 let live = LiveRecipe::watch(&host, &config.recipe, options(&config)?)?;
-                return Run::begin(folder, config, live, loss);
+                return Run::begin(folder, trainer(config, live, loss)?);
             }
             Err(error) => return Err(error),
         };

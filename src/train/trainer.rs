@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
+use super::dry_run::DryRun;
 use super::error::TrainError;
 use super::event::{Event, Observer};
 use super::policy::{self, Policy, Scorer};
 use super::random::{Key, Purpose};
-use super::rollout::Rollout;
+use super::rollout::{Rollout, Sampled};
 use super::row::{Evaluation, Milliseconds, Row};
-use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
+use super::task::{Prompt, Task, evaluation_prompts};
 use super::update::{Failure, Learned, Learner, kl_to_reference};
 use crate::batch::Batch;
 use crate::live::{LiveEvent, LiveRecipe, Loaded};
@@ -30,6 +31,8 @@ pub struct Trainer {
     loss_state: State,
     evaluation: Vec<Prompt>,
     step: u64,
+    /// What the next step trains on, where it has been sampled already.
+    sampled: Option<Sampled>,
     write: Duration,
 }
 
@@ -78,6 +81,7 @@ impl Trainer {
             loaded,
             loss,
             step: 0,
+            sampled: None,
             write: Duration::ZERO,
         })
     }
@@ -90,6 +94,11 @@ impl Trainer {
     /// What the run is set to.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// For a run that learns where its folder is.
+    pub(super) fn config_mut(&mut self) -> &mut Config {
+        &mut self.config
     }
 
     /// The version in use.
@@ -133,6 +142,22 @@ impl Trainer {
         self.state = snapshot.state.clone();
         self.loss_state = snapshot.loss_state.clone();
         self.step = snapshot.step;
+        self.sampled = None;
+        Ok(())
+    }
+
+    /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
+    ///
+    /// # Errors
+    /// [`TrainError::Script`] where a hook fails on it.
+    pub(super) fn dry_run(&mut self) -> Result<(), TrainError> {
+        let sampled = self.sample()?;
+        let dry_run = DryRun {
+            recipe: (self.loaded.recipe(), &self.state),
+            loss: (&self.loss, &self.loss_state),
+        };
+        dry_run.on(&sampled.batch)?;
+        self.sampled = Some(sampled);
         Ok(())
     }
 
@@ -151,18 +176,21 @@ impl Trainer {
         if every > 0 && step > 0 && step.is_multiple_of(every) {
             self.reference = self.policy.frozen();
         }
-        let started = Instant::now();
-        let rollout = self.rollout(step)?;
-        let sample = started.elapsed();
-        let started = Instant::now();
-        let batch = Arc::new(rollout.batch(step, &*self.reference)?);
-        let reference = started.elapsed();
+        let Sampled {
+            rollout,
+            batch,
+            sample,
+            reference,
+        } = match self.sampled.take() {
+            Some(sampled) => sampled,
+            None => self.sample()?,
+        };
 
         self.begin(observer)?;
         self.live.observe(batch.clone(), &self.state);
         let (learned, failed) = self.learn(&rollout, &batch, observer)?;
         for line in &learned.prints {
-            observer.tell(&Event::Printed { line })?;
+            observer.tell(&Event::Printed { step, line })?;
         }
         let started = Instant::now();
         let evaluation = match is_evaluated {
@@ -188,20 +216,9 @@ impl Trainer {
         Ok(row)
     }
 
-    fn rollout(&self, step: u64) -> Result<Rollout, TrainError> {
-        let Config {
-            seed,
-            rollout_batch_size,
-            group_size,
-            ..
-        } = self.config;
-        let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
-        let key = Key {
-            seed,
-            purpose: Purpose::Responses,
-            step,
-        };
-        Rollout::sample(&*self.task, &*self.policy, prompts, group_size, key)
+    fn sample(&self) -> Result<Sampled, TrainError> {
+        let (task, policy, reference) = (&*self.task, &*self.policy, &*self.reference);
+        Sampled::at(self.step, &self.config, task, policy, reference)
     }
 
     /// Takes the newest version, and tells what has become of the file.

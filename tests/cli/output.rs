@@ -22,6 +22,48 @@ fn apply() {
     insta::assert_snapshot!("apply_pacs", lab.run("apply pacs rollouts.jsonl").shown());
 }
 
+/// As `repl` does; a folder without batches is among the wrong inputs.
+#[test]
+fn apply_on_a_run_takes_its_last_batch() {
+    let lab = Lab::new();
+    lab.write(
+        "small.toml",
+        "maze_size = 2\nrollout_batch_size = 2\ngroup_size = 2\nhidden_size = 8\nbatch_every = 1\neval_prompts = 1\nsteps = 3\nout = \"run\"\n",
+    );
+    assert_eq!(lab.run("train small.toml").status, 0);
+    let batch = "run/batches/step-000002.safetensors";
+    let (of_run, of_batch) = (
+        lab.run("apply rloo run"),
+        lab.run(&format!("apply rloo {batch}")),
+    );
+    assert_eq!(
+        of_run.out.replace(&time(&of_run.out), ""),
+        of_batch.out.replace(&time(&of_batch.out), "")
+    );
+    assert_eq!(
+        of_run.err.lines().next(),
+        Some(
+            "note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors"
+        )
+    );
+    let json: Value = serde_json::from_str(&lab.run("apply rloo run --json").out).expect("JSON");
+    assert_eq!(json["input"], batch);
+    assert!(
+        json["notes"][0]
+            .as_str()
+            .is_some_and(|note| note.contains(batch)),
+        "{json}"
+    );
+}
+
+/// The row that no two runs share.
+fn time(out: &str) -> String {
+    let row = out
+        .lines()
+        .find(|line| line.trim_start().starts_with("time "));
+    row.expect("a row of times").to_string()
+}
+
 /// Metrics, prints, and a batch without a difference.
 #[test]
 fn apply_with_a_script_of_ones_own() {
@@ -64,6 +106,12 @@ fn check() {
         "fn advantage(batch, p) { batch.reward / batch.reward.std(\"group\") }",
     );
     insta::assert_snapshot!("check_bad", lab.run("check bad.rhai").shown());
+    // Two errors of one script, one of them on one batch.
+    lab.write(
+        "two.rhai",
+        "fn advantage(batch, p) {\n    let r = batch.reward;\n    if r.mean(\"batch\").value() == 1.0 { return (r - 1) / 0; }\n    r / r.std(\"group\")\n}\n",
+    );
+    insta::assert_snapshot!("check_two", lab.run("check two.rhai").shown());
 }
 
 #[test]

@@ -49,11 +49,7 @@ fn a_wrong_input_or_script_is_1_and_prints_no_result() {
         let ran = lab.run(arguments);
         assert_eq!(ran.status, 1, "{arguments}: {}{}", ran.out, ran.err);
         assert!(ran.out.is_empty(), "{arguments} printed {}", ran.out);
-        assert!(
-            ran.err.to_lowercase().starts_with("error"),
-            "{arguments}: {}",
-            ran.err
-        );
+        assert!(ran.err.starts_with("Error: "), "{arguments}: {}", ran.err);
         assert!(!ran.err.contains("panicked"), "{arguments}: {}", ran.err);
     }
 }
@@ -75,5 +71,9 @@ fn wrong_usage_is_2() {
         let ran = lab.run(arguments);
         assert_eq!(ran.status, 2, "{arguments}: {}{}", ran.out, ran.err);
         assert!(ran.out.is_empty(), "{arguments} printed {}", ran.out);
+        // Without a command, the help itself is the answer.
+        let is_help = arguments.is_empty();
+        assert_eq!(ran.err.starts_with("Error: "), !is_help, "{}", ran.err);
+        assert!(!ran.err.contains("error:"), "{arguments}: {}", ran.err);
     }
 }

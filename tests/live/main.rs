@@ -4,5 +4,6 @@ mod checks;
 mod files;
 mod lab;
 mod places;
+mod said;
 mod state;
 mod storm;

@@ -86,6 +86,8 @@ fn wrong_configurations() {
         "loss_recipe = \"grpo\"\n",
         "recipe = \"grppo\"\n",
         "recipe = \"nowhere.rhai\"\n",
+        // A column that the runs of the embedded policy never have.
+        "recipe = \"gae\"\n",
     ] {
         std::fs::write(&path, text).unwrap();
         let out = folder.path().join("run");
@@ -137,4 +139,43 @@ fn a_recipe_that_cannot_begin_leaves_no_folder() {
     let message = refused(&arguments, folder.path());
     assert!(message.contains("not today"), "{message}");
     assert!(!out.exists());
+}
+
+/// Whichever hook it is that fails on the first batch.
+#[test]
+fn a_hook_that_needs_a_column_that_the_run_has_not_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (script, out) = (folder.path().join("critic.rhai"), folder.path().join("run"));
+    let path = script.to_str().unwrap();
+    let advantage = "fn advantage(batch, p) { batch.reward }\n";
+    let loss = "fn loss(batch, p) { (batch.value * batch.logp).mean(\"batch\") }\n";
+    for (text, flag) in [
+        (
+            "fn advantage(batch, p) { batch.value }\n".to_string(),
+            "recipe",
+        ),
+        (loss.to_string(), "recipe"),
+        (format!("{advantage}{loss}"), "recipe"),
+        (loss.to_string(), "loss_recipe"),
+    ] {
+        std::fs::write(&script, &text).unwrap();
+        let config = folder.path().join("config.toml");
+        std::fs::write(&config, format!("{flag} = {path:?}\n")).unwrap();
+        let arguments = [
+            "train",
+            config.to_str().unwrap(),
+            "--out",
+            out.to_str().unwrap(),
+        ];
+        let message = refused(&arguments, folder.path());
+        for part in [
+            "no column `value`",
+            "critic.rhai:",
+            "run's first batch",
+            "mend the script",
+        ] {
+            assert!(message.contains(part), "{text}{flag}: {message}");
+        }
+        assert!(!out.exists(), "{text}{flag}");
+    }
 }

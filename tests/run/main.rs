@@ -9,5 +9,7 @@ mod lab;
 mod learns;
 mod replay;
 mod resume;
+#[cfg(unix)]
+mod signals;
 mod storm;
 mod view;

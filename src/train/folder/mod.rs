@@ -9,8 +9,10 @@
 //! - `events.out.tfevents.*`: the metrics for TensorBoard
 //! - `lock`: held by the process that writes here
 
+mod batches;
 mod checkpoint;
 pub(super) mod journal;
+mod places;
 mod recorder;
 mod scripts;
 mod tensorboard;
@@ -20,6 +22,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub(super) use batches::kept_batches;
 pub(super) use checkpoint::Checkpoint;
 use journal::Journal;
 pub(super) use recorder::{Recorder, Start};
@@ -32,7 +35,6 @@ use crate::batch::Replacement;
 const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
-pub(super) const BATCHES: &str = "batches";
 const LOCK: &str = "lock";
 /// How long a lock is waited for: a process that was just killed holds it until the system has cleared up behind it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -68,7 +70,7 @@ impl Folder {
             _lock: lock(path)?,
             path: path.to_path_buf(),
         };
-        for name in [BATCHES, checkpoint::FOLDER] {
+        for name in [batches::FOLDER, checkpoint::FOLDER] {
             remove_parts(&path.join(name));
         }
         Ok((folder, config))
@@ -82,12 +84,18 @@ impl Folder {
         self.path.join(name)
     }
 
+    /// Writes the configuration, with scripts by their absolute paths: a run is resumed from any folder.
     pub(super) fn write_config(&self, config: &Config) -> Result<(), TrainError> {
+        let config = Config {
+            recipe: places::absolute(&config.recipe),
+            loss_recipe: places::absolute(&config.loss_recipe),
+            ..config.clone()
+        };
         replace(&self.file(CONFIG), config.to_commented().as_bytes())
     }
 }
 
-/// The configuration of a run.
+/// The configuration of a run, with scripts by paths as short as people write them.
 pub(super) fn read_config(folder: &Path) -> Result<Config, TrainError> {
     let path = folder.join(CONFIG);
     if !path.is_file() {
@@ -96,7 +104,12 @@ pub(super) fn read_config(folder: &Path) -> Result<Config, TrainError> {
             missing: CONFIG,
         });
     }
-    Ok(Config::read(&path)?)
+    let config = Config::read(&path)?;
+    Ok(Config {
+        recipe: places::from_here(&config.recipe),
+        loss_recipe: places::from_here(&config.loss_recipe),
+        ..config
+    })
 }
 
 /// Puts a whole file in its place, so that there is never half of it.

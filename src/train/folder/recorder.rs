@@ -1,14 +1,13 @@
 //! Writes what a run tells into its folder.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use super::scripts::one_line;
 use super::tensorboard::EventFile;
-use super::{BATCHES, Folder, Journal, METRICS, RELOADS, Scripts, make_folder};
+use super::{Folder, Journal, METRICS, RELOADS, Scripts, batches, make_folder};
 use crate::batch::Batch;
 use crate::live::{LiveEvent, Published};
 use crate::script::{Recipe, Version};
@@ -23,7 +22,8 @@ pub(in crate::train) struct Recorder {
     metrics: Journal,
     reloads: Journal,
     scripts: Scripts,
-    batches: std::path::PathBuf,
+    /// The run's folder.
+    run: PathBuf,
     events: Option<EventFile>,
     batch_every: u64,
     keep_batches: usize,
@@ -62,8 +62,7 @@ impl Recorder {
         step: u64,
     ) -> Result<Recorder, TrainError> {
         let is_before = |line: &Value| line["step"].as_u64().is_some_and(|own| own < step);
-        let batches = folder.file(BATCHES);
-        make_folder(&batches)?;
+        make_folder(&folder.file(batches::FOLDER))?;
         let events = match config.tensorboard {
             true => Some(EventFile::create(folder.path(), step)?),
             false => None,
@@ -74,7 +73,7 @@ impl Recorder {
                 is_before(line) || step > 0 && line["event"] == "start"
             })?,
             scripts: Scripts::of(folder.path()),
-            batches,
+            run: folder.path().to_path_buf(),
             events,
             batch_every: config.batch_every,
             keep_batches: config.keep_batches,
@@ -142,6 +141,11 @@ impl Recorder {
         }
     }
 
+    fn write_batch(&self, batch: &Batch<'static>, name: &str) -> Result<(), TrainError> {
+        let path = self.run.join(batches::FOLDER).join(name);
+        Ok(batch.write_safetensors(path)?)
+    }
+
     fn step(&mut self, row: &Row, batch: &Batch<'static>) -> Result<(), TrainError> {
         let line = row.to_json();
         self.metrics.append(&line)?;
@@ -153,9 +157,8 @@ impl Recorder {
             events.scalars(row.step, numbers)?;
         }
         if self.batch_every > 0 && row.step.is_multiple_of(self.batch_every) {
-            let name = format!("step-{:06}.safetensors", row.step);
-            batch.write_safetensors(self.batches.join(name))?;
-            remove_old(&self.batches, self.keep_batches);
+            self.write_batch(batch, &batches::name(row.step))?;
+            batches::remove_old(&self.run, self.keep_batches);
         }
         Ok(())
     }
@@ -211,8 +214,8 @@ impl Observer for Recorder {
                 if let Some(batch) = batch {
                     let version = recipe.version().short();
                     let name = format!("failed-{step:06}-{version}.safetensors");
-                    batch.write_safetensors(self.batches.join(&name))?;
-                    line["batch"] = format!("{BATCHES}/{name}").into();
+                    self.write_batch(batch, &name)?;
+                    line["batch"] = format!("{}/{name}", batches::FOLDER).into();
                 }
                 self.reload(step, "failed", line)
             }
@@ -222,23 +225,5 @@ impl Observer for Recorder {
             | Event::Evaluated { .. }
             | Event::Checkpoint { .. } => Ok(()),
         }
-    }
-}
-
-/// Removes all but the newest batches of steps; those on which a version failed stay.
-fn remove_old(folder: &Path, keep: usize) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| name.starts_with("step-") && name.ends_with(".safetensors"))
-        })
-        .collect();
-    paths.sort();
-    let many = paths.len().saturating_sub(keep);
-    for old in &paths[..many] {
-        // One too many does no harm.
-        let _ = fs::remove_file(old);
     }
 }
