@@ -5,7 +5,7 @@ mod column;
 mod error;
 mod example;
 mod files;
-mod known;
+pub(crate) mod known;
 pub(crate) mod layout;
 mod lend;
 

@@ -1,8 +1,11 @@
 //! One name explained: a function or member with its example, a recipe with its parameters.
 
 use crate::Batch;
+use crate::batch::{GroupId, known};
+use crate::figures::value;
 use crate::paint::{Paint, wrapped};
-use crate::script::{Evaluated, Host, Member, Recipe, ScriptError};
+use crate::script::{Computed, Evaluated, Host, Member, Recipe, ScriptError};
+use crate::tensor::Level;
 use crate::tensor::op::Op;
 
 /// A row of the op table.
@@ -29,10 +32,91 @@ pub(super) fn member(host: &Host, member: &Member, paint: Paint) -> Result<Strin
     Ok(lines.join("\n"))
 }
 
-/// An example, run on the batch of the examples.
-fn example(host: &Host, script: &str) -> Result<[String; 3], ScriptError> {
-    let shown = shown(&host.evaluate(script, &Batch::example())?);
-    Ok([String::new(), format!("  > {script}"), format!("  {shown}")])
+/// An example, run on the batch of the examples: the columns that it reads, and what it gives, group by group.
+fn example(host: &Host, script: &str) -> Result<Vec<String>, ScriptError> {
+    let batch = Batch::example();
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for column in columns(script, &batch) {
+        if let Evaluated::Tensor(computed) = host.evaluate(&column, &batch)? {
+            rows.push((column, by_group(&computed)));
+        }
+    }
+    let result = match host.evaluate(script, &batch)? {
+        Evaluated::Tensor(computed) => (computed.level().to_string(), by_group(&computed)),
+        other => (String::new(), vec![shown(&other)]),
+    };
+    rows.push((format!("= {}", result.0).trim_end().to_string(), result.1));
+    let widest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
+    let of_name = widest(&mut rows.iter().map(|(name, _)| name.len()));
+    let of_first = widest(
+        &mut rows
+            .iter()
+            .filter(|(_, groups)| groups.len() > 1)
+            .map(|(_, groups)| groups[0].len()),
+    );
+    let mut lines = vec![String::new(), format!("  > {script}")];
+    lines.extend(rows.iter().map(|(name, groups)| {
+        let groups: Vec<String> = match &groups[..] {
+            [first, rest @ ..] if !rest.is_empty() => {
+                let mut groups = vec![format!("{first:<of_first$}")];
+                groups.extend(rest.iter().cloned());
+                groups
+            }
+            groups => groups.to_vec(),
+        };
+        format!("  {name:<of_name$}  {}", groups.join("  "))
+    }));
+    Ok(lines)
+}
+
+/// The columns of the example batch that a script reads, as it writes them, but for its own result.
+fn columns(script: &str, batch: &Batch<'_>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    // A batch, or one of its groups.
+    for (at, owner) in ["batch.", "g."]
+        .iter()
+        .flat_map(|owner| script.match_indices(owner))
+        .filter(|(at, _)| !script[..*at].ends_with(is_part))
+    {
+        let rest = &script[at + owner.len()..];
+        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        let name = &rest[..end];
+        let is_column =
+            batch.columns().any(|column| column == name) || known::column(name).is_some();
+        let column = format!("batch.{name}");
+        if is_column && column != script && !found.contains(&column) {
+            found.push(column);
+        }
+    }
+    found
+}
+
+/// The values of a tensor, a text for each group.
+fn by_group(computed: &Computed) -> Vec<String> {
+    let (layout, level) = (computed.layout(), computed.level());
+    let values: Vec<f64> = computed.floats().iter().collect();
+    let texts = |values: &[f64]| -> Vec<String> { values.iter().map(|x| value(*x)).collect() };
+    let of_group = |group: usize| {
+        let members = layout.members(group).iter().map(|&member| member as usize);
+        let numbers: Vec<String> = match level {
+            Level::Group => texts(&values[group..=group]),
+            Level::Position => texts(&values[layout.positions_of(group)]),
+            Level::Token => members
+                .map(|member| format!("[{}]", texts(&values[layout.tokens_of(member)]).join(" ")))
+                .collect(),
+            _ => members.map(|member| value(values[member])).collect(),
+        };
+        let name = match layout.group_id(group) {
+            GroupId::Text(text) => text.to_string(),
+            GroupId::Number(number) => number.to_string(),
+        };
+        format!("{name}: {}", numbers.join(" "))
+    };
+    match level {
+        Level::Batch => texts(&values),
+        _ => (0..layout.groups()).map(of_group).collect(),
+    }
 }
 
 /// What an example gave, in full.
@@ -93,7 +177,7 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
 }
 
 /// A doc comment with its paragraphs filled anew for 80 letters; what is indented, formulas, stays as it is.
-fn filled(doc: &str) -> String {
+pub(super) fn filled(doc: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();
     for line in doc.lines().chain([""]) {

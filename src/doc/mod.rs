@@ -5,6 +5,7 @@
 mod definitions;
 mod entry;
 mod reference;
+mod topics;
 
 use crate::paint::Paint;
 use crate::script::{BUILTINS, Builtin, Diagnostic, Host, MEMBERS, Member, Owner, ScriptError};
@@ -14,16 +15,19 @@ use crate::tensor::op::{self, Class, Op};
 pub use self::definitions::definitions;
 pub use self::entry::{parameters, recipe};
 pub use self::reference::reference;
+pub use self::topics::{TOPICS, Topic};
 
-/// Whether a name has an explanation: a function, a member, or a built-in recipe.
+/// Whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
 pub fn is_known(name: &str) -> bool {
     names().any(|known| known == name)
 }
 
 /// All names that have an explanation.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    op::table()
-        .map(|op| op.name)
+    TOPICS
+        .iter()
+        .map(|topic| topic.name)
+        .chain(op::table().map(|op| op.name))
         .chain(MEMBERS.iter().map(|member| member.name))
         .chain(BUILTINS.iter().map(|builtin| builtin.name))
 }
@@ -33,7 +37,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// Where there is nothing of that name, the nearest one; where a script by its path does not compile, why.
 pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, ScriptError> {
-    let name = name.trim().trim_end_matches("()");
+    let name = name_of(name);
     let rows: Vec<&'static Op> = op::table().filter(|op| op.name == name).collect();
     let members = || MEMBERS.iter().filter(|member| member.name == name);
     let mut entries = Vec::new();
@@ -51,6 +55,9 @@ pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, ScriptEr
         let example = format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl");
         return Ok(format!("{text}\n\n{}\n{example}", paint.bold("example")));
     }
+    if let Some(topic) = Topic::find(name) {
+        return Ok(topic.shown(paint));
+    }
     let message = format!("there is neither a function nor a recipe `{name}`");
     let help = match suggest::nearest(name, names()) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -59,11 +66,35 @@ pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, ScriptEr
     Err(Diagnostic::error(message).with_help(help).into())
 }
 
+/// The name that is meant: of a function as it is called, `x.mean(level)` or `a / b`, or alone.
+fn name_of(text: &str) -> &str {
+    let text = text.trim();
+    let rows = || op::table().map(|op| (op.name, op.signature()));
+    let members = || {
+        MEMBERS
+            .iter()
+            .map(|member| (member.name, member.call.to_string()))
+    };
+    let of_call = |(name, call): (&'static str, String)| (call == text).then_some(name);
+    if let Some(name) = rows().chain(members()).find_map(of_call) {
+        return name;
+    }
+    let head = text.split_once('(').map_or(text, |(head, _)| head);
+    match head.rsplit_once('.') {
+        Some((_, name)) if !name.is_empty() && !text.ends_with(".rhai") => name,
+        _ if head.is_empty() => text,
+        _ => head,
+    }
+}
+
 /// All functions, members and recipes, one line each.
 pub fn overview(paint: Paint) -> String {
     let mut lines = Vec::new();
     let heading = |name: &str, about: &str| format!("{}  {}", paint.bold(name), paint.dim(about));
     let line = |call: &str, doc: &str| format!("  {call:<34} {doc}");
+    lines.push(heading("topics", "what scripts are made of"));
+    lines.extend(TOPICS.iter().map(|topic| line(topic.name, topic.doc)));
+    lines.push(String::new());
     for (title, about, of) in SECTIONS {
         lines.push(heading(title, about));
         lines.extend(members(of).map(|member| line(member.call, member.doc)));

@@ -1,6 +1,7 @@
 //! `docs/reference.md`: every function and recipe on one page.
 
-use super::{SECTIONS, members};
+use super::entry::filled;
+use super::{SECTIONS, TOPICS, members};
 use crate::script::{BUILTINS, Hook, Host, Recipe, ScriptError};
 use crate::tensor::op::{self, Class};
 
@@ -11,6 +12,19 @@ use crate::tensor::op::{self, Class};
 /// Where a built-in recipe does not load, which would be a defect.
 pub fn reference() -> Result<String, ScriptError> {
     let mut page = String::from(HEAD);
+    page.push_str(&section(
+        "topics",
+        "what scripts are made of; `?levels` at the prompt shows one",
+    ));
+    for topic in TOPICS {
+        page.push_str(&format!(
+            "### {}\n\n{}.\n\n```text\n{}\n```\n\n```rhai\n{}\n```\n\n",
+            topic.name,
+            topic.doc,
+            filled(topic.text),
+            topic.example
+        ));
+    }
     for (title, about, of) in SECTIONS {
         page.push_str(&section(title, about));
         for member in members(of) {

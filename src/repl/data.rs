@@ -56,7 +56,7 @@ impl Data {
     /// The last batch of a run's folder.
     fn of_run(folder: &Path) -> Result<Data, ScriptError> {
         let kept = kept(folder)?;
-        let last = kept.last_step();
+        let last = kept.last().0;
         Data::of_step(kept, last)
     }
 
@@ -114,7 +114,7 @@ fn kept(folder: &Path) -> Result<Kept, ScriptError> {
 /// The recipe that the last batch of a run's folder was made with.
 pub(super) fn recipe_of_run(host: &Host, folder: &Path) -> Result<Recipe, ScriptError> {
     let kept = kept(folder)?;
-    kept.recipe_at(host, kept.last_step()).map_err(of_run)
+    kept.recipe_at(host, kept.last().0).map_err(of_run)
 }
 
 /// What is wrong with a run's folder, or with a script in it.

@@ -108,7 +108,7 @@ impl Session {
                 "one of {} batches of the run, of steps {} to {}: `:batch {}`",
                 batches.len(),
                 batches[0].0,
-                kept.last_step(),
+                kept.last().0,
                 batches[0].0
             ),
         };
@@ -150,7 +150,7 @@ impl Session {
             (Some(command), _) => self.command(command),
             (_, Some("")) => self.command("help"),
             (_, Some(name)) => self.explain(name.trim()),
-            _ if self.is_plain_word(input) => self.command(input),
+            _ if self.is_plain_word(input) => self.command(input.trim_end_matches("()")),
             _ => self.evaluated(text.trim_end()),
         };
         match answered {
@@ -167,7 +167,8 @@ impl Session {
 
     /// Whether an input is a command that people type without its colon.
     fn is_plain_word(&self, input: &str) -> bool {
-        ["help", "quit", "exit"].contains(&input) && !self.script.has_variable(input)
+        let word = input.trim_end_matches("()");
+        ["help", "quit", "exit"].contains(&word) && !self.script.has_variable(word)
     }
 
     /// What has happened beside the inputs since the last call: a script that is watched was saved.
@@ -259,17 +260,20 @@ impl Session {
     /// What a name is: a command, a function, or a recipe.
     pub(super) fn explain(&mut self, name: &str) -> Result<String, ScriptError> {
         let bare = name.trim_start_matches(':');
-        if let Some(command) = command::COMMANDS.iter().find(|row| row.name == bare)
-            && (name.starts_with(':') || !doc::is_known(name))
-        {
+        let command = command::COMMANDS.iter().find(|row| row.name == bare);
+        let about_command = command.map(|command| {
             let call = format!(":{} {}", command.name, command.arguments);
-            return Ok(format!(
-                "{}\n  {}",
-                self.paint.bold(call.trim_end()),
-                command.doc
-            ));
+            let call = self.paint.bold(call.trim_end());
+            format!("{call}\n{}", wrapped("  ", command.doc))
+        });
+        match about_command {
+            Some(text) if name.starts_with(':') || !doc::is_known(name) => Ok(text),
+            Some(text) => {
+                let other = doc::explain(&self.plain, name, self.paint)?;
+                Ok(format!("{other}\n\n{text}"))
+            }
+            None => doc::explain(&self.plain, name, self.paint),
         }
-        doc::explain(&self.plain, name, self.paint)
     }
 
     /// Goes on with other data.

@@ -74,7 +74,10 @@ impl Host {
                 let value = tensor
                     .evaluate()
                     .map_err(|error| Diagnostic::error(error.to_string()))?;
-                return Ok(Evaluated::Tensor(Computed::new(lent.layout.clone(), value)));
+                // A regrouped batch has a layout of its own.
+                let frame = tensor.frame();
+                let layout = frame.map_or(&lent.layout, |frame| frame.layout());
+                return Ok(Evaluated::Tensor(Computed::new(layout.clone(), value)));
             }
             Ok(match super::bind::number(&value) {
                 Some(number) => Evaluated::Number(number),

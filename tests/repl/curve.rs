@@ -6,11 +6,13 @@ use advlab::script::Setting;
 
 use super::session;
 
-/// The most total |A| and where it is, from the curve's last line.
+/// The most total |A| and where it is, from the line that says so.
 fn peak(arguments: &str) -> (f64, usize) {
     let outcome = session().submit(&format!(":curve {arguments}"));
     assert!(!outcome.is_error, "{}", outcome.text);
-    let line = outcome.text.lines().last().expect("a last line");
+    let mut lines = outcome.text.lines();
+    let line = lines.find(|line| line.starts_with("the most |A|"));
+    let line = line.expect("a line with the peak");
     let number = |word: &str| word.trim_end_matches(',').parse::<f64>().ok();
     let numbers: Vec<f64> = line.split_whitespace().filter_map(number).collect();
     (numbers[0], numbers[1] as usize)

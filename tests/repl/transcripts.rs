@@ -276,6 +276,64 @@ advantage()
     assert_snapshot!(text);
 }
 
+/// What people type who come from Python, or who have not read anything yet.
+#[test]
+fn first_mistakes() {
+    let text = transcript(
+        &mut session(),
+        r#"
+let p = 3
+
+let batch = 3
+
+let batch = batch.regroup(batch.correct)
+
+:load examples/rollouts.jsonl
+
+r = batch.reward
+
+batch.foo
+
+batch.reward.mean
+
+batch.reward.mean(group)
+
+batch.reward.shape
+
+batch[0]
+
+batch.reward == 1 and batch.correct
+
+not batch.correct
+
+import numpy as np
+
+def f(x): return x
+
+torch.mean(batch.reward)
+
+sum(batch.reward)
+
+print batch.reward
+
+r**2
+
+True
+
+if 1 { 2 }
+
+:diff passk k=2
+
+:load nothere
+
+_
+
+advantage(batch, p)
+"#,
+    );
+    assert_snapshot!(text);
+}
+
 #[test]
 fn words_that_people_type_at_any_prompt_work() {
     let mut session = session();
@@ -286,7 +344,7 @@ fn words_that_people_type_at_any_prompt_work() {
         "1",
         "a variable of one's own comes first"
     );
-    session.submit("exit");
+    session.submit("exit()");
     assert!(session.is_over());
 }
 

@@ -216,6 +216,13 @@ impl Format {
             Some("gz" | "zst" | "xz" | "bz2" | "zip") => ": unpack it first",
             _ => "",
         };
+        // What is not there has no format either, and that is what matters.
+        if let Err(source) = std::fs::metadata(path) {
+            return Err(ReadError::Io {
+                path: path.to_path_buf(),
+                source,
+            });
+        }
         let found = match ending {
             Some(ending) => format!("`.{ending}` is no format of rollouts"),
             None => "its name has no ending that says what it is".to_string(),

@@ -43,7 +43,9 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     let points = points(&recipe, &session.data.batch, size)?;
     let figure = draw(&recipe, size, &points);
     let drawn = plot::finish(session, &figure, file)?;
-    Ok(format!("{drawn}\n{}", table(&points)))
+    let alike = "every response has one token here, and the same log-probs: these do not show";
+    let alike = session.paint.dim(alike);
+    Ok(format!("{drawn}\n{}\n{alike}", table(&points)))
 }
 
 fn largest_group(batch: &Batch<'_>) -> usize {

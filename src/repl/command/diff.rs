@@ -6,8 +6,11 @@ use super::{Answered, missing};
 use crate::Batch;
 use crate::figures::{count, share, value};
 use crate::paint::{Paint, wrapped};
-use crate::script::{Outcome, Recipe};
+use crate::script::{Diagnostic, Outcome, Recipe};
 use crate::tensor::Level;
+
+/// What is that small beside the largest advantage is rounding.
+const ROUNDING: f64 = 1e-12;
 
 /// Groups whose size differs are put into so many bins of accuracy.
 const BINS: usize = 8;
@@ -19,6 +22,13 @@ pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {
         .collect();
     let host = session.script.host();
     let (a, b) = match starts[..] {
+        [0] if current(session).is_err() => {
+            let first = words[0];
+            let message =
+                format!("there is nothing to compare `{first}` with: no recipe is in use");
+            let help = format!("`:diff grpo {first}` compares two, `:recipe grpo` puts one in use");
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
         [0] => (current(session)?, parse(host, &words)?),
         [0, second] => (
             parse(host, &words[..second])?,
@@ -70,19 +80,31 @@ fn by_response(outcome: &Outcome) -> Vec<f64> {
 fn overall(one: &Outcome, two: &Outcome) -> Vec<String> {
     let (a, b) = (by_response(one), by_response(two));
     let layout = one.advantage.layout();
-    let gap = |response: usize| (a[response] - b[response]).abs();
+    let largest = a
+        .iter()
+        .chain(&b)
+        .fold(0.0, |most: f64, x| most.max(x.abs()));
+    // Two ways to compute the same differ in their last bits.
+    let gap = |response: usize| match (a[response] - b[response]).abs() {
+        gap if gap <= ROUNDING * largest => 0.0,
+        gap => gap,
+    };
     let farthest = (0..a.len()).reduce(|far, response| match gap(response) > gap(far) {
         true => response,
         false => far,
     });
     let Some(farthest) = farthest.filter(|&response| gap(response) > 0.0) else {
+        let beyond = if a == b { "" } else { " beyond rounding" };
         return vec![format!(
-            "no difference on any of the {} responses",
+            "no difference{beyond} on any of the {} responses",
             count(a.len())
         )];
     };
     // The sign of 0 is 0 here.
-    let sign = |x: f64| if x == 0.0 { 0.0 } else { x.signum() };
+    let sign = |x: f64| match x.abs() <= ROUNDING * largest {
+        true => 0.0,
+        false => x.signum(),
+    };
     let same_sign = (0..a.len())
         .filter(|&response| sign(a[response]) == sign(b[response]))
         .count();
@@ -150,6 +172,8 @@ fn by_accuracy(one: &Outcome, two: &Outcome, right: &[bool], paint: Paint) -> Ve
     };
     let mut bins = vec![Bin::default(); parts + 1];
     let advantages = [by_response(one), by_response(two)];
+    let all = advantages.iter().flatten();
+    let largest = all.fold(0.0, |most: f64, x| most.max(x.abs()));
     for group in 0..layout.groups() {
         let rights = members(group).filter(|&response| right[response]).count();
         // All right has a bin of its own, and so has all wrong where groups are of one size.
@@ -172,8 +196,8 @@ fn by_accuracy(one: &Outcome, two: &Outcome, right: &[bool], paint: Paint) -> Ve
     }
     let mut lines = vec![
         paint.dim(&format!(
-            "  {:<8}  {:>6}  {:^18}  {:^18}    |A| of a group",
-            "", "", "right responses", "wrong responses"
+            "  {:<8}  {:>6}  {:^18}  {:^18}  {:^18}",
+            "", "", "mean A of right", "mean A of wrong", "sum of |A|, a group"
         )),
         paint.dim(&format!(
             "  {:<8}  {:>6}{}",
@@ -191,6 +215,7 @@ fn by_accuracy(one: &Outcome, two: &Outcome, right: &[bool], paint: Paint) -> Ve
         let pair = |sums: [f64; 2], of: usize| {
             let mean = |sum: f64| match of {
                 0 => "-".to_string(),
+                _ if sum.abs() <= ROUNDING * largest * of as f64 => "0".to_string(),
                 of => value(sum / of as f64),
             };
             format!("  {:>8}  {:>8}", mean(sums[0]), mean(sums[1]))

@@ -108,14 +108,14 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
     command(
         "diff",
-        "A [k=4] B [k=8]",
+        "[A] B [k=8]",
         Takes::Recipes,
-        "two recipes on this batch, by group accuracy",
+        "A, or the recipe in use, against B by group accuracy",
         diff::diff,
     ),
     command(
         "curve",
-        "RECIPE [--n 32]",
+        "[RECIPE] [--n 32]",
         Takes::Recipes,
         "A+, A- and total |A| over the number of right ones",
         curve::curve,
@@ -194,7 +194,6 @@ impl Session {
             Some((name, arguments)) => (name, arguments.trim()),
             None => (text.trim(), ""),
         };
-        // As at most other prompts.
         let name = if name == "exit" { "quit" } else { name };
         let found = COMMANDS.iter().find(|command| command.name == name);
         let Some(command) = found else {

@@ -189,7 +189,14 @@ impl ScriptBatch {
             (_, "advantage") => problem.help(
                 "a loss on `batch.advantage` is for a training run, which computes the advantage first",
             ),
-            _ => problem.help(format!("it has {}", suggest::list(known))),
+            _ => {
+                let derived = DERIVED.iter().filter(|name| !known.contains(name));
+                problem.help(format!(
+                    "it has {}; from these follow {}",
+                    suggest::list(known.iter().copied()),
+                    suggest::list(derived.copied())
+                ))
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use super::library::Sources;
 use crate::tensor::Origin;
 
 pub(super) use elsewhere::property as property_elsewhere;
+pub(super) use runtime::SEES;
 pub(super) use words::arguments;
 
 /// What a diagnostic needs to know of the recipe.

@@ -10,6 +10,9 @@ use crate::tensor::{Level, TensorError, TensorErrorKind};
 /// The most characters of a value that a message shows.
 const SHOWN: usize = 200;
 
+/// What to say of a name that is near nothing.
+pub(in super::super) const SEES: &str = "a function sees its arguments and its own variables alone; what it needs from outside is an argument or a parameter, `p.name`";
+
 impl Script<'_> {
     pub(super) fn runtime(&self, error: &EvalAltResult, place: Option<&Place>) -> Diagnostic {
         match error {
@@ -116,14 +119,25 @@ impl Script<'_> {
             "batch" | "p" if line.is_some_and(|line| !line.starts_with(' ')) => {
                 "a formula stands in a hook: `fn advantage(batch, p) { ... }`".to_string()
             }
-            "batch" | "p" => format!("hooks get it as an argument; give it to other functions too, as in `baseline({name})`"),
+            "batch" | "p" => format!(
+                "hooks get it as an argument; give it to other functions too, as in `baseline({name})`"
+            ),
             _ if text.contains(&constant) => {
-                format!("a function does not see what stands outside of it: write the constant into it, or make it a parameter, `p.{}`", name.to_lowercase())
+                format!(
+                    "a function does not see what stands outside of it: write the constant into it, or make it a parameter, `p.{}`",
+                    name.to_lowercase()
+                )
             }
             _ if elsewhere::COLUMNS.contains(&name) => format!("the column is `batch.{name}`"),
-            _ => match suggest::nearest(name, text::names(text).into_iter().filter(|known| *known != name)) {
+            // Any letter is near any other.
+            _ => match suggest::nearest(
+                name,
+                text::names(text)
+                    .into_iter()
+                    .filter(|known| *known != name && name.len() > 1),
+            ) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => "a function sees its arguments and its own variables alone; what it needs from outside is an argument or a parameter, `p.name`".to_string(),
+                None => SEES.to_string(),
             },
         };
         diagnostic.with_help(help)

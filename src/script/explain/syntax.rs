@@ -181,6 +181,12 @@ fn lexical(error: &LexError, found: Option<&Found>) -> Diagnostic {
             .with_help("a text stands in double quotes: \"group\""),
         LexError::MalformedNumber(number) => Diagnostic::error(format!("`{number}` is no number"))
             .with_help("numbers are as `8`, `0.5` and `1e-6`"),
+        LexError::UnexpectedInput(sign)
+            if sign.starts_with([')', ']', '}', ',', ';', '*', '/']) =>
+        {
+            Diagnostic::error(format!("something is missing before the `{sign}`"))
+                .with_help("a value, a variable or a formula is expected")
+        }
         LexError::UnexpectedInput(sign) => Diagnostic::error(format!(
             "`{sign}` cannot stand in a script"
         ))
@@ -213,6 +219,7 @@ fn reserved(name: &str) -> Diagnostic {
         ":=" | "<-" => "a variable is `let x = ...;`, and changed by `x = ...;`",
         "=>" | "->" => "a function without a name is `|x| x + 1`",
         "::<" => "functions take no types",
+        "print" => "it is called with brackets: `print(x)`",
         "eval" => "a recipe is all in its file: write what it would run into it",
         _ => match elsewhere::keyword(name).or_else(|| elsewhere::operator(name)) {
             Some(here) => here,
@@ -302,7 +309,10 @@ fn parsed(kind: &ParseErrorType) -> Diagnostic {
                 words::of_type(wanted),
                 words::of_type(found)
             ),
-            "a condition is a comparison, as in `if batch.step > 100 { ... }`",
+            match wanted.contains("iterable") {
+                true => "a loop goes over a range or an array: `for i in 0..3 { ... }`",
+                false => "a condition is a comparison, as in `if batch.step > 100 { ... }`",
+            },
         ),
         ParseErrorType::WrongDocComment => said(
             "a comment with three strokes stands before a function alone".to_string(),

@@ -4,6 +4,7 @@ mod answer;
 mod hooks;
 mod inspect;
 mod names;
+mod own;
 mod transcript;
 
 use std::collections::BTreeMap;
@@ -11,17 +12,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, ParseErrorType, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, OptimizationLevel, ParseErrorType, Scope};
 
 pub use self::answer::{Answer, Columns};
 pub use self::inspect::{GraphNode, Pairs, Timing};
 pub(crate) use self::names::language_definitions;
 pub use self::names::{Name, Receiver};
+use self::own::of_the_recipe;
 use self::transcript::Transcript;
 use super::batch_type::ScriptBatch;
 use super::call::Call;
 use super::error::{Diagnostic, Problem, ScriptError};
-use super::explain::Script;
+use super::explain::{SEES, Script};
 use super::host::Host;
 use super::library::Library;
 use super::recipe::Recipe;
@@ -163,7 +165,7 @@ impl Session {
             self.stage.call.take_reports();
         })?;
         let reports = self.stage.call.take_reports();
-        self.parameters_unchanged()?;
+        self.own_unchanged(text)?;
         let answer = self.answer(&value).inspect_err(|_| {
             self.scope.rewind(known);
         })?;
@@ -269,9 +271,21 @@ impl Session {
                     wanted, found, *position,
                 ))
             }
-            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), position) => self
-                .no_variable(name)
-                .at(script.place(&script.name.clone(), *position)),
+            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), position) => {
+                match self.no_variable(name) {
+                    Some(help) => Diagnostic::error(format!("there is no variable `{name}`"))
+                        .with_help(help)
+                        .at(script.place(&script.name.clone(), *position)),
+                    None => {
+                        let mut diagnostic = script.explain(error);
+                        if diagnostic.help.as_deref() == Some(SEES) {
+                            let help = "`let x = ...` makes one; `:vars` lists yours";
+                            diagnostic.help = Some(help.to_string());
+                        }
+                        diagnostic
+                    }
+                }
+            }
             EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), position) => {
                 let help = format!("`import \"{name}\" as {name};` imports a recipe");
                 Diagnostic::error(format!("nothing is imported as `{name}`"))
@@ -289,42 +303,22 @@ impl Session {
         self.transcript.in_its_input(text, diagnostic).into()
     }
 
-    /// There is no variable of that name: at the prompt it is most likely a column or a function without its brackets.
-    fn no_variable(&self, name: &str) -> Diagnostic {
-        let message = format!("there is no variable `{name}`");
+    /// What a name that is no variable is at the prompt most likely: a column, a function without its brackets, a slip.
+    fn no_variable(&self, name: &str) -> Option<String> {
         let (own, derived) = self.stage.batch.column_names();
-        let variables = self.scope.iter_raw().map(|(known, ..)| known);
-        let diagnostic = Diagnostic::error(message);
         if own.iter().chain(&derived).any(|column| column == name) {
-            return diagnostic.with_help(format!("the column is `batch.{name}`"));
+            return Some(format!("the column is `batch.{name}`"));
         }
         let is_it = |known: &Name| known.text.trim_end_matches(['(', ')']) == name;
-        if let Some(function) = self
-            .names()
-            .into_iter()
-            .find(|known| is_it(known) && !known.call.is_empty())
-        {
-            return diagnostic.with_help(format!("the function is called as `{}`", function.call));
+        let mut names = self.names().into_iter();
+        if let Some(function) = names.find(|known| is_it(known) && !known.call.is_empty()) {
+            return Some(format!("the function is called as `{}`", function.call));
         }
+        let variables = self.scope.iter_raw().map(|(known, ..)| known);
         let near = suggest::nearest(name, variables.filter(|known| *known != LAST));
         // Any letter is near any other.
-        match near.filter(|_| name.len() > 2) {
-            Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")),
-            None => diagnostic.with_help("`let x = ...` makes one; `:vars` lists yours"),
-        }
-    }
-
-    /// A constant's entries cannot be changed, but the engine lets a map have more of them.
-    fn parameters_unchanged(&mut self) -> Result<(), ScriptError> {
-        let entries = self
-            .scope
-            .get("p")
-            .and_then(|p| p.read_lock::<Map>().map(|map| map.len()));
-        if entries == Some(self.parameters().len()) {
-            return Ok(());
-        }
-        self.place_own();
-        Err(of_the_recipe().into())
+        let near = near.filter(|_| name.len() > 2)?;
+        Some(format!("did you mean `{near}`?"))
     }
 
     /// The names of the parameters that `p` has.
@@ -346,21 +340,6 @@ impl Session {
         names.dedup();
         names
     }
-
-    /// Puts the batch and the parameters where inputs find them.
-    fn place_own(&mut self) {
-        let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
-        self.scope.set_or_push("batch", self.stage.batch.clone());
-        // A constant: what is assigned to `p.k` would not reach the recipe.
-        self.scope.push_constant("p", params.unwrap_or_default());
-        self.scope = self.scope.clone_visible();
-    }
-}
-
-/// Something was assigned to `p`.
-fn of_the_recipe() -> Diagnostic {
-    Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
-        .with_help("`:set k=8` sets a parameter")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
