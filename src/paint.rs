@@ -51,7 +51,7 @@ impl Paint {
 }
 
 /// The letters of a line, where a reader's window may be that narrow.
-const WIDTH: usize = 80;
+pub(crate) const WIDTH: usize = 80;
 
 /// A text in lines of at most 80 letters, each behind the same start.
 pub fn wrapped(start: &str, text: &str) -> String {

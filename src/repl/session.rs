@@ -9,7 +9,7 @@ use super::data::Data;
 use super::typed::{self, Defines, Input, Typed};
 use super::{pieces, show};
 use crate::doc;
-use crate::paint::{Paint, wrapped};
+use crate::paint::{Paint, WIDTH, wrapped};
 use crate::script::{Answer, Hook, Host, Recipe, ScriptError, Session as Script, Version};
 use crate::tensor::{Guard, Level};
 use crate::train::Kept;
@@ -87,7 +87,10 @@ impl Session {
     /// What the batch is and where it is from, in a line; what was read otherwise than it stands there follows.
     pub fn about_data(&self) -> String {
         let shape = show::shape(self.data.batch.layout());
-        let mut lines = vec![format!("{}: {shape}", self.paint.bold(&self.data.name))];
+        let name = &self.data.name;
+        let is_long = name.chars().count() + 2 + shape.chars().count() > WIDTH;
+        let space = if is_long { "\n  " } else { " " };
+        let mut lines = vec![format!("{}:{space}{shape}", self.paint.bold(name))];
         if let Some((kept, _)) = &self.data.run {
             lines.extend(self.about_run(kept));
         }
@@ -95,7 +98,7 @@ impl Session {
             self.data
                 .notes
                 .iter()
-                .map(|note| self.paint.dim(&format!("note: {note}"))),
+                .map(|note| self.paint.dim(&wrapped("", &format!("note: {note}")))),
         );
         lines.join("\n")
     }

@@ -87,6 +87,7 @@ type InWatch = Arc<Mutex<Option<Arc<Mutex<Watched>>>>>;
 fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
+        .completion_show_all_if_ambiguous(true)
         .max_history_size(HISTORY)?
         .build();
     let mut editor = Editor::with_config(config)?;

@@ -78,6 +78,15 @@ impl Replacement {
         })
     }
 
+    /// Puts a whole file in its place.
+    pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+        let mut file = Replacement::new(path)?;
+        match file.write_all(bytes) {
+            Ok(()) => file.finish(),
+            Err(error) => Err(file.error(error)),
+        }
+    }
+
     /// The sink's error as one of the file that was asked for.
     pub(crate) fn error(&self, source: io::Error) -> WriteError {
         WriteError::Io {

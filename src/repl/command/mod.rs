@@ -228,7 +228,13 @@ fn help(session: &mut Session, name: &str) -> Answered {
             "batch.reward - batch.reward.mean(\"group\")",
             "the advantage of Dr. GRPO",
         ),
-        example(paint, "?mean", "what a function does, with an example"),
+        example(paint, ":curve", "what that gives right and wrong ones"),
+        example(paint, "?mean", "what a function does, shown"),
+        example(
+            paint,
+            "?levels ?batch ?hooks ?params ?state",
+            "what they are",
+        ),
         String::new(),
     ];
     for command in COMMANDS {
@@ -245,7 +251,7 @@ fn help(session: &mut Session, name: &str) -> Answered {
 }
 
 fn example(paint: Paint, input: &str, what: &str) -> String {
-    format!("  {input:<44} {}", paint.dim(what))
+    format!("  {input:<42} {}", paint.dim(what))
 }
 
 /// A command was called without what it needs.

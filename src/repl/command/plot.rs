@@ -6,6 +6,7 @@ use super::super::figure::{Figure, Mark, Panel, Series};
 use super::super::session::Session;
 use super::super::show::counts;
 use super::{Answered, missing, out};
+use crate::batch::Replacement;
 use crate::figures;
 use crate::script::{Diagnostic, ScriptError};
 
@@ -131,7 +132,7 @@ fn write(figure: &Figure, file: &Path) -> Answered {
         let message = format!("{path}: figures are written as .svg");
         return Err(Diagnostic::error(message).into());
     }
-    std::fs::write(file, figure.svg())
-        .map_err(|error| Diagnostic::error(format!("cannot write {path}: {error}")))?;
+    Replacement::write(file, figure.svg().as_bytes())
+        .map_err(|error| Diagnostic::error(error.to_string()))?;
     Ok(format!("written to {path}"))
 }

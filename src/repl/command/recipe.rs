@@ -58,7 +58,7 @@ pub(super) fn recipe(session: &mut Session, arguments: &str) -> Answered {
     }
     let recipe = current(session)?;
     let text = show::recipe(&recipe, session.paint);
-    let next = "advantage() and loss() are its hooks on this batch, p its parameters; :run sums up";
+    let next = "advantage() and loss() are its hooks here, p its parameters; :run sums up";
     Ok(format!("{text}\n\n{}", session.paint.dim(next)))
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::session::Session;
 use super::{Answered, missing};
+use crate::batch::Replacement;
 use crate::script::Diagnostic;
 
 pub(super) fn save(session: &mut Session, path: &str) -> Answered {
@@ -34,8 +35,8 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
         );
     }
     let script = session.typed.script(session.script.recipe());
-    std::fs::write(&file, &script)
-        .map_err(|error| Diagnostic::error(format!("cannot write {shown}: {error}")))?;
+    Replacement::write(&file, script.as_bytes())
+        .map_err(|error| Diagnostic::error(error.to_string()))?;
     session.saved.insert(file.clone());
     let lines = script.lines().count();
     match session.script.host().load(&file.display().to_string()) {

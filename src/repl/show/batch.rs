@@ -69,7 +69,7 @@ fn line(computed: &Computed, paint: Paint) -> String {
         .iter()
         .map(|&number| format!("{:>8}", column(&[number]).concat()))
         .collect();
-    let picture = paint.blue(&histogram(&values, 12));
+    let picture = paint.blue(&histogram(&values, 10));
     format!("{level:<12}  {}  {picture}", numbers.join("  "))
         .trim_end()
         .to_string()

@@ -8,11 +8,8 @@ pub(super) use self::batch::{batch, shape};
 pub(super) use self::blocks::{counts, histogram};
 pub(super) use self::tensor::{spread_line, tensor};
 pub(super) use crate::doc::{parameters, recipe};
-use crate::paint::Paint;
+use crate::paint::{Paint, WIDTH};
 use crate::script::Answer;
-
-/// The columns that there are.
-pub(super) const WIDTH: usize = 80;
 
 /// An answer, as lines; `None` where there is nothing to show.
 pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {

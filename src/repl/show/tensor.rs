@@ -1,9 +1,9 @@
 //! A tensor: where it has its values, how they are spread, and the first of them, group by group.
 
-use super::{WIDTH, histogram};
+use super::histogram;
 use crate::batch::{Floats, GroupId, Layout};
 use crate::figures::{column, count, share, value};
-use crate::paint::Paint;
+use crate::paint::{Paint, WIDTH};
 use crate::script::{Computed, Spread};
 use crate::tensor::Level;
 

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::scripts::Scripts;
-use super::{make_folder, replace, sync_folder};
+use super::{make_folder, sync_folder};
+use crate::batch::Replacement;
 use crate::script::{Host, Recipe, State};
 use crate::train::error::TrainError;
 use crate::train::policy::{self, NamedArray};
@@ -37,7 +38,7 @@ impl Checkpoint {
         let folder = run.join(FOLDER);
         make_folder(&folder)?;
         let path = folder.join(format!("{:06}.safetensors", self.snapshot.step));
-        replace(&path, &self.to_bytes(&Scripts::of(run), &path)?)?;
+        Replacement::write(&path, &self.to_bytes(&Scripts::of(run), &path)?)?;
         sync_folder(&folder)?;
         for old in all(run)?.into_iter().skip(keep) {
             // One too many does no harm.

@@ -18,7 +18,7 @@ mod scripts;
 mod tensorboard;
 
 use std::fs::{self, File, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -91,7 +91,10 @@ impl Folder {
             loss_recipe: places::absolute(&config.loss_recipe),
             ..config.clone()
         };
-        replace(&self.file(CONFIG), config.to_commented().as_bytes())
+        Ok(Replacement::write(
+            &self.file(CONFIG),
+            config.to_commented().as_bytes(),
+        )?)
     }
 }
 
@@ -110,15 +113,6 @@ pub(super) fn read_config(folder: &Path) -> Result<Config, TrainError> {
         loss_recipe: places::from_here(&config.loss_recipe),
         ..config
     })
-}
-
-/// Puts a whole file in its place, so that there is never half of it.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
-    let mut file = Replacement::new(path)?;
-    match file.write_all(bytes) {
-        Ok(()) => Ok(file.finish()?),
-        Err(error) => Err(file.error(error).into()),
-    }
 }
 
 /// Makes what was renamed into a folder last.
