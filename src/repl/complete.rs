@@ -57,6 +57,7 @@ impl Session {
     pub fn hint(&self, text: &str) -> Option<String> {
         if text.ends_with('\n') && self.is_incomplete(text) {
             return Some(match closing(text) {
+                Some("`") => "  `` ` `` ends it".to_string(),
                 Some(sign) => format!("  `{sign}` ends it"),
                 None => "  it goes on".to_string(),
             });

@@ -99,3 +99,17 @@ fn an_open_bracket_shows_what_it_takes() {
     assert_eq!(hint("batch.reward.mean(\"group\""), "");
     assert_eq!(hint("nothing("), "");
 }
+
+#[test]
+fn a_new_line_shows_what_it_waits_for() {
+    let session = session();
+    let hint = |text: &str| session.hint(text).unwrap_or_default();
+    assert_eq!(hint("fn f(x) {\n"), "  `}` ends it");
+    assert_eq!(hint("fn f(x) { g(x,\n"), "  `)` ends it");
+    assert_eq!(hint("[1, \"}\",\n"), "  `]` ends it");
+    assert_eq!(hint("/* why {\n"), "  `*/` ends it");
+    assert_eq!(hint("`a text (\n"), "  `` ` `` ends it");
+    assert_eq!(hint("1 +\n"), "  it goes on");
+    assert_eq!(hint("fn f(x) {\n    x"), "", "a line with something in it");
+    assert_eq!(hint("1 + 1\n"), "");
+}

@@ -50,7 +50,10 @@ fn tab_completes_columns_methods_and_levels_and_enter_waits_for_the_brace() {
         "batch.reward.others_m\t\"gr\t).l\ten()",
         "128",
     );
-    type_in(&mut terminal, "fn twice(x) {\r2 * x\r}\r");
+    type_in(&mut terminal, "fn twice(x) {\r");
+    let waits = terminal.exp_string("`}` ends it");
+    waits.expect("an open input says what it waits for");
+    type_in(&mut terminal, "2 * x\r}\r");
     prompt(&mut terminal);
     answers(&mut terminal, "twice(21)", "42");
     type_in(&mut terminal, ":rec\tpassk k=3\r");
