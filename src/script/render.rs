@@ -3,6 +3,7 @@
 use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
 
 use super::error::{Diagnostic, Place, ScriptError, Severity};
+use crate::paint::Paint;
 
 impl Diagnostic {
     /// The diagnostic with the script's line and a caret under the place; `color` for a terminal.
@@ -12,16 +13,7 @@ impl Diagnostic {
             Severity::Warning => ReportKind::Warning,
         };
         let Some(place) = &self.place else {
-            let word = if self.severity == Severity::Error {
-                "Error"
-            } else {
-                "Warning"
-            };
-            let help = self
-                .help
-                .as_ref()
-                .map_or(String::new(), |help| format!("\n  Help: {help}"));
-            return format!("{word}: {}{help}\n", self.message);
+            return self.without_place(color);
         };
         let span = (place.source.to_string(), span(place));
         let config = Config::default()
@@ -46,6 +38,21 @@ impl Diagnostic {
             Ok(()) => String::from_utf8_lossy(&out).into_owned(),
             Err(_) => format!("{self}\n"),
         }
+    }
+}
+
+impl Diagnostic {
+    /// In the words and colours of those with a place.
+    fn without_place(&self, color: bool) -> String {
+        let paint = Paint { color };
+        let word = match self.severity {
+            Severity::Error => paint.red("Error:"),
+            Severity::Warning => paint.yellow("Warning:"),
+        };
+        let mut lines = vec![format!("{word} {}", self.message)];
+        let helps = self.help.iter().map(|help| format!("  Help: {help}"));
+        lines.extend(helps.chain(self.trace.iter().map(|call| format!("  Note: {call}"))));
+        lines.join("\n") + "\n"
     }
 }
 
