@@ -5,6 +5,7 @@ mod command;
 mod complete;
 mod data;
 mod figure;
+mod items;
 mod pieces;
 mod piped;
 mod session;

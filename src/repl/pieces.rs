@@ -48,11 +48,8 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
         } else if rest.starts_with("//") {
             (Kind::Comment, rest.find('\n').unwrap_or(rest.len()))
         } else if rest.starts_with("/*") {
-            (
-                Kind::Comment,
-                rest.find("*/").map_or(rest.len(), |end| end + 2),
-            )
-        } else if first == '"' || first == '`' {
+            (Kind::Comment, block(rest).unwrap_or(rest.len()))
+        } else if ['"', '`', '\''].contains(&first) {
             (Kind::Text, quoted(rest, first))
         } else if first.is_ascii_digit() {
             (Kind::Number, number(rest))
@@ -80,19 +77,37 @@ pub(super) fn is_open(text: &str) -> bool {
     last.is_some_and(|piece| {
         let part = &text[piece.range];
         match piece.kind {
-            Kind::Comment => part.starts_with("/*") && !part[2..].ends_with("*/"),
+            Kind::Comment => part.starts_with("/*") && block(part).is_none(),
             Kind::Text => part.starts_with('`') && !part[1..].ends_with('`'),
             _ => false,
         }
     })
 }
 
-/// The bytes of a text in quotes at the start.
+/// The bytes of a comment in strokes and stars at the start, which may have others in it; `None` where it has no end.
+fn block(rest: &str) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0);
+    loop {
+        let (open, close) = (rest[at..].find("/*"), rest[at..].find("*/")?);
+        match open {
+            Some(open) if open < close => (at, depth) = (at + open + 2, depth + 1),
+            _ => (at, depth) = (at + close + 2, depth - 1),
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// The bytes of a text in quotes at the start. One that stands in single or double quotes ends with its line.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (place, letter) in rest.char_indices().skip(1) {
         if !escaped && letter == quote {
             return place + letter.len_utf8();
+        }
+        if letter == '\n' && quote != '`' && !escaped {
+            return place;
         }
         escaped = letter == '\\' && !escaped;
     }
@@ -126,6 +141,18 @@ mod tests {
         let is_space = |piece: &Piece| piece.kind == Kind::Space;
         let all = pieces(text).into_iter().filter(|piece| !is_space(piece));
         all.map(|piece| (piece.kind, &text[piece.range])).collect()
+    }
+
+    #[test]
+    fn signs_in_texts_and_comments_are_not_signs() {
+        assert_eq!(kinds("'`' 1")[0], (Kind::Text, "'`'"));
+        assert_eq!(
+            kinds("/* a /* b */ c */ 1")[0],
+            (Kind::Comment, "/* a /* b */ c */")
+        );
+        assert!(is_open("/* a /* b */ c") && !is_open("/* a /* b */ c */"));
+        assert!(!is_open("let c = '`'"));
+        assert_eq!(kinds("\"open\n1").last(), Some(&(Kind::Number, "1")));
     }
 
     #[test]

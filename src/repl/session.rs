@@ -1,12 +1,12 @@
 //! The session: text in, outcome out.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::command::{self, Watched, lock};
 use super::data::Data;
-use super::typed::{self, Defines, Input, Typed};
+use super::typed::{self, Defines, Typed};
 use super::{pieces, show};
 use crate::doc;
 use crate::paint::{Paint, WIDTH, wrapped};
@@ -46,8 +46,8 @@ pub struct Session {
     pub(super) typed: Typed,
     /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
     lacks_helper: bool,
-    /// The files that the session itself wrote.
-    pub(super) saved: BTreeSet<PathBuf>,
+    /// The scripts that the session itself wrote, with what it wrote.
+    pub(super) saved: BTreeMap<PathBuf, String>,
     pub(super) watched: Option<Arc<Mutex<Watched>>>,
     pub(super) is_over: bool,
 }
@@ -64,7 +64,7 @@ impl Session {
             run_version: None,
             typed: Typed::default(),
             lacks_helper: false,
-            saved: BTreeSet::new(),
+            saved: BTreeMap::new(),
             watched: None,
             is_over: false,
         }
@@ -81,7 +81,7 @@ impl Session {
 
     /// Makes a recipe the one in use, as `:recipe` does.
     pub fn use_recipe(&mut self, recipe: Recipe) {
-        self.script.use_recipe(Some(recipe));
+        self.choose(Some(recipe));
     }
 
     /// What the batch is and where it is from, in a line; what was read otherwise than it stands there follows.
@@ -187,17 +187,18 @@ impl Session {
     /// A piece of script with its answer.
     pub(super) fn evaluated(&mut self, text: &str) -> Result<String, ScriptError> {
         let evaluated = self.script.evaluate(text)?;
-        let is_signal = |answer: &Answer| match answer {
-            Answer::Tensor(computed) => matches!(computed.level(), Level::Response | Level::Token),
-            _ => false,
-        };
         if !text.trim().is_empty() {
-            self.typed.push(Input {
-                text: text.to_string(),
-                has_value: !matches!(evaluated.answer, Answer::Nothing),
-                is_signal: is_signal(&evaluated.answer),
-                recipe: self.script.recipe().cloned(),
-            });
+            let signal = match &evaluated.answer {
+                Answer::Tensor(computed)
+                    if matches!(computed.level(), Level::Response | Level::Token) =>
+                {
+                    Some(computed.clone())
+                }
+                _ => None,
+            };
+            let has_value = !matches!(evaluated.answer, Answer::Nothing);
+            let recipe = self.script.recipe();
+            self.typed.push(text, has_value, signal, recipe);
         }
         let mut lines = evaluated.prints;
         let note = |note: &String| self.paint.dim(&format!("note: {note}"));
@@ -245,11 +246,9 @@ impl Session {
             .filter(|&hook| recipe.has(hook))
             .map(|hook| format!("{}()", hook.name()))
             .collect();
-        self.script.use_recipe(Some(recipe));
-        self.watched = None;
-        self.lacks_helper = false;
+        let unwatched = self.choose(Some(recipe));
         if was_typed {
-            return None;
+            return unwatched;
         }
         let back = match before {
             Some(name) => format!("; `:recipe {name}` goes back"),
@@ -257,7 +256,20 @@ impl Session {
         };
         let calls = calls.join(", ");
         let text = format!("what you typed is the recipe now, for {calls}, :run, :curve{back}");
-        Some(self.paint.dim(&text))
+        let lines: Vec<String> = [self.paint.dim(&text)]
+            .into_iter()
+            .chain(unwatched)
+            .collect();
+        Some(lines.join("\n"))
+    }
+
+    /// Makes a recipe the one in use in place of whichever was. Says which script is not watched any more.
+    pub(super) fn choose(&mut self, recipe: Option<Recipe>) -> Option<String> {
+        self.script.use_recipe(recipe);
+        self.lacks_helper = false;
+        let watched = self.watched.take()?;
+        let line = format!("{} is not watched any more", lock(&watched).name());
+        Some(self.paint.dim(&line))
     }
 
     /// What a name is: a command, a function, or a recipe.
@@ -283,12 +295,13 @@ impl Session {
     pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), ScriptError> {
         if let Some(script) = &data.script {
             let recipe = self.plain.load(script)?;
-            self.script.use_recipe(Some(recipe));
+            data.notes.extend(self.choose(Some(recipe)));
         }
         if let Some(watched) = &self.watched {
             lock(watched).set_batch(data.batch.clone())?;
         }
         self.script.set_batch(&data.batch);
+        self.typed.forget_signal();
         data.notes.extend(self.use_recipe_of_run(&data));
         self.data = data;
         Ok(())

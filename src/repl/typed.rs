@@ -1,29 +1,40 @@
-//! What was typed, as a script: for `:save`, and for the recipe that a typed hook makes.
+//! What was typed, as a script: for `:save`, and for the recipe that a formula or a typed hook is.
 
+use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::pieces::{Kind, Piece, pieces};
-use crate::script::{Builtin, Hook, Host, Parameter, Recipe, ScriptError, Setting};
+use super::items::{Function, Item, items, mentions_last, names, rewritten};
+use crate::script::{
+    Builtin, Computed, Hook, Host, MEMBERS, Owner, Parameter, Recipe, ScriptError, Setting,
+};
+use crate::tensor::op;
 
-/// What messages call the recipe that the typed hooks make.
+/// What messages call the recipe that was typed.
 const NAME: &str = "what you typed";
 
+/// Functions of the language that change nothing, beside the op table and the members.
+const PURE: [&str; 8] = [
+    "len", "to_int", "to_float", "is_empty", "contains", "keys", "extract", "type_of",
+];
+
 /// An input that was right.
-#[derive(Clone, Debug)]
-pub(super) struct Input {
-    pub(super) text: String,
+struct Input {
+    items: Vec<Item>,
     /// Whether it had a value: the next `_` means that.
-    pub(super) has_value: bool,
+    has_value: bool,
     /// Whether the value can be an advantage: a response or token tensor.
-    pub(super) is_signal: bool,
-    /// The recipe that was in use: its hooks are `advantage()` and the like in the text.
-    pub(super) recipe: Option<Recipe>,
+    is_signal: bool,
+    /// The recipe that was in use, with its settings: its hooks are `advantage()` and the like in the text.
+    recipe: Option<Arc<Recipe>>,
 }
 
 /// The inputs of a session that were right, in order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Typed {
     inputs: Vec<Input>,
+    /// The last value that can be an advantage.
+    signal: Option<Computed>,
 }
 
 /// What a piece of script defines.
@@ -41,15 +52,15 @@ pub(super) enum Defines {
 #[derive(Default)]
 struct Parts {
     imports: Vec<String>,
-    functions: Vec<String>,
+    functions: Vec<Function>,
     /// The lines of the hook that the statements make.
     body: Vec<String>,
 }
 
-/// What becomes of an input in the hook that the statements make.
+/// What becomes of the last statement of an input in the hook that the statements make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// Its functions count, its statements do not.
+    /// It was looked at, and did nothing.
     Dropped,
     Statement,
     /// A value that a later input calls `_`.
@@ -59,17 +70,41 @@ enum Use {
 }
 
 impl Typed {
-    pub(super) fn push(&mut self, input: Input) {
-        self.inputs.push(input);
+    /// Adds an input. `signal` is its value, where that can be an advantage.
+    pub(super) fn push(
+        &mut self,
+        text: &str,
+        has_value: bool,
+        signal: Option<Computed>,
+        recipe: Option<&Recipe>,
+    ) {
+        // As long as nothing changes, all inputs share one.
+        let before = self.inputs.last().and_then(|input| input.recipe.as_ref());
+        let recipe = recipe.map(|recipe| match before {
+            Some(before) if is_same(before, recipe) => before.clone(),
+            _ => Arc::new(recipe.clone()),
+        });
+        self.inputs.push(Input {
+            items: items(text),
+            has_value,
+            is_signal: signal.is_some(),
+            recipe,
+        });
+        self.signal = signal.or(self.signal.take());
     }
 
     pub(super) fn clear(&mut self) {
-        self.inputs.clear();
+        *self = Typed::default();
     }
 
-    /// Whether there is anything that a script could be made of.
-    pub(super) fn is_empty(&self) -> bool {
-        self.inputs.is_empty()
+    /// The last value that can be an advantage, unless the batch is another one now.
+    pub(super) fn signal(&self) -> Option<&Computed> {
+        self.signal.as_ref()
+    }
+
+    /// The batch is another one.
+    pub(super) fn forget_signal(&mut self) {
+        self.signal = None;
     }
 
     /// Whether there is an advantage in it: a hook, or a value that can be one.
@@ -77,10 +112,21 @@ impl Typed {
         self.has_hook() || self.inputs.iter().any(|input| input.is_signal)
     }
 
+    /// Whether there is a function in it.
+    pub(super) fn has_function(&self) -> bool {
+        self.functions().next().is_some()
+    }
+
     /// Whether an advantage or a loss was typed as a function.
     pub(super) fn has_hook(&self) -> bool {
-        let mut items = self.inputs.iter().flat_map(|input| items(&input.text));
-        items.any(|item| matches!(item, Item::Function(text) if makes_recipe(&text)))
+        let makes_recipe = [Hook::Advantage, Hook::Loss];
+        self.functions()
+            .any(|function| makes_recipe.iter().any(|hook| hook.name() == function.name))
+    }
+
+    fn functions(&self) -> impl Iterator<Item = &Function> {
+        let items = self.inputs.iter().flat_map(|input| &input.items);
+        items.filter_map(Item::function)
     }
 
     /// The recipe of what was typed: the hooks, or where there are none the statements, whose last value per response or
@@ -94,7 +140,7 @@ impl Typed {
         in_use: Option<&Recipe>,
     ) -> Result<Recipe, ScriptError> {
         let mut recipe = host.compile_beside(NAME, &self.script(in_use), Path::new("."))?;
-        if let Some(in_use) = in_use {
+        if let Some(in_use) = in_use.filter(|_| self.has_hook()) {
             recipe.keep_settings(in_use);
         }
         Ok(recipe)
@@ -103,129 +149,179 @@ impl Typed {
     /// What was typed, as a script: imports, functions, and, where none of these is a hook, the statements as
     /// `advantage(batch, p)`.
     pub(super) fn script(&self, in_use: Option<&Recipe>) -> String {
-        let parts = self.parts();
+        let declares = self.functions().any(|function| function.name == "params");
+        let declared = match declares {
+            true => None,
+            false => self.declared(),
+        };
+        let parts = self.parts(declared);
         let mut sections = vec!["//! What was typed at the prompt.".to_string()];
         if !parts.imports.is_empty() {
             sections.push(parts.imports.join("\n"));
         }
-        sections.extend(self.params_function(&parts, in_use));
-        sections.extend(parts.functions.iter().cloned());
-        if !self.has_hook() && !parts.body.is_empty() {
-            let indented: Vec<String> = parts
-                .body
-                .iter()
-                .flat_map(|line| line.lines())
-                .map(|line| format!("    {line}").trim_end().to_string())
-                .collect();
-            sections.push(format!(
-                "fn advantage(batch, p) {{\n{}\n}}",
-                indented.join("\n")
-            ));
+        let body = match self.has_hook() {
+            true => "",
+            false => &indented(&parts.body),
+        };
+        let bodies = parts.functions.iter().map(Function::body).chain([body]);
+        if let Some(recipe) = declared
+            && names(bodies).contains("p")
+        {
+            // A hook takes the settings of now; a formula was computed with those of then.
+            let now = in_use.filter(|_| self.has_hook());
+            sections.extend(params_function(recipe, now));
+        }
+        sections.extend(parts.functions.iter().map(|function| function.text.clone()));
+        if !body.is_empty() {
+            sections.push(format!("fn advantage(batch, p) {{\n{body}\n}}"));
         }
         sections.join("\n\n") + "\n"
     }
 
-    fn parts(&self) -> Parts {
+    /// The recipe whose parameters the script declares: that of the last input that reads any.
+    fn declared(&self) -> Option<&Arc<Recipe>> {
+        let reads = |input: &&Input| {
+            let texts = input.items.iter().map(Item::body);
+            let names = names(texts);
+            HOOKS.iter().any(|hook| names.contains(hook.name())) || names.contains("p")
+        };
+        let mut inputs = self.inputs.iter().rev().filter(reads);
+        inputs.find_map(|input| {
+            let recipe = input.recipe.as_ref()?;
+            (recipe.params().iter().len() > 0).then_some(recipe)
+        })
+    }
+
+    fn parts(&self, declared: Option<&Arc<Recipe>>) -> Parts {
         let mut parts = Parts::default();
-        let last_signal = self.inputs.iter().rposition(|input| input.is_signal);
-        let uses = self.uses(last_signal);
+        let result = self.inputs.iter().rposition(|input| input.is_signal);
+        let name = self.name_of_last();
         let mut last = "()";
-        for (input, used) in self.inputs.iter().zip(uses) {
-            let text = hooks_of_recipe(input, &mut parts.imports, last);
-            if input.has_value {
-                last = "last";
-            }
+        for (place, (input, used)) in self.inputs.iter().zip(self.uses(result)).enumerate() {
+            let calls = input.recipe.as_ref().filter(|recipe| {
+                // A file's recipe cannot be imported from everywhere.
+                Builtin::find(recipe.name()).is_some()
+            });
+            let calls = calls.map(|recipe| {
+                let is_declared = declared.is_some_and(|declared| is_same(declared, recipe));
+                let p = if is_declared {
+                    None
+                } else {
+                    Some(literal(recipe))
+                };
+                (recipe.name(), p)
+            });
+            let calls = calls.as_ref().map(|(name, p)| (*name, p.as_deref()));
+            let rewrite = |text: &str, is_function: bool, imports: &mut Vec<String>| {
+                rewritten(text, last, calls, is_function, imports)
+            };
             let mut statements = Vec::new();
-            for item in items(&text) {
+            for item in &input.items {
                 match item {
-                    Item::Import(line) if parts.imports.contains(&line) => {}
-                    Item::Import(line) => parts.imports.push(line),
-                    Item::Function(text) => {
-                        // A function that is typed again replaces the one before.
-                        parts.functions.retain(|known| head(known) != head(&text));
-                        parts.functions.push(text);
+                    Item::Import(line) => {
+                        if !parts.imports.contains(line) {
+                            parts.imports.push(line.clone());
+                        }
                     }
-                    Item::Statement(text) => statements.push(text),
+                    Item::Function(function) => {
+                        let text = rewrite(&function.text, true, &mut parts.imports);
+                        // A function that is typed again replaces the one before.
+                        parts.functions.retain(|known| !known.is_of(function));
+                        parts.functions.push(Function {
+                            text,
+                            ..function.clone()
+                        });
+                    }
+                    // A `_` before there was a value.
+                    Item::Statement(text) if text == "_" && last == "()" => {}
+                    Item::Statement(text) => {
+                        statements.push(rewrite(text, false, &mut parts.imports));
+                    }
                 }
             }
-            statements.retain(|text| text != "()");
-            let line = match (used, statements.pop()) {
-                (_, None) | (Use::Dropped, _) => continue,
-                (Use::Statement, Some(text)) => text + ";",
-                (Use::Last, Some(text)) => format!("let last = {text};"),
-                (Use::Result, Some(text)) => text,
-            };
-            parts
-                .body
-                .extend(statements.into_iter().map(|text| text + ";"));
-            parts.body.push(line);
+            if input.has_value {
+                last = &name;
+            }
+            if result.is_some_and(|result| place > result) {
+                continue;
+            }
+            let own = statements.pop().map(|text| match used {
+                Use::Dropped => None,
+                Use::Statement => Some(text + ";"),
+                Use::Last => Some(format!("let {name} = {text};")),
+                Use::Result => Some(text),
+            });
+            let before = statements.into_iter().map(|text| text + ";");
+            parts.body.extend(before.chain(own.flatten()));
         }
         parts
     }
 
-    /// What becomes of each input where the one at `result` is the value of the hook: nothing after it counts.
+    /// What becomes of the last statement of each input where the one at `result` is the value of the hook.
     fn uses(&self, result: Option<usize>) -> Vec<Use> {
         let mut is_last_wanted = false;
         let mut uses = Vec::new();
         for (place, input) in self.inputs.iter().enumerate().rev() {
+            let is_after = result.is_some_and(|result| place > result);
+            let statements = input.items.iter().filter_map(Item::statement);
+            let mut statements: Vec<&str> = statements.collect();
+            let own = statements.last().copied().unwrap_or("");
             let used = match input.has_value {
                 _ if Some(place) == result => Use::Result,
-                _ if result.is_some_and(|result| place > result) => Use::Dropped,
+                _ if is_after => Use::Dropped,
                 true if is_last_wanted => Use::Last,
-                true => Use::Dropped,
-                false => Use::Statement,
+                true if self.is_pure(own) => Use::Dropped,
+                _ => Use::Statement,
             };
-            is_last_wanted &= !input.has_value;
-            let of_text = pieces(&input.text);
-            if used != Use::Dropped && of_text.iter().any(|piece| is_last(piece, &input.text)) {
-                is_last_wanted = true;
+            if used == Use::Dropped {
+                statements.pop();
             }
+            is_last_wanted &= !input.has_value;
+            is_last_wanted |= !is_after && statements.iter().any(|text| mentions_last(text));
             uses.push(used);
         }
         uses.reverse();
         uses
     }
 
-    /// The parameters that what was typed reads, declared again: those of the recipe that was in use then, with the
-    /// values that they have now.
-    fn params_function(&self, parts: &Parts, in_use: Option<&Recipe>) -> Option<String> {
-        let typed = parts.functions.iter().chain(&parts.body);
-        let is_declared = parts
-            .functions
-            .iter()
-            .any(|function| function.starts_with("fn params"));
-        if is_declared || !typed.into_iter().any(|text| reads_parameters(text)) {
-            return None;
+    /// Whether an expression changes nothing: without it, what follows is the same.
+    fn is_pure(&self, text: &str) -> bool {
+        let typed: HashSet<&str> = self.functions().map(|one| one.name.as_str()).collect();
+        super::items::is_pure(text, |name, is_method| {
+            let member = MEMBERS.iter().find(|member| member.name == name);
+            op::table().any(|op| op.name == name)
+                || member.is_some_and(|member| member.of != Owner::Nobody)
+                || HOOKS.iter().any(|hook| hook.name() == name)
+                || PURE.contains(&name)
+                || (!is_method && typed.contains(name))
+        })
+    }
+
+    /// A name for the last value that nothing else has.
+    fn name_of_last(&self) -> String {
+        let items = self.inputs.iter().flat_map(|input| &input.items);
+        let taken = names(items.map(Item::text));
+        let mut name = "last".to_string();
+        while taken.contains(name.as_str()) {
+            name.push_str("_value");
         }
-        let mut readers = self.inputs.iter().rev();
-        let source = readers.find_map(|input| {
-            let recipe = input.recipe.as_ref()?;
-            (recipe.params().iter().len() > 0).then_some(recipe)
-        })?;
-        let lines: Vec<String> = source
-            .params()
-            .iter()
-            .map(|(parameter, value)| {
-                let now = in_use.and_then(|recipe| recipe.params().get(&parameter.name));
-                declared(parameter, now.unwrap_or(value))
-            })
-            .collect();
-        Some(format!(
-            "fn params() {{\n    #{{\n{}\n    }}\n}}",
-            lines.join("\n")
-        ))
+        name
     }
 }
 
+/// The hooks that a session calls.
+const HOOKS: [Hook; 3] = [Hook::Reward, Hook::Advantage, Hook::Loss];
+
 /// What a piece of script defines.
 pub(super) fn defines(text: &str) -> Defines {
-    let of_item = |item: Item| match item {
-        Item::Function(text) if is_hook(&text) => Defines::Hook,
-        Item::Function(_) => Defines::Helpers,
-        _ => Defines::Nothing,
+    let is_hook = |name: &str| Hook::ALL.iter().any(|hook| hook.name() == name);
+    let of_item = |item: &Item| match item.function() {
+        Some(function) if is_hook(&function.name) => Defines::Hook,
+        Some(_) => Defines::Helpers,
+        None => Defines::Nothing,
     };
-    let all = items(text).into_iter().map(of_item);
-    all.max().unwrap_or(Defines::Nothing)
+    let all = items(text);
+    all.iter().map(of_item).max().unwrap_or(Defines::Nothing)
 }
 
 /// Whether a recipe is made of what was typed.
@@ -233,14 +329,36 @@ pub(super) fn is_typed(recipe: &Recipe) -> bool {
     recipe.name() == NAME
 }
 
+/// Whether two recipes are one, with the same settings.
+fn is_same(a: &Recipe, b: &Recipe) -> bool {
+    a.version() == b.version() && a.name() == b.name() && a.params() == b.params()
+}
+
+fn indented(lines: &[String]) -> String {
+    let lines = lines.iter().flat_map(|text| text.lines());
+    let lines: Vec<String> = lines
+        .map(|line| format!("    {line}").trim_end().to_string())
+        .collect();
+    lines.join("\n")
+}
+
+/// The parameters of a recipe, declared again, with the values that they have now where the recipe in use has them.
+fn params_function(recipe: &Recipe, in_use: Option<&Recipe>) -> Option<String> {
+    let lines: Vec<String> = recipe
+        .params()
+        .iter()
+        .map(|(parameter, value)| {
+            let now = in_use.and_then(|recipe| recipe.params().get(&parameter.name));
+            declared(parameter, now.unwrap_or(value))
+        })
+        .collect();
+    let lines = lines.join("\n");
+    (!lines.is_empty()).then(|| format!("fn params() {{\n    #{{\n{lines}\n    }}\n}}"))
+}
+
 /// A line of `params()`.
 fn declared(parameter: &Parameter, value: &Setting) -> String {
-    let literal = match value {
-        Setting::Text(text) => format!("{text:?}"),
-        Setting::Nothing => "()".to_string(),
-        other => other.to_string(),
-    };
-    let mut entry = format!("value: {literal}");
+    let mut entry = format!("value: {}", written(value));
     for (bound, number) in [("min", parameter.min), ("max", parameter.max)] {
         if let Some(number) = number {
             entry.push_str(&format!(", {bound}: {number}"));
@@ -255,125 +373,24 @@ fn declared(parameter: &Parameter, value: &Setting) -> String {
     )
 }
 
-/// Whether a statement, or the body of a function, reads `p`.
-fn reads_parameters(text: &str) -> bool {
-    let body = match text.starts_with("fn ") {
-        true => &text[text.find('{').unwrap_or(0)..],
-        false => text,
-    };
-    let of_body = pieces(body);
-    let is_p = |piece: &Piece| piece.kind == Kind::Name && &body[piece.range.clone()] == "p";
-    of_body.iter().any(is_p)
-}
-
-/// An input's text with `_` as `last`, and with the hooks of the recipe that was in use as those of an import.
-fn hooks_of_recipe(input: &Input, imports: &mut Vec<String>, last: &str) -> String {
-    let text = &input.text;
-    let builtin = input.recipe.as_ref().map(Recipe::name);
-    let builtin = builtin.filter(|name| Builtin::find(name).is_some());
-    let all = pieces(text);
-    let mut out = String::new();
-    let mut skip = 0;
-    for (place, piece) in all.iter().enumerate() {
-        if skip > 0 {
-            skip -= 1;
-            continue;
-        }
-        let part = &text[piece.range.clone()];
-        let after: String = all[place + 1..]
-            .iter()
-            .take(2)
-            .map(|next| &text[next.range.clone()])
-            .collect();
-        let hook = [Hook::Reward, Hook::Advantage, Hook::Loss]
-            .into_iter()
-            .find(|hook| hook.name() == part);
-        let is_method = text[..piece.range.start].trim_end().ends_with('.');
-        match (builtin, hook) {
-            (Some(name), Some(hook)) if after == "()" && !is_method => {
-                let line = format!("import \"{name}\" as {name};");
-                if !imports.contains(&line) {
-                    imports.push(line);
-                }
-                out.push_str(&format!("{name}::{}(batch, p)", hook.name()));
-                skip = 2;
-            }
-            _ if is_last(piece, text) => out.push_str(last),
-            _ => out.push_str(part),
-        }
+/// A value as a script writes it.
+fn written(value: &Setting) -> String {
+    match value {
+        Setting::Text(text) => format!("{text:?}"),
+        Setting::Nothing => "()".to_string(),
+        other => other.to_string(),
     }
-    out
 }
 
-/// Whether the piece is the name of the last value, and not the last arm of a `switch`.
-fn is_last(piece: &Piece, text: &str) -> bool {
-    let after = text[piece.range.end..].trim_start();
-    piece.kind == Kind::Name && &text[piece.range.clone()] == "_" && !after.starts_with("=>")
-}
-
-/// `fn name(a, b)`, by which a function is known.
-fn head(function: &str) -> String {
-    let end = function.find('{').unwrap_or(function.len());
-    function[..end].trim().to_string()
-}
-
-/// Whether a function is one that makes a recipe of a script.
-fn makes_recipe(function: &str) -> bool {
-    [Hook::Advantage, Hook::Loss]
-        .into_iter()
-        .any(|hook| is_named(function, hook))
-}
-
-fn is_hook(function: &str) -> bool {
-    Hook::ALL.into_iter().any(|hook| is_named(function, hook))
-}
-
-fn is_named(function: &str, hook: Hook) -> bool {
-    let rest = function.strip_prefix(&format!("fn {}", hook.name()));
-    rest.is_some_and(|rest| rest.trim_start().starts_with('('))
-}
-
-/// A part of an input.
-enum Item {
-    Import(String),
-    Function(String),
-    /// Without the semicolon.
-    Statement(String),
-}
-
-/// The parts of an input: statements end at a semicolon, functions at their brace.
-fn items(text: &str) -> Vec<Item> {
-    let all = pieces(text);
-    let mut items = Vec::new();
-    let (mut start, mut depth, mut is_function) = (0, 0i32, false);
-    let mut take = |range: std::ops::Range<usize>, is_function: bool| {
-        let part = text[range].trim();
-        match part {
-            "" => {}
-            _ if is_function => items.push(Item::Function(part.to_string())),
-            _ if part.starts_with("import ") => items.push(Item::Import(format!("{part};"))),
-            _ => items.push(Item::Statement(part.to_string())),
-        }
-    };
-    for piece in &all {
-        let part = &text[piece.range.clone()];
-        let is_sign = piece.kind == Kind::Sign;
-        if depth == 0 && piece.kind == Kind::Keyword && part == "fn" {
-            is_function = true;
-        }
-        depth += match part {
-            "(" | "[" | "{" if is_sign => 1,
-            ")" | "]" | "}" if is_sign => -1,
-            _ => 0,
-        };
-        if depth == 0 && is_sign && part == "}" && is_function {
-            take(start..piece.range.end, true);
-            (start, is_function) = (piece.range.end, false);
-        } else if depth == 0 && is_sign && part == ";" {
-            take(start..piece.range.start, false);
-            start = piece.range.end;
-        }
+/// A recipe's settings as the map that its hooks get.
+fn literal(recipe: &Recipe) -> String {
+    let entries: Vec<String> = recipe
+        .params()
+        .iter()
+        .map(|(parameter, value)| format!("{}: {}", parameter.name, written(value)))
+        .collect();
+    match entries.is_empty() {
+        true => "#{}".to_string(),
+        false => format!("#{{ {} }}", entries.join(", ")),
     }
-    take(start..text.len(), is_function);
-    items
 }

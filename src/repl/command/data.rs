@@ -63,7 +63,7 @@ pub(super) fn reset(session: &mut Session, _: &str) -> Answered {
     let stay = match session.script.recipe() {
         Some(recipe) if !is_typed(recipe) => "the batch and the recipe stay",
         _ => {
-            session.script.use_recipe(None);
+            session.choose(None);
             "the batch stays"
         }
     };

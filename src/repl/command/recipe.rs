@@ -50,16 +50,21 @@ pub(in crate::repl) fn title(recipe: &Recipe) -> String {
 
 pub(super) fn recipe(session: &mut Session, arguments: &str) -> Answered {
     let words: Vec<&str> = arguments.split_whitespace().collect();
+    let mut unwatched = None;
     if !words.is_empty() {
         let recipe = parse(session.script.host(), &words)?;
         // A recipe that cannot run here is loaded all the same: the batch may be what has to change.
-        session.script.use_recipe(Some(recipe));
-        session.watched = None;
+        unwatched = session.choose(Some(recipe));
     }
     let recipe = current(session)?;
     let text = show::recipe(&recipe, session.paint);
     let next = "advantage() and loss() are its hooks here, p its parameters; :run sums up";
-    Ok(format!("{text}\n\n{}", session.paint.dim(next)))
+    let next = session.paint.dim(next);
+    let lines: Vec<String> = [format!("{text}\n"), next]
+        .into_iter()
+        .chain(unwatched)
+        .collect();
+    Ok(lines.join("\n"))
 }
 
 pub(super) fn params(session: &mut Session, _: &str) -> Answered {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::super::session::Session;
 use super::{Answered, missing};
 use crate::batch::Replacement;
-use crate::script::Diagnostic;
+use crate::script::{Computed, Diagnostic, Recipe};
 
 pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let file = PathBuf::from(path.trim_matches('"'));
@@ -22,28 +22,44 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
         );
         return error(format!("{shown}: a script's file ends in .rhai"), &help);
     }
-    if session.typed.is_empty() {
+    if !session.typed.has_advantage() && !session.typed.has_function() {
         return error(
-            "nothing has been typed that could be saved".to_string(),
-            "commands do not count",
+            "nothing has been typed that makes a recipe".to_string(),
+            "a formula with a value per response or token, or a function",
         );
     }
-    if file.exists() && !session.saved.contains(&file) {
-        return error(
-            format!("{shown} is there already, and is left as it is"),
-            "choose another name",
-        );
+    let there = std::fs::read_to_string(&file).ok();
+    match session.saved.get(&file) {
+        None if file.exists() => {
+            return error(
+                format!("{shown} is there already, and is left as it is"),
+                "choose another name",
+            );
+        }
+        Some(saved) if there.is_some_and(|there| there != *saved) => {
+            return error(
+                format!("{shown} has been edited since it was saved, and is left as it is"),
+                "choose another name, or `:recipe` and `:watch` it",
+            );
+        }
+        _ => {}
     }
     let script = session.typed.script(session.script.recipe());
     Replacement::write(&file, script.as_bytes())
         .map_err(|error| Diagnostic::error(error.to_string()))?;
-    session.saved.insert(file.clone());
+    session.saved.insert(file.clone(), script.clone());
     let lines = script.lines().count();
     match session.script.host().load(&file.display().to_string()) {
-        Ok(recipe) => Ok(format!(
-            "{shown}: {lines} lines, a recipe ({})",
-            recipe.version()
-        )),
+        Ok(recipe) => {
+            let version = recipe.version();
+            let other = match gives_the_same(session, &recipe) {
+                true => "",
+                false => ", but not with the value that the prompt had: look into it",
+            };
+            Ok(format!(
+                "{shown}: {lines} lines, a recipe ({version}){other}"
+            ))
+        }
         Err(error) => {
             let why = error
                 .diagnostics
@@ -52,4 +68,22 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
             Ok(format!("{shown}: {lines} lines, no recipe yet: {why}"))
         }
     }
+}
+
+/// Whether a script of statements gives the value that the prompt had last. Hooks are their own text.
+fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
+    let Some(signal) = session.typed.signal().filter(|_| !session.typed.has_hook()) else {
+        return true;
+    };
+    session.script.guard().rearm();
+    let mut state = match recipe.init() {
+        Ok(state) => state,
+        Err(_) => return false,
+    };
+    let Ok(outcome) = recipe.advantage(&session.data.batch, &mut state) else {
+        return false;
+    };
+    let bits =
+        |computed: &Computed| -> Vec<u64> { computed.floats().iter().map(f64::to_bits).collect() };
+    outcome.advantage.level() == signal.level() && bits(&outcome.advantage) == bits(signal)
 }

@@ -49,7 +49,7 @@ pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
         "{file} {} is watched: each save shows what it changes here",
         recipe.version()
     );
-    session.script.use_recipe(Some(recipe));
+    session.choose(Some(recipe));
     session.watched = Some(Arc::new(Mutex::new(watched)));
     Ok(line)
 }
@@ -76,6 +76,11 @@ impl Watched {
         };
         watched.set_batch(batch)?;
         Ok(watched)
+    }
+
+    /// What the script is called.
+    pub(in crate::repl) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Goes on with another batch: new versions are tried on it.

@@ -1,0 +1,113 @@
+//! What was typed, saved as a script: it gives what the prompt gave.
+
+use advlab::{Batch, Host};
+
+use super::{session, transcript};
+
+/// Sessions whose last value per response or token is what the saved recipe must give.
+const SESSIONS: &[&str] = &[
+    "batch.reward - batch.reward.mean(\"group\")",
+    "let a = [1, 2, 3]\n\na.pop()\n\nbatch.reward * a.len()",
+    "let a = batch.reward; a - 1\n\na * 2",
+    "let a = batch.reward; let b = a * 2; b\n\nb + 1",
+    "let last = batch.reward\n\nbatch.reward * 2\n\n_ + last",
+    "batch.reward.mean(\"group\")\n\nbatch.reward - _\n\nprint(`x ${_.mean(\"batch\")}`)\n\n_ * 2",
+    ":recipe passk k=2\n\nlet a = advantage()\n\n:set k=4\n\nlet b = advantage()\n\na - b",
+    ":recipe passk k=2\n\nlet a = advantage()\n\n:recipe grpo\n\na + advantage()",
+    ":recipe grpo\n\nadvantage(batch, p) * 2",
+    ":recipe grpo\n\nadvantage(batch, #{ eps: 1.0, std: \"sample\" }) * p.eps",
+    ":recipe passk k=2\n\nadvantage() * p.k\n\n:set k=4",
+    "fn f(x) { x * 2 }\n\nfn f(z) { z * 3 }\n\nf(batch.reward)",
+    "fn  f(x) { x * 2 } // two spaces\n\nlet x = batch.reward // note\n\nf(x) // and another",
+    "let c = '`'\n\nbatch.reward * 2 /* a /* b */ c */",
+    "let n = 1\n\nn += 1; n\n\nbatch.reward * n\n\nn += 1",
+    "let s = 0\n\nfor g in batch.groups { s += g.reward.len(); }\n\ns\n\nbatch.reward * s",
+    "import \"grpo\" as g;\n\ng::advantage(batch, #{ eps: 0.0, std: \"population\" })",
+    "batch.old_logp\n\n_.cumsum()\n\n_ - _.mean(\"response\")",
+    "let f = |x| x + 1\n\nf.call(batch.reward)",
+    "switch 3 { 1 => 2, _ => 5 }\n\nbatch.reward * _",
+    "_\n\nbatch.reward\n\n_ + 1",
+    "// only a comment\n\nbatch.reward // the reward",
+];
+
+#[test]
+fn a_saved_session_gives_what_the_prompt_gave() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, inputs) in SESSIONS.iter().enumerate() {
+        let file = folder.path().join(format!("s{number}.rhai"));
+        let mut session = session();
+        let before = transcript(&mut session, inputs);
+        assert!(
+            !before.lines().any(|line| line.starts_with("! ")),
+            "{before}"
+        );
+        let outcome = session.submit(&format!(":save {}", file.display()));
+        let script = std::fs::read_to_string(&file).unwrap_or_default();
+        let is_same = outcome.text.contains("a recipe") && !outcome.text.contains("not with");
+        assert!(is_same, "{inputs}\n---\n{}\n---\n{script}", outcome.text);
+    }
+}
+
+#[test]
+fn a_script_that_gives_something_else_is_said_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("other.rhai");
+    let mut session = session();
+    // Each call at the prompt draws anew, and a recipe's first call is its first.
+    session.submit("batch.random(\"response\")");
+    session.submit("batch.random(\"response\")");
+    let outcome = session.submit(&format!(":save {}", file.display()));
+    assert!(
+        outcome.text.contains("not with the value"),
+        "{}",
+        outcome.text
+    );
+}
+
+#[test]
+fn a_file_that_was_edited_since_is_left_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mine.rhai");
+    let save = format!(":save {}", file.display());
+    let mut session = session();
+    let outcome = session.submit(&save);
+    assert!(
+        outcome.text.contains("nothing has been typed"),
+        "{}",
+        outcome.text
+    );
+    session.submit("1 + 1");
+    assert!(session.submit(&save).is_error && !file.exists());
+    session.submit("batch.reward * 2");
+    assert!(!session.submit(&save).is_error);
+    session.submit("_ + 1");
+    assert!(!session.submit(&save).is_error, "what it wrote itself");
+    std::fs::write(&file, "// MY EDITS").expect("an edit");
+    let outcome = session.submit(&save);
+    assert!(
+        outcome.is_error && outcome.text.contains("edited"),
+        "{}",
+        outcome.text
+    );
+    assert_eq!(
+        std::fs::read_to_string(&file).expect("the file"),
+        "// MY EDITS"
+    );
+}
+
+#[test]
+fn a_hook_is_saved_with_the_settings_that_it_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("hook.rhai");
+    let mut session = session();
+    transcript(
+        &mut session,
+        ":recipe passk k=2\n\nfn advantage(batch, p) { p.k * batch.reward }\n\n:set k=8",
+    );
+    session.submit(&format!(":save {}", file.display()));
+    let recipe = Host::new().load(&file.display().to_string());
+    let recipe = recipe.expect("a recipe");
+    let mut state = recipe.init().expect("a state");
+    let outcome = recipe.advantage(&Batch::example(), &mut state);
+    assert_eq!(outcome.expect("an advantage").advantage.at(0, 0), 8.0);
+}
