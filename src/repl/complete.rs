@@ -9,6 +9,7 @@ use crate::doc;
 use crate::script::{BUILTINS, Name, Recipe};
 use crate::tensor::Level;
 use crate::tensor::op::{self, ParamKind};
+use crate::train::Kept;
 
 /// A way to go on with the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +128,8 @@ impl Session {
                 self.data
                     .run
                     .iter()
-                    .flat_map(|(kept, _)| kept.batches())
+                    .filter_map(|(kept, _)| Kept::open(kept.folder()).ok())
+                    .flat_map(|kept| kept.batches().to_vec())
                     .map(|(step, _)| Completion::of(step.to_string()))
                     .collect(),
             ),

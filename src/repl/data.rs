@@ -67,15 +67,38 @@ impl Data {
             let help = "`:load RUN` opens a run's folder";
             return Err(Diagnostic::error(message).with_help(help).into());
         };
-        Data::of_step(kept.clone(), step)
+        // A run that goes on has others by now.
+        let kept = self::kept(kept.folder())?;
+        Data::of_step(kept, step)
+    }
+
+    /// The recipe that a run used: at the step of the batch, where that is the run's, else at its last batch.
+    pub(super) fn recipe_of_run(&self, host: &Host, folder: &Path) -> Result<Recipe, ScriptError> {
+        let asked = kept(folder)?;
+        let is_same = |run: &Path| run.canonicalize().ok() == folder.canonicalize().ok();
+        let step = match &self.run {
+            Some((run, step)) if is_same(run.folder()) => *step,
+            _ => asked.last().0,
+        };
+        asked.recipe_at(host, step).map_err(of_run)
     }
 
     fn of_step(kept: Kept, step: u64) -> Result<Data, ScriptError> {
         let Some((_, path)) = kept.batches().iter().find(|(own, _)| *own == step) else {
-            let steps = kept.batches().iter().map(|(own, _)| own.to_string());
-            let steps: Vec<String> = steps.collect();
+            let steps: Vec<u64> = kept.batches().iter().map(|(own, _)| *own).collect();
             let message = format!("the run has kept no batch of step {step}");
-            let help = format!("it has those of {}", steps.join(", "));
+            let help = match &steps[..] {
+                [first, .., last] if steps.len() > 12 => {
+                    let near = steps.iter().min_by_key(|own| own.abs_diff(step));
+                    let near = near.unwrap_or(last);
+                    let number = steps.len();
+                    format!("it has {number}, from {first} to {last}; the nearest is {near}")
+                }
+                _ => {
+                    let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+                    format!("it has those of {}", steps.join(", "))
+                }
+            };
             return Err(Diagnostic::error(message).with_help(help).into());
         };
         let mut data = Data::open(&Host::new(), path)?;
@@ -111,14 +134,8 @@ fn kept(folder: &Path) -> Result<Kept, ScriptError> {
     Kept::open(folder).map_err(of_run)
 }
 
-/// The recipe that the last batch of a run's folder was made with.
-pub(super) fn recipe_of_run(host: &Host, folder: &Path) -> Result<Recipe, ScriptError> {
-    let kept = kept(folder)?;
-    kept.recipe_at(host, kept.last().0).map_err(of_run)
-}
-
 /// What is wrong with a run's folder, or with a script in it.
-pub(super) fn of_run(error: TrainError) -> ScriptError {
+fn of_run(error: TrainError) -> ScriptError {
     match error {
         TrainError::Script(error) => error,
         error => Diagnostic::error(error.to_string()).into(),

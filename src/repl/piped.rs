@@ -10,8 +10,19 @@ use super::session::Session;
 /// Where the lines cannot be read, or the answers not written.
 pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) -> io::Result<()> {
     let mut open = String::new();
-    for line in lines.lines() {
-        open.push_str(&line?);
+    for line in lines.split(b'\n') {
+        match String::from_utf8(line?) {
+            Ok(line) => open.push_str(line.strip_suffix('\r').unwrap_or(&line)),
+            Err(error) => {
+                open.clear();
+                let place = error.utf8_error().valid_up_to();
+                writeln!(
+                    out,
+                    "Error: this line is not text: its byte {place} is not UTF-8"
+                )?;
+                continue;
+            }
+        }
         if session.is_incomplete(&open) {
             open.push('\n');
             continue;

@@ -217,7 +217,10 @@ impl Session {
     fn take_up_typed(&mut self, defines: Defines) -> Option<String> {
         let in_use = self.script.recipe();
         let was_typed = in_use.is_some_and(typed::is_typed);
-        let before = in_use.map(|recipe| recipe.name().to_string());
+        let before = in_use.map(|recipe| match (&self.data.run, self.is_of_run(recipe)) {
+            (Some((kept, _)), true) => kept.folder().display().to_string(),
+            _ => recipe.name().to_string(),
+        });
         match defines {
             Defines::Hook if !self.typed.has_hook() => {
                 let text = "a recipe has an `advantage(batch, p)` or a `loss(batch, p)` too";
@@ -274,6 +277,9 @@ impl Session {
 
     /// What a name is: a command, a function, or a recipe.
     pub(super) fn explain(&mut self, name: &str) -> Result<String, ScriptError> {
+        if ["functions", "all", "doc", "topics", "recipes"].contains(&name) {
+            return Ok(doc::overview(self.paint));
+        }
         let bare = name.trim_start_matches(':');
         let command = command::COMMANDS.iter().find(|row| row.name == bare);
         let about_command = command.map(|command| {
@@ -299,6 +305,12 @@ impl Session {
         }
         if let Some(watched) = &self.watched {
             lock(watched).set_batch(data.batch.clone())?;
+        }
+        let old = self.script.tensor_names();
+        if !old.is_empty() {
+            let names = old.join(", ");
+            let note = format!("of the batch before, and made anew by typing them again: {names}");
+            data.notes.push(note);
         }
         self.script.set_batch(&data.batch);
         self.typed.forget_signal();

@@ -166,6 +166,20 @@ fn call(
         Some(twin) if (twin.class == Class::Reduction) == is_level => twin,
         _ => op,
     };
+    if args.len() > op.params.len() {
+        // A row of that name with more arguments has brought the call here.
+        let message = format!(
+            "`{}` of values takes {} arguments, and gets {}",
+            op.name,
+            op.params.len(),
+            args.len()
+        );
+        let help = format!(
+            "it is `{}`; of more values, put it around itself: `max(a, max(b, c))`",
+            op.signature()
+        );
+        return Err(raise(context, Problem::new(message).help(help)));
+    }
     let arguments = args
         .iter()
         .zip(op.params)
@@ -208,6 +222,13 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
         })
     };
     match param.kind {
+        // As elsewhere `std(dim, ddof)`: a plain number would select everything or nothing.
+        ParamKind::Tensor if param.name == "selection" && (value.is_int() || value.is_float()) => {
+            Err(
+                wrong("a tensor of 0 and 1, as in `x.mean(\"group\", batch.correct)`")
+                    .help("`std` has ddof 1, `population_std` ddof 0"),
+            )
+        }
         ParamKind::Tensor => match (value.read_lock::<Tensor>(), number(value)) {
             (Some(tensor), _) => Ok(Argument::Tensor(tensor.clone())),
             (None, Some(number)) => Ok(Argument::Number(number)),

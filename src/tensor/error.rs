@@ -65,7 +65,7 @@ pub enum TensorErrorKind {
     },
     /// Tensors of different batches meet.
     #[error(
-        "a {left} tensor and a {right} tensor of different batches cannot be combined: put group results together with `batch.map_groups(|g| ...)`"
+        "a {left} tensor and a {right} tensor of different batches cannot be combined: a value of one batch, or of one group, does not go with another's; group results are put together with `batch.map_groups(|g| ...)`"
     )]
     DifferentBatches {
         /// The level of the left one.

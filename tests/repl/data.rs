@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use super::session;
 
 /// A padded batch of four responses, as a run keeps it.
-fn keep(path: &Path, rewards: [f32; 4]) {
+pub(super) fn keep(path: &Path, rewards: [f32; 4]) {
     let bytes = |numbers: &[f32]| {
         numbers
             .iter()

@@ -5,6 +5,7 @@ mod complete;
 mod curve;
 mod data;
 mod saved;
+mod state;
 #[cfg(unix)]
 mod terminal;
 mod transcripts;

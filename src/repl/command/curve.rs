@@ -6,6 +6,7 @@ use super::recipe::{current, parse, title};
 use super::{Answered, option, out, plot};
 use crate::Batch;
 use crate::figures::{column, value};
+use crate::paint::wrapped;
 use crate::script::{Diagnostic, Recipe, ScriptError};
 
 /// Rows of the table under the drawing.
@@ -28,10 +29,6 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     let (rest, file) = out(arguments)?;
     let (rest, size) = option(&rest, "--n")?;
     let words: Vec<&str> = rest.split_whitespace().collect();
-    let recipe = match words.is_empty() {
-        true => current(session)?,
-        false => parse(session.script.host(), &words)?,
-    };
     let size = match size.map(|text| text.parse::<usize>()) {
         Some(Ok(size @ 1..=1024)) => size,
         Some(_) => {
@@ -39,12 +36,16 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
         }
         None => largest_group(&session.data.batch),
     };
+    let recipe = match words.is_empty() {
+        true => current(session)?,
+        false => parse(session, &words)?,
+    };
     session.script.guard().rearm();
     let points = points(&recipe, &session.data.batch, size)?;
     let figure = draw(&recipe, size, &points);
     let drawn = plot::finish(session, &figure, file)?;
-    let alike = "every response has one token here, and the same log-probs: these do not show";
-    let alike = session.paint.dim(alike);
+    let alike = "each group is a batch of its own here, its responses one token long with a log-prob of -0.5, an entropy of 0.5, and so on: what a recipe makes of other groups and of such differences does not show";
+    let alike = session.paint.dim(&wrapped("", alike));
     Ok(format!("{drawn}\n{}\n{alike}", table(&points)))
 }
 
@@ -88,7 +89,8 @@ fn point(
         .columns()
         .filter(|name| like.token_column(name).is_some() && *name != "token_reward")
     {
-        builder = builder.ragged(name, vec![[-0.5]; size]);
+        let number = if name.ends_with("logp") { -0.5 } else { 0.5 };
+        builder = builder.ragged(name, vec![[number]; size]);
     }
     let batch = builder
         .build()

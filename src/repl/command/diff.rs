@@ -1,7 +1,7 @@
 //! `:diff`: two recipes, or two versions of one, on the session's batch.
 
 use super::super::session::Session;
-use super::recipe::{current, parse, title};
+use super::recipe::{assign, current, parse, title};
 use super::{Answered, missing};
 use crate::Batch;
 use crate::figures::{count, share, value};
@@ -20,19 +20,29 @@ pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {
     let starts: Vec<usize> = (0..words.len())
         .filter(|&place| !words[place].contains('='))
         .collect();
-    let host = session.script.host();
     let (a, b) = match starts[..] {
-        [0] if current(session).is_err() => {
+        // The recipe in use, with other settings.
+        [] if !words.is_empty() => {
+            let a = current(session)?;
+            let mut b = a.clone();
+            for setting in &words {
+                assign(&mut b, setting)?;
+            }
+            (a, b)
+        }
+        [0] if session.script.recipe().is_none() && !session.typed.has_advantage() => {
             let first = words[0];
             let message =
                 format!("there is nothing to compare `{first}` with: no recipe is in use");
-            let help = format!("`:diff grpo {first}` compares two, `:recipe grpo` puts one in use");
+            let other = if first == "grpo" { "dr_grpo" } else { "grpo" };
+            let help =
+                format!("`:diff {other} {first}` compares two, `:recipe {other}` puts one in use");
             return Err(Diagnostic::error(message).with_help(help).into());
         }
-        [0] => (current(session)?, parse(host, &words)?),
+        [0] => (current(session)?, parse(session, &words)?),
         [0, second] => (
-            parse(host, &words[..second])?,
-            parse(host, &words[second..])?,
+            parse(session, &words[..second])?,
+            parse(session, &words[second..])?,
         ),
         _ => return Err(missing("diff")),
     };
@@ -77,46 +87,63 @@ fn by_response(outcome: &Outcome) -> Vec<f64> {
     }
 }
 
+/// Both advantages where each of them has its values: token by token, if either is by token.
+fn value_by_value(one: &Outcome, two: &Outcome) -> (Level, Vec<f64>, Vec<f64>) {
+    let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
+    let level = match is_token(one) || is_token(two) {
+        true => Level::Token,
+        false => Level::Response,
+    };
+    let values = |outcome: &Outcome| match level {
+        Level::Token => outcome.advantage.per_token().collect(),
+        _ => by_response(outcome),
+    };
+    (level, values(one), values(two))
+}
+
+/// The largest |A| of both: what is rounding is small beside it.
+fn largest(values: [&[f64]; 2]) -> f64 {
+    let all = values.into_iter().flatten();
+    all.fold(0.0, |most: f64, x| most.max(x.abs()))
+}
+
 fn overall(one: &Outcome, two: &Outcome) -> Vec<String> {
-    let (a, b) = (by_response(one), by_response(two));
+    let (level, a, b) = value_by_value(one, two);
     let layout = one.advantage.layout();
-    let largest = a
-        .iter()
-        .chain(&b)
-        .fold(0.0, |most: f64, x| most.max(x.abs()));
-    // Two ways to compute the same differ in their last bits.
-    let gap = |response: usize| match (a[response] - b[response]).abs() {
-        gap if gap <= ROUNDING * largest => 0.0,
+    let rounding = ROUNDING * largest([&a, &b]);
+    // Two ways to compute the same differ in their last bits; what is no number differs from what is one.
+    let gap = |place: usize| match (a[place] - b[place]).abs() {
+        gap if gap.is_nan() => f64::from(u8::from(a[place].is_nan() != b[place].is_nan())),
+        gap if gap <= rounding => 0.0,
         gap => gap,
     };
-    let farthest = (0..a.len()).reduce(|far, response| match gap(response) > gap(far) {
-        true => response,
+    let farthest = (0..a.len()).reduce(|far, place| match gap(place) > gap(far) {
+        true => place,
         false => far,
     });
-    let Some(farthest) = farthest.filter(|&response| gap(response) > 0.0) else {
+    let Some(farthest) = farthest.filter(|&place| gap(place) > 0.0) else {
         let beyond = if a == b { "" } else { " beyond rounding" };
         return vec![format!(
-            "no difference{beyond} on any of the {} responses",
+            "no difference{beyond} on any of the {} {level}s",
             count(a.len())
         )];
     };
     // The sign of 0 is 0 here.
-    let sign = |x: f64| match x.abs() <= ROUNDING * largest {
+    let sign = |x: f64| match x.abs() <= rounding {
         true => 0.0,
         false => x.signum(),
     };
     let same_sign = (0..a.len())
-        .filter(|&response| sign(a[response]) == sign(b[response]))
+        .filter(|&place| sign(a[place]) == sign(b[place]))
         .count();
-    let moved = (0..a.len()).filter(|&response| gap(response) > 0.0).count();
-    let spread: Vec<f64> = (0..a.len()).map(gap).collect();
-    let mean = spread.iter().sum::<f64>() / a.len() as f64;
-    let place = layout.describe(Level::Response, farthest);
+    let moved = (0..a.len()).filter(|&place| gap(place) > 0.0).count();
+    let mean = (0..a.len()).map(gap).sum::<f64>() / a.len() as f64;
+    let place = layout.describe(level, farthest);
     let correlation =
         correlation(&a, &b).map_or(String::new(), |r| format!(", correlation {r:.3}"));
     vec![
         format!(
-            "{} of the responses differ, by {} in the mean",
+            "{} of the {level}s differ, by {} in the mean",
             share(moved, a.len()),
             value(mean)
         ),
@@ -172,8 +199,8 @@ fn by_accuracy(one: &Outcome, two: &Outcome, right: &[bool], paint: Paint) -> Ve
     };
     let mut bins = vec![Bin::default(); parts + 1];
     let advantages = [by_response(one), by_response(two)];
-    let all = advantages.iter().flatten();
-    let largest = all.fold(0.0, |most: f64, x| most.max(x.abs()));
+    let (level, a, b) = value_by_value(one, two);
+    let largest = largest([&a, &b]);
     for group in 0..layout.groups() {
         let rights = members(group).filter(|&response| right[response]).count();
         // All right has a bin of its own, and so has all wrong where groups are of one size.
@@ -227,6 +254,9 @@ fn by_accuracy(one: &Outcome, two: &Outcome, right: &[bool], paint: Paint) -> Ve
             pair(bin.wrong, bin.wrongs),
             pair(bin.size, bin.groups)
         ));
+    }
+    if level == Level::Token {
+        lines.push(paint.dim("  (of a response that has values by token, their mean)"));
     }
     lines
 }

@@ -2,6 +2,7 @@
 
 use super::super::session::Session;
 use super::super::show;
+use super::recipe::current;
 use super::{Answered, missing};
 use crate::figures;
 use crate::script::{Answer, GraphNode};
@@ -13,7 +14,17 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
         "" => "loss",
         text => text,
     };
-    let gradient = session.script.gradient(text)?;
+    // Where no recipe is loaded, a formula that was typed has a loss too, that of `:run`.
+    let is_formula = session.script.recipe().is_none() && session.typed.has_advantage();
+    if text == "loss()" && is_formula {
+        let recipe = current(session)?;
+        session.script.use_recipe(Some(recipe));
+    }
+    let gradient = session.script.gradient(text);
+    if is_formula {
+        session.script.use_recipe(None);
+    }
+    let gradient = gradient?;
     let mut lines = vec![session.paint.dim(&format!("d {text} / d logp"))];
     if let Answer::Tensor(computed) = &gradient {
         lines.push(show::tensor(computed, session.paint));

@@ -101,8 +101,8 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
     command(
         "run",
-        "",
-        Takes::Nothing,
+        "[RECIPE]",
+        Takes::Recipes,
         "the recipe on this batch: reward, advantage, loss",
         recipe::run,
     ),
@@ -268,11 +268,12 @@ fn missing(command: &str) -> ScriptError {
 fn option(arguments: &str, name: &str) -> Result<(String, Option<String>), ScriptError> {
     let Some(start) = arguments.find(name).filter(|&start| {
         let after = arguments[start + name.len()..].chars().next();
-        after.is_none_or(char::is_whitespace)
+        after.is_none_or(|next| next.is_whitespace() || next == '=')
     }) else {
         return Ok((arguments.trim().to_string(), None));
     };
     let after = arguments[start + name.len()..].trim_start();
+    let after = after.strip_prefix('=').unwrap_or(after);
     let (value, rest) = after.split_once(char::is_whitespace).unwrap_or((after, ""));
     if value.is_empty() {
         return Err(Diagnostic::error(format!("`{name}` needs a value")).into());

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use super::super::data::recipe_of_run;
 use super::super::session::Session;
 use super::super::show;
 use super::{Answered, lock, missing};
 use crate::figures::{time, value};
 use crate::paint::wrapped;
-use crate::script::{Diagnostic, Hook, Host, Recipe, ScriptError, State, Summary};
+use crate::script::{Diagnostic, Hook, Recipe, ScriptError, State, Summary};
 
 /// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, or the folder of a run that used it.
-pub(super) fn parse(host: &Host, words: &[&str]) -> Result<Recipe, ScriptError> {
+pub(super) fn parse(session: &Session, words: &[&str]) -> Result<Recipe, ScriptError> {
     let (name, settings) = words.split_first().unwrap_or((&"", &[]));
+    let host = session.script.host();
     let mut recipe = match Path::new(name).is_dir() {
-        true => recipe_of_run(host, Path::new(name))?,
+        true => session.data.recipe_of_run(host, Path::new(name))?,
         false => host.load(name)?,
     };
     for setting in settings {
@@ -24,7 +24,7 @@ pub(super) fn parse(host: &Host, words: &[&str]) -> Result<Recipe, ScriptError> 
 }
 
 /// Sets a parameter as written: `k=8`.
-fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), ScriptError> {
+pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), ScriptError> {
     let Some((name, text)) = setting.split_once('=') else {
         let message = format!("`{setting}` is not of the form name=value, such as k=8");
         return Err(Diagnostic::error(message).into());
@@ -52,7 +52,7 @@ pub(super) fn recipe(session: &mut Session, arguments: &str) -> Answered {
     let words: Vec<&str> = arguments.split_whitespace().collect();
     let mut unwatched = None;
     if !words.is_empty() {
-        let recipe = parse(session.script.host(), &words)?;
+        let recipe = parse(session, &words)?;
         // A recipe that cannot run here is loaded all the same: the batch may be what has to change.
         unwatched = session.choose(Some(recipe));
     }
@@ -107,8 +107,12 @@ pub(super) fn current(session: &Session) -> Result<Recipe, ScriptError> {
         .into())
 }
 
-pub(super) fn run(session: &mut Session, _: &str) -> Answered {
-    let recipe = current(session)?;
+pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
+    let words: Vec<&str> = arguments.split_whitespace().collect();
+    let recipe = match words.is_empty() {
+        true => current(session)?,
+        false => parse(session, &words)?,
+    };
     session.script.guard().rearm();
     let paint = session.paint;
     let mut state = recipe.init()?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::super::session::Session;
+use super::super::typed::is_typed;
 use super::{Answered, missing};
 use crate::batch::Replacement;
 use crate::script::{Computed, Diagnostic, Recipe};
@@ -56,9 +57,10 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
                 true => "",
                 false => ", but not with the value that the prompt had: look into it",
             };
-            Ok(format!(
-                "{shown}: {lines} lines, a recipe ({version}){other}"
-            ))
+            let line = format!("{shown}: {lines} lines, a recipe ({version}){other}");
+            let set = set_otherwise(session, &recipe);
+            let set = set.map(|set| format!("set here, and not in the file: {set}"));
+            Ok([line].into_iter().chain(set).collect::<Vec<_>>().join("\n"))
         }
         Err(error) => {
             let why = error
@@ -86,4 +88,16 @@ fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
     let bits =
         |computed: &Computed| -> Vec<u64> { computed.floats().iter().map(f64::to_bits).collect() };
     outcome.advantage.level() == signal.level() && bits(&outcome.advantage) == bits(signal)
+}
+
+/// The settings of typed hooks that their own `params()`, which is saved as it is, does not have.
+fn set_otherwise(session: &Session, saved: &Recipe) -> Option<String> {
+    let in_use = session.script.recipe().filter(|recipe| is_typed(recipe))?;
+    let set: Vec<String> = in_use
+        .params()
+        .iter()
+        .filter(|(parameter, value)| saved.params().get(&parameter.name) != Some(*value))
+        .map(|(parameter, value)| format!("{}={value}", parameter.name))
+        .collect();
+    (!set.is_empty()).then(|| set.join(" "))
 }

@@ -187,7 +187,7 @@ impl ScriptBatch {
                 "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0",
             ),
             (_, "advantage") => problem.help(
-                "a loss on `batch.advantage` is for a training run, which computes the advantage first",
+                "a loss on `batch.advantage` is for a training run, which computes the advantage first; at the prompt it is `advantage()`",
             ),
             _ => {
                 let derived = DERIVED.iter().filter(|name| !known.contains(name));

@@ -219,6 +219,8 @@ fn reserved(name: &str) -> Diagnostic {
         ":=" | "<-" => "a variable is `let x = ...;`, and changed by `x = ...;`",
         "=>" | "->" => "a function without a name is `|x| x + 1`",
         "::<" => "functions take no types",
+        "var" => "the variance is `x.std(\"group\") ** 2`; a variable is `let x = ...;`",
+        "this" => "the recipe's state is `this` in its hooks alone",
         "print" => "it is called with brackets: `print(x)`",
         "eval" => "a recipe is all in its file: write what it would run into it",
         _ => match elsewhere::keyword(name).or_else(|| elsewhere::operator(name)) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rhai::{Engine, EvalAltResult, Map, NativeCallContext};
 
 use super::super::batch_type::ScriptBatch;
-use super::super::error::{Problem, ScriptError, raise};
+use super::super::error::{Problem, raise};
 use super::super::hooks::tensor_of;
 use super::super::recipe::{Hook, Recipe};
 use super::{Session, lock};
@@ -38,6 +38,13 @@ impl Session {
             engine.register_fn(hook.name(), move |context: NativeCallContext| {
                 call(&context, None)
             });
+            let call = self.hook(hook);
+            engine.register_fn(
+                hook.name(),
+                move |context: NativeCallContext, batch: ScriptBatch| {
+                    call(&context, Some((batch, Map::new())))
+                },
+            );
             let call = self.hook(hook);
             engine.register_fn(
                 hook.name(),
@@ -88,21 +95,5 @@ impl Session {
                 raise(context, problem)
             })
         }
-    }
-
-    /// Checks that a recipe runs on the session's batch.
-    ///
-    /// # Errors
-    /// [`ScriptError`] as [`Recipe::advantage`].
-    pub fn try_recipe(&self, recipe: &Recipe) -> Result<(), ScriptError> {
-        self.guard.rearm();
-        tensor_of(
-            recipe,
-            Hook::Advantage,
-            &self.stage.lent,
-            &self.stage.batch,
-            &self.stage.call,
-        )
-        .map(|_| ())
     }
 }

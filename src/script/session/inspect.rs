@@ -59,15 +59,6 @@ pub struct Timing {
 }
 
 impl Session {
-    /// The value of an input, which does not become `_`.
-    ///
-    /// # Errors
-    /// As [`Session::evaluate`].
-    pub fn look(&mut self, text: &str) -> Result<Answer, ScriptError> {
-        let value = self.value(text)?;
-        self.answer(&value)
-    }
-
     /// The numbers of an input: a tensor's values, with its level, or those of an array.
     ///
     /// # Errors
@@ -77,7 +68,7 @@ impl Session {
         if let Some(tensor) = value.read_lock::<Tensor>() {
             let computed = tensor
                 .evaluate()
-                .map_err(|error| self.failed_later(error))?;
+                .map_err(|error| self.failed_in(text, error))?;
             return Ok((Some(tensor.level()), computed.iter().collect()));
         }
         let array = value.read_lock::<Array>();
@@ -113,7 +104,8 @@ impl Session {
                     y: right,
                 }),
                 (Ok(left), Ok(right)) => Err(unequal(x, left.len(), y, right.len())),
-                (Err(error), _) | (_, Err(error)) => Err(self.failed_later(error)),
+                (Err(error), _) => Err(self.failed_in(x, error)),
+                (_, Err(error)) => Err(self.failed_in(y, error)),
             };
         }
         let (left, right) = (self.numbers(x)?.1, self.numbers(y)?.1);
@@ -144,7 +136,7 @@ impl Session {
             let help = "a gradient is one by the policy's log-probs";
             ScriptError::from(Diagnostic::error(problem.message).with_help(help))
         })?;
-        let gradient = grad(&loss, &logp).map_err(|error| self.failed_later(error))?;
+        let gradient = grad(&loss, &logp).map_err(|error| self.failed_in(text, error))?;
         self.answer(&Dynamic::from(gradient))
     }
 
@@ -208,7 +200,7 @@ impl Session {
             .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
         ast.set_source(transcript::SOURCE);
         let ast = self.functions.merge(&ast);
-        let known = self.scope.len();
+        let scope = self.scope.clone();
         let (mut times, started) = (Vec::new(), Instant::now());
         while times.len() < LEAST_RUNS || (times.len() < RUNS && started.elapsed() < MEASURING) {
             let begun = Instant::now();
@@ -219,11 +211,11 @@ impl Session {
                     Some(tensor) => tensor
                         .evaluate()
                         .map(|_| ())
-                        .map_err(|error| self.failed_later(error)),
+                        .map_err(|error| self.failed_in(text, error)),
                     None => Ok(()),
                 });
             times.push(begun.elapsed());
-            self.scope.rewind(known);
+            self.scope = scope.clone();
             computed?;
         }
         self.stage.call.take_reports();
@@ -236,12 +228,15 @@ impl Session {
         })
     }
 
-    /// Runs an input for its value; what it reports and what it names is dropped.
+    /// Runs an input for its value, and leaves the session as it was.
     fn value(&mut self, text: &str) -> Result<Dynamic, ScriptError> {
         self.guard.rearm();
-        let known = self.scope.len();
+        let (scope, functions) = (self.scope.clone(), self.functions.clone());
+        let inputs = self.transcript.mark();
         let value = self.run(text);
-        self.scope.rewind(known);
+        self.scope = scope;
+        self.functions = functions;
+        self.transcript.back_to(inputs);
         self.stage.call.take_reports();
         value
     }

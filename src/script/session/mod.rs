@@ -165,7 +165,7 @@ impl Session {
             self.stage.call.take_reports();
         })?;
         let reports = self.stage.call.take_reports();
-        self.own_unchanged(text)?;
+        self.own_unchanged(text, known)?;
         let answer = self.answer(&value).inspect_err(|_| {
             self.scope.rewind(known);
         })?;
@@ -187,11 +187,13 @@ impl Session {
     /// The names of the variables that inputs made, with their values.
     pub fn variables(&self) -> Vec<(String, Result<Answer, ScriptError>)> {
         self.guard.rearm();
-        self.scope
-            .iter_raw()
-            .filter(|(name, ..)| !OWN.contains(name))
-            .map(|(name, _, value)| (name.to_string(), self.answer(value)))
-            .collect()
+        let all = self.scope.iter_raw();
+        let own = all.filter(|(name, ..)| !OWN.contains(name));
+        let variables = own.map(|(name, _, value)| (name.to_string(), self.answer(value)));
+        let variables = variables.collect();
+        // To look at a batch reads all its columns: nothing of that belongs to the next input.
+        self.stage.call.take_reports();
+        variables
     }
 
     /// Compiles and runs an input, and keeps its functions.
@@ -242,9 +244,14 @@ impl Session {
 
     /// An error of a value that is computed after the input that made it has run.
     fn failed_later(&self, error: TensorError) -> ScriptError {
+        self.failed_in("", error)
+    }
+
+    /// An error of a value of an input that the transcript does not have.
+    fn failed_in(&self, text: &str, error: TensorError) -> ScriptError {
         let problem = Dynamic::from(Problem::from(error));
         let raised = EvalAltResult::ErrorRuntime(problem, rhai::Position::NONE);
-        self.explain("", &raised)
+        self.explain(text, &raised)
     }
 
     fn explain(&self, text: &str, error: &EvalAltResult) -> ScriptError {

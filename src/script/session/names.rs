@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, Engine, ImmutableString, Map};
 
 use super::super::batch_type::ScriptBatch;
 use super::super::members::{MEMBERS, Owner};
-use super::{LAST, Session};
+use super::{LAST, OWN, Session};
 use crate::tensor::Tensor;
 use crate::tensor::op;
 
@@ -50,6 +50,15 @@ impl Session {
     /// Whether an input made a variable of that name.
     pub fn has_variable(&self, name: &str) -> bool {
         self.scope.contains(name)
+    }
+
+    /// The variables that hold tensors of the batch, or batches.
+    pub fn tensor_names(&self) -> Vec<String> {
+        let all = self.scope.iter_raw();
+        let own = all.filter(|(name, ..)| !OWN.contains(name));
+        let of_batch =
+            own.filter(|(_, _, value)| value.is::<Tensor>() || value.is::<ScriptBatch>());
+        of_batch.map(|(name, ..)| name.to_string()).collect()
     }
 
     /// Functions and variables.

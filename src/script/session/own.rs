@@ -17,8 +17,8 @@ impl Session {
     }
 
     /// Whether `batch` and `p` are what they were. A constant's entries cannot be changed, but the engine lets a map have
-    /// more of them, and lets a `let` hide it.
-    pub(super) fn own_unchanged(&mut self, text: &str) -> Result<(), ScriptError> {
+    /// more of them, and lets a `let` hide it. Where they are not, the variables beyond the `known` ones go.
+    pub(super) fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), ScriptError> {
         let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
         let is_own = p.is_some_and(|map| map.len() == self.parameters().len());
         let (name, diagnostic) = match self.scope.get("batch") {
@@ -30,6 +30,7 @@ impl Session {
                     .with_help("choose another name; `:load FILE` makes another batch the batch"),
             ),
         };
+        self.scope.rewind(known);
         self.place_own();
         Err(diagnostic.at(place_of_name(text, name)).into())
     }

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use rhai::{AST, ASTNode, Engine, Expr, ParseError, ParseErrorType, Position, Stmt, Token};
+use rhai::{AST, Engine, Expr, ParseError, ParseErrorType, Position, Stmt, Token};
 
 use super::super::error::Diagnostic;
 
@@ -55,8 +55,9 @@ impl Transcript {
 
     /// Adds an input that has run.
     pub(super) fn push(&mut self, text: &str, ast: &AST) {
-        ast.walk(&mut |path| {
-            if let [ASTNode::Stmt(Stmt::Import(import, _))] = path
+        // Of the input itself: those in functions are the functions' own.
+        for statement in ast.statements() {
+            if let Stmt::Import(import, _) = statement
                 && let Expr::StringConstant(from, _) = &import.0
                 && !import.1.name.is_empty()
             {
@@ -65,8 +66,7 @@ impl Transcript {
                     self.imports.push(line);
                 }
             }
-            true
-        });
+        }
         if self.lines() > LINES {
             // What failed in a function of before is then shown in the wrong input: better than no session any more.
             self.inputs.clear();
@@ -76,6 +76,17 @@ impl Transcript {
             before,
             text: text.to_string(),
         });
+    }
+
+    /// Where the transcript is now.
+    pub(super) fn mark(&self) -> (usize, usize) {
+        (self.inputs.len(), self.imports.len())
+    }
+
+    /// Forgets what was added since.
+    pub(super) fn back_to(&mut self, (inputs, imports): (usize, usize)) {
+        self.inputs.truncate(inputs);
+        self.imports.truncate(imports);
     }
 
     /// Whether compiling failed because the text stops in the middle of something.
@@ -90,7 +101,12 @@ impl Transcript {
         let end = text.trim_end();
         let last = end.lines().next_back().unwrap_or("");
         let at = (line, column.unwrap_or(0));
-        unfinished && at >= (self.lines() + line_count(end), last.chars().count())
+        let of_end = (self.lines() + line_count(end), last.chars().count());
+        match error.err_type() {
+            // Where the text goes on, two values stand beside each other: `1 2`.
+            ParseErrorType::MissingToken(token, _) if token == ";" => at > of_end,
+            _ => unfinished && at >= of_end,
+        }
     }
 
     /// A diagnostic with the place in the input that it is about, instead of in the transcript.

@@ -66,7 +66,7 @@ fn levels_that_do_not_fit() {
 fn tensors_of_different_batches_and_groups() {
     assert_snapshot!(
         message(row("+", 2), &[tensor(Level::Response), tensor(Level::Token)]),
-        @"`+`: a response tensor and a token tensor of different batches cannot be combined: put group results together with `batch.map_groups(|g| ...)`"
+        @"`+`: a response tensor and a token tensor of different batches cannot be combined: a value of one batch, or of one group, does not go with another's; group results are put together with `batch.map_groups(|g| ...)`"
     );
     let frame = World::small().frame();
     let finer = frame.regroup(&[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
