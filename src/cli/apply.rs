@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::batch::{Advantage, Dtype, Mapping, ReadOptions, Rollouts, read};
+use advlab::batch::{Advantage, Dtype, ReadOptions, Rollouts, read};
 use advlab::script::{Host, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
 use advlab::train::Kept;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::out::out;
 use super::progress::Progress;
-use super::{Setting, load, style};
+use super::{Setting, load, mappings, style};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -101,14 +101,7 @@ impl Apply {
     }
 
     fn read(&self) -> Result<Rollouts> {
-        let map: Vec<Mapping> = self
-            .map
-            .iter()
-            .map(|setting| Mapping {
-                ours: setting.name.clone(),
-                theirs: setting.value.clone(),
-            })
-            .collect();
+        let map = mappings(&self.map);
         let progress = Progress::new("reading");
         let tell = |done, total| progress.at(done, total);
         let options = ReadOptions {

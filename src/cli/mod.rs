@@ -15,6 +15,7 @@ mod train_view;
 
 use std::process::ExitCode;
 
+use advlab::batch::Mapping;
 use advlab::script::{Host, Recipe, ScriptError};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -126,6 +127,15 @@ fn load(host: &Host, name: &str, settings: &[Setting]) -> Result<Recipe> {
 struct Setting {
     name: String,
     value: String,
+}
+
+/// `--map reward=score`, as the readers take it.
+fn mappings(map: &[Setting]) -> Vec<Mapping> {
+    let mapping = |setting: &Setting| Mapping {
+        ours: setting.name.clone(),
+        theirs: setting.value.clone(),
+    };
+    map.iter().map(mapping).collect()
 }
 
 impl std::str::FromStr for Setting {

@@ -20,6 +20,9 @@ pub struct Repl {
     /// Load a recipe: a built-in's name, or the path of a .rhai file
     #[arg(long, value_name = "RECIPE")]
     recipe: Option<String>,
+    /// Read a field under another name, as in --map reward=score
+    #[arg(long, value_name = "OURS=THEIRS", requires = "input")]
+    map: Vec<Setting>,
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", requires = "recipe")]
     set: Vec<Setting>,
@@ -37,7 +40,7 @@ impl Repl {
         let host = Host::new().with_seed(self.seed);
         let mut session = Session::new(&host, style::paint_on_stdout());
         if let Some(path) = &self.input {
-            session.open(path)?;
+            session.open(path, &super::mappings(&self.map))?;
         }
         if let Some(name) = &self.recipe {
             session.use_recipe(super::load(&host, name, &self.set)?);

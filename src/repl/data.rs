@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::builtin::builtin;
 use crate::Batch;
-use crate::batch::{ReadOptions, read};
+use crate::batch::{Mapping, ReadOptions, read};
 use crate::script::{Diagnostic, Host, Recipe, ScriptError, TEST_BATCH};
 use crate::train::{Kept, TrainError};
 
@@ -35,15 +35,19 @@ impl Data {
     }
 
     /// What a path holds.
-    pub(super) fn open(host: &Host, path: &Path) -> Result<Data, ScriptError> {
+    pub(super) fn open(host: &Host, path: &Path, map: &[Mapping]) -> Result<Data, ScriptError> {
         if path.is_dir() {
             return Data::of_run(path);
         }
         if path.extension().is_some_and(|ending| ending == "rhai") {
             return Data::of_script(host, path);
         }
-        let rollouts = read(path, &ReadOptions::default())
-            .map_err(|error| Diagnostic::error(error.to_string()))?;
+        let options = ReadOptions {
+            map,
+            ..ReadOptions::default()
+        };
+        let rollouts =
+            read(path, &options).map_err(|error| Diagnostic::error(error.to_string()))?;
         Ok(Data {
             name: path.display().to_string(),
             batch: Arc::new(rollouts.batch),
@@ -101,7 +105,7 @@ impl Data {
             };
             return Err(Diagnostic::error(message).with_help(help).into());
         };
-        let mut data = Data::open(&Host::new(), path)?;
+        let mut data = Data::open(&Host::new(), path, &[])?;
         data.run = Some((kept, step));
         Ok(data)
     }

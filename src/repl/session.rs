@@ -8,6 +8,7 @@ use super::command::{self, Watched, lock};
 use super::data::Data;
 use super::typed::{self, Defines, Typed};
 use super::{pieces, show};
+use crate::batch::Mapping;
 use crate::doc;
 use crate::paint::{Paint, WIDTH, wrapped};
 use crate::script::{Answer, Hook, Host, Recipe, ScriptError, Session as Script, Version};
@@ -70,12 +71,13 @@ impl Session {
         }
     }
 
-    /// Goes on with the batch of a path: a file of rollouts, a run's folder, or a script with a test batch.
+    /// Goes on with the batch of a path: a file of rollouts, whose fields may have other names, a run's folder, or a
+    /// script with a test batch.
     ///
     /// # Errors
     /// [`ScriptError`] says what is wrong with it.
-    pub fn open(&mut self, path: &Path) -> Result<(), ScriptError> {
-        let data = Data::open(&self.plain, path)?;
+    pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), ScriptError> {
+        let data = Data::open(&self.plain, path, map)?;
         self.use_data(data)
     }
 

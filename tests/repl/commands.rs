@@ -350,7 +350,7 @@ fn advantage(batch, p) { batch.hardness * (batch.reward - batch.reward.mean("gro
 "#;
     std::fs::write(&file, script).expect("a script");
     let mut session = session();
-    session.open(&file).expect("its test batch");
+    session.open(&file, &[]).expect("its test batch");
     assert_eq!(
         session.submit("advantage().values()").text,
         "[0.25, -0.25, -0.5, 0.5]"
@@ -358,7 +358,7 @@ fn advantage(batch, p) { batch.hardness * (batch.reward - batch.reward.mean("gro
     assert_eq!(session.submit("batch.length.values()").text, "[2, 1, 1, 1]");
     let without = folder.path().join("without.rhai");
     std::fs::write(&without, "fn advantage(batch, p) { batch.reward }").expect("a script");
-    session.open(&without).expect("the built-in batch");
+    session.open(&without, &[]).expect("the built-in batch");
     assert!(session.about_data().contains("has no `test_batch()`"));
     assert_eq!(session.submit("advantage().len()").text, "128");
 }

@@ -52,7 +52,7 @@ fn a_run_opens_with_its_last_batch_and_has_the_others_by_step() {
     keep(&batches.join("failed-000150-0a1b23.safetensors"), [0.0; 4]);
 
     let mut session = session();
-    session.open(run.path()).expect("a run");
+    session.open(run.path(), &[]).expect("a run");
     let about = session.about_data();
     assert!(about.contains("step-000140"), "{about}");
     assert!(
@@ -142,7 +142,7 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
     writeln!(reloads.as_mut().expect("reloads"), "{line}").expect("a line");
 
     let mut session = session();
-    session.open(&first).expect("a run");
+    session.open(&first, &[]).expect("a run");
     let about = session.about_data();
     assert!(about.contains("its recipe is loaded: mine.rhai"), "{about}");
     let value = "advantage().max(\"batch\").value()";
@@ -164,7 +164,9 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
     let edited = first.join(script_of(&first));
     std::fs::write(&edited, "fn advantage(batch, p) { batch.reward }").expect("a script");
     let mut session = super::session();
-    session.open(&first).expect("the batch is worth having");
+    session
+        .open(&first, &[])
+        .expect("the batch is worth having");
     let about = session.about_data();
     assert!(about.contains("its recipe is not loaded"), "{about}");
 }
@@ -175,4 +177,23 @@ fn script_of(run: &Path) -> String {
     let line = text.lines().last().expect("a line");
     let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
     line["script"].as_str().expect("a script").to_string()
+}
+
+#[test]
+fn fields_of_other_names_are_mapped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("theirs.jsonl");
+    let lines = "{\"prompt_id\": \"a\", \"score\": 1}\n{\"prompt_id\": \"a\", \"score\": 0}\n";
+    std::fs::write(&file, lines).expect("rollouts");
+    let mut session = session();
+    let load = format!(":load {} --map group=prompt_id", file.display());
+    assert!(session.submit(&load).is_error, "the reward is missing");
+    let outcome = session.submit(&format!("{load} --map=reward=score"));
+    assert!(!outcome.is_error, "{}", outcome.text);
+    assert_eq!(
+        session.submit("batch.reward.sum(\"batch\").value()").text,
+        "1"
+    );
+    let outcome = session.submit(&format!("{load} --map reward"));
+    assert!(outcome.text.contains("ours=theirs"), "{}", outcome.text);
 }

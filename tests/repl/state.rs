@@ -238,7 +238,7 @@ fn a_run_that_goes_on_has_its_new_batches() {
     };
     keep(10);
     let mut session = session();
-    session.open(run.path()).expect("a run");
+    session.open(run.path(), &[]).expect("a run");
     keep(20);
     std::fs::remove_file(batches.join("step-000010.safetensors")).expect("an old one");
     let completions = session.complete(":batch ", 7).1;

@@ -6,13 +6,25 @@ use super::super::data::Data;
 use super::super::session::Session;
 use super::super::show;
 use super::super::typed::is_typed;
-use super::Answered;
+use super::{Answered, option};
+use crate::batch::Mapping;
 use crate::script::Diagnostic;
 
 pub(super) fn load(session: &mut Session, path: &str) -> Answered {
+    let (mut path, mut map) = (path.to_string(), Vec::new());
+    while let (rest, Some(pair)) = option(&path, "--map")? {
+        let Some((ours, theirs)) = pair.split_once('=') else {
+            let message =
+                format!("`--map {pair}` is not of the form ours=theirs, such as reward=score");
+            return Err(Diagnostic::error(message).into());
+        };
+        let (ours, theirs) = (ours.to_string(), theirs.to_string());
+        map.push(Mapping { ours, theirs });
+        path = rest;
+    }
     let data = match path.trim_matches('"') {
         "" => Data::builtin(),
-        path => Data::open(session.script.host(), Path::new(path))?,
+        path => Data::open(session.script.host(), Path::new(path), &map)?,
     };
     session.use_data(data)?;
     Ok(session.about_data())
