@@ -5,13 +5,16 @@
 
 use std::any::TypeId;
 
-use rhai::{Dynamic, Engine, FLOAT, INT};
+use rhai::{Dynamic, Engine, EvalAltResult, FLOAT, INT, NativeCallContext};
 
-/// Registers exact comparisons, and quotients of whole numbers that are numbers.
+use super::error::{Problem, raise};
+
+/// Registers exact comparisons, quotients of whole numbers that are numbers, and that `^` is no power.
 pub(super) fn numbers(engine: &mut Engine) {
     // The engine looks its own operators up only where they are slow.
     engine.set_fast_operators(false);
     quotients(engine);
+    no_power(engine);
     macro_rules! comparisons {
         ($($sign:literal $compare:tt),+) => {$(
             engine.register_fn($sign, |a: FLOAT, b: FLOAT| a $compare b);
@@ -20,6 +23,19 @@ pub(super) fn numbers(engine: &mut Engine) {
         )+};
     }
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
+}
+
+/// Rhai's own `^` of whole numbers goes bit by bit (`2 ^ 3` is 1), and everybody means the power.
+fn no_power(engine: &mut Engine) {
+    for sign in ["^", "^="] {
+        engine.register_fn(
+            sign,
+            move |context: NativeCallContext, _: INT, _: INT| -> Result<INT, Box<EvalAltResult>> {
+                let problem = Problem::new(format!("`{sign}` of whole numbers is not of this language"));
+                Err(raise(&context, problem.help("a power is `x ** 2`")))
+            },
+        );
+    }
 }
 
 fn quotients(engine: &mut Engine) {

@@ -32,8 +32,8 @@ use crate::batch::{Batch, Lent};
 use crate::suggest;
 use crate::tensor::{Frame, Guard, Tensor, TensorError};
 
-/// The variable that `_` stands for: the engine knows `_` as a sign, not as a name.
-const LAST: &str = "_last";
+/// The variable that `_` stands for: the engine knows `_` as a sign, not as a name, so that nobody else can name it.
+const LAST: &str = "_";
 /// The variables that the session itself makes.
 const OWN: [&str; 3] = ["batch", "p", LAST];
 
