@@ -1,5 +1,6 @@
 //! A recipe's state: what its hooks see as `this`, over the steps of a run.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rhai::{Array, Dynamic, ImmutableString, Map};
@@ -64,6 +65,37 @@ impl State {
         let mut whole = own.clone();
         whole.extend(missing.map(|(key, value)| (key.clone(), value.clone())));
         State(Arc::new(Dynamic::from_map(whole)))
+    }
+}
+
+/// As a script writes it: `#{ mean: 0.5, seen: [1, 2] }`.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_value(f, &self.0)
+    }
+}
+
+fn write_value(f: &mut fmt::Formatter<'_>, value: &Dynamic) -> fmt::Result {
+    if let Some(map) = value.read_lock::<Map>() {
+        f.write_str("#{")?;
+        for (place, (key, value)) in map.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma} {key}: ")?;
+            write_value(f, value)?;
+        }
+        return f.write_str(if map.is_empty() { "}" } else { " }" });
+    }
+    if let Some(array) = value.read_lock::<Array>() {
+        f.write_str("[")?;
+        for (place, value) in array.iter().enumerate() {
+            f.write_str(if place == 0 { "" } else { ", " })?;
+            write_value(f, value)?;
+        }
+        return f.write_str("]");
+    }
+    match value.read_lock::<ImmutableString>() {
+        Some(text) => write!(f, "{:?}", text.as_str()),
+        None => write!(f, "{value}"),
     }
 }
 

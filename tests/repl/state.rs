@@ -133,6 +133,16 @@ fn the_two_forms_of_a_hook_and_numbers_in_places_of_tensors() {
 }
 
 #[test]
+fn a_state_is_shown_as_a_script_writes_it() {
+    let mut session = session();
+    let init = "fn init(p) { #{ mean: 0.5, seen: [1, \"a\"] } }";
+    session.submit(&format!(
+        "{init} fn advantage(batch, p) {{ this.mean = 1.5; batch.reward }}"
+    ));
+    says(&mut session, ":run", "#{ mean: 1.5, seen: [1, \"a\"] }");
+}
+
+#[test]
 fn token_advantages_are_compared_token_by_token() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str, text: &str| {

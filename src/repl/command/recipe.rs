@@ -156,7 +156,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
         row("metric", format!("{name} {}", value(*number)));
     }
     if recipe.has(Hook::Init) && state != State::default() {
-        row("state", state.to_json().to_string());
+        row("state", cut(&state.to_string()));
     }
     row("time", time(outcome.time));
     Ok(lines.join("\n"))
@@ -184,4 +184,13 @@ fn loss_of(
         of,
         loss.loss(&session.data.batch, Some(advantage), &mut state)?,
     ))
+}
+
+/// A text that may be long, in a line.
+fn cut(text: &str) -> String {
+    const SHOWN: usize = 64;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_string(),
+    }
 }
