@@ -61,7 +61,7 @@ impl Steps {
     /// A bar that says what is going on; `done` steps of all were done before.
     pub fn new(what: &str, steps: u64, done: u64) -> Steps {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-        let style = "{prefix} [{bar:24}] {pos}/{len}  {msg}{per_sec}  {eta} left";
+        let style = "{prefix} [{bar:12}] {pos}/{len}  {msg}{per_sec}  {eta} left";
         if let Ok(style) = ProgressStyle::with_template(style) {
             let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
                 // What cannot be written is not shown.

@@ -116,7 +116,9 @@ fn quoted(rest: &str, quote: char) -> usize {
 
 /// The bytes of a number at the start: `1_000`, `1.5`, `1e-6`, but not the point of `1.max(2)`.
 fn number(rest: &str) -> usize {
-    let letters: Vec<char> = rest.chars().take_while(char::is_ascii).collect();
+    // No more than can belong to it: the rest may be a whole script.
+    let belongs = |c: &char| c.is_ascii_alphanumeric() || "_.+-".contains(*c);
+    let letters: Vec<char> = rest.chars().take_while(belongs).collect();
     let mut length = 0;
     while let Some(&letter) = letters.get(length) {
         let next_is_digit = || letters.get(length + 1).is_some_and(char::is_ascii_digit);
