@@ -6,12 +6,12 @@ use super::hooks::Outcome;
 use crate::figures::{count, share};
 use crate::tensor::Level;
 
-/// Mean, standard deviation (ddof 0) and extremes of some values; all 0 where there is none.
+/// Mean, standard deviation (ddof 1, as `std` of scripts) and extremes of some values; all 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The mean.
     pub mean: f64,
-    /// The standard deviation, ddof 0.
+    /// The standard deviation, ddof 1; of one value, 0.
     pub std: f64,
     /// The smallest value.
     pub min: f64,
@@ -37,7 +37,7 @@ impl Spread {
         let squares: f64 = values.map(|value| (value - mean) * (value - mean)).sum();
         Spread {
             mean,
-            std: (squares / count as f64).sqrt(),
+            std: (squares / (count - 1).max(1) as f64).sqrt(),
             min,
             max,
         }

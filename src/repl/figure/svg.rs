@@ -1,7 +1,10 @@
 //! A figure as SVG: plain shapes, readable on white and on black.
 
+use std::collections::HashMap;
+
 use super::{Figure, Mark, Panel, Range};
-use crate::figures::value;
+use crate::figures::{along, value};
+use crate::paint::visible;
 
 const WIDTH: f64 = 640.0;
 const PANEL: f64 = 260.0;
@@ -45,9 +48,8 @@ impl Panel {
         let Some(range) = self.range() else {
             return;
         };
-        let x = |value: f64| left + (value - range.x.0) / (range.x.1 - range.x.0) * (right - left);
-        let y =
-            |value: f64| under - (value - range.y.0) / (range.y.1 - range.y.0) * (under - above);
+        let x = |value: f64| left + along(value, range.x) * (right - left);
+        let y = |value: f64| under - along(value, range.y) * (under - above);
         self.axes(range, &x, &y, out);
         for (place, series) in self.series.iter().enumerate() {
             let ink = INKS[place % INKS.len()];
@@ -55,20 +57,22 @@ impl Panel {
             let points = || series.points.iter().filter(finite);
             match series.mark {
                 Mark::Line => {
-                    let path: Vec<String> = points()
+                    let mut path: Vec<String> = points()
                         .map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b)))
                         .collect();
+                    path.dedup();
                     out.push_str(&format!(
                         "<polyline fill=\"none\" stroke=\"{ink}\" stroke-width=\"1.8\" points=\"{}\"/>\n",
                         path.join(" ")
                     ));
                 }
                 Mark::Points => {
-                    for &(a, b) in points() {
+                    for (x, y, number) in apart(points().map(|&(a, b)| (x(a), y(b)))) {
+                        // As dark as that many on top of each other; ten are as dark as any more.
+                        let opacity = 1.0 - 0.5f64.powi(number.min(10) as i32);
                         out.push_str(&format!(
-                            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"0.5\"/>\n",
-                            x(a),
-                            y(b)
+                            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{}\"/>\n",
+                            value(opacity)
                         ));
                     }
                 }
@@ -124,8 +128,28 @@ impl Panel {
     }
 }
 
+/// The side of a square whose dots, each wider than two such squares, nobody tells apart.
+const SQUARE: f64 = 2.0;
+
+/// A dot for each square that has any, at the place of the first of them, with their number: a million points are a
+/// figure that can still be opened.
+fn apart(places: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64, usize)> {
+    let mut dots: Vec<(f64, f64, usize)> = Vec::new();
+    let mut squares: HashMap<(i64, i64), usize> = HashMap::new();
+    for (x, y) in places {
+        // Places are some hundreds at most.
+        let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);
+        let dot = *squares.entry(square).or_insert(dots.len());
+        match dots.get_mut(dot) {
+            Some(dot) => dot.2 += 1,
+            None => dots.push((x, y, 1)),
+        }
+    }
+    dots
+}
+
 fn text(x: f64, y: f64, anchor: &str, content: &str, more: &str) -> String {
-    let content = content
+    let content = visible(content)
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;");
