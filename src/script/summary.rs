@@ -158,3 +158,18 @@ fn rounded(mean: f64) -> String {
         false => text,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_std_of_a_spread_is_that_of_scripts() {
+        let std = |values: &[f64]| Spread::of(values.iter().copied()).std;
+        assert_eq!(std(&[1.0, 2.0, 3.0]), 1.0);
+        assert_eq!(std(&[1.0, 3.0]), 2f64.sqrt());
+        assert_eq!(std(&[5.0]), 0.0);
+        assert_eq!(std(&[]), 0.0);
+        assert_eq!(std(&[0.1, 0.1, 0.1]), 0.0);
+    }
+}

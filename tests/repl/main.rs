@@ -4,6 +4,7 @@ mod commands;
 mod complete;
 mod curve;
 mod data;
+mod show;
 #[cfg(unix)]
 mod terminal;
 mod transcripts;

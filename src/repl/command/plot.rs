@@ -33,7 +33,7 @@ pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
                 (false, x, y) => x.abs().max(y.abs()),
             };
             let counted = Counted::of(points.iter().map(one));
-            counted.some("point", &format!("`{x}` and `{y}`"))?;
+            counted.some("point", &format!("`{y}` over `{x}`"))?;
             let number = figures::count(counted.finite);
             let left_out = counted.left_out();
             let series = Series {
@@ -76,7 +76,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
     let counted = Counted::of(values.iter().copied());
     counted.some("value", &format!("`{text}`"))?;
     let (number, left_out) = (figures::count(counted.finite), counted.left_out());
-    let name = cut(text, WIDTH / 2);
+    let name = cut(text, WIDTH - 32);
     let (title, x, y, mark, points) = match level {
         None => {
             let points = values

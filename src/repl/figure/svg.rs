@@ -157,3 +157,42 @@ fn text(x: f64, y: f64, anchor: &str, content: &str, more: &str) -> String {
         "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{GRAY}\" {more}>{content}</text>\n"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Series;
+    use super::*;
+
+    fn scatter(points: Vec<(f64, f64)>) -> String {
+        let series = Series {
+            name: String::new(),
+            mark: Mark::Points,
+            points,
+        };
+        let panel = Panel {
+            x: "x".to_string(),
+            y: "y".to_string(),
+            series: vec![series],
+        };
+        let figure = Figure {
+            title: String::new(),
+            panels: vec![panel],
+        };
+        figure.svg()
+    }
+
+    #[test]
+    fn a_million_points_are_a_figure_that_can_be_opened() {
+        let place = |number: u32| f64::from(number.wrapping_mul(2_654_435_761) >> 12);
+        let points = (0..1_000_000).map(|number| (place(number), place(number ^ 0x5bd1_e995)));
+        let bytes = scatter(points.collect()).len();
+        assert!(bytes < 3_000_000, "{bytes}");
+    }
+
+    #[test]
+    fn dots_in_one_place_are_one_dot_that_is_darker() {
+        let svg = scatter(vec![(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)]);
+        assert_eq!(svg.matches("<circle").count(), 2);
+        assert!(svg.contains("fill-opacity=\"0.5\"") && svg.contains("fill-opacity=\"0.75\""));
+    }
+}

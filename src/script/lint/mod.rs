@@ -311,3 +311,46 @@ impl Lint<'_> {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::script::Host;
+
+    /// Far more than is needed, and far less than anything quadratic takes.
+    const ENOUGH: Duration = Duration::from_secs(8);
+
+    fn compiled(text: &str) -> Duration {
+        let started = Instant::now();
+        let recipe = Host::new().compile("long", text);
+        assert!(recipe.is_ok(), "{}", recipe.unwrap_err().render(false));
+        started.elapsed()
+    }
+
+    #[test]
+    fn thousands_of_functions_are_linted_in_time() {
+        let mut text = "fn advantage(batch, p) { f0(batch.reward) }\n".to_string();
+        for number in 0..1600 {
+            text.push_str(&format!("fn f{number}(x) {{ x + {number} }}\n"));
+        }
+        let taken = compiled(&text);
+        assert!(taken < ENOUGH, "{taken:?}");
+    }
+
+    #[test]
+    fn each_block_in_a_block_is_looked_at_once() {
+        let (open, close) = ("-{ ".repeat(28), " }".repeat(28));
+        let taken = compiled(&format!(
+            "fn advantage(batch, p) {{ let x = batch.reward; let y = {open}x{close}; y }}"
+        ));
+        assert!(taken < ENOUGH, "{taken:?}");
+    }
+
+    #[test]
+    fn an_unknown_function_is_said_once_for_each_call_in_a_value_of_blocks() {
+        let text = "fn advantage(batch, p) { let y = { nope(1); nope(2) }; batch.reward * y }";
+        let error = Host::new().compile("blocks", text).unwrap_err();
+        assert_eq!(error.diagnostics.len(), 2, "{}", error.render(false));
+    }
+}
