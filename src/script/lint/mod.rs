@@ -337,20 +337,4 @@ mod tests {
         let taken = compiled(&text);
         assert!(taken < ENOUGH, "{taken:?}");
     }
-
-    #[test]
-    fn each_block_in_a_block_is_looked_at_once() {
-        let (open, close) = ("-{ ".repeat(28), " }".repeat(28));
-        let taken = compiled(&format!(
-            "fn advantage(batch, p) {{ let x = batch.reward; let y = {open}x{close}; y }}"
-        ));
-        assert!(taken < ENOUGH, "{taken:?}");
-    }
-
-    #[test]
-    fn an_unknown_function_is_said_once_for_each_call_in_a_value_of_blocks() {
-        let text = "fn advantage(batch, p) { let y = { nope(1); nope(2) }; batch.reward * y }";
-        let error = Host::new().compile("blocks", text).unwrap_err();
-        assert_eq!(error.diagnostics.len(), 2, "{}", error.render(false));
-    }
 }
