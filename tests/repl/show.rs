@@ -58,7 +58,7 @@ fn named(name: &str) -> (PathBuf, Session) {
         let row = serde_json::json!({ "group": group, "reward": reward, "\u{1b}odd": 1.5, "old_logp": [-1.0] });
         format!("{row}\n")
     };
-    let rows = row("\u{1b}[31m\u{7}", 1) + &row("数学", 0) + &row("ab", 1);
+    let rows = [row("\u{1b}[31m\u{7}", 1), row("数学", 0), row("ab", 1)].concat();
     let file = folder.join("rollouts.jsonl");
     std::fs::write(&file, rows).expect("a file");
     let mut session = Session::new(&Host::new(), Paint::PLAIN);
@@ -106,11 +106,11 @@ fn a_plot_says_what_it_leaves_out() {
     );
     assert_eq!(
         titled(":plot [1.0, 2.0, 0.0/0.0], [1.0, 1.0/0.0, 2.0]"),
-        "1 points; left out: 1 NaN, 1 infinite"
+        "1 point; left out: 1 NaN, 1 infinite"
     );
-    let text = titled(":plot where(batch.length > 10, 0.0/0.0, batch.length)");
+    let text = titled(":plot batch.length / (batch.length > 10)");
     assert!(
-        text.contains(" response values; left out: ") && text.ends_with(" NaN"),
+        text.contains(" response values; left out: ") && text.ends_with(" infinite"),
         "{text}"
     );
 }

@@ -34,15 +34,14 @@ pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
             };
             let counted = Counted::of(points.iter().map(one));
             counted.some("point", &format!("`{y}` over `{x}`"))?;
-            let number = figures::count(counted.finite);
-            let left_out = counted.left_out();
+            let (drawn, left_out) = (counted.drawn("point"), counted.left_out());
             let series = Series {
                 name: String::new(),
                 mark: Mark::Points,
                 points,
             };
             Figure {
-                title: format!("{number} points{level}{left_out}"),
+                title: format!("{drawn}{level}{left_out}"),
                 panels: vec![Panel {
                     x,
                     y,
@@ -75,7 +74,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
     let (level, values) = session.script.numbers(text)?;
     let counted = Counted::of(values.iter().copied());
     counted.some("value", &format!("`{text}`"))?;
-    let (number, left_out) = (figures::count(counted.finite), counted.left_out());
+    let left_out = counted.left_out();
     let name = cut(text, WIDTH - 32);
     let (title, x, y, mark, points) = match level {
         None => {
@@ -84,7 +83,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
                 .enumerate()
                 .map(|(place, &y)| (place as f64, y));
             (
-                format!("{name}: {number} values{left_out}"),
+                format!("{name}: {}{left_out}", counted.drawn("value")),
                 "place",
                 text,
                 Mark::Line,
@@ -113,7 +112,10 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
                 .enumerate()
                 .map(|(place, &count)| (middle(place), count as f64));
             (
-                format!("{name}: {number} {level} values{left_out}"),
+                format!(
+                    "{name}: {}{left_out}",
+                    counted.drawn(&format!("{level} value"))
+                ),
                 text,
                 "how many",
                 Mark::Bars,
@@ -168,6 +170,12 @@ impl Counted {
             .map(|(number, kind)| format!("{} {kind}", figures::count(*number)))
             .collect();
         words.join(", ")
+    }
+
+    /// How many are drawn, in words: `2 values`.
+    fn drawn(&self, what: &str) -> String {
+        let plural = if self.finite == 1 { "" } else { "s" };
+        format!("{} {what}{plural}", figures::count(self.finite))
     }
 
     /// What a title says of values that are not drawn; nothing where all are.

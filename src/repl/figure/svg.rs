@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Figure, Mark, Panel, Range};
 use crate::figures::{along, value};
-use crate::paint::visible;
+use crate::paint::{cut, visible};
 
 const WIDTH: f64 = 640.0;
 const PANEL: f64 = 260.0;
@@ -16,6 +16,8 @@ const ABOVE: f64 = 24.0;
 const UNDER: f64 = 40.0;
 /// Blue, orange, green: told apart also by those who see red and green alike.
 const INKS: [&str; 3] = ["#3b78b5", "#d9822b", "#4c9a4c"];
+/// Letters that fit beside each other.
+const LETTERS: usize = 88;
 const GRAY: &str = "#888888";
 
 impl Figure {
@@ -149,7 +151,7 @@ fn apart(places: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64, usize)> {
 }
 
 fn text(x: f64, y: f64, anchor: &str, content: &str, more: &str) -> String {
-    let content = visible(content)
+    let content = cut(&visible(content), LETTERS)
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;");
