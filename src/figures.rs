@@ -50,6 +50,24 @@ pub fn value(number: f64) -> String {
     trimmed(&format!("{number:.decimals$}")).to_string()
 }
 
+/// A number in all its digits, `0.1` or `1234567.5`; with an exponent where it would be mostly zeros: `1e300`.
+pub fn exact(number: f64) -> String {
+    let size = number.abs();
+    match number == 0.0 || !number.is_finite() || (1e-6..1e16).contains(&size) {
+        true => format!("{number}"),
+        false => format!("{number:e}"),
+    }
+}
+
+/// Where in a range a value lies: 0 at its start, 1 at its end.
+pub fn along(value: f64, (least, most): (f64, f64)) -> f64 {
+    match (most - least).is_finite() {
+        true => (value - least) / (most - least),
+        // The widest ranges are wider than any number.
+        false => (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0),
+    }
+}
+
 /// A decimal number without the zeros at its end.
 fn trimmed(text: &str) -> &str {
     match text.contains('.') {
@@ -114,6 +132,26 @@ mod tests {
                 "0", "3", "0.5156", "12.35", "-1.732", "123457", "1.235e-7", "2e9", "NaN"
             ]
         );
+    }
+
+    #[test]
+    fn an_exact_number_has_no_long_row_of_zeros() {
+        let shown = [
+            0.0, -0.1, 1234567.5, 1e15, 1e16, 1e300, -1.5e-300, 1e-6, 2.5e-7,
+        ];
+        let expected = [
+            "0",
+            "-0.1",
+            "1234567.5",
+            "1000000000000000",
+            "1e16",
+            "1e300",
+            "-1.5e-300",
+            "0.000001",
+            "2.5e-7",
+        ];
+        assert_eq!(shown.map(exact), expected);
+        assert_eq!(exact(f64::NEG_INFINITY), "-inf");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What makes text fit for a terminal: colours, weights, lines that are not too long.
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 /// Whether texts carry the codes of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
@@ -53,6 +55,50 @@ impl Paint {
 /// The letters of a line, where a reader's window may be that narrow.
 pub(crate) const WIDTH: usize = 80;
 
+/// The columns of a terminal that a text takes: some letters take two, some none.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// A text from a file or a script with what a terminal would obey, such as ESC or a change of the writing's direction,
+/// written out: `\u{1b}`.
+pub(crate) fn visible(text: &str) -> String {
+    let obeyed = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match obeyed(letter) {
+            true => shown.extend(letter.escape_unicode()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// A text in at most so many columns, with `…` where it is cut.
+pub(crate) fn cut(text: &str, room: usize) -> String {
+    if width(text) <= room {
+        return text.to_string();
+    }
+    let mut short = String::new();
+    let mut taken = 1;
+    for letter in text.chars() {
+        taken += letter.width().unwrap_or(0);
+        if taken > room {
+            break;
+        }
+        short.push(letter);
+    }
+    short + "…"
+}
+
+/// A text with blanks behind it, up to so many columns.
+pub(crate) fn filled(text: &str, columns: usize) -> String {
+    format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
+}
+
 /// A text in lines of at most 80 letters, each behind the same start.
 pub fn wrapped(start: &str, text: &str) -> String {
     let room = WIDTH.saturating_sub(start.len());
@@ -70,4 +116,26 @@ pub fn wrapped(start: &str, text: &str) -> String {
     }
     lines.push(format!("{start}{line}"));
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_written_out() {
+        assert_eq!(visible("a\x1b[31mb\u{7}"), "a\\u{1b}[31mb\\u{7}");
+        assert_eq!(visible("\u{202e}abc\u{85}"), "\\u{202e}abc\\u{85}");
+        assert_eq!(visible("häß 数学"), "häß 数学");
+    }
+
+    #[test]
+    fn texts_are_cut_and_filled_by_the_columns_that_they_take() {
+        assert_eq!(width("数学"), 4);
+        assert_eq!(cut("数学数学", 5), "数学…");
+        assert_eq!(cut("数学数学", 8), "数学数学");
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(filled("数学", 6), "数学  ");
+        assert_eq!(filled("abc", 2), "abc");
+    }
 }

@@ -10,7 +10,7 @@ pub(crate) struct Known {
     pub(crate) hint: &'static str,
 }
 
-const COLUMNS: [Known; 9] = [
+static COLUMNS: [Known; 9] = [
     Known {
         hint: "; a reward for each token is `token_reward`",
         ..response("reward")
@@ -47,6 +47,11 @@ const fn token(name: &'static str) -> Known {
 /// The column of that name, if it is one that we know.
 pub(crate) fn column(name: &str) -> Option<&'static Known> {
     COLUMNS.iter().find(|known| known.name == name)
+}
+
+/// All columns that we know.
+pub(crate) fn columns() -> impl Iterator<Item = &'static Known> {
+    COLUMNS.iter()
 }
 
 #[cfg(test)]

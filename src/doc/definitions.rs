@@ -1,77 +1,151 @@
 //! Definition files for editors: the op table and the members as Rhai declarations with their docs.
 
 use super::{SECTIONS, members};
-use crate::script::{Owner, language_definitions};
-use crate::tensor::op::{self, Op, ParamKind};
+use crate::batch::known;
+use crate::script::{Member, Owner, language_definitions};
+use crate::tensor::op::{self, Class, Op, Param, ParamKind};
 
 /// Files by their names, with their content: `advlab.d.rhai` for what advlab adds, and those of the language itself.
 pub fn definitions() -> Vec<(String, String)> {
     let mut text = String::from("module static;\n");
     for (title, about, of) in SECTIONS {
         text.push_str(&format!("\n// {title}: {about}\n"));
-        for member in members(of).filter(|member| !["column", "index"].contains(&member.name)) {
-            text.push_str(&format!(
-                "\n/// {}\n///\n/// `{}`\n",
-                member.doc, member.example
-            ));
-            text.push_str(match (member.of, member.name) {
-                (Owner::Batch, "step") => "fn get step(batch: batch) -> int;\n",
-                (Owner::Batch, "groups") => "fn get groups(batch: batch) -> array;\n",
-                (Owner::Batch, "map_groups") => "fn map_groups(batch: batch, f: Fn) -> tensor;\n",
-                (Owner::Batch, "regroup") => "fn regroup(batch: batch, key: tensor) -> batch;\n",
-                (Owner::Batch, "has") => "fn has(batch: batch, name: string) -> bool;\n",
-                (Owner::Batch, _) => "fn random(batch: batch, level: string) -> tensor;\n",
-                (Owner::Tensor, "level") => "fn get level(x: tensor) -> string;\n",
-                (Owner::Tensor, "value") => "fn value(x: tensor) -> float;\n",
-                (Owner::Tensor, "values") => "fn values(x: tensor) -> array;\n",
-                (Owner::Tensor, _) => "fn len(x: tensor) -> int;\n",
-                (Owner::Nobody, "metric") => "fn metric(name: string, x: ?);\n",
-                (Owner::Nobody, _) => "fn print(x: ?);\n",
-            });
-        }
+        members(of).for_each(|member| text.push_str(&of_member(member)));
     }
     for op in op::table() {
-        text.push_str(&declared(op));
+        text.push_str(&of_row(op));
     }
     let mut files = vec![("advlab.d.rhai".to_string(), text)];
     files.extend(language_definitions());
     files
 }
 
-/// A row as a declaration, once for each number of arguments.
-fn declared(op: &'static Op) -> String {
-    let needed = op.params.iter().filter(|param| !param.optional).count();
-    let kind = |kind: ParamKind| match kind {
-        ParamKind::Tensor => "tensor",
-        ParamKind::Number => "float",
-        ParamKind::Level | ParamKind::Choice(_) => "string",
+fn of_member(member: &Member) -> String {
+    match (member.of, member.name) {
+        (Owner::Batch, "column") => columns(),
+        _ if member.declared.is_empty() => String::new(),
+        _ => format!(
+            "{}{}\n",
+            comment(member.doc, "", member.example),
+            member.declared
+        ),
+    }
+}
+
+/// The columns that every batch may have. An editor cannot know those that only one file has.
+fn columns() -> String {
+    let getter = |known: &known::Known| {
+        let (name, level) = (known.name, known.level);
+        format!("\n/// a column: a {level} tensor\nfn get {name}(batch: batch) -> tensor;\n")
     };
+    known::columns().map(getter).collect()
+}
+
+fn comment(doc: &str, source: &str, example: &str) -> String {
+    let source = match source {
+        "" => String::new(),
+        source => format!("///\n/// Source: {source}\n"),
+    };
+    format!("\n/// {doc}\n{source}///\n/// `{example}`\n")
+}
+
+/// A row as declarations: for each number of arguments, and for each mix of tensors and numbers.
+fn of_row(op: &'static Op) -> String {
+    let is_sign = !op.name.starts_with(char::is_alphabetic);
+    let needed = op.params.iter().filter(|param| !param.optional).count();
     let mut text = String::new();
     for count in needed..=op.params.len() {
         let params = &op.params[..count];
-        let source = match op.source {
-            "" => String::new(),
-            source => format!("///\n/// Source: {source}\n"),
-        };
-        text.push_str(&format!(
-            "\n/// {}\n{source}///\n/// `{}`\n",
-            op.doc, op.example
-        ));
-        let is_sign = !op.name.starts_with(char::is_alphabetic);
-        let arguments: Vec<String> = params
-            .iter()
-            .map(|param| match is_sign {
-                true => kind(param.kind).to_string(),
-                false => format!("{}: {}", param.name, kind(param.kind)),
-            })
-            .collect();
-        let word = if is_sign { "op " } else { "fn " };
-        let space = if is_sign { " " } else { "" };
-        text.push_str(&format!(
-            "{word}{}{space}({}) -> tensor;\n",
-            op.name,
-            arguments.join(", ")
-        ));
+        for tensor in tensors(op, params) {
+            let arguments: Vec<String> = params
+                .iter()
+                .enumerate()
+                .map(|(place, param)| {
+                    let kind = kind(param.kind, place == tensor);
+                    match is_sign {
+                        true => kind.to_string(),
+                        false => format!("{}: {kind}", param.name),
+                    }
+                })
+                .collect();
+            let (word, space) = if is_sign { ("op", " ") } else { ("fn", "") };
+            // Of single values, a comparison is a plain true or false.
+            let result = if op.class == Class::Logic {
+                "?"
+            } else {
+                "tensor"
+            };
+            text.push_str(&comment(op.doc, op.source, op.example));
+            text.push_str(&format!(
+                "{word} {}{space}({}) -> {result};\n",
+                op.name,
+                arguments.join(", ")
+            ));
+        }
     }
     text
+}
+
+/// The places of the arguments of which one must be a tensor, the others being tensors or numbers; a reduction and its
+/// like are of their first argument.
+fn tensors(op: &Op, params: &[Param]) -> Vec<usize> {
+    if matches!(op.class, Class::Reduction | Class::Order | Class::Scan) {
+        return vec![0];
+    }
+    let is_tensor = |place: &usize| params[*place].kind == ParamKind::Tensor;
+    (0..params.len()).filter(is_tensor).collect()
+}
+
+/// What an argument is, in an editor's words, which have none for `a tensor or a number` but `?`. A number is whole or not.
+fn kind(kind: ParamKind, is_tensor: bool) -> &'static str {
+    match kind {
+        ParamKind::Tensor if is_tensor => "tensor",
+        ParamKind::Tensor | ParamKind::Number => "?",
+        ParamKind::Level | ParamKind::Choice(_) => "string",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::MEMBERS;
+
+    fn declared() -> String {
+        definitions().swap_remove(0).1
+    }
+
+    #[test]
+    fn numbers_stand_on_either_side_of_a_tensor() {
+        let text = declared();
+        for line in [
+            "op - (tensor, ?) -> tensor;",
+            "op - (?, tensor) -> tensor;",
+            "op - (tensor) -> tensor;",
+            "op < (?, tensor) -> ?;",
+            "fn where(c: ?, a: tensor, b: ?) -> tensor;",
+            "fn mean(x: tensor, level: string) -> tensor;",
+        ] {
+            assert!(text.lines().any(|declared| declared == line), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_member_and_known_column_is_declared_under_its_own_name() {
+        let text = declared();
+        for known in known::columns() {
+            let line = format!("fn get {}(batch: batch) -> tensor;", known.name);
+            assert_eq!(text.matches(&line).count(), 1, "{line}");
+        }
+        for member in MEMBERS {
+            let (name, declared) = (member.name, member.declared);
+            match name {
+                "column" | "index" => assert_eq!(declared, ""),
+                _ => assert!(
+                    declared.starts_with(&format!("fn get {name}("))
+                        || declared.starts_with(&format!("fn {name}(")),
+                    "{name}: {declared}"
+                ),
+            }
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What is no function: levels, the batch, hooks, parameters, state, reloading, the files.
+//! What is no function: levels, the batch, hooks, parameters, state, the language.
 
 use super::entry::filled;
 use crate::paint::Paint;
@@ -140,6 +140,36 @@ fn advantage(batch, p) {
     this.mean += (now - this.mean) / this.steps;
     metric(\"baseline\", this.mean);
     batch.reward - this.mean
+}",
+    },
+    Topic {
+        name: "language",
+        others: &["rhai", "script", "let", "fn", "if", "for", "switch", "syntax", "closure"],
+        doc: "how a script is written: Rhai, for who knows Python",
+        text: "\
+Lines end in `;`, but the last of a block, which is its value. Blocks stand in braces.
+
+  let x = 0.5;                      a variable; x = 1 changes it
+  fn f(x, k) { k * x }              a function sees its arguments alone
+  |x| x + 1                         one without a name
+  if a > b { a } else { b }         also as a value: let c = if ...
+  for g in batch.groups { ... }     for i in 0..3 { ... }
+  switch kind { \"a\" => 1, _ => 0 }
+  [1, 2]   #{ k: 2 }   `k = ${k}`   an array, a map, a text with values
+  && || !                           and, or, not, of single values
+  &  |  !                           the same, value by value of tensors
+  x ** 2                            a power
+  // a comment                      //! at the top: the recipe's doc
+
+`1 / 2` is 0.5. An `if` needs one value, such as `x.mean(\"batch\") > 0.5`; value by value it is `where(c, a, b)`.",
+        example: "\
+fn scaled(x, by) {
+    if by > 0.0 { x / by } else { x }
+}
+fn advantage(batch, p) {
+    let r = batch.reward;
+    let spread = r.std(\"batch\").value();
+    scaled(r - r.mean(\"group\"), spread)
 }",
     },
 ];

@@ -15,6 +15,9 @@ pub struct Member {
     pub example: &'static str,
     /// What the example gives, as text.
     pub shows: &'static str,
+    /// Its declaration for editors. Empty where it has none: for a column, as each has its own, and for what the syntax of
+    /// declarations has no words for.
+    pub declared: &'static str,
 }
 
 /// What a member belongs to.
@@ -35,6 +38,7 @@ const fn member(
     doc: &'static str,
     example: &'static str,
     shows: &'static str,
+    declared: &'static str,
 ) -> Member {
     Member {
         name,
@@ -43,6 +47,7 @@ const fn member(
         doc,
         example,
         shows,
+        declared,
     }
 }
 
@@ -55,6 +60,7 @@ pub const MEMBERS: &[Member] = &[
         "a column: those of the file, and reward, correct, token_reward, length, logp where they follow from others",
         "batch.reward",
         "response [1, 0, 1, 0, 0]",
+        "",
     ),
     member(
         Owner::Batch,
@@ -63,6 +69,7 @@ pub const MEMBERS: &[Member] = &[
         "the training step, 0 for a file",
         "batch.step + 1",
         "1",
+        "fn get step(batch: batch) -> int;",
     ),
     member(
         Owner::Batch,
@@ -71,6 +78,7 @@ pub const MEMBERS: &[Member] = &[
         "one batch a group, to loop over",
         "let n = 0; for g in batch.groups { n += g.reward.len(); } n",
         "5",
+        "fn get groups(batch: batch) -> array;",
     ),
     member(
         Owner::Batch,
@@ -79,6 +87,7 @@ pub const MEMBERS: &[Member] = &[
         "a formula said group by group, put together over the batch",
         "batch.map_groups(|g| g.reward - g.reward.max(\"batch\"))",
         "response [0, -1, 0, 0, 0]",
+        "fn map_groups(batch: batch, f: Fn) -> tensor;",
     ),
     member(
         Owner::Batch,
@@ -87,6 +96,7 @@ pub const MEMBERS: &[Member] = &[
         "the batch with each group split by the values of a response tensor",
         "batch.regroup(batch.length).reward.mean(\"group\")",
         "group [1, 0, 1, 0, 0]",
+        "fn regroup(batch: batch, key: tensor) -> batch;",
     ),
     member(
         Owner::Batch,
@@ -95,6 +105,7 @@ pub const MEMBERS: &[Member] = &[
         "whether there is a column of that name",
         "batch.has(\"ref_logp\")",
         "1",
+        "fn has(batch: batch, name: string) -> bool;",
     ),
     member(
         Owner::Batch,
@@ -103,6 +114,7 @@ pub const MEMBERS: &[Member] = &[
         "uniform numbers in [0, 1), by seed, step and call: the same for any number of threads",
         "batch.random(\"response\").count(\"batch\")",
         "batch [5]",
+        "fn random(batch: batch, level: string) -> tensor;",
     ),
     member(
         Owner::Tensor,
@@ -111,6 +123,7 @@ pub const MEMBERS: &[Member] = &[
         "the level's name",
         "batch.reward.level",
         "response",
+        "fn get level(x: tensor) -> string;",
     ),
     member(
         Owner::Tensor,
@@ -119,6 +132,7 @@ pub const MEMBERS: &[Member] = &[
         "the number that a batch tensor is",
         "batch.reward.mean(\"batch\").value()",
         "0.4",
+        "fn value(x: tensor) -> float;",
     ),
     member(
         Owner::Tensor,
@@ -127,6 +141,7 @@ pub const MEMBERS: &[Member] = &[
         "all values, as an array of numbers",
         "batch.reward.values()",
         "[1.0, 0.0, 1.0, 0.0, 0.0]",
+        "fn values(x: tensor) -> array;",
     ),
     member(
         Owner::Tensor,
@@ -135,6 +150,7 @@ pub const MEMBERS: &[Member] = &[
         "how many values there are",
         "batch.reward.len()",
         "5",
+        "fn len(x: tensor) -> int;",
     ),
     member(
         Owner::Tensor,
@@ -143,6 +159,7 @@ pub const MEMBERS: &[Member] = &[
         "one value, by its place from 0 in the order of the level",
         "batch.reward[2]",
         "1",
+        "",
     ),
     member(
         Owner::Nobody,
@@ -151,6 +168,7 @@ pub const MEMBERS: &[Member] = &[
         "reports a number with the step, under a name",
         "metric(\"accuracy\", batch.correct.mean(\"batch\")); batch.step",
         "0",
+        "fn metric(name: string, x: ?);",
     ),
     member(
         Owner::Nobody,
@@ -159,5 +177,6 @@ pub const MEMBERS: &[Member] = &[
         "prints a line",
         "print(batch.reward.mean(\"batch\")); 0",
         "0",
+        "fn print(x: ?);",
     ),
 ];

@@ -6,12 +6,12 @@ use super::hooks::Outcome;
 use crate::figures::{count, share};
 use crate::tensor::Level;
 
-/// Mean, standard deviation (ddof 0) and extremes of some values; all 0 where there is none.
+/// Mean, standard deviation (ddof 1, as `std` of scripts) and extremes of some values; all 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The mean.
     pub mean: f64,
-    /// The standard deviation, ddof 0.
+    /// The standard deviation, ddof 1; of one value, 0.
     pub std: f64,
     /// The smallest value.
     pub min: f64,
@@ -37,7 +37,7 @@ impl Spread {
         let squares: f64 = values.map(|value| (value - mean) * (value - mean)).sum();
         Spread {
             mean,
-            std: (squares / count as f64).sqrt(),
+            std: (squares / (count - 1).max(1) as f64).sqrt(),
             min,
             max,
         }
@@ -156,5 +156,20 @@ fn rounded(mean: f64) -> String {
     match text == "-0.0000" {
         true => "0.0000".to_string(),
         false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_std_of_a_spread_is_that_of_scripts() {
+        let std = |values: &[f64]| Spread::of(values.iter().copied()).std;
+        assert_eq!(std(&[1.0, 2.0, 3.0]), 1.0);
+        assert_eq!(std(&[1.0, 3.0]), 2f64.sqrt());
+        assert_eq!(std(&[5.0]), 0.0);
+        assert_eq!(std(&[]), 0.0);
+        assert_eq!(std(&[0.1, 0.1, 0.1]), 0.0);
     }
 }

@@ -19,7 +19,7 @@ pub struct Row {
     pub failed: Vec<String>,
     /// Mean reward of the verifier.
     pub reward_mean: f64,
-    /// Its standard deviation, ddof 0.
+    /// Its standard deviation, ddof 1.
     pub reward_std: f64,
     /// Mean reward after the recipe's `reward` hook, summed over tokens where it has one for each.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub struct Row {
     pub groups_without_signal: f64,
     /// Mean advantage, over its own level.
     pub advantage_mean: f64,
-    /// Standard deviation of the advantage, ddof 0.
+    /// Standard deviation of the advantage, ddof 1.
     pub advantage_std: f64,
     /// Smallest advantage.
     pub advantage_min: f64,

@@ -5,6 +5,7 @@ mod complete;
 mod curve;
 mod data;
 mod saved;
+mod show;
 mod state;
 #[cfg(unix)]
 mod terminal;

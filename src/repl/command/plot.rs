@@ -8,6 +8,7 @@ use super::super::show::counts;
 use super::{Answered, missing, out};
 use crate::batch::Replacement;
 use crate::figures;
+use crate::paint::{WIDTH, cut};
 use crate::script::{Diagnostic, ScriptError};
 
 /// Bars of a histogram.
@@ -25,14 +26,22 @@ pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
             let level = pairs
                 .level
                 .map_or(String::new(), |level| format!(", {level} by {level}"));
-            let number = figures::count(pairs.x.len());
+            let points: Vec<(f64, f64)> = pairs.x.into_iter().zip(pairs.y).collect();
+            // A point with a NaN in it is a NaN, and so on.
+            let one = |&(x, y): &(f64, f64)| match (x.is_nan() || y.is_nan(), x, y) {
+                (true, ..) => f64::NAN,
+                (false, x, y) => x.abs().max(y.abs()),
+            };
+            let counted = Counted::of(points.iter().map(one));
+            counted.some("point", &format!("`{y}` over `{x}`"))?;
+            let (drawn, left_out) = (counted.drawn("point"), counted.left_out());
             let series = Series {
                 name: String::new(),
                 mark: Mark::Points,
-                points: pairs.x.into_iter().zip(pairs.y).collect(),
+                points,
             };
             Figure {
-                title: format!("{number} points{level}"),
+                title: format!("{drawn}{level}{left_out}"),
                 panels: vec![Panel {
                     x,
                     y,
@@ -63,10 +72,10 @@ fn two(session: &Session, text: &str) -> Option<(String, String)> {
 /// A histogram of a tensor, a line through an array.
 fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError> {
     let (level, values) = session.script.numbers(text)?;
-    if values.is_empty() {
-        return Err(Diagnostic::error(format!("`{text}` has no values to draw")).into());
-    }
-    let number = figures::count(values.len());
+    let counted = Counted::of(values.iter().copied());
+    counted.some("value", &format!("`{text}`"))?;
+    let left_out = counted.left_out();
+    let name = cut(text, WIDTH - 32);
     let (title, x, y, mark, points) = match level {
         None => {
             let points = values
@@ -74,7 +83,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
                 .enumerate()
                 .map(|(place, &y)| (place as f64, y));
             (
-                format!("{text}: {number} values"),
+                format!("{name}: {}{left_out}", counted.drawn("value")),
                 "place",
                 text,
                 Mark::Line,
@@ -85,18 +94,28 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
             let (least, most, counts) = counts(&values, BARS);
             if least >= most {
                 let value = figures::value(least);
+                let all = match counted.finite == values.len() {
+                    true => "all",
+                    false => "all finite",
+                };
                 return Err(Diagnostic::error(format!(
-                    "all values of `{text}` are {value}: there is nothing to draw"
+                    "{all} values of `{text}` are {value}: there is nothing to draw"
                 ))
                 .into());
             }
-            let middle = |place: usize| least + (place as f64 + 0.5) / BARS as f64 * (most - least);
+            let middle = |place: usize| {
+                let share = (place as f64 + 0.5) / BARS as f64;
+                (1.0 - share) * least + share * most
+            };
             let points = counts
                 .iter()
                 .enumerate()
                 .map(|(place, &count)| (middle(place), count as f64));
             (
-                format!("{text}: {number} {level} values"),
+                format!(
+                    "{name}: {}{left_out}",
+                    counted.drawn(&format!("{level} value"))
+                ),
                 text,
                 "how many",
                 Mark::Bars,
@@ -116,6 +135,68 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError
             }],
         }],
     })
+}
+
+/// How many values can be drawn, and how many cannot and why.
+struct Counted {
+    finite: usize,
+    nan: usize,
+    infinite: usize,
+}
+
+impl Counted {
+    fn of(values: impl Iterator<Item = f64>) -> Counted {
+        let mut counted = Counted {
+            finite: 0,
+            nan: 0,
+            infinite: 0,
+        };
+        for value in values {
+            let kind = match (value.is_nan(), value.is_infinite()) {
+                (true, _) => &mut counted.nan,
+                (_, true) => &mut counted.infinite,
+                _ => &mut counted.finite,
+            };
+            *kind += 1;
+        }
+        counted
+    }
+
+    /// What is not finite, in words: `3 NaN, 1 infinite`.
+    fn not_finite(&self) -> String {
+        let kinds = [(self.nan, "NaN"), (self.infinite, "infinite")];
+        let some = kinds.iter().filter(|(number, _)| *number > 0);
+        let words: Vec<String> = some
+            .map(|(number, kind)| format!("{} {kind}", figures::count(*number)))
+            .collect();
+        words.join(", ")
+    }
+
+    /// How many are drawn, in words: `2 values`.
+    fn drawn(&self, what: &str) -> String {
+        let plural = if self.finite == 1 { "" } else { "s" };
+        format!("{} {what}{plural}", figures::count(self.finite))
+    }
+
+    /// What a title says of values that are not drawn; nothing where all are.
+    fn left_out(&self) -> String {
+        match self.not_finite() {
+            kinds if kinds.is_empty() => kinds,
+            kinds => format!("; left out: {kinds}"),
+        }
+    }
+
+    /// Refuses to draw where nothing can be.
+    fn some(&self, what: &str, of: &str) -> Result<(), ScriptError> {
+        if self.finite > 0 {
+            return Ok(());
+        }
+        let message = match self.not_finite() {
+            kinds if kinds.is_empty() => format!("{of} has no {what} to draw"),
+            kinds => format!("{of} has no finite {what} to draw: {kinds}"),
+        };
+        Err(Diagnostic::error(message).into())
+    }
 }
 
 /// The figure as text, or the file that it was written to.

@@ -1,7 +1,10 @@
 //! A figure as SVG: plain shapes, readable on white and on black.
 
+use std::collections::HashMap;
+
 use super::{Figure, Mark, Panel, Range};
-use crate::figures::value;
+use crate::figures::{along, value};
+use crate::paint::{cut, visible};
 
 const WIDTH: f64 = 640.0;
 const PANEL: f64 = 260.0;
@@ -13,6 +16,8 @@ const ABOVE: f64 = 24.0;
 const UNDER: f64 = 40.0;
 /// Blue, orange, green: told apart also by those who see red and green alike.
 const INKS: [&str; 3] = ["#3b78b5", "#d9822b", "#4c9a4c"];
+/// Letters that fit beside each other.
+const LETTERS: usize = 88;
 const GRAY: &str = "#888888";
 
 impl Figure {
@@ -45,9 +50,8 @@ impl Panel {
         let Some(range) = self.range() else {
             return;
         };
-        let x = |value: f64| left + (value - range.x.0) / (range.x.1 - range.x.0) * (right - left);
-        let y =
-            |value: f64| under - (value - range.y.0) / (range.y.1 - range.y.0) * (under - above);
+        let x = |value: f64| left + along(value, range.x) * (right - left);
+        let y = |value: f64| under - along(value, range.y) * (under - above);
         self.axes(range, &x, &y, out);
         for (place, series) in self.series.iter().enumerate() {
             let ink = INKS[place % INKS.len()];
@@ -55,20 +59,22 @@ impl Panel {
             let points = || series.points.iter().filter(finite);
             match series.mark {
                 Mark::Line => {
-                    let path: Vec<String> = points()
+                    let mut path: Vec<String> = points()
                         .map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b)))
                         .collect();
+                    path.dedup();
                     out.push_str(&format!(
                         "<polyline fill=\"none\" stroke=\"{ink}\" stroke-width=\"1.8\" points=\"{}\"/>\n",
                         path.join(" ")
                     ));
                 }
                 Mark::Points => {
-                    for &(a, b) in points() {
+                    for (x, y, number) in apart(points().map(|&(a, b)| (x(a), y(b)))) {
+                        // As dark as that many on top of each other; ten are as dark as any more.
+                        let opacity = 1.0 - 0.5f64.powi(number.min(10) as i32);
                         out.push_str(&format!(
-                            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"0.5\"/>\n",
-                            x(a),
-                            y(b)
+                            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{}\"/>\n",
+                            value(opacity)
                         ));
                     }
                 }
@@ -124,12 +130,71 @@ impl Panel {
     }
 }
 
+/// The side of a square whose dots, each wider than two such squares, nobody tells apart.
+const SQUARE: f64 = 2.0;
+
+/// A dot for each square that has any, at the place of the first of them, with their number: a million points are a
+/// figure that can still be opened.
+fn apart(places: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64, usize)> {
+    let mut dots: Vec<(f64, f64, usize)> = Vec::new();
+    let mut squares: HashMap<(i64, i64), usize> = HashMap::new();
+    for (x, y) in places {
+        // Places are some hundreds at most.
+        let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);
+        let dot = *squares.entry(square).or_insert(dots.len());
+        match dots.get_mut(dot) {
+            Some(dot) => dot.2 += 1,
+            None => dots.push((x, y, 1)),
+        }
+    }
+    dots
+}
+
 fn text(x: f64, y: f64, anchor: &str, content: &str, more: &str) -> String {
-    let content = content
+    let content = cut(&visible(content), LETTERS)
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;");
     format!(
         "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{GRAY}\" {more}>{content}</text>\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Series;
+    use super::*;
+
+    fn scatter(points: Vec<(f64, f64)>) -> String {
+        let series = Series {
+            name: String::new(),
+            mark: Mark::Points,
+            points,
+        };
+        let panel = Panel {
+            x: "x".to_string(),
+            y: "y".to_string(),
+            series: vec![series],
+        };
+        let figure = Figure {
+            title: String::new(),
+            panels: vec![panel],
+        };
+        figure.svg()
+    }
+
+    #[test]
+    fn a_million_points_are_a_figure_that_can_be_opened() {
+        let place = |number: u32| f64::from(number.wrapping_mul(2_654_435_761) >> 12);
+        let points = (0..1_000_000).map(|number| (place(number), place(number ^ 0x5bd1_e995)));
+        let bytes = scatter(points.collect()).len();
+        assert!(bytes < 3_000_000, "{bytes}");
+    }
+
+    #[test]
+    fn dots_in_one_place_are_one_dot_that_is_darker() {
+        let svg = scatter(vec![(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)]);
+        assert_eq!(svg.matches("<circle").count(), 2);
+        assert!(svg.contains("fill-opacity=\"0.5\"") && svg.contains("fill-opacity=\"0.75\""));
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::canvas::Canvas;
 use super::{Figure, Mark, Panel, Range};
-use crate::figures::value;
-use crate::paint::{Paint, wrapped};
+use crate::figures::{along, value};
+use crate::paint::{self, Paint, WIDTH, cut, wrapped};
 
 /// Letters of the drawing, without the numbers at the axes.
 const ACROSS: usize = 64;
@@ -34,12 +34,16 @@ fn ink(paint: Paint, series: usize, text: &str) -> String {
 impl Panel {
     fn text(&self, paint: Paint) -> Vec<String> {
         let Some(range) = self.range() else {
-            return vec![format!("  {}: no finite value to draw", self.y)];
+            let what = cut(&self.y, WIDTH / 2);
+            return vec![format!("  {what}: no finite value to draw")];
         };
         let mut canvas = Canvas::new(ACROSS, DOWN);
         self.draw(&mut canvas, range);
         let legend = self.legend(paint);
-        let mut lines = vec![format!("  {}{legend}", self.y)];
+        // The names of series are short, and `y` may be what somebody typed.
+        let taken = paint::width(&self.legend(Paint::PLAIN));
+        let y = cut(&self.y, (WIDTH - 2).saturating_sub(taken));
+        let mut lines = vec![format!("  {y}{legend}")];
         let zero = zero_row(range);
         for (place, row) in canvas.rows().iter().enumerate() {
             let label = match place {
@@ -70,7 +74,10 @@ impl Panel {
             " ".repeat(MARGIN),
             paint.dim(&format!("└{}", "─".repeat(ACROSS)))
         ));
-        let axis = format!("{least}{:^room$}{most}", self.x);
+        let x = cut(&self.x, room.saturating_sub(2));
+        let before = room.saturating_sub(paint::width(&x)) / 2;
+        let x = paint::filled(&format!("{}{x}", " ".repeat(before)), room);
+        let axis = format!("{least}{x}{most}");
         lines.push(format!("{}{}", " ".repeat(MARGIN + 2), paint.dim(&axis)));
         lines
     }
@@ -88,10 +95,9 @@ impl Panel {
 
     fn draw(&self, canvas: &mut Canvas, range: Range) {
         let (width, height) = canvas.size();
-        let share = |value: f64, (least, most): (f64, f64)| (value - least) / (most - least);
         let place = |(x, y): (f64, f64)| {
-            let x = (share(x, range.x) * (width - 1) as f64).round() as usize;
-            let y = ((1.0 - share(y, range.y)) * (height - 1) as f64).round() as usize;
+            let x = (along(x, range.x) * (width - 1) as f64).round() as usize;
+            let y = ((1.0 - along(y, range.y)) * (height - 1) as f64).round() as usize;
             (x, y)
         };
         for (number, series) in self.series.iter().enumerate() {

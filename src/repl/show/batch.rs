@@ -3,7 +3,7 @@
 use super::histogram;
 use crate::batch::Layout;
 use crate::figures::{column, count};
-use crate::paint::Paint;
+use crate::paint::{Paint, filled, visible, width};
 use crate::script::{Columns, Computed, Spread};
 
 /// Responses, groups and tokens in words.
@@ -40,7 +40,7 @@ pub(in crate::repl) fn batch(columns: &Columns, paint: Paint) -> String {
     let of_name = columns
         .columns
         .iter()
-        .map(|(name, _)| name.len())
+        .map(|(name, _)| width(&visible(name)))
         .max()
         .unwrap_or(0)
         .max(6);
@@ -52,7 +52,8 @@ pub(in crate::repl) fn batch(columns: &Columns, paint: Paint) -> String {
         if place == columns.own {
             lines.push(paint.dim("  and what follows from them:"));
         }
-        lines.push(format!("  {name:<of_name$}  {}", line(computed, paint)));
+        let name = filled(&visible(name), of_name);
+        lines.push(format!("  {name}  {}", line(computed, paint)));
     }
     lines.join("\n")
 }

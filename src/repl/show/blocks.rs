@@ -1,5 +1,7 @@
 //! Histograms of Unicode blocks.
 
+use crate::figures::along;
+
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// How often finite values fall in each of `buckets` equal parts of their range.
@@ -10,7 +12,7 @@ pub(crate) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     let mut counts = vec![0; buckets];
     if least < most {
         for value in finite() {
-            let share = (value - least) / (most - least);
+            let share = along(value, (least, most));
             // The largest value belongs to the last part.
             let bucket = ((share * buckets as f64) as usize).min(buckets - 1);
             counts[bucket] += 1;

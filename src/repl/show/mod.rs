@@ -8,7 +8,8 @@ pub(super) use self::batch::{batch, shape};
 pub(super) use self::blocks::{counts, histogram};
 pub(super) use self::tensor::{spread_line, tensor};
 pub(super) use crate::doc::{parameters, recipe};
-use crate::paint::{Paint, WIDTH};
+use crate::figures;
+use crate::paint::{self, Paint, WIDTH};
 use crate::script::Answer;
 
 /// An answer, as lines; `None` where there is nothing to show.
@@ -17,9 +18,14 @@ pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
         Answer::Nothing => return None,
         Answer::Tensor(computed) => tensor(computed, paint),
         Answer::Batch(columns) => batch(columns, paint),
+        // Who asks for a text gets the whole of it.
+        Answer::Text(text) => format!("{text:?}"),
         other => brief(other),
     })
 }
+
+/// Columns of a text, or of a key, beside which other values stand.
+const TEXT: usize = 48;
 
 /// An answer in one line.
 pub(super) fn brief(answer: &Answer) -> String {
@@ -27,14 +33,17 @@ pub(super) fn brief(answer: &Answer) -> String {
         Answer::Nothing => "()".to_string(),
         Answer::Truth(truth) => truth.to_string(),
         Answer::Whole(whole) => whole.to_string(),
-        Answer::Number(number) => format!("{number}"),
-        Answer::Text(text) => format!("{text:?}"),
+        Answer::Number(number) => figures::exact(*number),
+        Answer::Text(text) => {
+            let start: String = text.chars().take(TEXT + 1).collect();
+            paint::cut(&format!("{start:?}"), TEXT)
+        }
         Answer::Tensor(computed) if computed.floats().len() == 1 => {
-            let value = crate::figures::value(computed.floats().get(0));
+            let value = figures::value(computed.floats().get(0));
             format!("{} tensor {value}", computed.level())
         }
         Answer::Tensor(computed) => {
-            let number = crate::figures::count(computed.floats().len());
+            let number = figures::count(computed.floats().len());
             format!("{} tensor of {number} values", computed.level())
         }
         Answer::Batch(columns) => format!("batch of {}", shape(&columns.layout)),
@@ -43,7 +52,10 @@ pub(super) fn brief(answer: &Answer) -> String {
             format!("[{}]", cut(&shown, *length))
         }
         Answer::Map(entries, length) => {
-            let entry = |(key, value): &(String, Answer)| format!("{key}: {}", brief(value));
+            let entry = |(key, value): &(String, Answer)| {
+                let key = paint::cut(&paint::visible(key), TEXT);
+                format!("{key}: {}", brief(value))
+            };
             let shown: Vec<String> = entries.iter().map(entry).collect();
             format!("#{{ {} }}", cut(&shown, *length))
         }
@@ -58,7 +70,7 @@ fn cut(items: &[String], length: usize) -> String {
     let mut text = String::new();
     for (place, item) in items.iter().enumerate() {
         let comma = if place > 0 { ", " } else { "" };
-        if place > 0 && text.chars().count() + item.chars().count() > 2 * WIDTH - 30 {
+        if place > 0 && paint::width(&text) + paint::width(item) > 2 * WIDTH - 30 {
             return format!("{text}, ... {} more", length - place);
         }
         text = format!("{text}{comma}{item}");

@@ -2,8 +2,8 @@
 
 use super::histogram;
 use crate::batch::{Floats, GroupId, Layout};
-use crate::figures::{column, count, share, value};
-use crate::paint::{Paint, WIDTH};
+use crate::figures::{column, count, exact, share, value};
+use crate::paint::{Paint, WIDTH, cut, filled, visible, width};
 use crate::script::{Computed, Spread};
 use crate::tensor::Level;
 
@@ -13,7 +13,7 @@ const ROWS: usize = 4;
 const OF_A_GROUP: usize = 2;
 /// Values of a group tensor that are shown.
 const VALUES: usize = 24;
-/// The longest name of a group that is not cut.
+/// The columns of a group's name before it is cut.
 const LABEL: usize = 14;
 
 /// A tensor, as lines.
@@ -25,7 +25,7 @@ pub(in crate::repl) fn tensor(computed: &Computed, paint: Paint) -> String {
     };
     if computed.level() == Level::Batch {
         let note = paint.dim(&format!("batch tensor, {dtype}"));
-        return format!("{}   {note}", floats.get(0));
+        return format!("{}   {note}", exact(floats.get(0)));
     }
     let values: Vec<f64> = floats.iter().collect();
     let title = format!("{} tensor", computed.level());
@@ -157,20 +157,14 @@ fn groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
     let labels: Vec<String> = (0..shown)
         .map(|group| label(layout.group_id(group)))
         .collect();
-    let width = |texts: &[String]| {
-        texts
-            .iter()
-            .map(|text| text.chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let (of_label, of_number) = (width(&labels), width(&numbers));
+    let widest = |texts: &[String]| texts.iter().map(|text| width(text)).max().unwrap_or(0);
+    let (of_label, of_number) = (widest(&labels), widest(&numbers));
     let across = ((WIDTH - 2 + 4) / (of_label + 2 + of_number + 4)).max(1);
     let cells: Vec<String> = labels
         .iter()
         .zip(&numbers)
         .map(|(label, number)| {
-            let label = paint.dim(&format!("{label:<of_label$}"));
+            let label = paint.dim(&filled(label, of_label));
             format!("{label}  {number:>of_number$}")
         })
         .collect();
@@ -189,11 +183,7 @@ fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
 
 /// Rows of numbers that line up, as many of each as fit.
 fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> {
-    let of_label = rows
-        .iter()
-        .map(|row| row.label.chars().count())
-        .max()
-        .unwrap_or(0);
+    let of_label = rows.iter().map(|row| width(&row.label)).max().unwrap_or(0);
     // Not more than fit at two letters a number.
     let fitting = |row: &Row| row.values.len().min(WIDTH / 3);
     let shown: Vec<f64> = rows
@@ -229,7 +219,7 @@ fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> 
                 0 => String::new(),
                 left => paint.dim(&format!("  ... {left}")),
             };
-            let label = paint.dim(&format!("{:<of_label$}", row.label));
+            let label = paint.dim(&filled(&row.label, of_label));
             format!("  {label}{cells}{rest}")
         })
         .collect();
@@ -237,14 +227,13 @@ fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> 
     lines
 }
 
-/// A group's name, cut where it is long: whole prompts are names too.
+/// A group's name, cut where it is long: whole prompts are names too, and they may hold anything.
 fn label(id: &GroupId) -> String {
     let text = match id {
         GroupId::Number(number) => number.to_string(),
         GroupId::Text(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
     };
-    match text.char_indices().nth(LABEL) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    // Of a long one no more is looked at than can be shown.
+    let start: String = text.chars().take(4 * LABEL).collect();
+    cut(&visible(&start), LABEL + 1)
 }

@@ -93,7 +93,7 @@ impl Lint<'_> {
 
     /// Whether the function is one of this script or of one that it imports.
     fn is_of_a_script(&self, call: &FnCallExpr) -> bool {
-        !call.namespace.is_empty() || self.own.iter().any(|(own, _)| own == call.name.as_str())
+        !call.namespace.is_empty() || self.own.contains_key(call.name.as_str())
     }
 
     fn exists(&mut self, call: &FnCallExpr, position: Position, count: usize, is_variable: bool) {
@@ -104,11 +104,8 @@ impl Lint<'_> {
         if !call.namespace.is_empty() {
             return self.exists_in_import(call, position, count);
         }
-        let natives = self.known.natives.iter().chain(&self.own);
-        let mut counts: Vec<usize> = natives
-            .filter(|(known, _)| known == name)
-            .map(|(_, params)| *params)
-            .collect();
+        let named = [self.natives.get(name), self.own.get(name)];
+        let mut counts: Vec<usize> = named.into_iter().flatten().flatten().copied().collect();
         if counts.contains(&count) {
             return;
         }
@@ -116,7 +113,7 @@ impl Lint<'_> {
         counts.dedup();
         let signature = format!("{name} ({})", vec!["?"; count].join(", "));
         let explained = self.known.script.unknown_function(&signature).help;
-        let is_own = self.own.iter().any(|(own, _)| own == name);
+        let is_own = self.own.contains_key(name);
         let is_row = op::table().any(|op| op.name == name);
         let (message, help) = match counts.first() {
             None if is_variable => (
