@@ -84,6 +84,25 @@ pub(super) fn is_open(text: &str) -> bool {
     })
 }
 
+/// Whether a bracket is open at the end, and all before it is as it must be: whatever else is wrong is told when the
+/// bracket has been closed.
+pub(super) fn has_open_bracket(text: &str) -> bool {
+    let mut open = Vec::new();
+    for piece in pieces(text) {
+        let part = &text[piece.range];
+        match (piece.kind, part) {
+            (Kind::Sign, "(") => open.push(")"),
+            (Kind::Sign, "[") => open.push("]"),
+            (Kind::Sign, "{") => open.push("}"),
+            (Kind::Sign, ")" | "]" | "}") if open.pop() != Some(part) => return false,
+            // One that ends with its line, and not with its quote.
+            (Kind::Text, _) if part.len() < 2 || !part.ends_with(&part[..1]) => return false,
+            _ => {}
+        }
+    }
+    !open.is_empty()
+}
+
 /// The bytes of a comment in strokes and stars at the start, which may have others in it; `None` where it has no end.
 fn block(rest: &str) -> Option<usize> {
     let (mut at, mut depth) = (0, 0);
@@ -155,6 +174,16 @@ mod tests {
         assert!(is_open("/* a /* b */ c") && !is_open("/* a /* b */ c */"));
         assert!(!is_open("let c = '`'"));
         assert_eq!(kinds("\"open\n1").last(), Some(&(Kind::Number, "1")));
+    }
+
+    #[test]
+    fn a_bracket_is_open_until_it_is_closed_by_its_own() {
+        assert!(has_open_bracket("fn f(x) {\n  1 2\n"));
+        assert!(has_open_bracket("f(\"}\", '}', `)`"));
+        assert!(!has_open_bracket("f(]"));
+        assert!(!has_open_bracket("f(\"not closed"));
+        assert!(!has_open_bracket("f(x) { }"));
+        assert!(!has_open_bracket("// {"));
     }
 
     #[test]

@@ -144,7 +144,10 @@ impl Session {
     /// Whether the text is the beginning of an input that goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
         let is_script = !text.trim_start().starts_with([':', '?']);
-        is_script && (pieces::is_open(text) || self.script.is_incomplete(text))
+        is_script
+            && (pieces::is_open(text)
+                || pieces::has_open_bracket(text)
+                || self.script.is_incomplete(text))
     }
 
     /// Evaluates an input: a piece of script, a command, or a question.

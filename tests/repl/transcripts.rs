@@ -141,6 +141,8 @@ fn inputs_of_several_lines() {
         "/* a comment",
         "if true {",
         "`a text over",
+        // What is wrong in a block is told when it is whole.
+        "fn f(x) {\n    let a = 1\n    x + a",
     ];
     for text in open {
         assert!(session.is_incomplete(text), "{text}");
@@ -156,6 +158,9 @@ fn inputs_of_several_lines() {
         "?mean(",
         "// a comment",
         "let x = 1;",
+        "fn f(x) {\n    let a = 1\n    x + a\n}",
+        "f(]",
+        "f(\"not closed",
     ];
     for text in done {
         assert!(!session.is_incomplete(text), "{text}");
