@@ -87,6 +87,19 @@ impl Data {
         asked.recipe_at(host, step).map_err(of_run)
     }
 
+    /// A version that the batch's run used, by the digits that name it.
+    pub(super) fn version_of_run(
+        &self,
+        host: &Host,
+        name: &str,
+    ) -> Result<Option<Recipe>, ScriptError> {
+        let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
+        match &self.run {
+            Some((run, _)) if is_version => run.recipe_named(host, name).map_err(of_run),
+            _ => Ok(None),
+        }
+    }
+
     fn of_step(kept: Kept, step: u64) -> Result<Data, ScriptError> {
         let Some((_, path)) = kept.batches().iter().find(|(own, _)| *own == step) else {
             let steps: Vec<u64> = kept.batches().iter().map(|(own, _)| *own).collect();

@@ -81,8 +81,8 @@ keys! {
     keep_checkpoints: usize = 2,
     /// Every how many steps the batch is written to batches/; 0 for none. Those that made a version fail always are.
     batch_every: u64 = 10,
-    /// How many of these batches are kept.
-    keep_batches: usize = 3,
+    /// How many of these batches are kept: as far as `advlab repl RUN` can look back.
+    keep_batches: usize = 20,
     /// The milliseconds that a saved version has for all its checks before the run uses it.
     check_deadline_ms: u64 = 2000,
     /// The seconds that the hooks of one step have before they are stopped, and the version counts as failed.

@@ -55,18 +55,42 @@ impl Kept {
     /// # Errors
     /// [`TrainError`] where the folder does not say it, or the script that was kept is missing or has been edited.
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, TrainError> {
-        let config = read_config(&self.folder)?;
-        let reloads = journal::read(&self.folder.join(RELOADS))?;
-        let Some(start) = Start::of(&reloads) else {
-            return Err(TrainError::NoRun {
+        let used = self.used()?;
+        let until = used.iter().take_while(|(at, ..)| *at <= step);
+        match until.last() {
+            Some((_, script, version)) => self.load(host, script, version),
+            None => Err(TrainError::NoRun {
                 folder: self.folder.clone(),
                 missing: "line in reloads.jsonl that says what it began with",
-            });
-        };
+            }),
+        }
+    }
+
+    /// The version whose name begins so, with the run's settings; `None` where the run used no such version.
+    ///
+    /// # Errors
+    /// As [`Kept::recipe_at`].
+    pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, TrainError> {
+        let used = self.used()?;
+        let found = used.iter().find(|(_, _, used)| used.starts_with(version));
+        let recipe = found.map(|(_, script, version)| self.load(host, script, version));
+        recipe.transpose()
+    }
+
+    /// The versions that the run used: the first step with each, its script and its name.
+    fn used(&self) -> Result<Vec<(u64, String, String)>, TrainError> {
+        let reloads = journal::read(&self.folder.join(RELOADS))?;
+        let start = Start::of(&reloads).map(|start| (0, start.recipe));
         let used = reloads.iter().filter(|line| line["event"] == "use");
-        let until = used.filter_map(switch).take_while(|(at, _)| *at <= step);
-        let (script, version) = until.last().map_or(start.recipe, |(_, kept)| kept);
-        let mut recipe = Scripts::of(&self.folder).look_at(host, &script, &version)?;
+        let all = start.into_iter().chain(used.filter_map(switch));
+        Ok(all
+            .map(|(step, (script, version))| (step, script, version))
+            .collect())
+    }
+
+    fn load(&self, host: &Host, script: &str, version: &str) -> Result<Recipe, TrainError> {
+        let config = read_config(&self.folder)?;
+        let mut recipe = Scripts::of(&self.folder).look_at(host, script, version)?;
         for (name, text) in config.settings()? {
             // A version that has not the parameter, or has it otherwise, ran without the setting.
             let _ = recipe.set_text(&name, &text);

@@ -161,6 +161,12 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
     assert!(outcome.text.contains("scale = 5"), "{}", outcome.text);
     assert_eq!(session.submit(value).text, "100");
 
+    let short = &edited[..6];
+    let outcome = session.submit(&format!(":recipe {short}"));
+    assert!(outcome.text.contains(short), "{}", outcome.text);
+    assert_eq!(session.submit(value).text, "60", "with the run's settings");
+    assert!(session.submit(":recipe 00000000").is_error);
+
     let edited = first.join(script_of(&first));
     std::fs::write(&edited, "fn advantage(batch, p) { batch.reward }").expect("a script");
     let mut session = super::session();

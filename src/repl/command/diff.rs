@@ -138,7 +138,17 @@ fn overall(one: &Outcome, two: &Outcome) -> Vec<String> {
         .count();
     let moved = (0..a.len()).filter(|&place| gap(place) > 0.0).count();
     let mean = (0..a.len()).map(gap).sum::<f64>() / a.len() as f64;
-    let place = layout.describe(level, farthest);
+    let response = match level {
+        Level::Token => layout.response_of_token(farthest),
+        _ => farthest,
+    };
+    let members = layout.members(layout.group_of(response));
+    let among = members
+        .iter()
+        .position(|&member| member as usize == response);
+    // As the table of a tensor numbers them.
+    let among = among.map_or(String::new(), |place| format!(" (its #{place})"));
+    let place = format!("{}{among}", layout.describe(level, farthest));
     let correlation =
         correlation(&a, &b).map_or(String::new(), |r| format!(", correlation {r:.3}"));
     vec![

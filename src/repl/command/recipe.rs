@@ -9,13 +9,17 @@ use crate::figures::{time, value};
 use crate::paint::wrapped;
 use crate::script::{Diagnostic, Hook, Recipe, ScriptError, State, Summary};
 
-/// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, or the folder of a run that used it.
+/// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or one of
+/// the versions that the run of the batch has used, `8cdb4e`.
 pub(super) fn parse(session: &Session, words: &[&str]) -> Result<Recipe, ScriptError> {
     let (name, settings) = words.split_first().unwrap_or((&"", &[]));
     let host = session.script.host();
     let mut recipe = match Path::new(name).is_dir() {
         true => session.data.recipe_of_run(host, Path::new(name))?,
-        false => host.load(name)?,
+        false => match session.data.version_of_run(host, name)? {
+            Some(recipe) => recipe,
+            None => host.load(name)?,
+        },
     };
     for setting in settings {
         assign(&mut recipe, setting)?;
