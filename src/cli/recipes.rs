@@ -13,7 +13,7 @@ pub fn run() -> Result<ExitCode> {
     let host = Host::new();
     for builtin in BUILTINS {
         let recipe = host.load(builtin.name)?;
-        let hooks: Vec<&str> = [Hook::Reward, Hook::Advantage, Hook::Loss]
+        let hooks: Vec<&str> = Hook::OF_BATCH
             .into_iter()
             .filter(|&hook| recipe.has(hook))
             .map(Hook::name)

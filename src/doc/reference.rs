@@ -86,7 +86,7 @@ fn entry(call: &str, doc: &str, source: &str, example: &str, shows: &str) -> Str
 }
 
 fn recipe(recipe: &Recipe) -> String {
-    let hooks: Vec<String> = [Hook::Reward, Hook::Advantage, Hook::Loss]
+    let hooks: Vec<String> = Hook::OF_BATCH
         .into_iter()
         .filter(|&hook| recipe.has(hook))
         .map(|hook| format!("`{}`", hook.name()))

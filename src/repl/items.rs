@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::pieces::{Kind, Piece, pieces};
+use crate::script::Hook;
 
 /// A part of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,7 +243,8 @@ pub(super) fn rewritten(
         let own = part(place);
         let before = code_before(place).map_or("", |piece| &text[piece.range.clone()]);
         let is_free = piece.kind == Kind::Name && ![".", "fn", ":"].contains(&before);
-        let is_hook = ["reward", "advantage", "loss"].contains(&own) && part(place + 1) == "(";
+        let is_hook = Hook::OF_BATCH.iter().any(|hook| hook.name() == own);
+        let is_hook = is_hook && part(place + 1) == "(";
         match calls {
             Some((name, p)) if is_free && is_hook => {
                 let line = format!("import \"{name}\" as {name};");

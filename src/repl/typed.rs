@@ -183,7 +183,10 @@ impl Typed {
         let reads = |input: &&Input| {
             let texts = input.items.iter().map(Item::body);
             let names = names(texts);
-            HOOKS.iter().any(|hook| names.contains(hook.name())) || names.contains("p")
+            Hook::OF_BATCH
+                .iter()
+                .any(|hook| names.contains(hook.name()))
+                || names.contains("p")
         };
         let mut inputs = self.inputs.iter().rev().filter(reads);
         inputs.find_map(|input| {
@@ -291,7 +294,7 @@ impl Typed {
             let member = MEMBERS.iter().find(|member| member.name == name);
             op::table().any(|op| op.name == name)
                 || member.is_some_and(|member| member.of != Owner::Nobody)
-                || HOOKS.iter().any(|hook| hook.name() == name)
+                || Hook::OF_BATCH.iter().any(|hook| hook.name() == name)
                 || PURE.contains(&name)
                 || (!is_method && typed.contains(name))
         })
@@ -308,9 +311,6 @@ impl Typed {
         name
     }
 }
-
-/// The hooks that a session calls.
-const HOOKS: [Hook; 3] = [Hook::Reward, Hook::Advantage, Hook::Loss];
 
 /// What a piece of script defines.
 pub(super) fn defines(text: &str) -> Defines {

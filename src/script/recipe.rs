@@ -41,6 +41,9 @@ impl Hook {
         Hook::Migrate,
     ];
 
+    /// The hooks that compute something of a batch: `hook(batch, p)`.
+    pub const OF_BATCH: [Hook; 3] = [Hook::Reward, Hook::Advantage, Hook::Loss];
+
     /// The function's name.
     pub const fn name(self) -> &'static str {
         match self {

@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
         let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
         State::from_dynamic(state).map_err(|unfit| {
             let script = self.recipe.about();
-            let hooks = [Hook::Reward, Hook::Advantage, Hook::Loss];
+            let hooks = Hook::OF_BATCH;
             let place = script.part_of_state(unfit.part()).or_else(|| {
                 let hook = hooks.into_iter().find(|hook| self.recipe.has(*hook))?;
                 script.definition(hook.name())

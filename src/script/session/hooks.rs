@@ -21,8 +21,7 @@ impl Session {
     /// these hooks' names that inputs have defined are gone: what was defined last counts.
     pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
         let is_hook = |name: &str, arguments| {
-            let own = [Hook::Reward, Hook::Advantage, Hook::Loss];
-            arguments == 2 && own.iter().any(|hook| hook.name() == name)
+            arguments == 2 && Hook::OF_BATCH.iter().any(|hook| hook.name() == name)
         };
         self.functions
             .retain_functions(|_, _, name, arguments| !is_hook(name, arguments));
@@ -33,7 +32,7 @@ impl Session {
     /// Registers the hooks of the recipe in use, as `advantage()` and, as a script has it, `advantage(batch, p)`. Each call
     /// starts from the state that `init` makes, so that the same input gives the same answer.
     pub(super) fn hooks(&self, engine: &mut Engine) {
-        for hook in [Hook::Reward, Hook::Advantage, Hook::Loss] {
+        for hook in Hook::OF_BATCH {
             let call = self.hook(hook);
             engine.register_fn(hook.name(), move |context: NativeCallContext| {
                 call(&context, None)

@@ -119,7 +119,7 @@ fn unchanged(recipe: Recipe, path: PathBuf, version: &str) -> Result<Recipe, Tra
             what: format!(
                 "it is version {} now, and was kept as {}: has it been edited? It is a record of the run",
                 recipe.version().short(),
-                &version[..version.len().min(6)],
+                version.chars().take(6).collect::<String>(),
             ),
         }),
     }
