@@ -77,11 +77,7 @@ fn sample(
     Ok(policy.sample(prompts, group_size, Decoding::Sample(key))?)
 }
 
-fn batch(
-    task: &Maze,
-    prompts: &[Prompt],
-    samples: &Samples,
-) -> Result<Batch<'static>, Box<dyn Error>> {
+fn batch(task: &Maze, prompts: &[Prompt], samples: &Samples) -> Result<Batch, Box<dyn Error>> {
     let responses = &samples.responses;
     let rewards: Vec<f64> = (0..responses.len())
         .map(|i| {

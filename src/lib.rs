@@ -4,8 +4,8 @@
 //! belongs to which response and which response to which group. This library is what the command line is made of, and
 //! what a Rust trainer embeds:
 //!
-//! - a [`Batch`] is what one training step produced: named columns over a layout, made from ndarray views without
-//!   copying them, or read from files ([`batch`]);
+//! - a [`Batch`] is what one training step produced: named columns over a layout, made from arrays that it shares
+//!   and does not copy, or read from files ([`batch`]);
 //! - a [`Host`] loads a [`Recipe`], a built-in or a script, with its parameters, in a sandbox ([`script`]);
 //! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
 //! - a [`script::Session`] evaluates pieces of script one after the other, and [`repl`] is the prompt around it;
@@ -26,12 +26,13 @@
 //! ```
 //!
 //! The library prints nothing, keeps no global state, and gives the same bits for any number of threads. What goes wrong
-//! is an error that says what was found, where, and what to do: [`script::ScriptError`] has the script's line, and renders
+//! is an error that says what was found, where, and what to do: [`Diagnostics`] has the script's line, and renders
 //! it with a caret.
 
 #![warn(missing_docs)]
 
 pub mod batch;
+pub mod diagnostic;
 pub mod doc;
 pub mod figures;
 pub mod live;
@@ -43,6 +44,7 @@ pub mod tensor;
 pub mod train;
 
 pub use batch::Batch;
+pub use diagnostic::{Diagnostic, Diagnostics};
 pub use live::LiveRecipe;
 pub use script::{Host, Recipe};
 pub use suggest::nearest;

@@ -259,7 +259,7 @@ fn the_builtin_batch_is_the_beginning_of_the_example_file() {
     let number = small.layout().responses();
     assert_eq!(number, 128);
     let rewards =
-        |batch: &Batch<'_>| batch.response_column("reward").expect("rewards")[..number].to_vec();
+        |batch: &Batch| batch.response_column("reward").expect("rewards")[..number].to_vec();
     assert_eq!(rewards(&small), rewards(&whole));
     for response in 0..number {
         assert_eq!(

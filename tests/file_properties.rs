@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use advlab::batch::{self, Advantage, Batch, Floats, GroupId, ReadOptions, TokenValues};
+use advlab::batch::{self, Advantage, Batch, FloatBuffer, GroupId, ReadOptions, TokenValues};
 use ndarray::{Array1, Array2};
 use ndarray_npy::NpzWriter;
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn rows() -> impl Strategy<Value = Rows> {
 }
 
 impl Rows {
-    fn batch(&self) -> Batch<'static> {
+    fn batch(&self) -> Batch {
         Batch::builder()
             .groups(self.groups.clone())
             .response("reward", self.rewards.clone())
@@ -118,10 +118,10 @@ fn contents(batch: &Batch) -> impl PartialEq + std::fmt::Debug + use<> {
         .collect();
     let logps: Vec<u64> = match batch.token_column("old_logp").unwrap() {
         TokenValues::Compact(values) => values.iter().map(f64::to_bits).collect(),
-        TokenValues::Shared64(array) => (0..layout.responses())
+        TokenValues::F64(array) => (0..layout.responses())
             .flat_map(|response| layout.runs(response).iter().map(move |run| (response, run)))
             .flat_map(|(response, run)| run.columns().map(move |column| (response, column)))
-            .map(|(response, column)| array[[response, column]].to_bits())
+            .map(|(response, column)| array.get(response, column).to_bits())
             .collect(),
         _ => panic!("f64 stays f64"),
     };
@@ -129,7 +129,7 @@ fn contents(batch: &Batch) -> impl PartialEq + std::fmt::Debug + use<> {
     (groups, runs, rewards, logps, columns)
 }
 
-fn read(path: &Path) -> Batch<'static> {
+fn read(path: &Path) -> Batch {
     match batch::read(path, &ReadOptions::default()) {
         Ok(rollouts) => rollouts.batch,
         Err(error) => panic!("{error}"),
@@ -164,14 +164,14 @@ proptest! {
         let rollouts = batch::read(&path, &ReadOptions::default()).unwrap();
         let tokens = rollouts.batch.layout().tokens();
         let values: Vec<f64> = (0..tokens).map(|token| seed / (token + 1) as f64).collect();
-        let values = Floats::F64(values.into());
+        let values = FloatBuffer::F64(values.into());
         rollouts.write_advantage(&path, Advantage::Token(&values)).unwrap();
         let map = [batch::Mapping { ours: "old_advantage".into(), theirs: "advantage".into() }];
         let again = batch::read(&path, &ReadOptions { map: &map, ..ReadOptions::default() }).unwrap();
         let TokenValues::Compact(read) = again.batch.token_column("old_advantage").unwrap() else {
             panic!("a line's array is a column of tokens that count");
         };
-        let bits = |values: &Floats| values.iter().map(f64::to_bits).collect::<Vec<_>>();
+        let bits = |values: &FloatBuffer| values.iter().map(f64::to_bits).collect::<Vec<_>>();
         prop_assert_eq!(bits(read), bits(&values));
         let text = fs::read_to_string(&path).unwrap();
         for (old, new) in rows.jsonl().lines().zip(text.lines()) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use advlab::batch::{
-    self, Advantage, Batch, Dtype, Floats, Mapping, ReadOptions, Rollouts, TokenValues,
+    self, Advantage, Batch, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
 };
 
 fn data(name: &str) -> PathBuf {
@@ -47,8 +47,8 @@ fn tokens(batch: &Batch, name: &str) -> Vec<f64> {
     };
     match batch.token_column(name).expect("a token column") {
         TokenValues::Compact(values) => values.iter().collect(),
-        TokenValues::Shared32(array) => cells(&|r, c| f64::from(array[[r, c]])),
-        TokenValues::Shared64(array) => cells(&|r, c| array[[r, c]]),
+        TokenValues::F32(array) => cells(&|r, c| f64::from(array.get(r, c))),
+        TokenValues::F64(array) => cells(&|r, c| array.get(r, c)),
         _ => panic!("a file gives columns of its own"),
     }
 }
@@ -233,7 +233,7 @@ fn single_precision_is_had_for_the_asking() {
     };
     let rollouts = batch::read(data("tokens.jsonl"), &options).unwrap();
     let column = rollouts.batch.token_column("old_logp").unwrap();
-    assert!(matches!(column, TokenValues::Compact(Floats::F32(_))));
+    assert!(matches!(column, TokenValues::Compact(FloatBuffer::F32(_))));
     assert_eq!(tokens(&rollouts.batch, "old_logp")[5], f64::from(-1e-3f32));
 }
 
@@ -268,7 +268,7 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
         fs::read_to_string(&out).unwrap(),
         "\u{feff}{\"group\": 9007199254740993, \"reward\": 1.0, \"old_logp\": [1e5,0.10], \"t\": \"\\u00e9}\", \"advantage\": 0.1}\r\n\n{\"group\":1,\"reward\":0,\"old_logp\":[-0.0],\"advantage\":-1.0 }"
     );
-    let values = Floats::F32(vec![0.1f32, 2.0, 1e-7].into());
+    let values = FloatBuffer::F32(vec![0.1f32, 2.0, 1e-7].into());
     rollouts
         .write_advantage(&input, Advantage::Token(&values))
         .unwrap();

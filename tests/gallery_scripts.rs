@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use advlab::batch::Batch;
-use advlab::script::{Hook, Host, Limits, ScriptError};
+use advlab::diagnostic::Diagnostics;
+use advlab::script::{Hook, Host, Limits};
 use rayon::prelude::*;
 
 const FOLDER: &str = "tests/gallery/scripts";
@@ -33,7 +34,7 @@ fn name(path: &Path) -> &str {
 }
 
 /// Two groups, of three responses and of two; `noise` is NaN at one token.
-fn batch() -> Batch<'static> {
+fn batch() -> Batch {
     Batch::builder()
         .groups(["a", "a", "a", "b", "b"])
         .response("reward", vec![1.0, 0.0, 1.0, 0.0, 0.0])
@@ -88,7 +89,7 @@ fn told(path: &Path) -> String {
 
 /// Loads the script, sets what it wants to be set, and runs its hooks; the error is what that ended with.
 fn run(path: &Path, told: &mut String) -> Result<(), String> {
-    let render = |error: ScriptError| error.render(false);
+    let render = |error: Diagnostics| error.render(false);
     let path = path.to_str().expect("paths are text");
     let host = Host::new().with_limits(limits(name(Path::new(path))));
     let mut recipe = host.load(path).map_err(render)?;

@@ -39,7 +39,7 @@ fn rollouts() -> impl Strategy<Value = Rollouts> {
 
 impl Rollouts {
     /// The responses at these places; `padding` fills the cells that do not count.
-    fn batch(&self, places: &[usize], padding: f64, wide: bool) -> Batch<'static> {
+    fn batch(&self, places: &[usize], padding: f64, wide: bool) -> Batch {
         let rows: Vec<&Response> = places.iter().map(|&place| &self.responses[place]).collect();
         let longest = rows.iter().map(|row| row.cells.len()).max().unwrap_or(0);
         let shape = (rows.len(), longest + self.slack);
@@ -100,7 +100,7 @@ fn recipes() -> Vec<Recipe> {
     recipes
 }
 
-fn advantage(recipe: &Recipe, batch: &Batch<'_>) -> Result<Computed, TestCaseError> {
+fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Computed, TestCaseError> {
     let mut state = recipe.init().expect("no state");
     match recipe.advantage(batch, &mut state) {
         Ok(outcome) => Ok(outcome.advantage),

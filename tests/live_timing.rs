@@ -24,7 +24,7 @@ fn advantage(batch, p) {{
 }
 
 /// A step's batch of 64 x 16 responses.
-fn batch() -> Arc<Batch<'static>> {
+fn batch() -> Arc<Batch> {
     let rows = (0..1024).map(|i| vec![-0.5f32; 1 + i % 16]);
     let rewards: Vec<f64> = (0..1024).map(|i| f64::from(i % 3 == 0)).collect();
     let batch = Batch::builder()

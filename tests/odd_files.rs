@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use advlab::batch::{self, Advantage, Dtype, Floats, Mapping, ReadOptions, Rollouts};
+use advlab::batch::{self, Advantage, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts};
 use safetensors::tensor::{Dtype as Type, SafeTensors, TensorView};
 
 fn mapping(ours: &str, theirs: &str) -> Mapping {
@@ -229,7 +229,7 @@ fn rewards_in_f64_give_advantages_in_f64() {
         .write_advantage(&out, Advantage::Response(&[0.5, 1.0]))
         .unwrap();
     assert_eq!(written(&out), (Type::F32, f32s(&[0.5, 0.5, 1.0, 0.0])));
-    let tokens = Floats::F64(vec![0.0, 1.0, f64::NAN].into());
+    let tokens = FloatBuffer::F64(vec![0.0, 1.0, f64::NAN].into());
     let error = rollouts
         .write_advantage(&out, Advantage::Token(&tokens))
         .unwrap_err();

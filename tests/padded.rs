@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use advlab::batch::{
-    self, Advantage, Batch, Dtype, Floats, Mapping, Note, ReadOptions, Rollouts, TokenValues,
+    self, Advantage, Batch, Dtype, FloatBuffer, Mapping, Note, ReadOptions, Rollouts, TokenValues,
 };
 use advlab::tensor::Level;
 use half::bf16;
@@ -86,8 +86,8 @@ fn tokens(batch: &Batch, name: &str) -> Vec<f64> {
     for response in 0..layout.responses() {
         for column in layout.runs(response).iter().flat_map(|run| run.columns()) {
             values.push(match batch.token_column(name).unwrap() {
-                TokenValues::Shared32(array) => f64::from(array[[response, column]]),
-                TokenValues::Shared64(array) => array[[response, column]],
+                TokenValues::F32(array) => f64::from(array.get(response, column)),
+                TokenValues::F64(array) => array.get(response, column),
                 _ => panic!("a padded file gives padded columns"),
             });
         }
@@ -177,7 +177,7 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
     let left_out =
         |note: &Note| matches!(note, Note::LeftOut { field, .. } if field == "advantages");
     assert!(rollouts.notes.iter().any(left_out));
-    let values = Floats::F64(vec![1.0, 2.0, 3.0, 4.0, 5.0].into());
+    let values = FloatBuffer::F64(vec![1.0, 2.0, 3.0, 4.0, 5.0].into());
     rollouts
         .write_advantage(&out, Advantage::Token(&values))
         .unwrap();
@@ -430,8 +430,6 @@ fn an_old_advantage_alone_makes_no_tokens() {
     };
     let response = advantages(Advantage::Response(&[-1.0, 1.0]));
     assert_eq!(response, (vec![2], f32s(&[-1.0, 1.0])));
-    let values = Floats::F32(std::sync::Arc::new(
-        (0..12).map(|token| token as f32).collect(),
-    ));
+    let values = FloatBuffer::F32((0..12).map(|token| token as f32).collect());
     assert_eq!(advantages(Advantage::Token(&values)).0, [2, 9]);
 }

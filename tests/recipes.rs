@@ -5,7 +5,7 @@ use std::path::Path;
 use advlab::batch::{Batch, ReadOptions, read};
 use advlab::script::{Host, Recipe, Setting};
 
-fn advantage(recipe: &Recipe, batch: &Batch<'_>) -> Vec<f64> {
+fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
     let mut state = recipe.init().expect("a state");
     match recipe.advantage(batch, &mut state) {
         Ok(outcome) => outcome.advantage.floats().iter().collect(),

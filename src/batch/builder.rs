@@ -8,11 +8,9 @@ use std::sync::Arc;
 use ndarray::ArrayView2;
 
 use self::ragged::Ragged;
-pub use self::ragged::RaggedValue;
 use super::known;
 use super::layout::Tokens;
-use super::{Batch, BatchError, GroupId, Layout, ResponseValues, TokenValues};
-use crate::tensor::Level;
+use super::{Batch, BatchError, Buffer, FloatBuffer, GroupId, Layout, Level, TokenValues};
 
 /// A number type (or bool) that a mask can be made of: 1 or true marks a token that counts, 0 or false one that does
 /// not.
@@ -43,17 +41,17 @@ mask_value!(
 /// Groups are always needed. The tokens that count come from `mask`, `ragged_mask` or `lengths`; without these, all
 /// tokens of the token columns count, and without such columns the response column `length` says how many there are.
 #[derive(Clone, Debug, Default)]
-pub struct BatchBuilder<'a> {
+pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
     tokens: Option<(Tokens, Option<usize>)>,
-    responses: Vec<(String, Vec<f64>)>,
-    padded: Vec<(String, TokenValues<'a>)>,
+    responses: Vec<(String, Buffer<f64>)>,
+    padded: Vec<(String, TokenValues)>,
     ragged: Vec<(String, Ragged)>,
     step: u64,
     error: Option<BatchError>,
 }
 
-impl<'a> BatchBuilder<'a> {
+impl BatchBuilder {
     /// The group of each response, as numbers or texts, in any order and interleaved as they come.
     pub fn groups<I>(mut self, ids: I) -> Self
     where
@@ -123,26 +121,30 @@ impl<'a> BatchBuilder<'a> {
         self
     }
 
-    /// A column with one value a response. It is small, and is copied.
-    pub fn response(mut self, name: impl Into<String>, values: impl Into<ResponseValues>) -> Self {
-        self.responses.push((name.into(), values.into().0));
+    /// A column with one value a response. A vector is taken; an array or a slice is small, and is copied.
+    pub fn response(mut self, name: impl Into<String>, values: impl Into<Buffer<f64>>) -> Self {
+        self.responses.push((name.into(), values.into()));
         self
     }
 
     /// A token column, f32 or f64: padded [B, T], or one number for each token that counts.
     ///
-    /// A view is borrowed, an owned or shared array is taken; none is copied.
-    pub fn token(mut self, name: impl Into<String>, values: impl Into<TokenValues<'a>>) -> Self {
+    /// An owned or shared array is taken without a copy, and so is a [`Padded`](super::Padded) with any strides over memory
+    /// that somebody else has; a view is copied.
+    pub fn token(mut self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
         self.padded.push((name.into(), values.into()));
         self
     }
 
     /// A ragged token column: a row of its own length for each response.
-    pub fn ragged<T: RaggedValue, R: AsRef<[T]>>(
+    pub fn ragged<T: Clone, R: AsRef<[T]>>(
         mut self,
         name: impl Into<String>,
         rows: impl IntoIterator<Item = R>,
-    ) -> Self {
+    ) -> Self
+    where
+        FloatBuffer: From<Vec<T>>,
+    {
         self.ragged.push((name.into(), Ragged::new(rows)));
         self
     }
@@ -162,7 +164,7 @@ impl<'a> BatchBuilder<'a> {
     ///
     /// # Errors
     /// [`BatchError`] names the column, the response and what was found, of the first thing that does not.
-    pub fn build(mut self) -> Result<Batch<'a>, BatchError> {
+    pub fn build(mut self) -> Result<Batch, BatchError> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
@@ -192,14 +194,14 @@ impl<'a> BatchBuilder<'a> {
             let values = TokenValues::Compact(ragged.compact(&layout));
             (name.into(), values)
         });
-        let tokens: BTreeMap<Arc<str>, TokenValues<'a>> = ragged
+        let tokens: BTreeMap<Arc<str>, TokenValues> = ragged
             .chain(self.padded.into_iter().map(|(n, v)| (n.into(), v)))
             .collect();
         Ok(Batch {
             responses: self
                 .responses
                 .into_iter()
-                .map(|(name, values)| (name.into(), values.into()))
+                .map(|(name, values)| (name.into(), values))
                 .collect(),
             tokens,
             layout: Arc::new(layout),

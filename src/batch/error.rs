@@ -113,9 +113,9 @@ pub enum BatchError {
         /// The column at fault.
         column: String,
         /// The level that it was given at.
-        found: crate::tensor::Level,
+        found: crate::batch::Level,
         /// The level that it has.
-        expected: crate::tensor::Level,
+        expected: crate::batch::Level,
         /// What to do, or nothing.
         hint: &'static str,
     },

@@ -2,11 +2,11 @@
 
 use super::Batch;
 
-impl Batch<'static> {
+impl Batch {
     /// Five responses to two prompts, `a` (three, two of them right) and `b` (two, both wrong), with all usual columns.
     ///
     /// Every example of the documentation runs on it.
-    pub fn example() -> Batch<'static> {
+    pub fn example() -> Batch {
         let built = Batch::builder()
             .groups(["a", "a", "a", "b", "b"])
             .response("reward", vec![1.0, 0.0, 1.0, 0.0, 0.0])

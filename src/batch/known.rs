@@ -1,6 +1,6 @@
 //! The columns that the batch knows by name: the one table of which level each has.
 
-use crate::tensor::Level;
+use crate::batch::Level;
 
 /// A column that lives at one level, wherever it comes from.
 pub(crate) struct Known {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use self::tokens::Rows;
 pub use self::tokens::Run;
 pub(crate) use self::tokens::Tokens;
-use crate::tensor::Level;
+use super::Level;
 
 /// What names a group: the number or the text that the rollouts carry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,5 +1,6 @@
 //! The batch: what one training step produced, as named columns over a layout.
 
+mod buffer;
 mod builder;
 mod column;
 mod error;
@@ -7,37 +8,37 @@ mod example;
 mod files;
 pub(crate) mod known;
 pub(crate) mod layout;
-mod lend;
+mod level;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use builder::{BatchBuilder, MaskValue, RaggedValue};
-pub use column::{Floats, ResponseValues, TokenValues};
-pub(crate) use column::{Row, TokenStore};
+pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
+pub use builder::{BatchBuilder, MaskValue};
+pub use column::TokenValues;
 pub use error::BatchError;
 pub(crate) use files::Replacement;
 pub use files::{
     Advantage, Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read,
 };
 pub use layout::{GroupId, Layout, Run};
-pub(crate) use lend::Lent;
+pub use level::{Level, UnknownLevel};
 
 /// What one training step produced: named columns over a [`Layout`].
 ///
-/// A response column has one f64 a response; a token column f32 or f64 for each token. Columns that were given as
-/// views are borrowed for `'a`, never copied; see [`BatchBuilder`].
+/// A response column has one f64 a response; a token column f32 or f64 for each token. Columns share the memory of
+/// whoever made them, so a batch is cheap to clone and may be kept as long as anybody likes; see [`BatchBuilder`].
 #[derive(Clone, Debug)]
-pub struct Batch<'a> {
+pub struct Batch {
     layout: Arc<Layout>,
-    responses: BTreeMap<Arc<str>, Arc<[f64]>>,
-    tokens: BTreeMap<Arc<str>, TokenValues<'a>>,
+    responses: BTreeMap<Arc<str>, Buffer<f64>>,
+    tokens: BTreeMap<Arc<str>, TokenValues>,
     step: u64,
 }
 
-impl<'a> Batch<'a> {
+impl Batch {
     /// Starts an empty batch.
-    pub fn builder() -> BatchBuilder<'a> {
+    pub fn builder() -> BatchBuilder {
         BatchBuilder::default()
     }
 
@@ -53,12 +54,7 @@ impl<'a> Batch<'a> {
 
     /// The names of all columns, in alphabetical order.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
-        let mut names: Vec<&str> = self
-            .responses
-            .keys()
-            .chain(self.tokens.keys())
-            .map(|name| &**name)
-            .collect();
+        let mut names: Vec<&str> = self.column_names().collect();
         names.sort_unstable();
         names.into_iter()
     }
@@ -68,13 +64,41 @@ impl<'a> Batch<'a> {
         self.responses.contains_key(name) || self.tokens.contains_key(name)
     }
 
+    /// The names of the response columns, then those of the token columns, each in alphabetical order.
+    pub(crate) fn column_names(&self) -> impl Iterator<Item = &str> {
+        let names = self.responses.keys().chain(self.tokens.keys());
+        names.map(|name| &**name)
+    }
+
     /// A response column: one value a response.
     pub fn response_column(&self, name: &str) -> Option<&[f64]> {
-        self.responses.get(name).map(|values| &**values)
+        self.response_buffer(name).map(|values| &**values)
+    }
+
+    /// A response column as its buffer, to be shared.
+    pub fn response_buffer(&self, name: &str) -> Option<&Buffer<f64>> {
+        self.responses.get(name)
+    }
+
+    /// All response columns with their names.
+    pub fn response_columns(&self) -> impl Iterator<Item = (&str, &Buffer<f64>)> {
+        self.responses
+            .iter()
+            .map(|(name, values)| (&**name, values))
+    }
+
+    /// All token columns with their names.
+    pub fn token_columns(&self) -> impl Iterator<Item = (&str, &TokenValues)> {
+        self.tokens.iter().map(|(name, values)| (&**name, values))
+    }
+
+    /// Whether token tensors that come from coarser ones alone are f64: as the token columns are, where there is one.
+    pub(crate) fn is_f64(&self) -> bool {
+        self.tokens.is_empty() || self.tokens.values().any(TokenValues::is_f64)
     }
 
     /// A token column.
-    pub fn token_column(&self, name: &str) -> Option<&TokenValues<'a>> {
+    pub fn token_column(&self, name: &str) -> Option<&TokenValues> {
         self.tokens.get(name)
     }
 }

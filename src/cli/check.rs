@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use advlab::script::{Diagnostic, Finding, Host, ScriptError, Verdict, check};
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::script::{Finding, Host, Verdict, check};
 use anyhow::Result;
 use clap::Args;
 
@@ -83,8 +84,8 @@ impl Check {
 }
 
 /// The errors of the checks that fail, each once, with the batches on which it occurs.
-fn errors(findings: &[Finding]) -> Vec<ScriptError> {
-    let mut different: Vec<(ScriptError, Vec<&str>)> = Vec::new();
+fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
+    let mut different: Vec<(Diagnostics, Vec<&str>)> = Vec::new();
     for finding in findings {
         let (Verdict::Fails, Some(error)) = (finding.verdict, &finding.error) else {
             continue;
@@ -99,22 +100,21 @@ fn errors(findings: &[Finding]) -> Vec<ScriptError> {
         }
     }
     let named = different.into_iter().map(|(mut error, names)| {
-        if let Some(first) = error.diagnostics.first_mut() {
-            let batches = if names.len() == 1 { "batch" } else { "batches" };
-            let names = names.join("`, `");
-            first.trace.push(format!("on the {batches} `{names}`"));
-        }
+        let batches = if names.len() == 1 { "batch" } else { "batches" };
+        let names = names.join("`, `");
+        let notes = &mut error.first_mut().notes;
+        notes.push(format!("on the {batches} `{names}`"));
         error
     });
     named.collect()
 }
 
 /// Whether two errors are mended by the same edit: the place and the advice agree, if not the value that was found.
-fn is_same(a: &ScriptError, b: &ScriptError) -> bool {
+fn is_same(a: &Diagnostics, b: &Diagnostics) -> bool {
     let is_same = |(a, b): (&Diagnostic, &Diagnostic)| {
-        let is_told = a.place.is_some() && a.help.is_some();
-        (a.place == b.place && a.help == b.help) && (is_told || a.message == b.message)
+        let is_told = a.location.is_some() && a.help.is_some();
+        (a.location == b.location && a.help == b.help) && (is_told || a.message == b.message)
     };
-    let mut pairs = a.diagnostics.iter().zip(&b.diagnostics);
-    a.diagnostics.len() == b.diagnostics.len() && pairs.all(is_same)
+    let mut pairs = a.iter().zip(b.iter());
+    a.len() == b.len() && pairs.all(is_same)
 }

@@ -16,7 +16,8 @@ mod train_view;
 use std::process::ExitCode;
 
 use advlab::batch::Mapping;
-use advlab::script::{Host, Recipe, ScriptError};
+use advlab::diagnostic::Diagnostics;
+use advlab::script::{Host, Recipe};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -90,7 +91,7 @@ pub fn arguments() -> Result<Arguments, ExitCode> {
 
 /// Prints what went wrong, a script's error with its line and a caret.
 pub fn report(error: &anyhow::Error) {
-    match error.downcast_ref::<ScriptError>() {
+    match error.downcast_ref::<Diagnostics>() {
         Some(script) => eprint!("{}", script.render(style::color_on_stderr())),
         None => eprintln!("{} {}", style::red("Error:"), chain(error)),
     }

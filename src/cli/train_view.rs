@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::live::{LiveEvent, Published};
-use advlab::script::{Recipe, ScriptError, Version};
+use advlab::script::{Recipe, Version};
 use advlab::train::{Config, Evaluation, Event, Kept, Observer, Row, Run, TrainError};
 
 use super::progress::Steps;
@@ -243,7 +244,7 @@ impl View {
         &mut self,
         step: u64,
         recipe: &Recipe,
-        error: &ScriptError,
+        error: &Diagnostics,
         has_batch: bool,
         back_to: Option<&Recipe>,
     ) {
@@ -267,7 +268,7 @@ impl View {
         self.say(step, &line);
     }
 
-    fn diagnostic(&self, error: &ScriptError) {
+    fn diagnostic(&self, error: &Diagnostics) {
         self.bar.say(&error.render(style::color_on_stdout()));
     }
 

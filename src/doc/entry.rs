@@ -2,14 +2,15 @@
 
 use crate::Batch;
 use crate::batch::{GroupId, known};
+use crate::diagnostic::Diagnostics;
 use crate::figures::value;
 use crate::paint::{Paint, wrapped};
-use crate::script::{Computed, Evaluated, Host, Member, Recipe, ScriptError};
+use crate::script::{Computed, Evaluated, Host, Member, Recipe};
 use crate::tensor::Level;
 use crate::tensor::op::Op;
 
 /// A row of the op table.
-pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<String, ScriptError> {
+pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<String, Diagnostics> {
     let mut lines = vec![
         paint.bold(&op.signature()),
         wrapped("  ", op.doc),
@@ -26,14 +27,14 @@ pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<Str
 }
 
 /// A member of a tensor or a batch.
-pub(super) fn member(host: &Host, member: &Member, paint: Paint) -> Result<String, ScriptError> {
+pub(super) fn member(host: &Host, member: &Member, paint: Paint) -> Result<String, Diagnostics> {
     let mut lines = vec![paint.bold(member.call), wrapped("  ", member.doc)];
     lines.extend(example(host, member.example)?);
     Ok(lines.join("\n"))
 }
 
 /// An example, run on the batch of the examples: the columns that it reads, and what it gives, group by group.
-fn example(host: &Host, script: &str) -> Result<Vec<String>, ScriptError> {
+fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for column in columns(script, &batch) {
@@ -70,7 +71,7 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>, ScriptError> {
 }
 
 /// The columns of the example batch that a script reads, as it writes them, but for its own result.
-fn columns(script: &str, batch: &Batch<'_>) -> Vec<String> {
+fn columns(script: &str, batch: &Batch) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     // A batch, or one of its groups.

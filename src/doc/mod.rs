@@ -7,8 +7,9 @@ mod entry;
 mod reference;
 mod topics;
 
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::paint::Paint;
-use crate::script::{BUILTINS, Builtin, Diagnostic, Host, MEMBERS, Member, Owner, ScriptError};
+use crate::script::{BUILTINS, Builtin, Host, MEMBERS, Member, Owner};
 use crate::suggest;
 use crate::tensor::op::{self, Class, Op};
 
@@ -36,7 +37,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// Where there is nothing of that name, the nearest one; where a script by its path does not compile, why.
-pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, ScriptError> {
+pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnostics> {
     let name = name_of(name);
     let rows: Vec<&'static Op> = op::table().filter(|op| op.name == name).collect();
     let members = || MEMBERS.iter().filter(|member| member.name == name);

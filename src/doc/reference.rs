@@ -2,7 +2,8 @@
 
 use super::entry::filled;
 use super::{SECTIONS, TOPICS, members};
-use crate::script::{BUILTINS, Hook, Host, Recipe, ScriptError};
+use crate::diagnostic::Diagnostics;
+use crate::script::{BUILTINS, Hook, Host, Recipe};
 use crate::tensor::op::{self, Class};
 
 /// The reference page, in Markdown. The examples' results are those of the tables, which tests compare with what comes
@@ -10,7 +11,7 @@ use crate::tensor::op::{self, Class};
 ///
 /// # Errors
 /// Where a built-in recipe does not load, which would be a defect.
-pub fn reference() -> Result<String, ScriptError> {
+pub fn reference() -> Result<String, Diagnostics> {
     let mut page = String::from(HEAD);
     page.push_str(&section(
         "topics",

@@ -4,7 +4,8 @@ use super::degenerate::{degenerate, usual};
 use super::event::{HeldParameter, ParameterChange};
 use super::shared::Observed;
 use crate::batch::Batch;
-use crate::script::{Diagnostic, Hook, Host, Recipe, ScriptError, Severity, State};
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::script::{Hook, Host, Recipe, State};
 use crate::tensor::Guard;
 
 /// Gives a recipe the values that the run sets.
@@ -14,7 +15,7 @@ pub(super) fn set(
     recipe: &mut Recipe,
     settings: &[(String, String)],
     is_reload: bool,
-) -> Result<(), ScriptError> {
+) -> Result<(), Diagnostics> {
     for (name, text) in settings {
         if is_reload && recipe.params().get(name).is_none() {
             continue;
@@ -35,7 +36,7 @@ pub(super) fn set(
 }
 
 /// Whether a recipe has the hooks that the run calls whatever happens.
-pub(super) fn has_hooks(recipe: &Recipe, required: &[Hook]) -> Result<(), ScriptError> {
+pub(super) fn has_hooks(recipe: &Recipe, required: &[Hook]) -> Result<(), Diagnostics> {
     match required.iter().find(|hook| !recipe.has(**hook)) {
         None => Ok(()),
         Some(hook) => Err(Diagnostic::error(format!(
@@ -107,7 +108,7 @@ pub(super) struct DryRuns<'a> {
 
 impl DryRuns<'_> {
     /// Runs them. What comes back is worth a warning, and no more.
-    pub(super) fn run(&self) -> Result<Vec<Diagnostic>, ScriptError> {
+    pub(super) fn run(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
         let initial = self.candidate.init()?;
         let Some(last) = self.last else {
             return self.before_the_first_batch(&initial);
@@ -130,13 +131,13 @@ impl DryRuns<'_> {
             if one.is_common || self.guard.check().is_err() {
                 return Err(error);
             }
-            warnings.extend(warning(error, one.what));
+            warnings.push(warning(error, one.what));
         }
         Ok(warnings)
     }
 
     /// The state of the run as the new version takes it over.
-    fn state_after(&self, observed: &Observed) -> Result<State, ScriptError> {
+    fn state_after(&self, observed: &Observed) -> Result<State, Diagnostics> {
         if self.candidate.version() == observed.loaded.version() {
             return Ok(observed.state.clone());
         }
@@ -149,10 +150,10 @@ impl DryRuns<'_> {
     fn compare(
         &self,
         what: &str,
-        batch: &Batch<'_>,
+        batch: &Batch,
         state: &State,
         observed: &Observed,
-    ) -> Result<(), ScriptError> {
+    ) -> Result<(), Diagnostics> {
         let Err(error) = dry_run(self.candidate, batch, state) else {
             return Ok(());
         };
@@ -168,7 +169,7 @@ impl DryRuns<'_> {
     }
 
     /// Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
-    fn before_the_first_batch(&self, initial: &State) -> Result<Vec<Diagnostic>, ScriptError> {
+    fn before_the_first_batch(&self, initial: &State) -> Result<Vec<Diagnostic>, Diagnostics> {
         let Some(usual) = usual() else {
             return Ok(Vec::new());
         };
@@ -180,7 +181,7 @@ impl DryRuns<'_> {
 }
 
 /// All that a step calls, in a copy of the state.
-fn dry_run(recipe: &Recipe, batch: &Batch<'_>, state: &State) -> Result<(), ScriptError> {
+fn dry_run(recipe: &Recipe, batch: &Batch, state: &State) -> Result<(), Diagnostics> {
     let mut state = state.clone();
     let outcome = recipe.advantage(batch, &mut state)?;
     // A recipe with a loss alone has computed it already: its advantage is made of the loss.
@@ -191,19 +192,16 @@ fn dry_run(recipe: &Recipe, batch: &Batch<'_>, state: &State) -> Result<(), Scri
 }
 
 /// The error, with where it happened.
-fn on(mut error: ScriptError, what: &str) -> ScriptError {
-    if let Some(first) = error.diagnostics.first_mut() {
-        first.trace.push(format!("in a dry run on {what}"));
-    }
+fn on(mut error: Diagnostics, what: &str) -> Diagnostics {
+    let notes = &mut error.first_mut().notes;
+    notes.push(format!("in a dry run on {what}"));
     error
 }
 
 /// The error as a warning of a batch that may never come.
-fn warning(error: ScriptError, what: &str) -> Option<Diagnostic> {
-    let first = error.diagnostics.into_iter().next()?;
-    Some(Diagnostic {
-        severity: Severity::Warning,
-        message: format!("this would fail on {what}: {}", first.message),
-        ..first
-    })
+fn warning(error: Diagnostics, what: &str) -> Diagnostic {
+    let mut first = error.into_first();
+    first.severity = Severity::Warning;
+    first.message = format!("this would fail on {what}: {}", first.message);
+    first
 }

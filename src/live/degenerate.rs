@@ -1,6 +1,6 @@
 //! Small degenerate batches in the likeness of a run's own: what a recipe may meet before long.
 
-use crate::batch::{Batch, Lent, Row, TokenStore};
+use crate::batch::{Batch, TokenValues};
 
 /// Groups that are taken over: two, so that a mean over the batch is not one over the group, and one to spare.
 const GROUPS: usize = 3;
@@ -13,53 +13,51 @@ const TOKENS: usize = 8;
 pub(super) struct Degenerate {
     /// What it is, as in "fails on ...".
     pub(super) what: &'static str,
-    pub(super) batch: Batch<'static>,
+    pub(super) batch: Batch,
     /// Whether every run meets batches or groups like it, or only some kinds of runs do.
     pub(super) is_common: bool,
 }
 
 /// The degenerate batches in the likeness of `like`: its columns, its group sizes, values of its own.
-pub(super) fn degenerate(like: &Batch<'_>) -> Vec<Degenerate> {
-    like.lend(|lent| {
-        let shapes = [
-            Shape {
-                right: Some(true),
-                is_common: true,
-                ..Shape::new("a batch whose responses are all right")
-            },
-            Shape {
-                right: Some(false),
-                is_common: true,
-                ..Shape::new("a batch whose responses are all wrong")
-            },
-            Shape {
-                alone: true,
-                ..Shape::new("groups of one")
-            },
-            Shape {
-                length: |_, _| 1,
-                ..Shape::new("one-token responses")
-            },
-            Shape {
-                length: |place, own| if place == 0 { 0 } else { own },
-                ..Shape::new("a response without tokens")
-            },
-        ];
-        shapes
-            .iter()
-            .filter_map(|shape| {
-                Some(Degenerate {
-                    what: shape.what,
-                    batch: shape.batch(lent)?,
-                    is_common: shape.is_common,
-                })
+pub(super) fn degenerate(like: &Batch) -> Vec<Degenerate> {
+    let shapes = [
+        Shape {
+            right: Some(true),
+            is_common: true,
+            ..Shape::new("a batch whose responses are all right")
+        },
+        Shape {
+            right: Some(false),
+            is_common: true,
+            ..Shape::new("a batch whose responses are all wrong")
+        },
+        Shape {
+            alone: true,
+            ..Shape::new("groups of one")
+        },
+        Shape {
+            length: |_, _| 1,
+            ..Shape::new("one-token responses")
+        },
+        Shape {
+            length: |place, own| if place == 0 { 0 } else { own },
+            ..Shape::new("a response without tokens")
+        },
+    ];
+    shapes
+        .iter()
+        .filter_map(|shape| {
+            Some(Degenerate {
+                what: shape.what,
+                batch: shape.batch(like)?,
+                is_common: shape.is_common,
             })
-            .collect()
-    })
+        })
+        .collect()
 }
 
 /// The columns that most runs have: for checks before a run's first batch.
-pub(super) fn usual() -> Option<Batch<'static>> {
+pub(super) fn usual() -> Option<Batch> {
     let tokens: [&[f64]; 4] = [&[-0.5, -0.25], &[-1.0], &[-0.75, -0.5, -0.25], &[-0.5]];
     let columns = ["logp", "old_logp", "ref_logp", "entropy", "value"];
     let builder = Batch::builder()
@@ -96,8 +94,8 @@ impl Shape {
     }
 
     /// `None` where the shape has no batch, as that of a run without tokens.
-    fn batch(&self, like: &Lent) -> Option<Batch<'static>> {
-        let layout = &like.layout;
+    fn batch(&self, like: &Batch) -> Option<Batch> {
+        let layout = like.layout();
         let taken: Vec<(usize, usize)> = (0..layout.groups().min(GROUPS))
             .flat_map(|group| {
                 let members = layout.members(group).iter().take(GROUP_SIZE);
@@ -115,39 +113,38 @@ impl Shape {
             .groups(
                 groups.map(|(place, &(group, _))| if self.alone { place } else { group } as i64),
             )
-            .step(like.step);
+            .step(like.step());
         if layout.tokens() > 0 {
             builder = builder.lengths(lengths.iter().copied());
         }
-        for (name, values) in &like.responses {
-            let value = |(&(_, response), &length): (&(usize, usize), &usize)| match (
-                &**name, self.right,
-            ) {
-                ("reward" | "correct", Some(right)) => f64::from(u8::from(right)),
-                // A length that counts the tokens counts those that are left; another one stays.
-                ("length", _) if values[response] == own(response) as f64 => length as f64,
-                _ => values[response],
-            };
+        for (name, values) in like.response_columns() {
+            let value =
+                |(&(_, response), &length): (&(usize, usize), &usize)| match (name, self.right) {
+                    ("reward" | "correct", Some(right)) => f64::from(u8::from(right)),
+                    // A length that counts the tokens counts those that are left; another one stays.
+                    ("length", _) if values[response] == own(response) as f64 => length as f64,
+                    _ => values[response],
+                };
             let column: Vec<f64> = taken.iter().zip(&lengths).map(value).collect();
-            builder = builder.response(&**name, column);
+            builder = builder.response(name, column);
         }
-        for (name, store) in &like.tokens {
+        for (name, values) in like.token_columns() {
             let mut rows = Vec::new();
             for (&(_, response), &length) in taken.iter().zip(&lengths) {
-                let mut row = tokens(store, like, response, length)?;
+                let mut row = tokens(values, like, response, length);
                 if let (("token_reward", Some(right)), Some(last)) =
-                    ((&**name, self.right), row.len().checked_sub(1))
+                    ((name, self.right), row.len().checked_sub(1))
                 {
                     row.fill(0.0);
                     row[last] = f64::from(u8::from(right));
                 }
                 rows.push(row);
             }
-            builder = match store.is_f64() {
-                true => builder.ragged(&**name, rows),
+            builder = match values.is_f64() {
+                true => builder.ragged(name, rows),
                 // It was f32 before it was widened.
                 false => builder.ragged(
-                    &**name,
+                    name,
                     rows.iter()
                         .map(|row| row.iter().map(|&value| value as f32).collect::<Vec<f32>>()),
                 ),
@@ -158,28 +155,14 @@ impl Shape {
 }
 
 /// The first tokens of a response that count; where it has fewer, its last one again, or 0.
-fn tokens(store: &TokenStore, like: &Lent, response: usize, length: usize) -> Option<Vec<f64>> {
-    let columns = || {
-        like.layout
-            .runs(response)
-            .iter()
-            .flat_map(|run| run.columns())
-            .take(length)
-    };
-    let read = store.read(|row| match row {
-        Row::Padded32(view) => columns()
-            .map(|column| f64::from(view[[response, column]]))
-            .collect(),
-        Row::Padded64(view) => columns().map(|column| view[[response, column]]).collect(),
-        Row::Compact(values) => {
-            let places = like.layout.tokens_of(response).take(length);
-            places.map(|place| values.get(place)).collect::<Vec<f64>>()
-        }
-    });
-    let mut row = read.ok()?;
+fn tokens(values: &TokenValues, like: &Batch, response: usize, length: usize) -> Vec<f64> {
+    let mut row: Vec<f64> = values
+        .of_response(like.layout(), response)
+        .take(length)
+        .collect();
     let last = row.last().copied().unwrap_or(0.0);
     row.resize(length, last);
-    Some(row)
+    row
 }
 
 #[cfg(test)]

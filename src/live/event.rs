@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures;
-use crate::script::{Diagnostic, Hook, ScriptError, Setting, Version};
+use crate::script::{Hook, Setting, Version};
 
 /// Something that happened to a live recipe. [`LiveRecipe::events`](super::LiveRecipe::events) hands them out.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub enum LiveEvent {
         /// The version that failed.
         version: Version,
         /// What is wrong with it.
-        error: ScriptError,
+        error: Diagnostics,
         /// The version that the run goes on with.
         still_using: Version,
         /// Whether it had been published, and failed at a step.

@@ -10,7 +10,8 @@ use super::check::{DryRuns, has_hooks, held_parameters, parameter_changes, set};
 use super::event::{LiveEvent, Published};
 use super::watch::{SETTLE_AT_MOST, Wake, Watch};
 use super::{Loaded, Shared, lines};
-use crate::script::{Content, Diagnostic, Hook, Host, Reading, Recipe, ScriptError, Version};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::{Content, Hook, Host, Reading, Recipe, Version};
 use crate::tensor::Guard;
 
 /// Follows the files of one recipe.
@@ -168,7 +169,7 @@ impl Follower {
         in_use: &Loaded,
         host: &Host,
         guard: &Guard,
-    ) -> Result<Passed, ScriptError> {
+    ) -> Result<Passed, Diagnostics> {
         let options = &self.shared.options;
         has_hooks(&recipe, &options.requires)?;
         set(&mut recipe, &options.settings, true)?;
@@ -218,7 +219,7 @@ impl Follower {
         true
     }
 
-    fn say_rejected(&mut self, version: Version, error: ScriptError) {
+    fn say_rejected(&mut self, version: Version, error: Diagnostics) {
         let said = Said::Rejected(version.clone());
         if self.said == said {
             return;

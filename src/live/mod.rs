@@ -40,7 +40,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::batch::Batch;
-use crate::script::{Diagnostic, Hook, Host, Reading, Recipe, ScriptError, State, Version};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::{Hook, Host, Reading, Recipe, State, Version};
 use follow::{Follower, Said};
 use shared::{Observed, Shared, lock, push_bounded};
 use watch::{Bell, Watch};
@@ -156,13 +157,13 @@ impl LiveRecipe {
     /// no file, and stays as it is. A relative path is one from the folder that the process is in.
     ///
     /// # Errors
-    /// [`ScriptError`] where the recipe cannot be loaded, or lacks a required hook, or does not take the settings; or
+    /// [`Diagnostics`] where the recipe cannot be loaded, or lacks a required hook, or does not take the settings; or
     /// where the system gives no thread.
     pub fn watch(
         host: &Host,
         recipe: &str,
         options: LiveOptions,
-    ) -> Result<LiveRecipe, ScriptError> {
+    ) -> Result<LiveRecipe, Diagnostics> {
         let (loaded, reading) = host.load_reading(recipe);
         // What the file holds is judged in the background where the run starts with a version that it has already.
         let is_new = options.start.is_some();
@@ -192,7 +193,7 @@ impl LiveRecipe {
         host: &Host,
         recipe: Recipe,
         options: LiveOptions,
-    ) -> Result<LiveRecipe, ScriptError> {
+    ) -> Result<LiveRecipe, Diagnostics> {
         LiveRecipe::start(host, recipe, options, false)
     }
 
@@ -203,16 +204,16 @@ impl LiveRecipe {
         recipe: Recipe,
         options: LiveOptions,
         is_taken_over: bool,
-    ) -> Result<LiveRecipe, ScriptError> {
+    ) -> Result<LiveRecipe, Diagnostics> {
         let load = |recipe: &Recipe, serial, is_reload| {
             let mut recipe = recipe.on(host);
             check::has_hooks(&recipe, &options.requires)?;
             check::set(&mut recipe, &options.settings, is_reload)?;
-            Ok::<_, ScriptError>(Arc::new(Loaded { recipe, serial }))
+            Ok::<_, Diagnostics>(Arc::new(Loaded { recipe, serial }))
         };
         let worked = options.fallbacks.iter();
         let worked = worked.map(|(recipe, left)| Ok((load(recipe, 0, true)?, left.clone())));
-        let worked: VecDeque<_> = worked.collect::<Result<_, ScriptError>>()?;
+        let worked: VecDeque<_> = worked.collect::<Result<_, Diagnostics>>()?;
         let loaded = load(&recipe, 0, is_taken_over)?;
         loaded.recipe.init()?;
         let shared = Arc::new(Shared::new(host, options, loaded.clone()));
@@ -226,8 +227,8 @@ impl LiveRecipe {
     /// Puts a version into use without any check beside its hooks and parameters: from the next step on, it is the newest.
     ///
     /// # Errors
-    /// [`ScriptError`] where it lacks a required hook, or does not take the settings.
-    pub fn publish(&self, mut recipe: Recipe) -> Result<(), ScriptError> {
+    /// [`Diagnostics`] where it lacks a required hook, or does not take the settings.
+    pub fn publish(&self, mut recipe: Recipe) -> Result<(), Diagnostics> {
         let options = &self.shared.options;
         check::has_hooks(&recipe, &options.requires)?;
         check::set(&mut recipe, &options.settings, true)?;
@@ -288,7 +289,7 @@ impl LiveRecipe {
 
     /// Tells the batch of the step, before the hooks run on it, with the columns that they see, and the state that they
     /// run in: new versions are tried on it. Nothing is copied.
-    pub fn observe(&self, batch: Arc<Batch<'static>>, state: &State) {
+    pub fn observe(&self, batch: Arc<Batch>, state: &State) {
         let loaded = lock(&self.run).loaded.clone();
         let state = state.clone();
         let observed = Arc::new(Observed {
@@ -308,9 +309,9 @@ impl LiveRecipe {
     pub fn reject(
         &self,
         failed: &Arc<Loaded>,
-        error: ScriptError,
+        error: Diagnostics,
         state: &mut State,
-    ) -> Result<Arc<Loaded>, ScriptError> {
+    ) -> Result<Arc<Loaded>, Diagnostics> {
         let mut run = lock(&self.run);
         if !Arc::ptr_eq(failed, &run.loaded) {
             // Another call has already fallen back from it.
@@ -372,7 +373,7 @@ fn follow(
     shared: &Arc<Shared>,
     reading: Reading,
     begin: Begin,
-) -> Result<Option<(JoinHandle<()>, Bell)>, ScriptError> {
+) -> Result<Option<(JoinHandle<()>, Bell)>, Diagnostics> {
     let Some(path) = reading.main().map(std::path::Path::to_path_buf) else {
         return Ok(None);
     };

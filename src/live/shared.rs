@@ -8,7 +8,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use super::event::{LiveEvent, Published};
 use super::{LiveOptions, Loaded};
 use crate::batch::Batch;
-use crate::script::{Host, Recipe, ScriptError, State, Version};
+use crate::diagnostic::Diagnostics;
+use crate::script::{Host, Recipe, State, Version};
 use crate::tensor::Guard;
 
 /// Published versions that are kept, to be asked for: more than a person makes in a sitting.
@@ -33,7 +34,7 @@ pub(super) struct Shared {
 /// A batch of the run, and the state that its step began with.
 #[derive(Debug)]
 pub(super) struct Observed {
-    pub(super) batch: Arc<Batch<'static>>,
+    pub(super) batch: Arc<Batch>,
     pub(super) state: State,
     /// The version that the state belongs to.
     pub(super) loaded: Arc<Loaded>,
@@ -159,7 +160,7 @@ impl Shared {
     }
 
     /// Takes a version that failed at a step out of use, unless a newer one has already replaced it.
-    pub(super) fn withdraw(&self, failed: &Arc<Loaded>, back_to: &Arc<Loaded>, error: ScriptError) {
+    pub(super) fn withdraw(&self, failed: &Arc<Loaded>, back_to: &Arc<Loaded>, error: Diagnostics) {
         let mut ledger = lock(&self.ledger);
         if Arc::ptr_eq(&self.current.load(), failed) {
             self.current.store(back_to.clone());

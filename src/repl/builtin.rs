@@ -17,7 +17,7 @@ struct Row {
 }
 
 /// 128 responses to 16 prompts, with what their tokens' log-probs and entropies were.
-pub fn builtin() -> Batch<'static> {
+pub fn builtin() -> Batch {
     let rows: Vec<Row> = ROLLOUTS
         .lines()
         .map(|line| match serde_json::from_str(line) {

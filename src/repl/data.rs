@@ -6,14 +6,15 @@ use std::sync::Arc;
 use super::builtin::builtin;
 use crate::Batch;
 use crate::batch::{Mapping, ReadOptions, read};
-use crate::script::{Diagnostic, Host, Recipe, ScriptError, TEST_BATCH};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::{Host, Recipe, TEST_BATCH};
 use crate::train::{Kept, TrainError};
 
 /// A batch, and where it is from.
 pub(super) struct Data {
     /// What messages call it.
     pub(super) name: String,
-    pub(super) batch: Arc<Batch<'static>>,
+    pub(super) batch: Arc<Batch>,
     /// What was read otherwise than it stands there.
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
@@ -35,7 +36,7 @@ impl Data {
     }
 
     /// What a path holds.
-    pub(super) fn open(host: &Host, path: &Path, map: &[Mapping]) -> Result<Data, ScriptError> {
+    pub(super) fn open(host: &Host, path: &Path, map: &[Mapping]) -> Result<Data, Diagnostics> {
         if path.is_dir() {
             return Data::of_run(path);
         }
@@ -58,14 +59,14 @@ impl Data {
     }
 
     /// The last batch of a run's folder.
-    fn of_run(folder: &Path) -> Result<Data, ScriptError> {
+    fn of_run(folder: &Path) -> Result<Data, Diagnostics> {
         let kept = kept(folder)?;
         let last = kept.last().0;
         Data::of_step(kept, last)
     }
 
     /// Another batch of the run's folder.
-    pub(super) fn at_step(&self, step: u64) -> Result<Data, ScriptError> {
+    pub(super) fn at_step(&self, step: u64) -> Result<Data, Diagnostics> {
         let Some((kept, _)) = &self.run else {
             let message = format!("{} is not a run's folder, and has one batch", self.name);
             let help = "`:load RUN` opens a run's folder";
@@ -77,7 +78,7 @@ impl Data {
     }
 
     /// The recipe that a run used: at the step of the batch, where that is the run's, else at its last batch.
-    pub(super) fn recipe_of_run(&self, host: &Host, folder: &Path) -> Result<Recipe, ScriptError> {
+    pub(super) fn recipe_of_run(&self, host: &Host, folder: &Path) -> Result<Recipe, Diagnostics> {
         let asked = kept(folder)?;
         let is_same = |run: &Path| run.canonicalize().ok() == folder.canonicalize().ok();
         let step = match &self.run {
@@ -92,7 +93,7 @@ impl Data {
         &self,
         host: &Host,
         name: &str,
-    ) -> Result<Option<Recipe>, ScriptError> {
+    ) -> Result<Option<Recipe>, Diagnostics> {
         let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
         match &self.run {
             Some((run, _)) if is_version => run.recipe_named(host, name).map_err(of_run),
@@ -100,7 +101,7 @@ impl Data {
         }
     }
 
-    fn of_step(kept: Kept, step: u64) -> Result<Data, ScriptError> {
+    fn of_step(kept: Kept, step: u64) -> Result<Data, Diagnostics> {
         let Some((_, path)) = kept.batches().iter().find(|(own, _)| *own == step) else {
             let steps: Vec<u64> = kept.batches().iter().map(|(own, _)| *own).collect();
             let message = format!("the run has kept no batch of step {step}");
@@ -123,7 +124,7 @@ impl Data {
         Ok(data)
     }
 
-    fn of_script(host: &Host, path: &Path) -> Result<Data, ScriptError> {
+    fn of_script(host: &Host, path: &Path) -> Result<Data, Diagnostics> {
         let name = path.display().to_string();
         let recipe = host.load(&name)?;
         let Some(batch) = recipe.test_batch()? else {
@@ -147,12 +148,12 @@ impl Data {
 }
 
 /// A run's folder, opened to be looked at.
-fn kept(folder: &Path) -> Result<Kept, ScriptError> {
+fn kept(folder: &Path) -> Result<Kept, Diagnostics> {
     Kept::open(folder).map_err(of_run)
 }
 
 /// What is wrong with a run's folder, or with a script in it.
-fn of_run(error: TrainError) -> ScriptError {
+fn of_run(error: TrainError) -> Diagnostics {
     match error {
         TrainError::Script(error) => error,
         error => Diagnostic::error(error.to_string()).into(),

@@ -9,9 +9,10 @@ use super::data::Data;
 use super::typed::{self, Defines, Typed};
 use super::{pieces, show};
 use crate::batch::Mapping;
+use crate::diagnostic::Diagnostics;
 use crate::doc;
 use crate::paint::{Paint, WIDTH, wrapped};
-use crate::script::{Answer, Hook, Host, Recipe, ScriptError, Session as Script, Version};
+use crate::script::{Answer, Hook, Host, Recipe, Session as Script, Version};
 use crate::tensor::{Guard, Level};
 use crate::train::Kept;
 
@@ -75,8 +76,8 @@ impl Session {
     /// script with a test batch.
     ///
     /// # Errors
-    /// [`ScriptError`] says what is wrong with it.
-    pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), ScriptError> {
+    /// [`Diagnostics`] says what is wrong with it.
+    pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
         let data = Data::open(&self.plain, path, map)?;
         self.use_data(data)
     }
@@ -190,7 +191,7 @@ impl Session {
     }
 
     /// A piece of script with its answer.
-    pub(super) fn evaluated(&mut self, text: &str) -> Result<String, ScriptError> {
+    pub(super) fn evaluated(&mut self, text: &str) -> Result<String, Diagnostics> {
         let evaluated = self.script.evaluate(text)?;
         if !text.trim().is_empty() {
             let signal = match &evaluated.answer {
@@ -281,7 +282,7 @@ impl Session {
     }
 
     /// What a name is: a command, a function, or a recipe.
-    pub(super) fn explain(&mut self, name: &str) -> Result<String, ScriptError> {
+    pub(super) fn explain(&mut self, name: &str) -> Result<String, Diagnostics> {
         if ["functions", "all", "doc", "topics", "recipes"].contains(&name) {
             return Ok(doc::overview(self.paint));
         }
@@ -303,7 +304,7 @@ impl Session {
     }
 
     /// Goes on with other data.
-    pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), ScriptError> {
+    pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), Diagnostics> {
         if let Some(script) = &data.script {
             let recipe = self.plain.load(script)?;
             data.notes.extend(self.choose(Some(recipe)));

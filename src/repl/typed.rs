@@ -5,9 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::items::{Function, Item, items, mentions_last, names, rewritten};
-use crate::script::{
-    Builtin, Computed, Hook, Host, MEMBERS, Owner, Parameter, Recipe, ScriptError, Setting,
-};
+use crate::diagnostic::Diagnostics;
+use crate::script::{Builtin, Computed, Hook, Host, MEMBERS, Owner, Parameter, Recipe, Setting};
 use crate::tensor::op;
 
 /// What messages call the recipe that was typed.
@@ -138,7 +137,7 @@ impl Typed {
         &self,
         host: &Host,
         in_use: Option<&Recipe>,
-    ) -> Result<Recipe, ScriptError> {
+    ) -> Result<Recipe, Diagnostics> {
         let mut recipe = host.compile_beside(NAME, &self.script(in_use), Path::new("."))?;
         if let Some(in_use) = in_use.filter(|_| self.has_hook()) {
             recipe.keep_settings(in_use);

@@ -8,6 +8,7 @@ use rhai::{
 };
 
 use super::error::{Problem, origin, raise};
+
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 

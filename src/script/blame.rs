@@ -1,7 +1,7 @@
 //! Where a value that is not finite comes from: the first operation that makes it of finite ones.
 
-use super::error::Diagnostic;
 use super::explain::Script;
+use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
 
 /// Steps back from the result; a formula has some dozens.

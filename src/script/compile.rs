@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 use super::call::Call;
-use super::error::{Diagnostic, ScriptError, Severity};
 use super::explain::Script;
 use super::host::Shared;
 use super::library::{Builtin, Functions, Library, Sources};
@@ -14,6 +13,7 @@ use super::lint::{Known, lint};
 use super::params::Parameters;
 use super::recipe::{Compiled, Hook, Recipe, Version};
 use super::sandbox::on_deep_stack;
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::suggest;
 
 /// The largest script. A recipe has a few kilobytes; who writes this much has put data into it.
@@ -25,7 +25,7 @@ pub(super) fn compile(
     name: &str,
     text: &str,
     library: Arc<Library>,
-) -> Result<Recipe, ScriptError> {
+) -> Result<Recipe, Diagnostics> {
     if text.len() > LARGEST {
         let message = format!("{name}: the script has {} bytes", text.len());
         let help = "values by response or token are columns of the batch: a script is a formula";
@@ -39,7 +39,7 @@ fn compile_here(
     name: &str,
     text: &str,
     library: &Arc<Library>,
-) -> Result<Recipe, ScriptError> {
+) -> Result<Recipe, Diagnostics> {
     let call = Call::new(host.guard(), 0, host.seed);
     let engine = host.functions.compiler(library, &call);
     let name: Arc<str> = name.into();
@@ -100,13 +100,13 @@ fn natives(engine: &Engine) -> Functions {
     )
 }
 
-fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) -> ScriptError {
+fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) -> Diagnostics {
     let diagnostic = script.explain(error);
-    let place = diagnostic
-        .place
-        .clone()
-        .or_else(|| script.import(&library.missing()?));
-    diagnostic.at(place).into()
+    if diagnostic.span().is_some() {
+        return diagnostic.into();
+    }
+    let import = library.missing().and_then(|path| script.import(&path));
+    diagnostic.at(import).into()
 }
 
 /// What the lint has to say of the script and of all that it imports: an error, or warnings of the script itself.
@@ -115,7 +115,7 @@ fn linted(
     natives: &Functions,
     imports: &BTreeMap<String, Functions>,
     library: &Library,
-) -> Result<Vec<Diagnostic>, ScriptError> {
+) -> Result<Vec<Diagnostic>, Diagnostics> {
     let own = Known {
         script: recipe.about(),
         natives,
@@ -143,14 +143,14 @@ fn linted(
         let errors = lint(&ast, &known).into_iter();
         diagnostics.extend(errors.filter(|diagnostic| diagnostic.severity == Severity::Error));
     }
-    match diagnostics.is_empty() {
-        true => Ok(warnings),
-        false => Err(ScriptError { diagnostics }),
+    match Diagnostics::several(diagnostics) {
+        Some(errors) => Err(errors),
+        None => Ok(warnings),
     }
 }
 
 /// The hooks that the script defines, with the right parameters.
-fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, ScriptError> {
+fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
     let mut hooks = Vec::new();
     for function in ast.iter_functions() {
         let hook = Hook::ALL.into_iter();
@@ -197,7 +197,7 @@ fn no_hook(ast: &AST, script: &Script<'_>) -> Diagnostic {
 }
 
 /// Calls `params()`.
-fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, ScriptError> {
+fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, Diagnostics> {
     if !recipe.has(Hook::Params) {
         return Ok(Parameters::default());
     }

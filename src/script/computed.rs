@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ndarray::Array2;
 
-use crate::batch::{Floats, Layout};
+use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::{Level, Value};
 
 /// Values at a level, with the layout that they lie over: an advantage, a reward, a gradient.
@@ -25,7 +25,7 @@ impl Computed {
     }
 
     /// The values: one a response, or one a token that counts, response by response.
-    pub fn floats(&self) -> &Floats {
+    pub fn floats(&self) -> &FloatBuffer {
         self.value.floats()
     }
 

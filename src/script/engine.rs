@@ -15,6 +15,7 @@ use super::batch_type;
 use super::bind;
 use super::call::Call;
 use super::error::{Problem, raise};
+
 use super::library::{Library, NoImports, Resolver};
 use super::numbers;
 use super::reports::METRICS;

@@ -1,7 +1,4 @@
-//! Everything that can be wrong with a recipe, as diagnostics: what, where in the script, and what to do.
-
-use std::fmt;
-use std::sync::Arc;
+//! Problems that native functions report to the script that called them, on their way through the engine.
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
@@ -81,97 +78,6 @@ pub(super) fn origin(context: &NativeCallContext) -> Origin {
 impl From<Problem> for Box<EvalAltResult> {
     fn from(problem: Problem) -> Self {
         problem.into_error(Position::NONE)
-    }
-}
-
-/// How bad a diagnostic is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// The recipe cannot be used.
-    Error,
-    /// The recipe runs, but may not do what it looks like.
-    Warning,
-}
-
-/// A place in a script.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The script's file or name.
-    pub source: Arc<str>,
-    /// The script's whole text.
-    pub text: Arc<str>,
-    /// The line, from 1.
-    pub line: usize,
-    /// The column in characters, from 1.
-    pub column: usize,
-    /// The number of characters that it covers.
-    pub length: usize,
-}
-
-/// What is wrong with a script: what, where, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnostic {
-    /// How bad it is.
-    pub severity: Severity,
-    /// What is wrong, in one sentence.
-    pub message: String,
-    /// Where, if it is anywhere in a script.
-    pub place: Option<Place>,
-    /// What to do.
-    pub help: Option<String>,
-    /// The calls that led there, innermost first, such as ``in `advantage`, line 12``.
-    pub trace: Vec<String>,
-}
-
-impl Diagnostic {
-    pub(crate) fn error(message: impl Into<String>) -> Self {
-        Diagnostic {
-            severity: Severity::Error,
-            message: message.into(),
-            place: None,
-            help: None,
-            trace: Vec::new(),
-        }
-    }
-
-    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-
-    pub(super) fn at(mut self, place: Option<Place>) -> Self {
-        self.place = place;
-        self
-    }
-}
-
-impl fmt::Display for Diagnostic {
-    /// One line: `passk.rhai:12:8: message (help)`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
-            write!(f, "{}:{}:{}: ", place.source, place.line, place.column)?;
-        }
-        f.write_str(&self.message)?;
-        match &self.help {
-            Some(help) => write!(f, " ({help})"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// What is wrong with a recipe: one diagnostic or more.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{}", .diagnostics.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct ScriptError {
-    /// What is wrong, the first first.
-    pub diagnostics: Vec<Diagnostic>,
-}
-
-impl From<Diagnostic> for ScriptError {
-    fn from(diagnostic: Diagnostic) -> Self {
-        ScriptError {
-            diagnostics: vec![diagnostic],
-        }
     }
 }
 

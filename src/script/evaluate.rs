@@ -5,12 +5,12 @@ use rhai::{Dynamic, Scope};
 use super::batch_type::ScriptBatch;
 use super::call::Call;
 use super::computed::Computed;
-use super::error::{Diagnostic, ScriptError};
 use super::explain::Script;
 use super::host::Host;
 use super::library::Sources;
 use super::sandbox::on_deep_stack;
 use crate::batch::Batch;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::{Frame, Tensor};
 
 /// What a piece of script gave.
@@ -39,50 +39,48 @@ impl Host {
     /// Evaluates a piece of script that sees the batch as `batch`.
     ///
     /// # Errors
-    /// [`ScriptError`] as for a recipe.
-    pub fn evaluate(&self, text: &str, batch: &Batch<'_>) -> Result<Evaluated, ScriptError> {
+    /// [`Diagnostics`] as for a recipe.
+    pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Evaluated, Diagnostics> {
         on_deep_stack(|| self.evaluate_here(text, batch))
     }
 
-    fn evaluate_here(&self, text: &str, batch: &Batch<'_>) -> Result<Evaluated, ScriptError> {
-        batch.lend(|lent| {
-            let call = Call::new(self.shared.guard(), lent.step, self.shared.seed);
-            let executor = self.shared.executor.clone();
-            let frame = Frame::new(
-                lent.layout.clone(),
-                lent.is_f64(),
-                call.guard.clone(),
-                executor,
-            );
-            let engine = self.shared.functions.engine(&call);
-            let mut scope = Scope::new();
-            let batch = ScriptBatch::new(frame, call, lent.clone(), Default::default());
-            scope.push("batch", batch);
-            let name = "example".into();
-            let mut sources = Sources::new();
-            sources.insert("example".into(), text.into());
-            let script = Script {
-                name: &name,
-                sources: &sources,
-                parameters: Vec::new(),
-                functions: Vec::new(),
-            };
-            let value: Dynamic = engine
-                .eval_with_scope(&mut scope, text)
-                .map_err(|error| script.explain(&error))?;
-            if let Some(tensor) = value.read_lock::<Tensor>() {
-                let value = tensor
-                    .evaluate()
-                    .map_err(|error| Diagnostic::error(error.to_string()))?;
-                // A regrouped batch has a layout of its own.
-                let frame = tensor.frame();
-                let layout = frame.map_or(&lent.layout, |frame| frame.layout());
-                return Ok(Evaluated::Tensor(Computed::new(layout.clone(), value)));
-            }
-            Ok(match super::bind::number(&value) {
-                Some(number) => Evaluated::Number(number),
-                None => Evaluated::Text(value.to_string()),
-            })
+    fn evaluate_here(&self, text: &str, batch: &Batch) -> Result<Evaluated, Diagnostics> {
+        let call = Call::new(self.shared.guard(), batch.step(), self.shared.seed);
+        let executor = self.shared.executor.clone();
+        let frame = Frame::new(
+            batch.layout().clone(),
+            batch.is_f64(),
+            call.guard.clone(),
+            executor,
+        );
+        let engine = self.shared.functions.engine(&call);
+        let mut scope = Scope::new();
+        let script_batch = ScriptBatch::new(frame, call, batch.clone(), Default::default());
+        scope.push("batch", script_batch);
+        let name = "example".into();
+        let mut sources = Sources::new();
+        sources.insert("example".into(), text.into());
+        let script = Script {
+            name: &name,
+            sources: &sources,
+            parameters: Vec::new(),
+            functions: Vec::new(),
+        };
+        let value: Dynamic = engine
+            .eval_with_scope(&mut scope, text)
+            .map_err(|error| script.explain(&error))?;
+        if let Some(tensor) = value.read_lock::<Tensor>() {
+            let value = tensor
+                .evaluate()
+                .map_err(|error| Diagnostic::error(error.to_string()))?;
+            // A regrouped batch has a layout of its own.
+            let frame = tensor.frame();
+            let layout = frame.map_or(batch.layout(), |frame| frame.layout());
+            return Ok(Evaluated::Tensor(Computed::new(layout.clone(), value)));
+        }
+        Ok(match super::bind::number(&value) {
+            Some(number) => Evaluated::Number(number),
+            None => Evaluated::Text(value.to_string()),
         })
     }
 }

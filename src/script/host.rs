@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::compile::compile;
 use super::engine::Functions;
-use super::error::{Diagnostic, ScriptError};
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::tensor::{Executor, Guard, Naive};
 
@@ -121,14 +121,14 @@ impl Host {
     /// Loads a recipe: a built-in by its name, or a script by its path.
     ///
     /// # Errors
-    /// [`ScriptError`] where there is no such recipe, or where it does not compile, fails the lint, or declares its
+    /// [`Diagnostics`] where there is no such recipe, or where it does not compile, fails the lint, or declares its
     /// parameters wrongly.
-    pub fn load(&self, recipe: &str) -> Result<Recipe, ScriptError> {
+    pub fn load(&self, recipe: &str) -> Result<Recipe, Diagnostics> {
         self.load_reading(recipe).0
     }
 
     /// Loads a recipe, and says which files it was read from.
-    pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, ScriptError>, Reading) {
+    pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
         let looks_like_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai");
         match Builtin::find(recipe) {
             Some(builtin) => (self.compile(builtin.name, builtin.text), Reading::default()),
@@ -150,7 +150,7 @@ impl Host {
     }
 
     /// Loads a script by its path, and says which files it was read from.
-    pub(crate) fn load_file(&self, path: &Path) -> (Result<Recipe, ScriptError>, Reading) {
+    pub(crate) fn load_file(&self, path: &Path) -> (Result<Recipe, Diagnostics>, Reading) {
         let read = std::fs::read(path);
         let mut reading = Reading {
             main: Some(path.to_path_buf()),
@@ -187,7 +187,7 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::load`].
-    pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, ScriptError> {
+    pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
         compile(self.shared.clone(), name, text, Library::new(None))
     }
 
@@ -200,7 +200,7 @@ impl Host {
         name: &str,
         text: &str,
         folder: &Path,
-    ) -> Result<Recipe, ScriptError> {
+    ) -> Result<Recipe, Diagnostics> {
         compile(self.shared.clone(), name, text, Library::new(Some(folder)))
     }
 }
@@ -215,7 +215,7 @@ impl Shared {
 }
 
 /// The text of a script's file, or what is wrong with it.
-fn text_of(path: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, ScriptError> {
+fn text_of(path: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, Diagnostics> {
     let bytes = read.map_err(|error| {
         let diagnostic = Diagnostic::error(format!("cannot read {}: {error}", path.display()));
         match error.kind() {

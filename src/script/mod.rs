@@ -23,7 +23,6 @@ mod numbers;
 mod params;
 mod reading;
 mod recipe;
-mod render;
 mod reports;
 mod sandbox;
 mod session;
@@ -34,7 +33,6 @@ mod test_batch;
 
 pub use check::{Check, Finding, Verdict, check};
 pub use computed::Computed;
-pub use error::{Diagnostic, Place, ScriptError, Severity};
 pub use evaluate::Evaluated;
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};

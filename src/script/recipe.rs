@@ -7,11 +7,11 @@ use std::sync::Arc;
 use rhai::{AST, EvalAltResult, Map};
 use sha2::{Digest, Sha256};
 
-use super::error::{Diagnostic, ScriptError};
 use super::explain::Script;
 use super::host::{Host, Shared};
 use super::library::Sources;
 use super::params::{ParameterError, Parameters, Setting};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// What a script can define for advlab to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -237,9 +237,9 @@ impl Recipe {
     }
 
     /// What a hook failed with; at its definition where nothing says where in it.
-    pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> ScriptError {
+    pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let diagnostic = self.about().explain(error);
-        match diagnostic.place {
+        match diagnostic.location {
             Some(_) => diagnostic.into(),
             None => self.at_hook(hook, diagnostic),
         }
@@ -259,7 +259,7 @@ impl Recipe {
     }
 
     /// A diagnostic at the line where a hook is defined.
-    pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> ScriptError {
+    pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
         diagnostic.at(self.about().definition(hook.name())).into()
     }
 }

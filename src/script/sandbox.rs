@@ -9,6 +9,7 @@ use rhai::{Dynamic, Engine, EvalAltResult, NativeCallContext};
 
 use super::call::Call;
 use super::error::{Problem, raise};
+
 use super::held;
 use crate::tensor::Stopped;
 
@@ -86,7 +87,7 @@ fn refuse_sleep(engine: &mut Engine) {
 mod tests {
     use super::*;
     use crate::script::{Host, Recipe};
-    use crate::{Batch, script::ScriptError};
+    use crate::{Batch, Diagnostics};
     use rhai::{Array, Map};
 
     /// As deep as the limits of elements and entries let a value be, and which the engine walks by recursion.
@@ -129,7 +130,7 @@ mod tests {
         });
     }
 
-    fn recipe(body: &str) -> Result<Recipe, ScriptError> {
+    fn recipe(body: &str) -> Result<Recipe, Diagnostics> {
         Host::new().compile("nested", &format!("fn advantage(batch, p) {{ {body} }}"))
     }
 

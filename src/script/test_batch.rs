@@ -14,9 +14,9 @@ use rhai::{Array, Dynamic, ImmutableString, Map, Scope};
 
 use super::bind::{describe, number};
 use super::call::Call;
-use super::error::{Diagnostic, ScriptError};
 use super::recipe::Recipe;
 use crate::batch::{Batch, GroupId};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The function that gives a script's own batch.
 pub const TEST_BATCH: &str = "test_batch";
@@ -28,8 +28,8 @@ impl Recipe {
     /// arrays of numbers, one a token.
     ///
     /// # Errors
-    /// [`ScriptError`] where the function fails, or returns what is no batch.
-    pub fn test_batch(&self) -> Result<Option<Batch<'static>>, ScriptError> {
+    /// [`Diagnostics`] where the function fails, or returns what is no batch.
+    pub fn test_batch(&self) -> Result<Option<Batch>, Diagnostics> {
         let mut functions = self.script.ast.iter_functions();
         if !functions.any(|function| function.name == TEST_BATCH && function.params.is_empty()) {
             return Ok(None);
@@ -49,7 +49,7 @@ impl Recipe {
 }
 
 /// The batch of a map of columns, or what is wrong with it.
-fn batch(value: &Dynamic) -> Result<Batch<'static>, String> {
+fn batch(value: &Dynamic) -> Result<Batch, String> {
     let Some(map) = value.read_lock::<Map>() else {
         return Err(format!("this is {}", describe(value)));
     };

@@ -133,9 +133,6 @@ pub enum TensorErrorKind {
     /// The computation was stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// The tensor has outlived the batch that it reads.
-    #[error("this tensor's batch is gone: keep numbers (`x.value()`) over steps, not tensors")]
-    BatchGone,
 }
 
 impl TensorError {
@@ -160,7 +157,6 @@ impl fmt::Display for TensorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             TensorErrorKind::Stopped(stopped) => stopped.fmt(f),
-            TensorErrorKind::BatchGone => self.kind.fmt(f),
             _ => write!(f, "`{}`: {}", self.op, self.kind),
         }
     }

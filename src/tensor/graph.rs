@@ -9,7 +9,7 @@ use super::guard::Charge;
 use super::op::Op;
 use super::plan::Plan;
 use super::{Frame, Level, Value};
-use crate::batch::{Floats, TokenStore};
+use crate::batch::{FloatBuffer, TokenValues};
 
 /// What a node takes of the guard's memory, with the two counts of its `Arc`, its place in the script's scope and what
 /// the allocator adds: a script that only builds and never computes is bounded too.
@@ -48,7 +48,7 @@ pub(crate) enum Prim {
     /// Values that are there already.
     Values(Arc<Value>),
     /// A token column of the batch.
-    Column(TokenStore),
+    Column(TokenValues),
     /// An elementwise row of the op table, over arguments that are broadcast to the node's level.
     Map(&'static Op),
     /// The same value in each finer cell.
@@ -100,10 +100,10 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorErrorKind::Value`] where their number is not that of the level's cells.
-    pub fn from_floats(
+    pub fn from_buffer(
         frame: &Arc<Frame>,
         level: Level,
-        floats: Floats,
+        floats: FloatBuffer,
     ) -> Result<Tensor, TensorError> {
         let expected = frame.size(level);
         if floats.len() != expected {
@@ -116,9 +116,9 @@ impl Tensor {
             ));
         }
         let floats = match floats {
-            Floats::F32(values) if level != Level::Token => Floats::F64(Arc::new(
-                values.iter().map(|&value| f64::from(value)).collect(),
-            )),
+            FloatBuffer::F32(values) if level != Level::Token => {
+                FloatBuffer::F64(values.iter().map(|&value| f64::from(value)).collect())
+            }
             floats => floats,
         };
         Ok(Tensor::from_value(frame, Value::new(level, floats, None)))
@@ -126,15 +126,20 @@ impl Tensor {
 
     /// A tensor whose value is known.
     pub(crate) fn from_value(frame: &Arc<Frame>, value: Arc<Value>) -> Tensor {
-        let wide = matches!(value.floats(), Floats::F64(_));
+        let wide = matches!(value.floats(), FloatBuffer::F64(_));
         let level = value.level();
         Tensor::leaf(Prim::Values(value), level, wide, Some(frame.clone()))
     }
 
     /// A token column of the batch.
-    pub(crate) fn column(frame: &Arc<Frame>, store: TokenStore) -> Tensor {
-        let wide = store.is_f64();
-        Tensor::leaf(Prim::Column(store), Level::Token, wide, Some(frame.clone()))
+    pub(crate) fn column(frame: &Arc<Frame>, values: TokenValues) -> Tensor {
+        let wide = values.is_f64();
+        Tensor::leaf(
+            Prim::Column(values),
+            Level::Token,
+            wide,
+            Some(frame.clone()),
+        )
     }
 
     /// Uniform random numbers in [0, 1): the same key gives the same numbers, whatever the number of threads.

@@ -7,13 +7,13 @@ mod frame;
 mod grad;
 mod graph;
 mod guard;
-mod level;
 pub mod op;
 mod plan;
 #[cfg(test)]
 mod tests;
 mod value;
 
+pub use crate::batch::{Level, UnknownLevel};
 pub(crate) use binomial::binomial_ratio;
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::{Executor, Naive};
@@ -22,6 +22,5 @@ pub(crate) use grad::depends_on;
 pub use grad::grad;
 pub use graph::Tensor;
 pub use guard::{Guard, Stopped};
-pub use level::{Level, UnknownLevel};
 pub use plan::{Plan, Step};
 pub use value::Value;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Level;
 use super::guard::Charge;
-use crate::batch::Floats;
+use crate::batch::FloatBuffer;
 
 /// The values of a computed tensor: one a cell of its level, in the layout's order.
 ///
@@ -12,13 +12,13 @@ use crate::batch::Floats;
 #[derive(Debug)]
 pub struct Value {
     level: Level,
-    floats: Floats,
+    floats: FloatBuffer,
     /// What the values cost of the guard's memory, given back with them.
     _charge: Option<Charge>,
 }
 
 impl Value {
-    pub(crate) fn new(level: Level, floats: Floats, charge: Option<Charge>) -> Arc<Self> {
+    pub(crate) fn new(level: Level, floats: FloatBuffer, charge: Option<Charge>) -> Arc<Self> {
         Arc::new(Value {
             level,
             floats,
@@ -28,7 +28,7 @@ impl Value {
 
     /// A number as a batch value.
     pub(crate) fn number(number: f64) -> Arc<Self> {
-        Value::new(Level::Batch, Floats::F64(Arc::new(vec![number])), None)
+        Value::new(Level::Batch, vec![number].into(), None)
     }
 
     /// Where the values are.
@@ -37,7 +37,7 @@ impl Value {
     }
 
     /// The values themselves.
-    pub fn floats(&self) -> &Floats {
+    pub fn floats(&self) -> &FloatBuffer {
         &self.floats
     }
 

@@ -1,7 +1,8 @@
 //! The recipes of a run on its first batch, before there is a folder: a column that the run never has is found here.
 
 use crate::batch::Batch;
-use crate::script::{Builtin, Hook, Recipe, ScriptError, State};
+use crate::diagnostic::Diagnostics;
+use crate::script::{Builtin, Hook, Recipe, State};
 
 /// A recipe and the loss recipe, each with its state.
 pub(super) struct DryRun<'a> {
@@ -14,7 +15,7 @@ impl DryRun<'_> {
     ///
     /// # Errors
     /// What a hook fails with, with where it happened and what to do: no other version could do the step.
-    pub(super) fn on(&self, first: &Batch<'static>) -> Result<(), ScriptError> {
+    pub(super) fn on(&self, first: &Batch) -> Result<(), Diagnostics> {
         let (recipe, mut state) = (self.recipe.0, self.recipe.1.clone());
         let outcome = recipe
             .advantage(first, &mut state)
@@ -34,18 +35,15 @@ impl DryRun<'_> {
 }
 
 /// The error, with where it happened and what to do about it.
-fn refused(mut error: ScriptError, recipe: &Recipe) -> ScriptError {
+fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
-    if let Some(first) = error.diagnostics.first_mut() {
-        first
-            .trace
-            .push("in a dry run on the run's first batch".to_string());
-        first.trace.push(match Builtin::find(name) {
+    let notes = &mut error.first_mut().notes;
+    notes.push("in a dry run on the run's first batch".to_string());
+    notes.push(match Builtin::find(name) {
             Some(_) => format!(
                 "no run was begun: `advlab recipes` lists other recipes, `advlab new FILE --from {name}` copies this one to edit"
             ),
             None => "no run was begun: mend the script, and begin again".to_string(),
-        });
-    }
+    });
     error
 }

@@ -8,7 +8,7 @@ use super::config::ConfigError;
 use super::policy::PolicyError;
 use super::task::TaskError;
 use crate::batch::{BatchError, WriteError};
-use crate::script::ScriptError;
+use crate::diagnostic::Diagnostics;
 
 /// Why a run cannot begin, go on or be repeated.
 #[derive(Debug, Error)]
@@ -27,7 +27,7 @@ pub enum TrainError {
     Batch(#[from] BatchError),
     /// A recipe cannot be loaded, or failed at a step with no version to fall back to.
     #[error(transparent)]
-    Script(#[from] ScriptError),
+    Script(#[from] Diagnostics),
     /// A batch cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),

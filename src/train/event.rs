@@ -5,8 +5,9 @@ use std::path::Path;
 use super::error::TrainError;
 use super::row::Row;
 use crate::batch::Batch;
+use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
-use crate::script::{Recipe, ScriptError};
+use crate::script::Recipe;
 
 /// Something that happened in a run.
 #[derive(Debug)]
@@ -44,9 +45,9 @@ pub enum Event<'a> {
         /// The version.
         recipe: &'a Recipe,
         /// How it failed.
-        error: &'a ScriptError,
+        error: &'a Diagnostics,
         /// The batch on which it failed; `None` where it was `migrate` that did.
-        batch: Option<&'a Batch<'static>>,
+        batch: Option<&'a Batch>,
         /// The version that does the step in its place; `None` where no version has worked before, and the run ends.
         back_to: Option<&'a Recipe>,
     },
@@ -67,7 +68,7 @@ pub enum Event<'a> {
         /// What is reported of it.
         row: &'a Row,
         /// What it was trained on.
-        batch: &'a Batch<'static>,
+        batch: &'a Batch,
     },
     /// A checkpoint has been written.
     Checkpoint {

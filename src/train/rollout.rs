@@ -9,7 +9,7 @@ use super::estimate::PassAt;
 use super::policy::{Decoding, Policy, Responses, Samples, Scorer, Scores};
 use super::random::{Key, Purpose};
 use super::task::{Prompt, Task, Verdict, training_prompts};
-use crate::batch::{Batch, BatchError, Floats, TokenValues};
+use crate::batch::{Batch, BatchError, FloatBuffer, TokenValues};
 use crate::script::Computed;
 use crate::tensor::Level;
 
@@ -70,11 +70,7 @@ impl Rollout {
     }
 
     /// All columns that hooks see. `logp` is that of the policy which sampled: before the first update they are one.
-    pub(super) fn batch(
-        &self,
-        step: u64,
-        reference: &dyn Scorer,
-    ) -> Result<Batch<'static>, TrainError> {
+    pub(super) fn batch(&self, step: u64, reference: &dyn Scorer) -> Result<Batch, TrainError> {
         let reference = reference.score(&self.prompts, &self.responses)?.logp;
         let everyone: Vec<usize> = (0..self.responses.len()).collect();
         let columns = Columns {
@@ -89,7 +85,7 @@ impl Rollout {
 /// What a step trains on, and how long it took to make it.
 pub(super) struct Sampled {
     pub(super) rollout: Rollout,
-    pub(super) batch: Arc<Batch<'static>>,
+    pub(super) batch: Arc<Batch>,
     /// The time of sampling and verifying.
     pub(super) sample: Duration,
     /// The time of the reference policy.
@@ -147,7 +143,7 @@ impl Columns<'_> {
         step: u64,
         places: &[usize],
         logp: Vec<f32>,
-    ) -> Result<Batch<'static>, BatchError> {
+    ) -> Result<Batch, BatchError> {
         let Rollout {
             responses,
             scores,
@@ -156,7 +152,7 @@ impl Columns<'_> {
         } = self.rollout;
         let of = |f: &dyn Fn(usize) -> f64| places.iter().map(|&place| f(place)).collect();
         let length = |place: usize| responses.range(place).len();
-        let numbers = |values: Vec<f32>| TokenValues::Compact(Floats::F32(Arc::new(values)));
+        let numbers = |values: Vec<f32>| TokenValues::Compact(values.into());
         let pick = |values: &[f32]| {
             let ranges = places.iter().map(|&place| &values[responses.range(place)]);
             numbers(ranges.flatten().copied().collect())
@@ -194,17 +190,17 @@ impl Columns<'_> {
     }
 
     /// A token advantage, in its own precision, of some responses.
-    fn tokens_of(&self, advantage: &Computed, places: &[usize]) -> TokenValues<'static> {
+    fn tokens_of(&self, advantage: &Computed, places: &[usize]) -> TokenValues {
         let responses = &self.rollout.responses;
         let ranges = places.iter().map(|&place| responses.range(place));
         TokenValues::Compact(match advantage.floats() {
-            Floats::F32(values) => {
+            FloatBuffer::F32(values) => {
                 let picked = ranges.flat_map(|range| values[range].iter().copied());
-                Floats::F32(Arc::new(picked.collect()))
+                FloatBuffer::F32(picked.collect())
             }
-            Floats::F64(values) => {
+            FloatBuffer::F64(values) => {
                 let picked = ranges.flat_map(|range| values[range].iter().copied());
-                Floats::F64(Arc::new(picked.collect()))
+                FloatBuffer::F64(picked.collect())
             }
         })
     }

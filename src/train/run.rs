@@ -11,8 +11,9 @@ use super::error::TrainError;
 use super::event::{Event, Observer};
 use super::folder::{Checkpoint, Folder, METRICS, RELOADS, Recorder, Scripts, Start, journal};
 use super::trainer::Trainer;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveOptions, LiveRecipe};
-use crate::script::{Diagnostic, Hook, Host, Limits, Recipe, ScriptError, Version};
+use crate::script::{Hook, Host, Limits, Recipe, Version};
 
 /// A run and its folder.
 pub struct Run {
@@ -304,12 +305,12 @@ pub(super) fn set_loss(recipe: &mut Recipe, config: &Config) -> Result<(), Train
         let name = recipe.name();
         let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));
         let help = "the built-in losses are `ppo_clip` and `policy_gradient`";
-        return Err(ScriptError::from(error.with_help(help)).into());
+        return Err(Diagnostics::from(error.with_help(help)).into());
     }
     for (name, text) in config.loss_settings()? {
         recipe.set_text(&name, &text).map_err(|error| {
             let error = Diagnostic::error(format!("loss_params.{name} = {text}: {error}"));
-            ScriptError::from(error)
+            Diagnostics::from(error)
         })?;
     }
     Ok(())

@@ -262,7 +262,7 @@ impl Trainer {
     fn learn(
         &mut self,
         rollout: &Rollout,
-        batch: &Batch<'static>,
+        batch: &Batch,
         observer: &mut dyn Observer,
     ) -> Result<(Learned, Vec<String>), TrainError> {
         let mut failed = Vec::new();
@@ -348,7 +348,7 @@ impl Trainer {
     fn row(
         &self,
         rollout: &Rollout,
-        batch: &Batch<'static>,
+        batch: &Batch,
         mut learned: Learned,
         failed: Vec<String>,
         evaluation: Option<Evaluation>,

@@ -8,12 +8,13 @@ use super::error::TrainError;
 use super::policy::{Policy, PolicyError};
 use super::random::{Key, Purpose};
 use super::rollout::{Columns, Rollout, mean};
-use crate::batch::{Batch, Floats, TokenValues};
-use crate::script::{Diagnostic, Hook, Outcome, Recipe, ScriptError, State, Summary};
+use crate::batch::{Batch, FloatBuffer, TokenValues};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::{Hook, Outcome, Recipe, State, Summary};
 
 /// Why a version could not make a step: its own failure, which another version may not have, or the run's.
 pub(super) enum Failure {
-    Version(ScriptError),
+    Version(Diagnostics),
     Run(TrainError),
 }
 
@@ -23,8 +24,8 @@ impl From<TrainError> for Failure {
     }
 }
 
-impl From<ScriptError> for Failure {
-    fn from(error: ScriptError) -> Self {
+impl From<Diagnostics> for Failure {
+    fn from(error: Diagnostics) -> Self {
         Failure::Version(error)
     }
 }
@@ -94,7 +95,7 @@ impl Learner<'_> {
         &mut self,
         recipe: &Recipe,
         rollout: &Rollout,
-        batch: &Batch<'static>,
+        batch: &Batch,
     ) -> Result<Learned, Failure> {
         let mut sums = Sums::default();
         let started = Instant::now();
@@ -112,7 +113,7 @@ impl Learner<'_> {
         let recipe_time = started.elapsed();
         let started = Instant::now();
         let reference = match batch.token_column("ref_logp") {
-            Some(TokenValues::Compact(Floats::F32(values))) => values.clone(),
+            Some(TokenValues::Compact(FloatBuffer::F32(values))) => values.clone(),
             _ => unreachable!("the batch was built with it"),
         };
         let columns = Columns {
@@ -192,7 +193,7 @@ impl Learner<'_> {
     /// The KL that the run adds to the loss, mean over tokens; its derivatives are added to `gradient`.
     ///
     /// With d = logp - ref_logp: k2 = d^2 / 2, k3 = exp(-d) - 1 + d.
-    fn add_kl(&self, batch: &Batch<'static>, gradient: &mut [f64]) -> f64 {
+    fn add_kl(&self, batch: &Batch, gradient: &mut [f64]) -> f64 {
         let beta = self.config.kl_beta;
         if beta == 0.0 {
             return 0.0;
@@ -253,11 +254,11 @@ fn k3(d: f64) -> f64 {
 }
 
 /// `column` less `ref_logp`, a token each.
-fn differences(batch: &Batch<'static>, column: &str) -> Vec<f64> {
+fn differences(batch: &Batch, column: &str) -> Vec<f64> {
     match (batch.token_column(column), batch.token_column("ref_logp")) {
         (
-            Some(TokenValues::Compact(Floats::F32(of))),
-            Some(TokenValues::Compact(Floats::F32(reference))),
+            Some(TokenValues::Compact(FloatBuffer::F32(of))),
+            Some(TokenValues::Compact(FloatBuffer::F32(reference))),
         ) => {
             let pairs = of.iter().zip(reference.iter());
             pairs
@@ -269,7 +270,7 @@ fn differences(batch: &Batch<'static>, column: &str) -> Vec<f64> {
 }
 
 /// Mean k3 estimate of the KL from the sampling policy to the reference.
-pub(super) fn kl_to_reference(batch: &Batch<'static>) -> f64 {
+pub(super) fn kl_to_reference(batch: &Batch) -> f64 {
     mean(differences(batch, "old_logp").into_iter().map(k3))
 }
 

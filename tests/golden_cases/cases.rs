@@ -81,7 +81,7 @@ pub fn recipe(name: &str, settings: &[(&str, Setting)]) -> Recipe {
     recipe
 }
 
-pub fn advantage(recipe: &Recipe, batch: &Batch<'_>) -> Vec<f64> {
+pub fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
     let mut state = recipe.init().expect("no state");
     match recipe.advantage(batch, &mut state) {
         Ok(outcome) => outcome.advantage.floats().iter().collect(),
@@ -93,7 +93,7 @@ pub fn number(value: &Value) -> Setting {
     Setting::Number(value.as_f64().expect("a number"))
 }
 
-pub fn outcome_batch(inputs: &Value) -> Batch<'static> {
+pub fn outcome_batch(inputs: &Value) -> Batch {
     Batch::builder()
         .groups(ids(&inputs["groups"]))
         .response("reward", numbers(&inputs["rewards"]))

@@ -101,7 +101,7 @@ fn has_tells_what_is_there() {
 #[test]
 fn an_unknown_column_names_the_nearest() {
     let error = run_on("fn advantage(batch, p) { batch.rewrad }", &batch()).unwrap_err();
-    let diagnostic = &error.diagnostics[0];
+    let diagnostic = &error[0];
     assert!(diagnostic.message.contains("`rewrad`"), "{diagnostic}");
     let help = diagnostic.help.as_deref().unwrap_or("");
     assert!(help.contains("`reward`"), "{diagnostic}");

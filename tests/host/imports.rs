@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use advlab::script::{Host, Recipe, ScriptError};
+use advlab::diagnostic::Diagnostics;
+use advlab::script::{Host, Recipe};
 
 use super::lab::step;
 
-fn load(path: &Path) -> Result<Recipe, ScriptError> {
+fn load(path: &Path) -> Result<Recipe, Diagnostics> {
     Host::new().load(path.to_str().expect("a path in UTF-8"))
 }
 

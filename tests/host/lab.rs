@@ -1,7 +1,8 @@
 //! What the tests of the host share: two small batches, and short ways to run a script on them.
 
 use advlab::batch::Batch;
-use advlab::script::{Host, Outcome, Recipe, ScriptError, State};
+use advlab::diagnostic::Diagnostics;
+use advlab::script::{Host, Outcome, Recipe, State};
 
 /// Two interleaved groups, `a` with three responses and `b` with two, without log-probs.
 ///
@@ -10,11 +11,11 @@ use advlab::script::{Host, Outcome, Recipe, ScriptError, State};
 /// | group | a | b | a | b | a |
 /// | tokens | 1 | 2 | 3 | 1 | 2 |
 /// | reward | 1 | 0 | 0 | 0.5 | -1 |
-pub fn batch() -> Batch<'static> {
+pub fn batch() -> Batch {
     builder().build().expect("a batch")
 }
 
-pub fn builder() -> advlab::batch::BatchBuilder<'static> {
+pub fn builder() -> advlab::batch::BatchBuilder {
     Batch::builder()
         .groups(["a", "b", "a", "b", "a"])
         .lengths([1, 2, 3, 1, 2])
@@ -22,7 +23,7 @@ pub fn builder() -> advlab::batch::BatchBuilder<'static> {
 }
 
 /// The same with the log-probs of a step after its first update.
-pub fn batch_with_logp() -> Batch<'static> {
+pub fn batch_with_logp() -> Batch {
     builder()
         .ragged("old_logp", rows(|_| -1.0))
         .ragged("logp", rows(|i| -1.0 + 0.1 * i as f64))
@@ -44,7 +45,7 @@ pub fn recipe(text: &str) -> Recipe {
 }
 
 /// Runs a script on a batch, in a state of its own.
-pub fn run_on(text: &str, batch: &Batch<'_>) -> Result<Outcome, ScriptError> {
+pub fn run_on(text: &str, batch: &Batch) -> Result<Outcome, Diagnostics> {
     let recipe = recipe(text);
     let mut state = recipe.init()?;
     recipe.advantage(batch, &mut state)
@@ -59,7 +60,7 @@ pub fn step(recipe: &Recipe, state: &mut State) -> Outcome {
 }
 
 /// The level and the values of an expression on a batch.
-pub fn tensor_on(expression: &str, batch: &Batch<'_>) -> (String, Vec<f64>) {
+pub fn tensor_on(expression: &str, batch: &Batch) -> (String, Vec<f64>) {
     let text = format!(
         "fn advantage(batch, p) {{ let x = {expression}; print(x.level); for v in x.values() {{ print(v); }} 0 * batch.reward }}"
     );
@@ -79,7 +80,7 @@ pub fn printed(expression: &str) -> String {
     printed_on(expression, &batch())
 }
 
-pub fn printed_on(expression: &str, batch: &Batch<'_>) -> String {
+pub fn printed_on(expression: &str, batch: &Batch) -> String {
     let text = format!("fn advantage(batch, p) {{ print({expression}); 0 * batch.reward }}");
     let outcome = run_on(&text, batch)
         .unwrap_or_else(|error| panic!("{expression}: {}", error.render(false)));
@@ -87,9 +88,9 @@ pub fn printed_on(expression: &str, batch: &Batch<'_>) -> String {
 }
 
 /// The first message of what must go wrong.
-pub fn message(result: Result<Outcome, ScriptError>) -> String {
+pub fn message(result: Result<Outcome, Diagnostics>) -> String {
     match result {
         Ok(outcome) => panic!("it went well: {:?}", outcome.advantage),
-        Err(error) => error.diagnostics[0].message.clone(),
+        Err(error) => error[0].message.clone(),
     }
 }

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use advlab::diagnostic::Diagnostics;
 use advlab::live::{LiveEvent, LiveOptions, Loaded, Published};
-use advlab::script::{ScriptError, State};
+use advlab::script::State;
 use advlab::{Batch, Host, LiveRecipe};
 use tempfile::TempDir;
 
@@ -26,12 +27,12 @@ pub fn times(factor: u32) -> String {
 }
 
 /// Two groups of two, each with a right and a wrong response.
-pub fn batch() -> Arc<Batch<'static>> {
+pub fn batch() -> Arc<Batch> {
     batch_with(&[1.0, 0.0, 0.0, 1.0])
 }
 
 /// Groups of two with these rewards.
-pub fn batch_with(rewards: &[f64]) -> Arc<Batch<'static>> {
+pub fn batch_with(rewards: &[f64]) -> Arc<Batch> {
     let rows = rewards.iter().map(|_| [-0.5, -0.25]);
     let batch = Batch::builder()
         .groups((0..rewards.len()).map(|response| (response / 2) as i64))
@@ -53,7 +54,7 @@ impl Lab {
         Lab::at(folder, &path, options).unwrap()
     }
 
-    pub fn at(folder: TempDir, path: &Path, options: LiveOptions) -> Result<Lab, ScriptError> {
+    pub fn at(folder: TempDir, path: &Path, options: LiveOptions) -> Result<Lab, Diagnostics> {
         let live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), options)?;
         let state = live.load().recipe().init()?;
         Ok(Lab {
@@ -118,8 +119,8 @@ impl Lab {
     pub fn rejected(&self) -> String {
         match &self.until(|_| true)[..] {
             [LiveEvent::Rejected { error, .. }] => {
-                let first = &error.diagnostics[0];
-                format!("{first} {}", first.trace.join(" "))
+                let first = &error[0];
+                format!("{first} {}", first.notes.join(" "))
             }
             other => panic!("not a rejection: {other:#?}"),
         }
@@ -133,7 +134,7 @@ impl Lab {
     }
 
     /// A step of a run, on this batch.
-    pub fn step_on(&mut self, batch: &Arc<Batch<'static>>) -> Arc<Loaded> {
+    pub fn step_on(&mut self, batch: &Arc<Batch>) -> Arc<Loaded> {
         let mut loaded = self.live.begin_step(&mut self.state);
         self.live.observe(batch.clone(), &self.state);
         while let Err(error) = loaded.recipe().advantage(batch, &mut self.state) {

@@ -1,53 +1,26 @@
 //! Token columns that come as rows of their own length each.
 
-use std::sync::Arc;
-
-use self::sealed::RaggedValues;
-use crate::batch::{Floats, Layout};
+use crate::batch::{Buffer, FloatBuffer, Layout};
 
 /// The rows of a column one after another.
 #[derive(Clone, Debug)]
 pub(super) struct Ragged {
     starts: Vec<usize>,
-    values: RaggedValues,
-}
-
-/// An element type of ragged rows: f32 or f64.
-pub trait RaggedValue: Copy + sealed::Sealed {}
-impl RaggedValue for f32 {}
-impl RaggedValue for f64 {}
-
-mod sealed {
-    #[derive(Clone, Debug)]
-    pub enum RaggedValues {
-        F32(Vec<f32>),
-        F64(Vec<f64>),
-    }
-
-    pub trait Sealed: Sized {
-        fn wrap(values: Vec<Self>) -> RaggedValues;
-    }
-    impl Sealed for f32 {
-        fn wrap(values: Vec<f32>) -> RaggedValues {
-            RaggedValues::F32(values)
-        }
-    }
-    impl Sealed for f64 {
-        fn wrap(values: Vec<f64>) -> RaggedValues {
-            RaggedValues::F64(values)
-        }
-    }
+    values: FloatBuffer,
 }
 
 impl Ragged {
-    pub(super) fn new<T: RaggedValue, R: AsRef<[T]>>(rows: impl IntoIterator<Item = R>) -> Self {
+    pub(super) fn new<T: Clone, R: AsRef<[T]>>(rows: impl IntoIterator<Item = R>) -> Self
+    where
+        FloatBuffer: From<Vec<T>>,
+    {
         let mut starts = vec![0];
         let mut values: Vec<T> = Vec::new();
         for row in rows {
             values.extend_from_slice(row.as_ref());
             starts.push(values.len());
         }
-        let values = T::wrap(values);
+        let values = values.into();
         Ragged { starts, values }
     }
 
@@ -62,23 +35,24 @@ impl Ragged {
     }
 
     /// Only the tokens that count.
-    pub(super) fn compact(self, layout: &Layout) -> Floats {
-        fn pick<T: Copy>(values: Vec<T>, starts: &[usize], layout: &Layout) -> Arc<Vec<T>> {
-            if values.len() == layout.tokens() {
-                return values.into();
-            }
-            let mut kept = Vec::with_capacity(layout.tokens());
-            for response in 0..layout.responses() {
-                let row = &values[starts[response]..starts[response + 1]];
-                for run in layout.runs(response) {
-                    kept.extend_from_slice(&row[run.columns()]);
-                }
-            }
-            kept.into()
+    pub(super) fn compact(self, layout: &Layout) -> FloatBuffer {
+        if self.values.len() == layout.tokens() {
+            return self.values;
         }
-        match self.values {
-            RaggedValues::F32(values) => Floats::F32(pick(values, &self.starts, layout)),
-            RaggedValues::F64(values) => Floats::F64(pick(values, &self.starts, layout)),
+        match &self.values {
+            FloatBuffer::F32(values) => FloatBuffer::F32(self.pick(values, layout)),
+            FloatBuffer::F64(values) => FloatBuffer::F64(self.pick(values, layout)),
         }
+    }
+
+    fn pick<T: Copy + Send + Sync>(&self, values: &[T], layout: &Layout) -> Buffer<T> {
+        let mut kept = Vec::with_capacity(layout.tokens());
+        for response in 0..layout.responses() {
+            let row = &values[self.starts[response]..self.starts[response + 1]];
+            for run in layout.runs(response) {
+                kept.extend_from_slice(&row[run.columns()]);
+            }
+        }
+        kept.into()
     }
 }

@@ -272,7 +272,7 @@ pub enum WriteError {
         /// Number of cells of the level.
         expected: usize,
         /// The level.
-        level: crate::tensor::Level,
+        level: crate::batch::Level,
     },
 }
 

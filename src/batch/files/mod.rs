@@ -14,8 +14,8 @@ pub use note::Note;
 pub(crate) use replace::Replacement;
 
 use self::padded::{Spread, Tensor};
-use super::{Batch, Floats};
-use crate::tensor::Level;
+use super::{Batch, FloatBuffer};
+use crate::batch::Level;
 
 /// How to read a file.
 #[derive(Clone, Copy, Default)]
@@ -50,7 +50,7 @@ pub enum Dtype {
 #[derive(Clone, Debug)]
 pub struct Rollouts {
     /// The columns and their layout.
-    pub batch: Batch<'static>,
+    pub batch: Batch,
     /// What the reader decided for itself, and what it left out.
     pub notes: Vec<Note>,
     path: PathBuf,
@@ -78,7 +78,7 @@ pub enum Advantage<'a> {
     /// One number a response.
     Response(&'a [f64]),
     /// One number for each token that counts, response by response.
-    Token(&'a Floats),
+    Token(&'a FloatBuffer),
 }
 
 /// Reads a file of rollouts. Its name says what it is: `.jsonl`, `.safetensors` or `.npz`.
@@ -110,7 +110,7 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, R
 
 /// What a reader of one format gives.
 struct Parts {
-    batch: Batch<'static>,
+    batch: Batch,
     notes: Vec<Note>,
     origin: Origin,
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::{Mapping, Note, ReadError};
+use crate::batch::Level;
 use crate::batch::known;
 use crate::suggest;
-use crate::tensor::Level;
 
 /// What a column of that name is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

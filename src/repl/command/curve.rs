@@ -5,9 +5,10 @@ use super::super::session::Session;
 use super::recipe::{current, parse, title};
 use super::{Answered, option, out, plot};
 use crate::Batch;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{column, value};
 use crate::paint::wrapped;
-use crate::script::{Diagnostic, Recipe, ScriptError};
+use crate::script::Recipe;
 
 /// Rows of the table under the drawing.
 const ROWS: usize = 9;
@@ -49,7 +50,7 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     Ok(format!("{drawn}\n{}\n{alike}", table(&points)))
 }
 
-fn largest_group(batch: &Batch<'_>) -> usize {
+fn largest_group(batch: &Batch) -> usize {
     let layout = batch.layout();
     let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
     sizes.max().unwrap_or(1).clamp(2, 1024)
@@ -59,24 +60,15 @@ fn largest_group(batch: &Batch<'_>) -> usize {
 /// token columns of `like`.
 ///
 /// # Errors
-/// [`ScriptError`] where the recipe fails on such a group.
-pub fn points(
-    recipe: &Recipe,
-    like: &Batch<'static>,
-    size: usize,
-) -> Result<Vec<Point>, ScriptError> {
+/// [`Diagnostics`] where the recipe fails on such a group.
+pub fn points(recipe: &Recipe, like: &Batch, size: usize) -> Result<Vec<Point>, Diagnostics> {
     (0..=size)
         .map(|right| point(recipe, like, size, right))
         .collect()
 }
 
 /// The recipe on a group alone: responses of one token, the first ones right.
-fn point(
-    recipe: &Recipe,
-    like: &Batch<'static>,
-    size: usize,
-    right: usize,
-) -> Result<Point, ScriptError> {
+fn point(recipe: &Recipe, like: &Batch, size: usize, right: usize) -> Result<Point, Diagnostics> {
     let is_right = |response: usize| f64::from(u8::from(response < right));
     let labels: Vec<f64> = (0..size).map(is_right).collect();
     let mut builder = Batch::builder()

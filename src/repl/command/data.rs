@@ -8,7 +8,7 @@ use super::super::show;
 use super::super::typed::is_typed;
 use super::{Answered, option};
 use crate::batch::Mapping;
-use crate::script::Diagnostic;
+use crate::diagnostic::Diagnostic;
 
 pub(super) fn load(session: &mut Session, path: &str) -> Answered {
     let (mut path, mut map) = (path.to_string(), Vec::new());
@@ -58,10 +58,7 @@ pub(super) fn vars(session: &mut Session, _: &str) -> Answered {
         .map(|(name, value)| match value {
             Ok(answer) => format!("  {name:<width$}  {}", show::brief(answer)),
             Err(error) => {
-                let why = error
-                    .diagnostics
-                    .first()
-                    .map_or("", |first| first.message.as_str());
+                let why = error.first().map_or("", |first| first.message.as_str());
                 format!("  {name:<width$}  {why}")
             }
         })

@@ -4,9 +4,10 @@ use super::super::session::Session;
 use super::recipe::{assign, current, parse, title};
 use super::{Answered, missing};
 use crate::Batch;
+use crate::diagnostic::Diagnostic;
 use crate::figures::{count, share, value};
 use crate::paint::{Paint, wrapped};
-use crate::script::{Diagnostic, Outcome, Recipe};
+use crate::script::{Outcome, Recipe};
 use crate::tensor::Level;
 
 /// What is that small beside the largest advantage is rounding.
@@ -51,7 +52,7 @@ pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {
 }
 
 /// Where and how much two recipes differ on a batch.
-pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch<'_>, paint: Paint) -> Answered {
+pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Answered {
     let one = a.advantage(batch, &mut a.init()?)?;
     let two = b.advantage(batch, &mut b.init()?)?;
     let mut lines = vec![

@@ -12,8 +12,8 @@ mod watch;
 use std::path::PathBuf;
 
 use super::session::Session;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::paint::Paint;
-use crate::script::{Diagnostic, ScriptError};
 use crate::suggest;
 
 pub use self::curve::{Point, points};
@@ -21,7 +21,7 @@ pub(super) use self::recipe::title;
 pub(super) use self::watch::{Watched, lock};
 
 /// What a command's text becomes.
-type Answered = Result<String, ScriptError>;
+type Answered = Result<String, Diagnostics>;
 
 /// What a command takes, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +255,7 @@ fn example(paint: Paint, input: &str, what: &str) -> String {
 }
 
 /// A command was called without what it needs.
-fn missing(command: &str) -> ScriptError {
+fn missing(command: &str) -> Diagnostics {
     let usage = COMMANDS.iter().find(|row| row.name == command);
     let arguments = usage.map_or("", |row| row.arguments);
     let message = format!("`:{command}` needs more");
@@ -265,7 +265,7 @@ fn missing(command: &str) -> ScriptError {
 }
 
 /// The words of a command's arguments without the option of that name, and the option's value.
-fn option(arguments: &str, name: &str) -> Result<(String, Option<String>), ScriptError> {
+fn option(arguments: &str, name: &str) -> Result<(String, Option<String>), Diagnostics> {
     let Some(start) = arguments.find(name).filter(|&start| {
         let after = arguments[start + name.len()..].chars().next();
         after.is_none_or(|next| next.is_whitespace() || next == '=')
@@ -283,7 +283,7 @@ fn option(arguments: &str, name: &str) -> Result<(String, Option<String>), Scrip
 }
 
 /// The file that `--out` names.
-fn out(arguments: &str) -> Result<(String, Option<PathBuf>), ScriptError> {
+fn out(arguments: &str) -> Result<(String, Option<PathBuf>), Diagnostics> {
     let (rest, file) = option(arguments, "--out")?;
     Ok((rest, file.map(PathBuf::from)))
 }

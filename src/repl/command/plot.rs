@@ -7,9 +7,9 @@ use super::super::session::Session;
 use super::super::show::counts;
 use super::{Answered, missing, out};
 use crate::batch::Replacement;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures;
 use crate::paint::{WIDTH, cut};
-use crate::script::{Diagnostic, ScriptError};
 
 /// Bars of a histogram.
 const BARS: usize = 32;
@@ -70,7 +70,7 @@ fn two(session: &Session, text: &str) -> Option<(String, String)> {
 }
 
 /// A histogram of a tensor, a line through an array.
-fn one_variable(session: &mut Session, text: &str) -> Result<Figure, ScriptError> {
+fn one_variable(session: &mut Session, text: &str) -> Result<Figure, Diagnostics> {
     let (level, values) = session.script.numbers(text)?;
     let counted = Counted::of(values.iter().copied());
     counted.some("value", &format!("`{text}`"))?;
@@ -187,7 +187,7 @@ impl Counted {
     }
 
     /// Refuses to draw where nothing can be.
-    fn some(&self, what: &str, of: &str) -> Result<(), ScriptError> {
+    fn some(&self, what: &str, of: &str) -> Result<(), Diagnostics> {
         if self.finite > 0 {
             return Ok(());
         }

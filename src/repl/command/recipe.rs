@@ -5,13 +5,14 @@ use std::path::Path;
 use super::super::session::Session;
 use super::super::show;
 use super::{Answered, lock, missing};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{time, value};
 use crate::paint::wrapped;
-use crate::script::{Diagnostic, Hook, Recipe, ScriptError, State, Summary};
+use crate::script::{Hook, Recipe, State, Summary};
 
 /// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or one of
 /// the versions that the run of the batch has used, `8cdb4e`.
-pub(super) fn parse(session: &Session, words: &[&str]) -> Result<Recipe, ScriptError> {
+pub(super) fn parse(session: &Session, words: &[&str]) -> Result<Recipe, Diagnostics> {
     let (name, settings) = words.split_first().unwrap_or((&"", &[]));
     let host = session.script.host();
     let mut recipe = match Path::new(name).is_dir() {
@@ -28,7 +29,7 @@ pub(super) fn parse(session: &Session, words: &[&str]) -> Result<Recipe, ScriptE
 }
 
 /// Sets a parameter as written: `k=8`.
-pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), ScriptError> {
+pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnostics> {
     let Some((name, text)) = setting.split_once('=') else {
         let message = format!("`{setting}` is not of the form name=value, such as k=8");
         return Err(Diagnostic::error(message).into());
@@ -98,7 +99,7 @@ pub(super) fn set(session: &mut Session, arguments: &str) -> Answered {
 }
 
 /// The recipe in use; without one, what was typed: its last value per response or token is the advantage.
-pub(super) fn current(session: &Session) -> Result<Recipe, ScriptError> {
+pub(super) fn current(session: &Session) -> Result<Recipe, Diagnostics> {
     if let Some(recipe) = session.script.recipe() {
         return Ok(recipe.clone());
     }
@@ -149,10 +150,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
             row("dloss/dlogp", show::spread_line(&values));
         }
         Err(error) => {
-            let why = error
-                .diagnostics
-                .first()
-                .map_or("", |first| first.message.as_str());
+            let why = error.first().map_or("", |first| first.message.as_str());
             row("loss", format!("none: {why}"));
         }
     }
@@ -171,7 +169,7 @@ fn loss_of(
     session: &Session,
     recipe: &Recipe,
     advantage: &crate::script::Computed,
-) -> Result<(String, crate::script::Loss), ScriptError> {
+) -> Result<(String, crate::script::Loss), Diagnostics> {
     let default;
     let (of, loss) = match recipe.has(Hook::Loss) {
         true => (String::new(), recipe),

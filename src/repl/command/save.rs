@@ -6,7 +6,8 @@ use super::super::session::Session;
 use super::super::typed::is_typed;
 use super::{Answered, missing};
 use crate::batch::Replacement;
-use crate::script::{Computed, Diagnostic, Recipe};
+use crate::diagnostic::Diagnostic;
+use crate::script::{Computed, Recipe};
 
 pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let file = PathBuf::from(path.trim_matches('"'));
@@ -64,7 +65,6 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
         }
         Err(error) => {
             let why = error
-                .diagnostics
                 .first()
                 .map_or(String::new(), |first| first.message.clone());
             Ok(format!("{shown}: {lines} lines, no recipe yet: {why}"))

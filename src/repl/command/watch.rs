@@ -6,15 +6,16 @@ use super::super::session::Session;
 use super::Answered;
 use super::diff::difference;
 use crate::Batch;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveEvent, LiveOptions, LiveRecipe, Published};
 use crate::paint::Paint;
-use crate::script::{Builtin, Diagnostic, Host, Recipe, ScriptError};
+use crate::script::{Builtin, Host, Recipe};
 
 /// A script that is followed.
 pub(in crate::repl) struct Watched {
     name: String,
     live: LiveRecipe,
-    batch: Arc<Batch<'static>>,
+    batch: Arc<Batch>,
     /// The version that the next one is compared with, with the session's settings.
     last: Recipe,
     paint: Paint,
@@ -62,9 +63,9 @@ impl Watched {
     fn start(
         host: &Host,
         file: &str,
-        batch: Arc<Batch<'static>>,
+        batch: Arc<Batch>,
         paint: Paint,
-    ) -> Result<Watched, ScriptError> {
+    ) -> Result<Watched, Diagnostics> {
         let live = LiveRecipe::watch(host, file, LiveOptions::default())?;
         let last = live.load().recipe().clone();
         let mut watched = Watched {
@@ -84,10 +85,7 @@ impl Watched {
     }
 
     /// Goes on with another batch: new versions are tried on it.
-    pub(in crate::repl) fn set_batch(
-        &mut self,
-        batch: Arc<Batch<'static>>,
-    ) -> Result<(), ScriptError> {
+    pub(in crate::repl) fn set_batch(&mut self, batch: Arc<Batch>) -> Result<(), Diagnostics> {
         self.live.observe(batch.clone(), &self.last.init()?);
         self.batch = batch;
         Ok(())

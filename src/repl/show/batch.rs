@@ -62,8 +62,8 @@ fn line(computed: &Computed, paint: Paint) -> String {
     let values: Vec<f64> = computed.floats().iter().collect();
     let spread = Spread::of(values.iter().copied().filter(|value| value.is_finite()));
     let dtype = match computed.floats() {
-        crate::batch::Floats::F32(_) => "f32",
-        crate::batch::Floats::F64(_) => "f64",
+        crate::batch::FloatBuffer::F32(_) => "f32",
+        crate::batch::FloatBuffer::F64(_) => "f64",
     };
     let level = format!("{} {dtype}", computed.level());
     let numbers: Vec<String> = [spread.mean, spread.std, spread.min, spread.max]

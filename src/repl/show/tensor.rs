@@ -1,7 +1,7 @@
 //! A tensor: where it has its values, how they are spread, and the first of them, group by group.
 
 use super::histogram;
-use crate::batch::{Floats, GroupId, Layout};
+use crate::batch::{FloatBuffer, GroupId, Layout};
 use crate::figures::{column, count, exact, share, value};
 use crate::paint::{Paint, WIDTH, cut, filled, visible, width};
 use crate::script::{Computed, Spread};
@@ -20,8 +20,8 @@ const LABEL: usize = 14;
 pub(in crate::repl) fn tensor(computed: &Computed, paint: Paint) -> String {
     let floats = computed.floats();
     let dtype = match floats {
-        Floats::F32(_) => "f32",
-        Floats::F64(_) => "f64",
+        FloatBuffer::F32(_) => "f32",
+        FloatBuffer::F64(_) => "f64",
     };
     if computed.level() == Level::Batch {
         let note = paint.dim(&format!("batch tensor, {dtype}"));

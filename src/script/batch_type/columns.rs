@@ -1,9 +1,9 @@
 //! Columns as scripts see them: those of the batch, and those that follow from others.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use super::{DERIVED, ScriptBatch, Source, reduce, row};
-use crate::batch::{Floats, Lent};
+use crate::batch::{Batch, FloatBuffer};
 use crate::script::error::Problem;
 use crate::suggest;
 use crate::tensor::op::Argument;
@@ -37,8 +37,8 @@ impl ScriptBatch {
     /// The names of the batch's own columns, and of those that may follow from them.
     pub(in crate::script) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         match &self.0.source {
-            Source::Lent { lent, .. } => {
-                let own = lent.responses.keys().chain(lent.tokens.keys());
+            Source::Whole { batch, .. } => {
+                let own = batch.column_names();
                 let own: Vec<String> = own.map(|name| name.to_string()).collect();
                 let derived = DERIVED.into_iter().map(str::to_string);
                 let derived = derived.filter(|name| !own.contains(name)).collect();
@@ -61,9 +61,9 @@ impl ScriptBatch {
             return Ok(tensor);
         }
         let tensor = match &self.0.source {
-            Source::Lent { lent, given } => match given.get(name) {
+            Source::Whole { batch, given } => match given.get(name) {
                 Some(tensor) => tensor.clone(),
-                None => self.own_column(lent, name)?,
+                None => self.own_column(batch, name)?,
             },
             Source::GroupOf { whole, group } => whole.column(name)?.select(*group, self.frame())?,
             Source::Regrouped { whole } => whole.column(name)?.rehomed(self.frame())?,
@@ -76,25 +76,25 @@ impl ScriptBatch {
         Ok(columns.entry(name.to_string()).or_insert(tensor).clone())
     }
 
-    fn own_column(&self, lent: &Lent, name: &str) -> Result<Tensor, Problem> {
-        if let Some(values) = lent.responses.get(name) {
-            let floats = Floats::F64(Arc::new(values.to_vec()));
+    fn own_column(&self, batch: &Batch, name: &str) -> Result<Tensor, Problem> {
+        if let Some(values) = batch.response_buffer(name) {
+            let floats = FloatBuffer::F64(values.clone());
             return Ok(Tensor::from_value(
                 self.frame(),
                 Value::new(Level::Response, floats, None),
             ));
         }
-        if let Some(store) = lent.tokens.get(name) {
+        if let Some(store) = batch.token_column(name) {
             return Ok(Tensor::column(self.frame(), store.clone()));
         }
-        match self.derived(lent, name)? {
+        match self.derived(batch, name)? {
             Some(tensor) => Ok(tensor),
-            None => Err(self.unknown(lent, name)),
+            None => Err(self.unknown(batch, name)),
         }
     }
 
     /// Columns that follow from others: each is the field's own reading of what the rollouts do carry.
-    fn derived(&self, lent: &Lent, name: &str) -> Result<Option<Tensor>, Problem> {
+    fn derived(&self, batch: &Batch, name: &str) -> Result<Option<Tensor>, Problem> {
         let has = |column: &str| self.has(column);
         Ok(match name {
             "reward" if has("token_reward") => {
@@ -107,15 +107,15 @@ impl ScriptBatch {
             }
             "correct" if has("reward") || has("token_reward") => {
                 // Right or wrong is about the reward that the verifier gave, not about a shaped one.
-                let given = if lent.responses.contains_key("reward") {
-                    self.own_column(lent, "reward")?
+                let given = if batch.response_column("reward").is_some() {
+                    self.own_column(batch, "reward")?
                 } else {
-                    self.sum_of_tokens(&self.own_column(lent, "token_reward")?)?
+                    self.sum_of_tokens(&self.own_column(batch, "token_reward")?)?
                 };
                 let args = [Argument::Tensor(given), Argument::Number(0.0)];
                 Some(row(">", 2).apply(&args)?)
             }
-            "logp" if has("old_logp") => match lent.tokens.get("old_logp") {
+            "logp" if has("old_logp") => match batch.token_column("old_logp") {
                 // Its own leaf: a gradient by `logp` is not one by `old_logp`.
                 Some(store) => {
                     let note = "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
@@ -126,11 +126,11 @@ impl ScriptBatch {
                 }
                 None => None,
             },
-            "length" if has_tokens(lent) => {
+            "length" if has_tokens(batch) => {
                 let layout = self.frame().layout();
                 let lengths =
                     (0..layout.responses()).map(|response| layout.tokens_of(response).len() as f64);
-                let floats = Floats::F64(Arc::new(lengths.collect()));
+                let floats = FloatBuffer::F64(lengths.collect());
                 Some(Tensor::from_value(
                     self.frame(),
                     Value::new(Level::Response, floats, None),
@@ -152,7 +152,7 @@ impl ScriptBatch {
             .iter()
             .map(|sum| f64::from(sum as f32))
             .collect();
-        let floats = Floats::F64(Arc::new(narrowed));
+        let floats = FloatBuffer::F64(narrowed);
         Ok(Tensor::from_value(
             self.frame(),
             Value::new(Level::Response, floats, None),
@@ -162,22 +162,13 @@ impl ScriptBatch {
     /// Whether the batch has the column itself, or was given it.
     fn has(&self, name: &str) -> bool {
         match &self.0.source {
-            Source::Lent { lent, given } => {
-                given.contains_key(name)
-                    || lent.responses.contains_key(name)
-                    || lent.tokens.contains_key(name)
-            }
+            Source::Whole { batch, given } => given.contains_key(name) || batch.has(name),
             Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.has(name),
         }
     }
 
-    fn unknown(&self, lent: &Lent, name: &str) -> Problem {
-        let known: Vec<&str> = lent
-            .responses
-            .keys()
-            .chain(lent.tokens.keys())
-            .map(|name| &**name)
-            .collect();
+    fn unknown(&self, batch: &Batch, name: &str) -> Problem {
+        let known: Vec<&str> = batch.column_names().collect();
         let also = ["advantage", "groups", "step"];
         let near = suggest::nearest(name, known.iter().copied().chain(DERIVED).chain(also));
         let problem = Problem::new(format!("the batch has no column `{name}`"));
@@ -202,6 +193,6 @@ impl ScriptBatch {
 }
 
 /// Whether the batch says anything of tokens, though none of them may count.
-fn has_tokens(lent: &Lent) -> bool {
-    lent.layout.width() > 0 || !lent.tokens.is_empty()
+fn has_tokens(batch: &Batch) -> bool {
+    batch.layout().width() > 0 || batch.token_columns().next().is_some()
 }

@@ -10,7 +10,8 @@ use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, INT, ImmutableString, N
 use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, origin, raise};
-use crate::batch::Lent;
+
+use crate::batch::Batch;
 use crate::tensor::op::{self, Argument, Op};
 use crate::tensor::{Frame, Level, Tensor, TensorError, TensorErrorKind};
 
@@ -32,8 +33,8 @@ struct Inner {
 /// Where a batch's columns come from.
 #[derive(Debug)]
 enum Source {
-    Lent {
-        lent: Lent,
+    Whole {
+        batch: Batch,
         given: BTreeMap<&'static str, Tensor>,
     },
     GroupOf {
@@ -53,10 +54,10 @@ impl ScriptBatch {
     pub(super) fn new(
         frame: Arc<Frame>,
         call: Arc<Call>,
-        lent: Lent,
+        batch: Batch,
         given: BTreeMap<&'static str, Tensor>,
     ) -> Self {
-        ScriptBatch::over(frame, call, Source::Lent { lent, given })
+        ScriptBatch::over(frame, call, Source::Whole { batch, given })
     }
 
     fn over(frame: Arc<Frame>, call: Arc<Call>, source: Source) -> Self {

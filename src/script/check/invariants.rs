@@ -60,7 +60,7 @@ impl Checks<'_> {
         self.same(Check::Repetition, base, &mixed.whole(), 0.0);
     }
 
-    fn same(&mut self, check: Check, base: &Outcome, batch: &Batch<'_>, tolerance: f64) {
+    fn same(&mut self, check: Check, base: &Outcome, batch: &Batch, tolerance: f64) {
         match self.advantage(batch) {
             Ok(other) => {
                 let responses = base.advantage.layout().responses();

@@ -6,10 +6,10 @@ mod rollouts;
 use std::collections::BTreeMap;
 
 use self::rollouts::Rollouts;
-use super::error::ScriptError;
 use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
 use crate::batch::Batch;
+use crate::diagnostic::Diagnostics;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Finding {
     /// What was seen, in one line; empty where there is nothing to say.
     pub detail: String,
     /// The recipe's own error, where it had one.
-    pub error: Option<ScriptError>,
+    pub error: Option<Diagnostics>,
 }
 
 /// What is checked.
@@ -134,13 +134,13 @@ impl Checks<'_> {
         });
     }
 
-    fn advantage(&self, batch: &Batch<'_>) -> Result<Outcome, ScriptError> {
+    fn advantage(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
         let mut state = self.recipe.init()?;
         self.recipe.advantage(batch, &mut state)
     }
 
     /// Whether the recipe runs on the batch at all.
-    fn runs(&mut self, check: Check, batch: &Batch<'_>) -> Option<Outcome> {
+    fn runs(&mut self, check: Check, batch: &Batch) -> Option<Outcome> {
         match self.advantage(batch) {
             Ok(outcome) => {
                 self.add(check, Verdict::Holds, "");
@@ -148,7 +148,6 @@ impl Checks<'_> {
             }
             Err(error) => {
                 let text = error
-                    .diagnostics
                     .first()
                     .map_or(String::new(), |first| first.message.clone());
                 // That a message of an operation refuses the batch is worth knowing; that the result is not finite, or

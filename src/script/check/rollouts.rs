@@ -59,7 +59,7 @@ impl Rollouts {
     }
 
     /// The responses at these places, with the numbers of their tokens unchanged.
-    pub(super) fn batch(&self, places: &[usize], wide: bool) -> Batch<'static> {
+    pub(super) fn batch(&self, places: &[usize], wide: bool) -> Batch {
         let rows = |value: &dyn Fn(usize, usize) -> f64| {
             let cell = |(row, column): (usize, usize)| {
                 let response = places[row];
@@ -113,7 +113,7 @@ impl Rollouts {
         }
     }
 
-    pub(super) fn whole(&self) -> Batch<'static> {
+    pub(super) fn whole(&self) -> Batch {
         self.batch(&(0..self.groups.len()).collect::<Vec<_>>(), true)
     }
 }

@@ -1,7 +1,7 @@
 //! What to say of a function that does not exist, or not for these arguments.
 
-use super::super::error::Diagnostic;
 use super::{CLOSURE, Script, elsewhere, words};
+use crate::diagnostic::Diagnostic;
 use crate::suggest;
 use crate::tensor::op;
 

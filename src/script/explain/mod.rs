@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, EvalAltResult, Position};
 
-use super::error::{Diagnostic, Place, Problem, line_column};
+use super::error::{Problem, line_column};
 use super::library::Sources;
+use crate::diagnostic::{Diagnostic, Span};
 use crate::tensor::Origin;
 
 pub(super) use elsewhere::property as property_elsewhere;
@@ -82,10 +83,7 @@ impl Script<'_> {
                 None => self.runtime(other, place.as_ref()).at(place),
             },
         };
-        Diagnostic {
-            trace,
-            ..diagnostic
-        }
+        trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 }
 
@@ -108,7 +106,7 @@ fn origin(error: &EvalAltResult) -> Option<Origin> {
 }
 
 /// The name that stands before a place and its dot: `p` of `p.k`.
-fn receiver(place: &Place) -> Option<String> {
+fn receiver(place: &Span) -> Option<String> {
     let line = place.text.lines().nth(place.line - 1)?;
     let before: String = line.chars().take(place.column - 1).collect();
     let before = before.trim_end().strip_suffix('.')?.trim_end();

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use rhai::Position;
 
-use super::super::error::{Place, line_column};
+use super::super::error::line_column;
 use super::{Script, position};
+use crate::diagnostic::Span;
 use crate::tensor::Origin;
 
 impl Script<'_> {
     /// The place where a tensor was made.
-    pub(in super::super) fn place_of(&self, origin: &Origin) -> Option<Place> {
+    pub(in super::super) fn place_of(&self, origin: &Origin) -> Option<Span> {
         let source = origin.source.as_ref().unwrap_or(self.name);
         self.place(source, position(origin.line, origin.column))
     }
 
     /// The place of a position, if there is one and the script is known.
-    pub(in super::super) fn place(&self, source: &Arc<str>, position: Position) -> Option<Place> {
+    pub(in super::super) fn place(&self, source: &Arc<str>, position: Position) -> Option<Span> {
         let (line, column) = line_column(position)?;
         let text = self.sources.get(source)?;
         let source_line = text.lines().nth(line - 1).unwrap_or("");
@@ -26,7 +27,7 @@ impl Script<'_> {
             Some('.') if at(column + 1) != Some('.') => column + 1,
             _ => column,
         };
-        Some(Place {
+        Some(Span {
             source: source.clone(),
             text: text.clone(),
             line,
@@ -37,7 +38,7 @@ impl Script<'_> {
 }
 
 /// The place right after what stands before another place: where something is missing.
-pub(super) fn end_of_what_is_before(place: &Place) -> Place {
+pub(super) fn end_of_what_is_before(place: &Span) -> Span {
     let lines: Vec<&str> = place.text.lines().collect();
     let upto = |line: &str| line.chars().take(place.column - 1).collect::<String>();
     let last = lines.get(place.line - 1).map(|line| upto(line));
@@ -51,7 +52,7 @@ pub(super) fn end_of_what_is_before(place: &Place) -> Place {
     for (up, line) in before.enumerate() {
         let column = line.trim_end().chars().count();
         if column > 0 {
-            return Place {
+            return Span {
                 line: place.line - up,
                 column: column + 1,
                 length: 1,

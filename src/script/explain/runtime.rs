@@ -2,8 +2,8 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::super::error::{Diagnostic, Place};
 use super::{Script, elsewhere, functions, problem, receiver, text, words};
+use crate::diagnostic::{Diagnostic, Span};
 use crate::suggest;
 use crate::tensor::{Level, TensorError, TensorErrorKind};
 
@@ -14,7 +14,7 @@ const SHOWN: usize = 200;
 pub(in super::super) const SEES: &str = "a function sees its arguments and its own variables alone; what it needs from outside is an argument or a parameter, `p.name`";
 
 impl Script<'_> {
-    pub(super) fn runtime(&self, error: &EvalAltResult, place: Option<&Place>) -> Diagnostic {
+    pub(super) fn runtime(&self, error: &EvalAltResult, place: Option<&Span>) -> Diagnostic {
         match error {
             EvalAltResult::ErrorRuntime(value, _) => thrown(value),
             EvalAltResult::ErrorFunctionNotFound(signature, _) => self.unknown_function(signature),
@@ -61,7 +61,7 @@ impl Script<'_> {
     }
 
     /// A name that stands for nothing.
-    pub(super) fn no_variable(&self, name: &str, place: Option<&Place>) -> Diagnostic {
+    pub(super) fn no_variable(&self, name: &str, place: Option<&Span>) -> Diagnostic {
         let diagnostic = Diagnostic::error(format!("there is no variable `{name}`"));
         let text = place.map_or("", |place| &place.text);
         let line = place.and_then(|place| text.lines().nth(place.line - 1));
@@ -144,7 +144,7 @@ impl Script<'_> {
     }
 
     /// A map without the key that is asked of it: the parameters, the state, or another.
-    fn no_key(&self, name: &str, place: Option<&Place>) -> Diagnostic {
+    fn no_key(&self, name: &str, place: Option<&Span>) -> Diagnostic {
         let text = place.map_or("", |place| &place.text);
         let imported = place.filter(|place| place.source != *self.name);
         let receiver = place.and_then(receiver);

@@ -2,10 +2,10 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::super::error::{Diagnostic, Place};
 use super::super::held::{BYTES, DEPTH, Excess, Overfull};
 use super::super::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
 use super::{Script, problem};
+use crate::diagnostic::{Diagnostic, Span};
 use crate::tensor::{Stopped, TensorErrorKind};
 
 const ENDLESS: &str =
@@ -15,7 +15,7 @@ const KEEPS: &str =
 
 impl Script<'_> {
     /// The diagnostic of an end that no script can catch, with the place to suspect; `None` for any other error.
-    pub(super) fn stopped(&self, error: &EvalAltResult) -> Option<(Diagnostic, Option<Place>)> {
+    pub(super) fn stopped(&self, error: &EvalAltResult) -> Option<(Diagnostic, Option<Span>)> {
         Some(match error {
             EvalAltResult::ErrorTerminated(why, _) => (terminated(why), self.only_loop()),
             EvalAltResult::ErrorTooManyOperations(_) => {

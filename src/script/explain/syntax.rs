@@ -2,13 +2,13 @@
 
 use rhai::{LexError, ParseErrorType};
 
-use super::super::error::{Diagnostic, Place};
 use super::place::end_of_what_is_before;
 use super::{Script, elsewhere, runtime, words};
+use crate::diagnostic::{Diagnostic, Span};
 
 impl Script<'_> {
     /// The diagnostic of a script that does not compile, with its place.
-    pub(super) fn syntax(&self, kind: &ParseErrorType, place: Option<Place>) -> Diagnostic {
+    pub(super) fn syntax(&self, kind: &ParseErrorType, place: Option<Span>) -> Diagnostic {
         let found = place.as_ref().map(Found::at);
         if let Some(diagnostic) = found.as_ref().and_then(|found| found.of_python(kind)) {
             return diagnostic.at(place);
@@ -40,7 +40,7 @@ struct Found {
 }
 
 impl Found {
-    fn at(place: &Place) -> Found {
+    fn at(place: &Span) -> Found {
         let line = place.text.lines().nth(place.line - 1).unwrap_or("");
         let from_here = || line.chars().skip(place.column - 1);
         Found {
@@ -120,7 +120,7 @@ impl Found {
     }
 }
 
-fn missing(token: &str, what: &str, found: Option<&Found>, place: Option<Place>) -> Diagnostic {
+fn missing(token: &str, what: &str, found: Option<&Found>, place: Option<Span>) -> Diagnostic {
     let (message, help) = match token {
         ";" => (
             "a `;` is missing after this".to_string(),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::super::error::Place;
 use super::{Script, position};
+use crate::diagnostic::Span;
 
 /// A word of a script outside of comments and texts.
 pub(super) struct Word<'a> {
@@ -100,21 +100,21 @@ pub(super) fn parameters(text: &str) -> Vec<&str> {
 
 impl Script<'_> {
     /// Where the script itself defines a function.
-    pub(in super::super) fn definition(&self, function: &str) -> Option<Place> {
+    pub(in super::super) fn definition(&self, function: &str) -> Option<Span> {
         let text = self.sources.get(self.name)?;
         let word = words(text).find(|word| word.word == function && word.before.ends_with("fn"))?;
         self.place(self.name, position(word.line, word.column))
     }
 
     /// Where the script itself first writes a name as the key of a map.
-    pub(in super::super) fn key(&self, key: &str) -> Option<Place> {
+    pub(in super::super) fn key(&self, key: &str) -> Option<Span> {
         let text = self.sources.get(self.name)?;
         let word = words(text).find(|word| word.word == key && is_key(word))?;
         self.place(self.name, position(word.line, word.column))
     }
 
     /// Where the script itself first names a part of its state.
-    pub(in super::super) fn part_of_state(&self, key: &str) -> Option<Place> {
+    pub(in super::super) fn part_of_state(&self, key: &str) -> Option<Span> {
         let text = self.sources.get(self.name)?;
         let is_part = |word: &Word<'_>| match key {
             "" => word.word == "this" && word.rest.starts_with('='),
@@ -125,7 +125,7 @@ impl Script<'_> {
     }
 
     /// Where an import is written, in the script or in one that it imports.
-    pub(in super::super) fn import(&self, path: &str) -> Option<Place> {
+    pub(in super::super) fn import(&self, path: &str) -> Option<Span> {
         let written = format!("\"{path}\"");
         self.sources.iter().find_map(|(source, text)| {
             text.lines().enumerate().find_map(|(line, content)| {
@@ -137,7 +137,7 @@ impl Script<'_> {
         })
     }
     /// The only place in all sources where a word does what `is` asks; `None` where there is none or another.
-    fn only(&self, is: impl Fn(&str, &Word<'_>) -> bool) -> Option<Place> {
+    fn only(&self, is: impl Fn(&str, &Word<'_>) -> bool) -> Option<Span> {
         let mut found: Option<(&Arc<str>, usize, usize)> = None;
         for (source, text) in self.sources {
             for word in words(text).filter(|word| is(text, word)) {
@@ -152,19 +152,19 @@ impl Script<'_> {
     }
 
     /// The loop that may have no end, where there is one alone.
-    pub(super) fn only_loop(&self) -> Option<Place> {
+    pub(super) fn only_loop(&self) -> Option<Span> {
         self.only(|_, word| {
             (word.word == "loop" && word.rest.starts_with('{')) || word.word == "while"
         })
     }
 
     /// The call of a function, where there is one alone.
-    pub(super) fn only_call(&self, function: &str) -> Option<Place> {
+    pub(super) fn only_call(&self, function: &str) -> Option<Span> {
         self.only(|_, word| word.word == function && word.rest.starts_with('('))
     }
 
     /// The call of a function in itself, where there is one alone.
-    pub(super) fn only_recursion(&self) -> Option<Place> {
+    pub(super) fn only_recursion(&self) -> Option<Span> {
         self.only(|text, word| {
             let around = text
                 .lines()

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Run;
-use crate::batch::Lent;
+use crate::batch::Batch;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::call::Call;
-use crate::script::error::{Diagnostic, ScriptError};
 use crate::script::host::Host;
 use crate::script::recipe::{Hook, Recipe};
 use crate::tensor::Tensor;
@@ -19,16 +19,16 @@ use crate::tensor::Tensor;
 pub(in crate::script) fn tensor_of(
     recipe: &Recipe,
     hook: Hook,
-    lent: &Lent,
+    input: &Batch,
     batch: &ScriptBatch,
     call: &Arc<Call>,
-) -> Result<Tensor, ScriptError> {
+) -> Result<Tensor, Diagnostics> {
     let mut run = Run {
         recipe,
         engine: recipe.host.functions.engine(call),
         call: call.clone(),
         frame: batch.frame().clone(),
-        lent,
+        input,
         state: recipe.init()?.to_dynamic(),
         given: BTreeMap::new(),
     };
@@ -68,7 +68,7 @@ pub(in crate::script) fn tensor_of(
         (_, None) => {
             let (_, gradient) = run.loss()?;
             let equivalent = run.equivalent(&gradient)?;
-            Tensor::from_floats(&run.frame, equivalent.level(), equivalent.floats().clone())
+            Tensor::from_buffer(&run.frame, equivalent.level(), equivalent.floats().clone())
                 .map_err(|error| run.failed(Hook::Loss, error))
         }
     }

@@ -18,11 +18,11 @@ use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::Call;
 use super::computed::Computed;
-use super::error::{Diagnostic, ScriptError};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::on_deep_stack;
 use super::state::State;
-use crate::batch::{Batch, Lent};
+use crate::batch::Batch;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
 
@@ -32,7 +32,7 @@ struct Run<'a> {
     engine: Engine,
     call: Arc<Call>,
     frame: Arc<Frame>,
-    lent: &'a Lent,
+    input: &'a Batch,
     state: Dynamic,
     /// Columns that stand above the batch's own.
     given: BTreeMap<&'static str, Tensor>,
@@ -42,8 +42,8 @@ impl Recipe {
     /// The state to start a run with: what `init(p)` returns, or an empty map.
     ///
     /// # Errors
-    /// [`ScriptError`] where `init` fails, or returns what cannot be a state.
-    pub fn init(&self) -> Result<State, ScriptError> {
+    /// [`Diagnostics`] where `init` fails, or returns what cannot be a state.
+    pub fn init(&self) -> Result<State, Diagnostics> {
         if !self.has(Hook::Init) {
             return Ok(State::default());
         }
@@ -55,14 +55,14 @@ impl Recipe {
     ///
     /// # Errors
     /// As [`Recipe::init`].
-    pub fn migrate(&self, old: &State) -> Result<State, ScriptError> {
+    pub fn migrate(&self, old: &State) -> Result<State, Diagnostics> {
         if !self.has(Hook::Migrate) {
             return Ok(old.with_missing_of(&self.init()?));
         }
         self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))
     }
 
-    fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, ScriptError> {
+    fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
         on_deep_stack(|| {
             let call = Call::new(self.host.guard(), 0, self.host.seed);
             let engine = self.host.functions.engine(&call);
@@ -85,44 +85,42 @@ impl Recipe {
     /// `state` changes only where all of it succeeds.
     ///
     /// # Errors
-    /// [`ScriptError`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
+    /// [`Diagnostics`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
-    pub fn advantage(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
+    pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         on_deep_stack(|| self.advantage_here(batch, state))
     }
 
-    fn advantage_here(&self, batch: &Batch<'_>, state: &mut State) -> Result<Outcome, ScriptError> {
+    fn advantage_here(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let started = Instant::now();
-        batch.lend(|lent| {
-            let mut run = Run::new(self, lent, state);
-            let reward = match self.has(Hook::Reward) {
-                true => Some(run.reward()?),
-                false => None,
-            };
-            let (advantage, loss) = if self.has(Hook::Advantage) {
-                (run.signal(Hook::Advantage)?.1, None)
-            } else {
-                let (loss, gradient) = run.loss()?;
-                (run.equivalent(&gradient)?, Some(loss))
-            };
-            let correct = run
-                .batch()
-                .column("correct")
-                .ok()
-                .and_then(|tensor| tensor.evaluate().ok());
-            *state = run.finished_state()?;
-            let reports = run.call.take_reports();
-            Ok(Outcome {
-                reward,
-                advantage,
-                loss,
-                correct: correct.map(|value| Computed::new(lent.layout.clone(), value)),
-                notes: reports.notes,
-                metrics: reports.metrics,
-                prints: reports.prints,
-                time: started.elapsed(),
-                peak_bytes: run.call.guard.peak(),
-            })
+        let mut run = Run::new(self, batch, state);
+        let reward = match self.has(Hook::Reward) {
+            true => Some(run.reward()?),
+            false => None,
+        };
+        let (advantage, loss) = if self.has(Hook::Advantage) {
+            (run.signal(Hook::Advantage)?.1, None)
+        } else {
+            let (loss, gradient) = run.loss()?;
+            (run.equivalent(&gradient)?, Some(loss))
+        };
+        let correct = run
+            .batch()
+            .column("correct")
+            .ok()
+            .and_then(|tensor| tensor.evaluate().ok());
+        *state = run.finished_state()?;
+        let reports = run.call.take_reports();
+        Ok(Outcome {
+            reward,
+            advantage,
+            loss,
+            correct: correct.map(|value| Computed::new(batch.layout().clone(), value)),
+            notes: reports.notes,
+            metrics: reports.metrics,
+            prints: reports.prints,
+            time: started.elapsed(),
+            peak_bytes: run.call.guard.peak(),
         })
     }
 
@@ -132,49 +130,47 @@ impl Recipe {
     /// As [`Recipe::advantage`]; also where the loss is not one value, or does not depend on `batch.logp`.
     pub fn loss(
         &self,
-        batch: &Batch<'_>,
+        batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-    ) -> Result<Loss, ScriptError> {
+    ) -> Result<Loss, Diagnostics> {
         on_deep_stack(|| self.loss_here(batch, advantage, state))
     }
 
     fn loss_here(
         &self,
-        batch: &Batch<'_>,
+        batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-    ) -> Result<Loss, ScriptError> {
+    ) -> Result<Loss, Diagnostics> {
         let started = Instant::now();
-        batch.lend(|lent| {
-            let mut run = Run::new(self, lent, state);
-            if let Some(advantage) = advantage {
-                let tensor =
-                    Tensor::from_floats(&run.frame, advantage.level(), advantage.floats().clone())
-                        .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
-                run.given.insert("advantage", tensor);
-            }
-            let (value, gradient) = run.loss()?;
-            *state = run.finished_state()?;
-            let reports = run.call.take_reports();
-            Ok(Loss {
-                value,
-                gradient: Computed::new(lent.layout.clone(), gradient),
-                metrics: reports.metrics,
-                prints: reports.prints,
-                time: started.elapsed(),
-            })
+        let mut run = Run::new(self, batch, state);
+        if let Some(advantage) = advantage {
+            let tensor =
+                Tensor::from_buffer(&run.frame, advantage.level(), advantage.floats().clone())
+                    .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
+            run.given.insert("advantage", tensor);
+        }
+        let (value, gradient) = run.loss()?;
+        *state = run.finished_state()?;
+        let reports = run.call.take_reports();
+        Ok(Loss {
+            value,
+            gradient: Computed::new(batch.layout().clone(), gradient),
+            metrics: reports.metrics,
+            prints: reports.prints,
+            time: started.elapsed(),
         })
     }
 }
 
 impl<'a> Run<'a> {
-    fn new(recipe: &'a Recipe, lent: &'a Lent, state: &State) -> Self {
+    fn new(recipe: &'a Recipe, input: &'a Batch, state: &State) -> Self {
         let host = &recipe.host;
-        let call = Call::new(host.guard(), lent.step, host.seed);
+        let call = Call::new(host.guard(), input.step(), host.seed);
         let frame = Frame::new(
-            lent.layout.clone(),
-            lent.is_f64(),
+            input.layout().clone(),
+            input.is_f64(),
             call.guard.clone(),
             host.executor.clone(),
         );
@@ -183,7 +179,7 @@ impl<'a> Run<'a> {
             engine: host.functions.engine(&call),
             call,
             frame,
-            lent,
+            input,
             state: state.to_dynamic(),
             given: BTreeMap::new(),
         }
@@ -193,12 +189,12 @@ impl<'a> Run<'a> {
         ScriptBatch::new(
             self.frame.clone(),
             self.call.clone(),
-            self.lent.clone(),
+            self.input.clone(),
             self.given.clone(),
         )
     }
 
-    fn finished_state(&mut self) -> Result<State, ScriptError> {
+    fn finished_state(&mut self) -> Result<State, Diagnostics> {
         let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
         State::from_dynamic(state).map_err(|unfit| {
             let script = self.recipe.about();
@@ -214,13 +210,13 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, ScriptError> {
+    fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {
         let args = (batch, self.recipe.params.to_map());
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
     /// The `reward` hook. What it returns stands above the batch's own reward from here on, at both levels.
-    fn reward(&mut self) -> Result<Computed, ScriptError> {
+    fn reward(&mut self) -> Result<Computed, Diagnostics> {
         let (tensor, computed) = self.signal(Hook::Reward)?;
         let row = |name: &str| op::table().find(|op| op.name == name);
         let other = match tensor.level() {
@@ -256,7 +252,7 @@ impl<'a> Run<'a> {
     }
 
     /// What the `loss` hook returns.
-    fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, ScriptError> {
+    fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
         let result = self.hook(Hook::Loss, batch)?;
         if let Some(loss) = result.read_lock::<Tensor>() {
             return Ok(loss.clone());
@@ -276,7 +272,7 @@ impl<'a> Run<'a> {
     }
 
     /// The loss and dloss/dlogp.
-    fn loss(&mut self) -> Result<(f64, Arc<Value>), ScriptError> {
+    fn loss(&mut self) -> Result<(f64, Arc<Value>), Diagnostics> {
         let batch = self.batch();
         let loss = self.loss_on(batch.clone())?;
         let hook = |diagnostic| self.recipe.at_hook(Hook::Loss, diagnostic);
@@ -313,13 +309,13 @@ impl<'a> Run<'a> {
     }
 
     /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
-    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Computed, ScriptError> {
+    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Computed, Diagnostics> {
         let tokens = self.frame.layout.tokens() as f64;
         let gradient = Tensor::from_value(&self.frame, gradient.clone());
         let scaled = op::mul(&gradient, &Tensor::number(-tokens))
             .and_then(|tensor| tensor.evaluate())
             .map_err(|error| self.failed(Hook::Loss, error))?;
-        Ok(Computed::new(self.lent.layout.clone(), scaled))
+        Ok(Computed::new(self.input.layout().clone(), scaled))
     }
 }
 
@@ -330,7 +326,7 @@ fn invoke(
     hook: Hook,
     state: &mut Dynamic,
     args: impl FuncArgs,
-) -> Result<Dynamic, ScriptError> {
+) -> Result<Dynamic, Diagnostics> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let options = CallFnOptions::new().bind_this_ptr(state);
         engine.call_fn_with_options::<Dynamic>(
@@ -371,7 +367,7 @@ mod tests {
         outcome.advantage.floats().iter().collect()
     }
 
-    /// The engine locks a captured variable while a method of it runs; the batch is lent to closures all the same.
+    /// The engine locks a captured variable while a method of it runs; closures get the batch all the same.
     #[test]
     fn a_function_of_map_groups_may_use_the_whole_batch() {
         let by_groups = advantage(

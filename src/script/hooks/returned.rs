@@ -3,17 +3,18 @@
 use rhai::Dynamic;
 
 use super::Run;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::bind;
 use crate::script::blame::blame;
 use crate::script::computed::Computed;
 use crate::script::engine::returned;
-use crate::script::error::{Diagnostic, Problem, ScriptError};
+use crate::script::error::Problem;
 use crate::script::recipe::Hook;
 use crate::tensor::{Level, Tensor, TensorError, Value};
 
 impl Run<'_> {
     /// A hook that gives a value to each response or token, computed and checked.
-    pub(super) fn signal(&mut self, hook: Hook) -> Result<(Tensor, Computed), ScriptError> {
+    pub(super) fn signal(&mut self, hook: Hook) -> Result<(Tensor, Computed), Diagnostics> {
         let batch = self.batch();
         let result = self.hook(hook, batch)?;
         let name = hook.name();
@@ -59,12 +60,12 @@ impl Run<'_> {
             .evaluate()
             .map_err(|error| self.failed(hook, error))?;
         self.finite(hook, &tensor, &value, &format!("the {name}"))?;
-        let computed = Computed::new(self.lent.layout.clone(), value);
+        let computed = Computed::new(self.input.layout().clone(), value);
         Ok((tensor, computed))
     }
 
     /// A failure of a computation that happened after the hook returned.
-    pub(super) fn failed(&self, hook: Hook, error: TensorError) -> ScriptError {
+    pub(super) fn failed(&self, hook: Hook, error: TensorError) -> Diagnostics {
         let raised: Box<rhai::EvalAltResult> = Problem::from(error).into();
         self.recipe.failed_in(hook, &raised)
     }
@@ -76,14 +77,14 @@ impl Run<'_> {
         tensor: &Tensor,
         value: &Value,
         what: &str,
-    ) -> Result<(), ScriptError> {
+    ) -> Result<(), Diagnostics> {
         let Some((place, found)) = value.first_not_finite() else {
             return Ok(());
         };
         let message = match value.level() {
             Level::Batch => format!("{what} is {found}"),
             level => {
-                let place = self.lent.layout.describe(level, place);
+                let place = self.input.layout().describe(level, place);
                 format!("{what} is {found} at {place}")
             }
         };
@@ -99,7 +100,7 @@ impl Run<'_> {
             ),
             (None, _) => diagnostic,
         };
-        Err(match diagnostic.place {
+        Err(match diagnostic.location {
             Some(_) => diagnostic.into(),
             None => self.recipe.at_hook(hook, diagnostic),
         })
@@ -109,7 +110,7 @@ impl Run<'_> {
     fn column_of(&self, tensor: &Tensor) -> Option<String> {
         let value = tensor.evaluate().ok()?;
         let (place, found) = value.first_not_finite()?;
-        let names = self.lent.responses.keys().chain(self.lent.tokens.keys());
+        let names = self.input.column_names();
         let name = names.into_iter().find(|name| {
             let column = self
                 .batch()
@@ -118,7 +119,7 @@ impl Run<'_> {
             // Each hook has tensors of its own for a column: what they hold is the same.
             column.is_ok_and(|column| same_bits(&column, &value))
         })?;
-        let place = self.lent.layout.describe(value.level(), place);
+        let place = self.input.layout().describe(value.level(), place);
         Some(format!("the column `{name}` is {found} at {place}"))
     }
 }

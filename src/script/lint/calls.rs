@@ -4,7 +4,7 @@ use rhai::{Expr, FnCallExpr, Position};
 
 use super::Lint;
 use super::kinds::{Kind, Variables, result};
-use crate::script::error::Severity;
+use crate::diagnostic::Severity;
 use crate::script::explain;
 use crate::suggest;
 use crate::tensor::Level;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 use self::kinds::{Kind, Variables, is_groups, known, meet, parameters};
-use super::error::{Diagnostic, Severity};
 use super::explain::{Script, property_elsewhere};
 use super::library::Functions;
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::tensor::op;
 
 /// What the lint knows beside the script.
@@ -78,12 +78,7 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
     }
     lint.unread_parameters();
     let mut found = lint.found;
-    found.sort_by_key(|diagnostic| {
-        diagnostic
-            .place
-            .as_ref()
-            .map(|place| (place.line, place.column))
-    });
+    found.sort_by_key(|diagnostic| diagnostic.span().map(|span| (span.line, span.column)));
     found.dedup();
     found
 }

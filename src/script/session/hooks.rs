@@ -6,6 +6,7 @@ use rhai::{Engine, EvalAltResult, Map, NativeCallContext};
 
 use super::super::batch_type::ScriptBatch;
 use super::super::error::{Problem, raise};
+
 use super::super::hooks::tensor_of;
 use super::super::recipe::{Hook, Recipe};
 use super::{Session, lock};
@@ -88,7 +89,7 @@ impl Session {
                     fail(error.to_string(), "`:params` shows what the recipe has")
                 })?;
             }
-            tensor_of(&recipe, hook, &stage.lent, &stage.batch, &stage.call).map_err(|error| {
+            tensor_of(&recipe, hook, &stage.input, &stage.batch, &stage.call).map_err(|error| {
                 let problem = Problem::new(error.to_string());
                 *lock(&failed) = Some(error);
                 raise(context, problem)

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rhai::{Array, Dynamic, EvalAltResult};
 
 use super::super::bind::{describe, number};
-use super::super::error::{Diagnostic, ScriptError};
 use super::{Answer, OWN, Session, transcript};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::{Level, Tensor, grad};
 
 /// The time that measuring an input takes at most, once it has run a few times.
@@ -63,7 +63,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::evaluate`]; also where the input gives something else.
-    pub fn numbers(&mut self, text: &str) -> Result<(Option<Level>, Vec<f64>), ScriptError> {
+    pub fn numbers(&mut self, text: &str) -> Result<(Option<Level>, Vec<f64>), Diagnostics> {
         let value = self.value(text)?;
         if let Some(tensor) = value.read_lock::<Tensor>() {
             let computed = tensor
@@ -87,7 +87,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::numbers`].
-    pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, ScriptError> {
+    pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
         if let (Some(left), Some(right)) = (super::as_tensor(&left), super::as_tensor(&right)) {
             let level = left.level().join(right.level());
@@ -123,7 +123,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::evaluate`]; also where the input is no batch tensor, or has no derivative.
-    pub fn gradient(&mut self, text: &str) -> Result<Answer, ScriptError> {
+    pub fn gradient(&mut self, text: &str) -> Result<Answer, Diagnostics> {
         let value = self.value(text)?;
         let Some(loss) = super::as_tensor(&value) else {
             let message = format!(
@@ -134,7 +134,7 @@ impl Session {
         };
         let logp = self.stage.batch.column("logp").map_err(|problem| {
             let help = "a gradient is one by the policy's log-probs";
-            ScriptError::from(Diagnostic::error(problem.message).with_help(help))
+            Diagnostics::from(Diagnostic::error(problem.message).with_help(help))
         })?;
         let gradient = grad(&loss, &logp).map_err(|error| self.failed_in(text, error))?;
         self.answer(&Dynamic::from(gradient))
@@ -144,7 +144,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::evaluate`]; also where the input gives no tensor.
-    pub fn graph(&mut self, text: &str) -> Result<Vec<GraphNode>, ScriptError> {
+    pub fn graph(&mut self, text: &str) -> Result<Vec<GraphNode>, Diagnostics> {
         let value = self.value(text)?;
         let Some(tensor) = value.read_lock::<Tensor>().map(|tensor| tensor.clone()) else {
             let message = format!(
@@ -191,7 +191,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::evaluate`].
-    pub fn time(&mut self, text: &str) -> Result<Timing, ScriptError> {
+    pub fn time(&mut self, text: &str) -> Result<Timing, Diagnostics> {
         // Once before the clock runs, with all that can go wrong.
         let _ = self.value(text)?;
         let engine = self.engine(text);
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// Runs an input for its value, and leaves the session as it was.
-    fn value(&mut self, text: &str) -> Result<Dynamic, ScriptError> {
+    fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         self.guard.rearm();
         let (scope, functions) = (self.scope.clone(), self.functions.clone());
         let inputs = self.transcript.mark();
@@ -260,7 +260,7 @@ impl Session {
     }
 }
 
-fn unequal(x: &str, of_x: usize, y: &str, of_y: usize) -> ScriptError {
+fn unequal(x: &str, of_x: usize, y: &str, of_y: usize) -> Diagnostics {
     Diagnostic::error(format!(
         "`{x}` has {of_x} values and `{y}` has {of_y}: they must go together"
     ))

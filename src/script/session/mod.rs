@@ -22,13 +22,14 @@ use self::own::of_the_recipe;
 use self::transcript::Transcript;
 use super::batch_type::ScriptBatch;
 use super::call::Call;
-use super::error::{Diagnostic, Problem, ScriptError};
+use super::error::Problem;
 use super::explain::{SEES, Script};
 use super::host::Host;
 use super::library::Library;
 use super::recipe::Recipe;
 use super::sandbox::on_deep_stack;
-use crate::batch::{Batch, Lent};
+use crate::batch::Batch;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::tensor::{Frame, Guard, Tensor, TensorError};
 
@@ -47,7 +48,7 @@ const OWN: [&str; 3] = ["batch", "p", LAST];
 /// session.evaluate("let r = batch.reward")?;
 /// let evaluated = session.evaluate("(r - r.mean(\"group\"))[0]")?;
 /// assert!(matches!(evaluated.answer, Answer::Number(a) if (a - 1.0 / 3.0).abs() < 1e-15));
-/// # Ok::<(), advlab::script::ScriptError>(())
+/// # Ok::<(), advlab::diagnostic::Diagnostics>(())
 /// ```
 pub struct Session {
     host: Host,
@@ -59,25 +60,33 @@ pub struct Session {
     library: Arc<Library>,
     recipe: Option<Recipe>,
     /// What a recipe's hook failed with, called from the input: the engine's own errors cannot carry it.
-    failed: Arc<Mutex<Option<ScriptError>>>,
+    failed: Arc<Mutex<Option<Diagnostics>>>,
 }
 
 /// What the inputs see as `batch`, with what its tensors lie over.
 #[derive(Clone)]
 struct Stage {
     call: Arc<Call>,
-    lent: Lent,
+    input: Batch,
     batch: ScriptBatch,
 }
 
 impl Stage {
-    fn new(host: &Host, guard: &Arc<Guard>, batch: &Batch<'static>) -> Stage {
-        let lent = batch.lend(Lent::clone);
-        let call = Call::new(guard.clone(), lent.step, host.shared.seed);
+    fn new(host: &Host, guard: &Arc<Guard>, input: &Batch) -> Stage {
+        let call = Call::new(guard.clone(), input.step(), host.shared.seed);
         let executor = host.shared.executor.clone();
-        let frame = Frame::new(lent.layout.clone(), lent.is_f64(), guard.clone(), executor);
-        let batch = ScriptBatch::new(frame, call.clone(), lent.clone(), BTreeMap::new());
-        Stage { call, lent, batch }
+        let frame = Frame::new(
+            input.layout().clone(),
+            input.is_f64(),
+            guard.clone(),
+            executor,
+        );
+        let batch = ScriptBatch::new(frame, call.clone(), input.clone(), BTreeMap::new());
+        Stage {
+            call,
+            input: input.clone(),
+            batch,
+        }
     }
 }
 
@@ -98,7 +107,7 @@ impl Session {
     /// A session on a batch, bounded by the host's limits: each input anew for the time, all that lives for the memory.
     ///
     /// The batch's arrays are shared, not copied; those that it borrows as views cannot be read in a session.
-    pub fn new(host: &Host, batch: &Batch<'static>) -> Session {
+    pub fn new(host: &Host, batch: &Batch) -> Session {
         let limits = host.limits();
         let guard = Guard::new(Some(limits.time), limits.memory);
         let host = host.clone().with_guard(guard.clone());
@@ -138,7 +147,7 @@ impl Session {
     }
 
     /// Goes on with another batch. Variables stay, those that hold tensors of the batch before as well.
-    pub fn set_batch(&mut self, batch: &Batch<'static>) {
+    pub fn set_batch(&mut self, batch: &Batch) {
         self.stage = Stage::new(&self.host, &self.guard, batch);
         self.place_own();
     }
@@ -155,9 +164,9 @@ impl Session {
     /// Evaluates an input.
     ///
     /// # Errors
-    /// [`ScriptError`] as for a recipe, with the place in the input. Variables that the input made before it failed are
+    /// [`Diagnostics`] as for a recipe, with the place in the input. Variables that the input made before it failed are
     /// gone; what it changed in others stays changed.
-    pub fn evaluate(&mut self, text: &str) -> Result<Evaluation, ScriptError> {
+    pub fn evaluate(&mut self, text: &str) -> Result<Evaluation, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
         let value = self.run(text).inspect_err(|_| {
@@ -185,7 +194,7 @@ impl Session {
     }
 
     /// The names of the variables that inputs made, with their values.
-    pub fn variables(&self) -> Vec<(String, Result<Answer, ScriptError>)> {
+    pub fn variables(&self) -> Vec<(String, Result<Answer, Diagnostics>)> {
         self.guard.rearm();
         let all = self.scope.iter_raw();
         let own = all.filter(|(name, ..)| !OWN.contains(name));
@@ -197,7 +206,7 @@ impl Session {
     }
 
     /// Compiles and runs an input, and keeps its functions.
-    fn run(&mut self, text: &str) -> Result<Dynamic, ScriptError> {
+    fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         let engine = self.engine(text);
         let mut ast = engine
             .compile_with_scope(&self.scope, self.transcript.padded(text))
@@ -238,23 +247,23 @@ impl Session {
         engine
     }
 
-    fn answer(&self, value: &Dynamic) -> Result<Answer, ScriptError> {
+    fn answer(&self, value: &Dynamic) -> Result<Answer, Diagnostics> {
         on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_later(error))
     }
 
     /// An error of a value that is computed after the input that made it has run.
-    fn failed_later(&self, error: TensorError) -> ScriptError {
+    fn failed_later(&self, error: TensorError) -> Diagnostics {
         self.failed_in("", error)
     }
 
     /// An error of a value of an input that the transcript does not have.
-    fn failed_in(&self, text: &str, error: TensorError) -> ScriptError {
+    fn failed_in(&self, text: &str, error: TensorError) -> Diagnostics {
         let problem = Dynamic::from(Problem::from(error));
         let raised = EvalAltResult::ErrorRuntime(problem, rhai::Position::NONE);
         self.explain(text, &raised)
     }
 
-    fn explain(&self, text: &str, error: &EvalAltResult) -> ScriptError {
+    fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
         let (mut sources, _) = self.library.imported();
         let name: Arc<str> = transcript::SOURCE.into();
         sources.insert(name.clone(), self.transcript.whole(text).into());

@@ -3,8 +3,8 @@
 use rhai::Map;
 
 use super::super::batch_type::ScriptBatch;
-use super::super::error::{Diagnostic, Place, ScriptError};
 use super::{Session, transcript};
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 
 impl Session {
     /// Puts the batch and the parameters where inputs find them.
@@ -18,7 +18,7 @@ impl Session {
 
     /// Whether `batch` and `p` are what they were. A constant's entries cannot be changed, but the engine lets a map have
     /// more of them, and lets a `let` hide it. Where they are not, the variables beyond the `known` ones go.
-    pub(super) fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), ScriptError> {
+    pub(super) fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), Diagnostics> {
         let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
         let is_own = p.is_some_and(|map| map.len() == self.parameters().len());
         let (name, diagnostic) = match self.scope.get("batch") {
@@ -37,7 +37,7 @@ impl Session {
 }
 
 /// Where a name is defined or used in an input.
-fn place_of_name(text: &str, name: &str) -> Option<Place> {
+fn place_of_name(text: &str, name: &str) -> Option<Span> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let in_line = |line: &str| {
         let places = line.match_indices(name).map(|(at, _)| at);
@@ -51,7 +51,7 @@ fn place_of_name(text: &str, name: &str) -> Option<Place> {
     };
     let mut lines = text.lines().enumerate();
     let (line, column) = lines.find_map(|(number, line)| Some((number + 1, in_line(line)?)))?;
-    Some(Place {
+    Some(Span {
         source: transcript::SOURCE.into(),
         text: text.into(),
         line,

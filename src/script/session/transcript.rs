@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use rhai::{AST, Engine, Expr, ParseError, ParseErrorType, Position, Stmt, Token};
 
-use super::super::error::Diagnostic;
+use crate::diagnostic::{Diagnostic, Location};
 
 /// What messages call the inputs.
 pub(super) const SOURCE: &str = "input";
@@ -111,7 +111,7 @@ impl Transcript {
 
     /// A diagnostic with the place in the input that it is about, instead of in the transcript.
     pub(super) fn in_its_input(&self, text: &str, mut diagnostic: Diagnostic) -> Diagnostic {
-        for call in &mut diagnostic.trace {
+        for call in &mut diagnostic.notes {
             if let Some((what, line)) = call.rsplit_once(&format!("{SOURCE}:"))
                 && let Ok(line) = line.parse()
             {
@@ -119,7 +119,7 @@ impl Transcript {
                 *call = format!("{what}{name}:{line}");
             }
         }
-        if let Some(place) = &mut diagnostic.place
+        if let Some(Location::Script(place)) = &mut diagnostic.location
             && *place.source == *SOURCE
         {
             let (name, line, text) = self.input_at(text, place.line);

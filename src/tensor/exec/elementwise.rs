@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 
-use ndarray::ArrayView2;
-
 use super::{Element, fill};
-use crate::batch::{Floats, Layout, Row, TokenStore};
+use crate::batch::{self, FloatBuffer, Layout, Padded, TokenValues};
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::op::{Kernel, Op};
-use crate::tensor::{Guard, Level, Value};
+use crate::tensor::{Guard, Level, Stopped, Value};
 
 /// An argument: its values, and the layout that they lie over.
 pub(super) struct Operand<'a> {
@@ -22,7 +20,7 @@ enum Source<'a> {
     Narrow(&'a [f32]),
     Wide(&'a [f64]),
     /// A group value for each response: groups may be interleaved.
-    Gathered(&'a Floats, &'a Layout),
+    Gathered(&'a FloatBuffer, &'a Layout),
 }
 
 /// How many values are widened at once: few enough to stay in the nearest cache, many enough that finding out what kind
@@ -50,10 +48,10 @@ impl Source<'_> {
     }
 }
 
-fn slice(floats: &Floats, range: Range<usize>) -> Source<'_> {
+fn slice(floats: &FloatBuffer, range: Range<usize>) -> Source<'_> {
     match floats {
-        Floats::F32(values) => Source::Narrow(&values[range]),
-        Floats::F64(values) => Source::Wide(&values[range]),
+        FloatBuffer::F32(values) => Source::Narrow(&values[range]),
+        FloatBuffer::F64(values) => Source::Wide(&values[range]),
     }
 }
 
@@ -80,12 +78,12 @@ impl<'a> Operand<'a> {
 
 /// Why a row could not be computed; where it was, is added once the first such row is known.
 pub(super) enum Failure {
-    Stopped(crate::tensor::Stopped),
+    Stopped(Stopped),
     Value { place: usize, why: String },
 }
 
-impl From<crate::tensor::Stopped> for Failure {
-    fn from(stopped: crate::tensor::Stopped) -> Self {
+impl From<Stopped> for Failure {
+    fn from(stopped: Stopped) -> Self {
         Failure::Stopped(stopped)
     }
 }
@@ -97,7 +95,7 @@ pub(super) fn map<T: Element>(
     layout: &Layout,
     level: Level,
     guard: &Guard,
-) -> Result<Floats, TensorError> {
+) -> Result<FloatBuffer, TensorError> {
     let outcome = fill::<T, Failure>(layout, level, guard, |row, out| {
         let sources: Vec<Source<'_>> = args
             .iter()
@@ -175,8 +173,8 @@ pub(super) fn expand<T: Element>(
     layout: &Layout,
     level: Level,
     guard: &Guard,
-) -> Result<Floats, TensorError> {
-    let values = fill::<T, crate::tensor::Stopped>(layout, level, guard, |row, out| {
+) -> Result<FloatBuffer, TensorError> {
+    let values = fill::<T, Stopped>(layout, level, guard, |row, out| {
         let source = arg.row(level, row, out.len());
         let mut read = [0.0; CHUNK];
         for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
@@ -194,42 +192,47 @@ pub(super) fn expand<T: Element>(
 
 /// A column's tokens that count, response by response.
 pub(super) fn column(
-    store: &TokenStore,
+    values: &TokenValues,
     layout: &Layout,
     guard: &Guard,
-) -> Result<Floats, TensorError> {
-    let read = store.read(|row| match row {
-        Row::Padded32(array) => gather(&array, layout, guard),
-        Row::Padded64(array) => gather(&array, layout, guard),
-        Row::Compact(values) => Ok(values.clone()),
-    });
-    match read {
-        Ok(Ok(floats)) => Ok(floats),
-        Ok(Err(stopped)) => Err(TensorError::new("column", stopped)),
-        Err(_) => Err(TensorError::new("column", TensorErrorKind::BatchGone)),
-    }
+) -> Result<FloatBuffer, TensorError> {
+    let gathered = match values {
+        TokenValues::F16(array) => gather(array, layout, guard),
+        TokenValues::Bf16(array) => gather(array, layout, guard),
+        TokenValues::F32(array) => gather(array, layout, guard),
+        TokenValues::F64(array) => gather(array, layout, guard),
+        TokenValues::Compact(values) => return Ok(values.clone()),
+    };
+    gathered.map_err(|stopped| TensorError::new("column", stopped))
 }
 
-fn gather<T: Element>(
-    array: &ArrayView2<'_, T>,
+fn gather<T: batch::Element<Wide: Element>>(
+    array: &Padded<T>,
     layout: &Layout,
     guard: &Guard,
-) -> Result<Floats, crate::tensor::Stopped> {
-    let values = fill(layout, Level::Token, guard, |response, out: &mut [T]| {
-        let row = array.row(response);
-        let mut place = 0;
-        for run in layout.runs(response) {
-            let out = &mut out[place..place + run.len as usize];
-            match row.as_slice() {
-                Some(row) => out.copy_from_slice(&row[run.columns()]),
-                None => run
-                    .columns()
-                    .zip(out)
-                    .for_each(|(column, out)| *out = row[column]),
+) -> Result<FloatBuffer, Stopped> {
+    let values = fill(
+        layout,
+        Level::Token,
+        guard,
+        |response, out: &mut [T::Wide]| {
+            let mut rest = out;
+            for run in layout.runs(response) {
+                let (out, after) = rest.split_at_mut(run.len as usize);
+                match array.row(response, run.columns()) {
+                    Some(row) => widen(row.iter().copied(), out),
+                    None => widen(array.values(response, run.columns()), out),
+                }
+                rest = after;
             }
-            place += run.len as usize;
-        }
-        Ok::<(), crate::tensor::Stopped>(())
-    })?;
-    Ok(T::wrap(values))
+            Ok::<(), Stopped>(())
+        },
+    )?;
+    Ok(T::Wide::wrap(values))
+}
+
+fn widen<T: batch::Element>(values: impl Iterator<Item = T>, out: &mut [T::Wide]) {
+    out.iter_mut()
+        .zip(values)
+        .for_each(|(out, value)| *out = value.widen());
 }

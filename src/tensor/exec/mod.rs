@@ -17,7 +17,7 @@ pub use naive::Naive;
 use super::error::TensorError;
 use super::guard::Stopped;
 use super::{Guard, Level, Plan, Value};
-use crate::batch::{Floats, Layout};
+use crate::batch::{FloatBuffer, Layout};
 
 /// Computes plans.
 pub trait Executor: Debug + Send + Sync {
@@ -36,8 +36,8 @@ pub trait Executor: Debug + Send + Sync {
 trait Element: Copy + Default + Send + Sync {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
-    fn wrap(values: Vec<Self>) -> Floats;
-    fn slice(floats: &Floats) -> Option<&[Self]>;
+    fn wrap(values: Vec<Self>) -> FloatBuffer;
+    fn slice(floats: &FloatBuffer) -> Option<&[Self]>;
 }
 
 impl Element for f32 {
@@ -48,13 +48,13 @@ impl Element for f32 {
     fn widen(self) -> f64 {
         f64::from(self)
     }
-    fn wrap(values: Vec<f32>) -> Floats {
-        Floats::F32(Arc::new(values))
+    fn wrap(values: Vec<f32>) -> FloatBuffer {
+        values.into()
     }
-    fn slice(floats: &Floats) -> Option<&[f32]> {
+    fn slice(floats: &FloatBuffer) -> Option<&[f32]> {
         match floats {
-            Floats::F32(values) => Some(values),
-            Floats::F64(_) => None,
+            FloatBuffer::F32(values) => Some(values),
+            FloatBuffer::F64(_) => None,
         }
     }
 }
@@ -66,13 +66,13 @@ impl Element for f64 {
     fn widen(self) -> f64 {
         self
     }
-    fn wrap(values: Vec<f64>) -> Floats {
-        Floats::F64(Arc::new(values))
+    fn wrap(values: Vec<f64>) -> FloatBuffer {
+        values.into()
     }
-    fn slice(floats: &Floats) -> Option<&[f64]> {
+    fn slice(floats: &FloatBuffer) -> Option<&[f64]> {
         match floats {
-            Floats::F64(values) => Some(values),
-            Floats::F32(_) => None,
+            FloatBuffer::F64(values) => Some(values),
+            FloatBuffer::F32(_) => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::elementwise::{Operand, column, expand, map};
 use super::reduce::{Reduced, placed};
 use super::scan::{at_last_token, scan};
 use super::{Element, Executor};
-use crate::batch::{Floats, Layout};
+use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
 use crate::tensor::op::Kernel;
@@ -85,7 +85,7 @@ fn floats<T: Element>(
     layout: &Layout,
     args: &[&Arc<Value>],
     guard: &Arc<Guard>,
-) -> Result<Floats, TensorError> {
+) -> Result<FloatBuffer, TensorError> {
     let stopped = |stopped| TensorError::new(node.prim.name(), stopped);
     let operand = |place: usize| Operand {
         value: args[place],

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::{BLOCK, cells};
-use crate::batch::{Floats, Layout};
+use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::op::Reduction;
 use crate::tensor::{Guard, Level, Stopped};
 
 /// The values of a reduction with the selection of those that take part.
 pub(super) struct Reduced<'a> {
-    pub(super) values: &'a Floats,
-    pub(super) selection: Option<&'a Floats>,
+    pub(super) values: &'a FloatBuffer,
+    pub(super) selection: Option<&'a FloatBuffer>,
     pub(super) layout: &'a Layout,
     pub(super) from: Level,
     pub(super) to: Level,
@@ -219,10 +219,10 @@ impl Reduced<'_> {
         and: impl Fn(A, A) -> A,
     ) -> A {
         let one = |piece: &Range<usize>| match (self.values, self.selection) {
-            (Floats::F32(values), None) => values[piece.clone()]
+            (FloatBuffer::F32(values), None) => values[piece.clone()]
                 .iter()
                 .fold(start, |a, &x| with(a, f64::from(x))),
-            (Floats::F64(values), None) => {
+            (FloatBuffer::F64(values), None) => {
                 values[piece.clone()].iter().fold(start, |a, &x| with(a, x))
             }
             _ => piece
@@ -243,7 +243,7 @@ impl Reduced<'_> {
 
 /// The rank (0 = smallest, ties in batch order, NaN last) or the index of each value in its cell of `to`.
 pub(super) fn placed(
-    values: Option<&Floats>,
+    values: Option<&FloatBuffer>,
     layout: &Layout,
     from: Level,
     to: Level,

@@ -1,7 +1,7 @@
 //! The naive executor's scans along the tokens of each response.
 
 use super::{Element, fill};
-use crate::batch::{Floats, Layout};
+use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::op::Scan;
 use crate::tensor::{Guard, Level, Stopped, Value};
 
@@ -12,7 +12,7 @@ pub(super) fn scan<T: Element>(
     values: &Value,
     layout: &Layout,
     guard: &Guard,
-) -> Result<Floats, Stopped> {
+) -> Result<FloatBuffer, Stopped> {
     let Some(values) = T::slice(values.floats()) else {
         unreachable!("a scan has the precision of its argument");
     };
@@ -56,7 +56,7 @@ pub(super) fn at_last_token<T: Element>(
     values: &Value,
     layout: &Layout,
     guard: &Guard,
-) -> Result<Floats, Stopped> {
+) -> Result<FloatBuffer, Stopped> {
     let out = fill(layout, Level::Token, guard, |response, out: &mut [T]| {
         if let Some(last) = out.last_mut() {
             *last = T::narrow(values.get(response));

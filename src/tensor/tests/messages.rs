@@ -109,10 +109,10 @@ fn values_that_do_not_fit() {
         message(row("ln_binomial", 2), &[Argument::Number(1e9), Argument::Number(5e8)]),
         @"`ln_binomial`: a product of 500000000 factors is too long: at most 1000000 are possible, at these numbers"
     );
-    let misfit = Tensor::from_floats(
+    let misfit = Tensor::from_buffer(
         &frame,
         Level::Group,
-        crate::batch::Floats::F64(vec![0.0].into()),
+        crate::batch::FloatBuffer::F64(vec![0.0].into()),
     );
     assert_snapshot!(
         misfit.unwrap_err(),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::cases::{Case, cases};
 use super::world::{OnThreads, World, bits, leaf, values};
-use crate::batch::{Batch, TokenStore};
+use crate::batch::{Batch, TokenValues};
 use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
 use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor};
 
@@ -99,7 +99,7 @@ fn padded(world: &World, junk: f64, by_column: bool) -> Array2<f64> {
 }
 
 /// The bits of all nodes that some picks make of a token column.
-fn grown_from(world: &World, store: TokenStore, picks: &[Pick]) -> Vec<Vec<u64>> {
+fn grown_from(world: &World, store: TokenValues, picks: &[Pick]) -> Vec<Vec<u64>> {
     let frame = world.frame();
     let leaves = [
         Tensor::column(&frame, store),
@@ -122,7 +122,7 @@ fn lent(world: &World, array: &Array2<f64>, picks: &[Pick]) -> Vec<Vec<u64>> {
         .token("logp", array.view())
         .build()
         .unwrap();
-    batch.lend(|lent| grown_from(world, lent.tokens["logp"].clone(), picks))
+    grown_from(world, batch.token_column("logp").unwrap().clone(), picks)
 }
 
 proptest! {
@@ -160,12 +160,12 @@ proptest! {
 
     #[test]
     fn what_stands_where_the_mask_is_0_never_matters(world in worlds(), picks in picks(10)) {
-        let clean = grown_from(&world, TokenStore::Shared64(padded(&world, 0.0, false).into_shared()), &picks);
+        let clean = grown_from(&world, padded(&world, 0.0, false).into(), &picks);
         for junk in [f64::NAN, f64::NEG_INFINITY, 1e300] {
             for by_column in [false, true] {
                 let array = padded(&world, junk, by_column);
                 let owned: ArcArray2<f64> = array.clone().into_shared();
-                prop_assert_eq!(&grown_from(&world, TokenStore::Shared64(owned), &picks), &clean);
+                prop_assert_eq!(&grown_from(&world, owned.into(), &picks), &clean);
                 prop_assert_eq!(&lent(&world, &array, &picks), &clean);
             }
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::batch::layout::Tokens;
-use crate::batch::{Floats, GroupId, Layout};
+use crate::batch::{GroupId, Layout};
 use crate::tensor::{Executor, Frame, Guard, Level, Naive, Plan, Tensor, TensorError, Value};
 
 /// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
@@ -184,7 +184,7 @@ impl World {
 }
 
 pub(super) fn leaf(frame: &Arc<Frame>, level: Level, values: Vec<f64>) -> Tensor {
-    Tensor::from_floats(frame, level, Floats::F64(Arc::new(values))).unwrap()
+    Tensor::from_buffer(frame, level, values.into()).unwrap()
 }
 
 /// The same at token level in f32, where the values allow it.
@@ -192,8 +192,8 @@ pub(super) fn narrow_leaf(frame: &Arc<Frame>, level: Level, values: Vec<f64>) ->
     if level != Level::Token {
         return leaf(frame, level, values);
     }
-    let values = values.into_iter().map(|value| value as f32).collect();
-    Tensor::from_floats(frame, level, Floats::F32(Arc::new(values))).unwrap()
+    let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
+    Tensor::from_buffer(frame, level, values.into()).unwrap()
 }
 
 pub(super) fn values(tensor: &Tensor) -> Vec<f64> {

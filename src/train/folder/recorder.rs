@@ -141,12 +141,12 @@ impl Recorder {
         }
     }
 
-    fn write_batch(&self, batch: &Batch<'static>, name: &str) -> Result<(), TrainError> {
+    fn write_batch(&self, batch: &Batch, name: &str) -> Result<(), TrainError> {
         let path = self.run.join(batches::FOLDER).join(name);
         Ok(batch.write_safetensors(path)?)
     }
 
-    fn step(&mut self, row: &Row, batch: &Batch<'static>) -> Result<(), TrainError> {
+    fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), TrainError> {
         let line = row.to_json();
         self.metrics.append(&line)?;
         if let Some(events) = &mut self.events {

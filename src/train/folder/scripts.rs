@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::sync_folder;
-use crate::script::{Builtin, Host, Recipe, ScriptError};
+use crate::diagnostic::Diagnostics;
+use crate::script::{Builtin, Host, Recipe};
 use crate::train::error::TrainError;
 
 /// `scripts/` of a run's folder: a folder for each version, named by it.
@@ -136,6 +137,6 @@ fn file_name(source: &str) -> String {
 }
 
 /// What a recipe that fails says of itself in one line.
-pub(in crate::train) fn one_line(error: &ScriptError) -> String {
+pub(in crate::train) fn one_line(error: &Diagnostics) -> String {
     error.to_string().replace('\n', " ")
 }

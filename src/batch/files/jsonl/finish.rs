@@ -5,7 +5,7 @@ use super::shape::Basis;
 use super::slot::{Fate, Here, Slot, Values};
 use crate::batch::files::names::{self, Role};
 use crate::batch::files::{Note, Origin, Parts, ReadError};
-use crate::batch::{Batch, BatchBuilder, Floats, TokenValues};
+use crate::batch::{Batch, BatchBuilder, FloatBuffer, TokenValues};
 
 impl Rows {
     /// Puts the columns together.
@@ -104,7 +104,7 @@ impl Rows {
 
 /// The batch while its columns come in.
 struct Columns {
-    batch: BatchBuilder<'static>,
+    batch: BatchBuilder,
     notes: Vec<Note>,
     /// Whether the tokens of every response are known.
     tokens: bool,
@@ -157,8 +157,8 @@ impl Columns {
                 return self.with(|batch| batch.response(reading.ours, values));
             }
             (_, Values::None) => return,
-            (_, Values::F32(values)) => Floats::F32(values.into()),
-            (_, Values::F64(values)) => Floats::F64(values.into()),
+            (_, Values::F32(values)) => FloatBuffer::F32(values.into()),
+            (_, Values::F64(values)) => FloatBuffer::F64(values.into()),
         };
         if !self.tokens {
             let why = "not every line says how many tokens its response has (`mask`, `length`)";
@@ -181,7 +181,7 @@ impl Columns {
         self.with(|batch| batch.token(reading.ours, TokenValues::Compact(values)));
     }
 
-    fn with(&mut self, add: impl FnOnce(BatchBuilder<'static>) -> BatchBuilder<'static>) {
+    fn with(&mut self, add: impl FnOnce(BatchBuilder) -> BatchBuilder) {
         self.batch = add(std::mem::take(&mut self.batch));
     }
 }

@@ -7,7 +7,7 @@ use super::json::Line;
 use super::{Lines, is_blank};
 use crate::batch::files::replace::Replacement;
 use crate::batch::files::{Advantage, ReadError, WriteError};
-use crate::batch::{Floats, Layout};
+use crate::batch::{FloatBuffer, Layout};
 
 /// Writes the lines of `input` to `out`, each with its advantage and otherwise to the byte as it is.
 pub(in crate::batch::files) fn write(
@@ -119,8 +119,8 @@ fn value(
         pad(out, column..run.columns().start);
         for place in run.columns() {
             match values {
-                Floats::F32(values) => number(out, values[next]),
-                Floats::F64(values) => number(out, values[next]),
+                FloatBuffer::F32(values) => number(out, values[next]),
+                FloatBuffer::F64(values) => number(out, values[next]),
             }
             let value = values.get(next);
             if !value.is_finite() {

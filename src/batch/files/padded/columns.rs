@@ -93,7 +93,7 @@ fn one_each(path: &Path, readings: &[(Reading, &Tensor)]) -> Result<(), ReadErro
 }
 
 impl Padded<'_> {
-    fn read(&mut self, readings: &[(Reading, &Tensor)]) -> Result<Batch<'static>, ReadError> {
+    fn read(&mut self, readings: &[(Reading, &Tensor)]) -> Result<Batch, ReadError> {
         let find = |ours: &str| readings.iter().find(|(reading, _)| reading.ours == ours);
         let all = readings.iter().map(|(_, tensor)| tensor.name.as_str());
         let Some((_, group)) = find("group") else {
@@ -221,11 +221,11 @@ impl Padded<'_> {
     /// Adds a tensor to the batch, as what its name and its shape make it.
     fn column(
         &mut self,
-        batch: BatchBuilder<'static>,
+        batch: BatchBuilder,
         reading: &Reading,
         tensor: &Tensor,
         tokens: Option<&Tokens>,
-    ) -> Result<BatchBuilder<'static>, ReadError> {
+    ) -> Result<BatchBuilder, ReadError> {
         let number = tensor.element.is_number();
         let width = self.width.as_ref().map(|(width, _)| *width);
         let is_token = width.is_some_and(|width| tensor.shape == [self.rows, width]);
@@ -293,11 +293,7 @@ impl Padded<'_> {
         Ok(batch)
     }
 
-    fn step(
-        &mut self,
-        batch: BatchBuilder<'static>,
-        tensor: &Tensor,
-    ) -> Result<BatchBuilder<'static>, ReadError> {
+    fn step(&mut self, batch: BatchBuilder, tensor: &Tensor) -> Result<BatchBuilder, ReadError> {
         if self.saved.is_some() || !tensor.element.is_number() || tensor.shape.len() > 1 {
             self.leave_out(
                 tensor,

@@ -108,11 +108,11 @@ pub(super) fn masked_reward(
 ) -> Option<Note> {
     let lost = |value: f64| value.is_finite() && value != 0.0;
     let find = |row: usize| match values {
-        TokenValues::Shared32(array) => {
-            outside(tokens, row).find(|&column| lost(f64::from(array[[row, column]])))
+        TokenValues::F32(array) => {
+            outside(tokens, row).find(|&column| lost(f64::from(array.get(row, column))))
         }
-        TokenValues::Shared64(array) => {
-            outside(tokens, row).find(|&column| lost(array[[row, column]]))
+        TokenValues::F64(array) => {
+            outside(tokens, row).find(|&column| lost(array.get(row, column)))
         }
         _ => None,
     };

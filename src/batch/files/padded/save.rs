@@ -3,14 +3,13 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use ndarray::ArrayView2;
 use serde_json::{Map, Value};
 
 use super::element::Element;
 use super::safetensors;
 use crate::batch::files::replace::Replacement;
 use crate::batch::files::{ReadError, WriteError};
-use crate::batch::{Batch, Floats, GroupId, Layout, TokenValues};
+use crate::batch::{self, Batch, FloatBuffer, GroupId, Layout, Padded, TokenValues};
 
 /// The key of the header that marks a file as one of ours, and the version of what is in it.
 const MARK: (&str, &str) = ("advlab", "1");
@@ -75,28 +74,28 @@ fn group_id(name: Value) -> Option<GroupId> {
 }
 
 /// One tensor of the file to be.
-struct Entry<'a, 'b> {
+struct Entry<'a> {
     name: &'a str,
     element: Element,
     shape: Vec<usize>,
-    column: Column<'a, 'b>,
+    column: Column<'a>,
 }
 
-enum Column<'a, 'b> {
+enum Column<'a> {
     Groups,
     Mask,
     Responses(&'a [f64]),
-    Tokens(&'a TokenValues<'b>),
+    Tokens(&'a TokenValues),
 }
 
-impl Entry<'_, '_> {
+impl Entry<'_> {
     fn bytes(&self) -> u64 {
         let size = self.element.size().unwrap_or(1) as u64;
         self.shape.iter().map(|&size| size as u64).product::<u64>() * size
     }
 }
 
-impl<'a> Batch<'a> {
+impl Batch {
     /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0; [`read`](crate::batch::read) gives the
     /// same batch again: groups, tokens that count, values and step.
     ///
@@ -173,7 +172,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn entries(&self) -> Vec<Entry<'_, 'a>> {
+    fn entries(&self) -> Vec<Entry<'_>> {
         let layout = self.layout();
         let (rows, width) = (layout.responses(), layout.width());
         let mut entries = vec![Entry {
@@ -226,24 +225,30 @@ impl<'a> Batch<'a> {
 
 fn tokens(out: &mut impl Write, layout: &Layout, values: &TokenValues) -> io::Result<()> {
     match values {
-        TokenValues::Shared32(array) => padded(out, array.view(), f32::to_le_bytes),
-        TokenValues::View32(array) => padded(out, array.view(), f32::to_le_bytes),
-        TokenValues::Shared64(array) => padded(out, array.view(), f64::to_le_bytes),
-        TokenValues::View64(array) => padded(out, array.view(), f64::to_le_bytes),
-        TokenValues::Compact(Floats::F32(values)) => compact(out, layout, values, f32::to_le_bytes),
-        TokenValues::Compact(Floats::F64(values)) => compact(out, layout, values, f64::to_le_bytes),
+        TokenValues::F16(array) => padded(out, array, f32::to_le_bytes),
+        TokenValues::Bf16(array) => padded(out, array, f32::to_le_bytes),
+        TokenValues::F32(array) => padded(out, array, f32::to_le_bytes),
+        TokenValues::F64(array) => padded(out, array, f64::to_le_bytes),
+        TokenValues::Compact(FloatBuffer::F32(values)) => {
+            compact(out, layout, values, f32::to_le_bytes)
+        }
+        TokenValues::Compact(FloatBuffer::F64(values)) => {
+            compact(out, layout, values, f64::to_le_bytes)
+        }
     }
 }
 
-fn padded<T: Copy, const SIZE: usize>(
+fn padded<T: batch::Element, const SIZE: usize>(
     out: &mut impl Write,
-    array: ArrayView2<T>,
-    bytes: impl Fn(T) -> [u8; SIZE],
+    array: &Padded<T>,
+    bytes: impl Fn(T::Wide) -> [u8; SIZE],
 ) -> io::Result<()> {
-    let mut row = Vec::with_capacity(array.ncols() * SIZE);
-    for values in array.rows() {
+    let (rows, columns) = array.shape();
+    let mut row = Vec::with_capacity(columns * SIZE);
+    for response in 0..rows {
         row.clear();
-        row.extend(values.iter().flat_map(|&value| bytes(value)));
+        let values = array.values(response, 0..columns);
+        row.extend(values.flat_map(|value| bytes(value.widen())));
         out.write_all(&row)?;
     }
     Ok(())

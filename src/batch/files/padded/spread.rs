@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::element::Element;
 use crate::batch::files::{Advantage, WriteError};
-use crate::batch::{Batch, Floats, Layout, TokenValues};
+use crate::batch::{Batch, FloatBuffer, Layout, TokenValues};
 
 /// The name of the tensor in padded files.
 pub(super) const NAME: &str = "advantages";
@@ -152,13 +152,13 @@ impl<'a> Spread<'a> {
                     let value = bytes(values[response]);
                     cells.for_each(|cell| cell.copy_from_slice(&value));
                 }
-                Advantage::Token(Floats::F32(values)) => {
+                Advantage::Token(FloatBuffer::F32(values)) => {
                     let values = values[next..].iter().map(|&value| f64::from(value));
                     cells
                         .zip(values)
                         .for_each(|(cell, value)| cell.copy_from_slice(&bytes(value)));
                 }
-                Advantage::Token(Floats::F64(values)) => {
+                Advantage::Token(FloatBuffer::F64(values)) => {
                     cells
                         .zip(&values[next..])
                         .for_each(|(cell, &value)| cell.copy_from_slice(&bytes(value)));

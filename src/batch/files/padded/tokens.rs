@@ -1,18 +1,18 @@
 //! The [B, T] tensors of a padded file as columns of tokens.
 
-use ndarray::{ArcArray2, Array2, ShapeBuilder};
+use ndarray::{Array2, ShapeBuilder};
 
 use super::columns::Padded;
 use super::element::Element;
 use super::tensors::Tensor;
-use crate::batch::TokenValues;
 use crate::batch::files::names::{Reading, Role};
 use crate::batch::files::{Dtype, Note, ReadError};
 use crate::batch::layout::Tokens;
+use crate::batch::{self, TokenValues};
 
 impl Padded<'_> {
     /// A [B, T] tensor in row order.
-    pub(super) fn tokens(&mut self, tensor: &Tensor) -> Result<TokenValues<'static>, ReadError> {
+    pub(super) fn tokens(&mut self, tensor: &Tensor) -> Result<TokenValues, ReadError> {
         let dtype = self.dtype.unwrap_or(match tensor.element {
             Element::F64 => Dtype::F64,
             _ => Dtype::F32,
@@ -56,8 +56,8 @@ impl Padded<'_> {
         tokens: Option<&Tokens>,
     ) -> Result<(), ReadError> {
         let strays = match values {
-            TokenValues::Shared32(array) => strays(array, f32::is_finite, tokens),
-            TokenValues::Shared64(array) => strays(array, f64::is_finite, tokens),
+            TokenValues::F32(array) => strays(array, f32::is_finite, tokens),
+            TokenValues::F64(array) => strays(array, f64::is_finite, tokens),
             _ => None,
         };
         let Some((count, row, column)) = strays else {
@@ -66,8 +66,8 @@ impl Padded<'_> {
         let first = format!("response {row}, token {column}");
         if reading.role == Role::Token && self.saved.is_none() {
             let value = match values {
-                TokenValues::Shared32(array) => f64::from(array[[row, column]]),
-                TokenValues::Shared64(array) => array[[row, column]],
+                TokenValues::F32(array) => f64::from(array.get(row, column)),
+                TokenValues::F64(array) => array.get(row, column),
                 _ => f64::NAN,
             };
             return Err(self.wrong(
@@ -86,8 +86,8 @@ impl Padded<'_> {
 }
 
 /// How many values that count are not finite, and the row and column of the first.
-fn strays<T: Copy>(
-    array: &ArcArray2<T>,
+fn strays<T: batch::Element>(
+    array: &batch::Padded<T>,
     finite: impl Fn(T) -> bool,
     tokens: Option<&Tokens>,
 ) -> Option<(usize, usize, usize)> {
@@ -101,8 +101,9 @@ fn strays<T: Copy>(
             }
         }
     };
-    for (row, values) in array.rows().into_iter().enumerate() {
-        let Some(values) = values.to_slice() else {
+    let (rows, columns) = array.shape();
+    for row in 0..rows {
+        let Some(values) = array.row(row, 0..columns) else {
             continue;
         };
         match tokens {

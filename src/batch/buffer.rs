@@ -1,0 +1,280 @@
+//! Buffers: numbers in memory whose ownership is shared with whoever has it.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use ndarray::{ArcArray2, Array2, ArrayView2};
+
+/// Who owns a buffer's memory: a `Vec`, an array, the pages that a file was read into.
+pub trait Owner<T>: Send + Sync + 'static {
+    /// The numbers; the same memory at each call.
+    fn as_slice(&self) -> &[T];
+}
+
+impl<T: Send + Sync + 'static> Owner<T> for Vec<T> {
+    fn as_slice(&self) -> &[T] {
+        self
+    }
+}
+
+/// Numbers one after another, in memory that is shared and never copied.
+pub struct Buffer<T: 'static>(Arc<dyn Owner<T>>);
+
+impl<T> Buffer<T> {
+    /// The numbers of an owner.
+    pub fn new(owner: impl Owner<T>) -> Self {
+        Buffer(Arc::new(owner))
+    }
+}
+
+impl<T> Clone for Buffer<T> {
+    fn clone(&self) -> Self {
+        Buffer(self.0.clone())
+    }
+}
+
+impl<T> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.0.as_slice()
+    }
+}
+
+impl<T> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} x {})", self.len(), std::any::type_name::<T>())
+    }
+}
+
+impl<T: Send + Sync> From<Vec<T>> for Buffer<T> {
+    fn from(values: Vec<T>) -> Self {
+        Buffer::new(values)
+    }
+}
+
+impl<T: Send + Sync> FromIterator<T> for Buffer<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Vec::from_iter(values).into()
+    }
+}
+
+/// Numbers in one of the two precisions that tensors have.
+#[derive(Clone, Debug)]
+pub enum FloatBuffer {
+    /// Single precision.
+    F32(Buffer<f32>),
+    /// Double precision.
+    F64(Buffer<f64>),
+}
+
+impl FloatBuffer {
+    /// How many numbers there are.
+    pub fn len(&self) -> usize {
+        match self {
+            FloatBuffer::F32(values) => values.len(),
+            FloatBuffer::F64(values) => values.len(),
+        }
+    }
+
+    /// Whether there is no number.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the numbers are f64; they are f32 otherwise.
+    pub fn is_f64(&self) -> bool {
+        matches!(self, FloatBuffer::F64(_))
+    }
+
+    /// The number at an index, widened to f64.
+    pub fn get(&self, index: usize) -> f64 {
+        match self {
+            FloatBuffer::F32(values) => f64::from(values[index]),
+            FloatBuffer::F64(values) => values[index],
+        }
+    }
+
+    /// All numbers, widened to f64.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
+        let (f32s, f64s): (&[f32], &[f64]) = match self {
+            FloatBuffer::F32(values) => (values, &[]),
+            FloatBuffer::F64(values) => (&[], values),
+        };
+        (0..self.len()).map(move |index| match f64s.get(index) {
+            Some(&value) => value,
+            None => f64::from(f32s[index]),
+        })
+    }
+}
+
+impl From<Vec<f32>> for FloatBuffer {
+    fn from(values: Vec<f32>) -> Self {
+        FloatBuffer::F32(values.into())
+    }
+}
+
+impl From<Vec<f64>> for FloatBuffer {
+    fn from(values: Vec<f64>) -> Self {
+        FloatBuffer::F64(values.into())
+    }
+}
+
+/// A number type that padded columns may have; tokens of it are computed with as f32 or f64.
+pub trait Element: Copy + Send + Sync + fmt::Debug + 'static {
+    /// What it is widened to when it is read.
+    type Wide: Copy + Into<f64>;
+
+    /// The value in the precision that is computed with.
+    fn widen(self) -> Self::Wide;
+}
+
+macro_rules! element {
+    ($($element:ty => $wide:ty: $widen:expr),+ $(,)?) => {$(
+        impl Element for $element {
+            type Wide = $wide;
+
+            fn widen(self) -> $wide {
+                let widen: fn($element) -> $wide = $widen;
+                widen(self)
+            }
+        }
+    )+};
+}
+element!(f32 => f32: |x| x, f64 => f64: |x| x, f16 => f32: f16::to_f32, bf16 => f32: bf16::to_f32);
+
+/// A padded array [B, T] with any strides, in memory that is shared.
+#[derive(Clone, Debug)]
+pub struct Padded<T: 'static> {
+    buffer: Buffer<T>,
+    /// The index of the first row's first value.
+    offset: usize,
+    shape: (usize, usize),
+    strides: (isize, isize),
+}
+
+impl<T: Element> Padded<T> {
+    /// An array [B, T] of a buffer whose rows follow each other. `None` where the buffer has another length.
+    pub fn new(buffer: Buffer<T>, shape: (usize, usize)) -> Option<Self> {
+        // A T is far below 2^63.
+        Padded::with_strides(buffer, 0, shape, (shape.1 as isize, 1))
+            .filter(|padded| padded.buffer.len() == shape.0 * shape.1)
+    }
+
+    /// An array [B, T] whose value (b, t) is at `offset + b * strides.0 + t * strides.1` of the buffer. `None` where one
+    /// would lie outside of it.
+    pub fn with_strides(
+        buffer: Buffer<T>,
+        offset: usize,
+        shape: (usize, usize),
+        strides: (isize, isize),
+    ) -> Option<Self> {
+        let reach = |length: usize, stride: isize| {
+            let last = isize::try_from(length.checked_sub(1)?).ok()?;
+            last.checked_mul(stride)
+        };
+        if shape.0 > 0 && shape.1 > 0 {
+            let ends = [reach(shape.0, strides.0)?, reach(shape.1, strides.1)?];
+            let lowest: isize = ends.iter().map(|&end| end.min(0)).sum();
+            let highest: isize = ends.iter().map(|&end| end.max(0)).sum();
+            offset.checked_add_signed(lowest)?;
+            offset
+                .checked_add_signed(highest)
+                .filter(|&last| last < buffer.len())?;
+        }
+        Some(Padded {
+            buffer,
+            offset,
+            shape,
+            strides,
+        })
+    }
+
+    /// [B, T].
+    pub fn shape(&self) -> (usize, usize) {
+        self.shape
+    }
+
+    /// The value of a response at a column.
+    pub fn get(&self, response: usize, column: usize) -> T {
+        self.buffer[self.index(response, column)]
+    }
+
+    /// The values of a response's columns in one slice, where they lie one after another.
+    pub fn row(&self, response: usize, columns: Range<usize>) -> Option<&[T]> {
+        if columns.is_empty() {
+            return Some(&[]);
+        }
+        if self.strides.1 != 1 {
+            return None;
+        }
+        let start = self.index(response, columns.start);
+        Some(&self.buffer[start..start + columns.len()])
+    }
+
+    /// The values of a response's columns.
+    pub fn values(&self, response: usize, columns: Range<usize>) -> impl Iterator<Item = T> + '_ {
+        columns.map(move |column| self.get(response, column))
+    }
+
+    /// `with_strides` has seen that all indices of the shape are in the buffer.
+    fn index(&self, response: usize, column: usize) -> usize {
+        assert!(
+            response < self.shape.0 && column < self.shape.1,
+            "({response}, {column}) is outside of a padded array of {:?}",
+            self.shape
+        );
+        let index = self.offset as isize
+            + response as isize * self.strides.0
+            + column as isize * self.strides.1;
+        index as usize
+    }
+}
+
+impl<T: Element> From<Array2<T>> for Padded<T> {
+    fn from(array: Array2<T>) -> Self {
+        let (shape, strides) = (array.dim(), strides(array.strides()));
+        let (values, offset) = array.into_raw_vec_and_offset();
+        match Padded::with_strides(values.into(), offset.unwrap_or(0), shape, strides) {
+            Some(padded) => padded,
+            None => unreachable!("an array's values are within its memory"),
+        }
+    }
+}
+
+impl<T: Element> From<ArcArray2<T>> for Padded<T> {
+    /// Shares the array where it is contiguous in its memory, in any order of its axes; copies it otherwise.
+    fn from(array: ArcArray2<T>) -> Self {
+        struct Shared<T>(ArcArray2<T>);
+        impl<T: Element> Owner<T> for Shared<T> {
+            fn as_slice(&self) -> &[T] {
+                match self.0.as_slice_memory_order() {
+                    Some(values) => values,
+                    None => unreachable!("checked when the array was taken"),
+                }
+            }
+        }
+        let is_upright = array.strides().iter().all(|&stride| stride >= 0);
+        if !is_upright || array.as_slice_memory_order().is_none() {
+            return array.into_owned().into();
+        }
+        let (shape, strides) = (array.dim(), strides(array.strides()));
+        match Padded::with_strides(Buffer::new(Shared(array)), 0, shape, strides) {
+            Some(padded) => padded,
+            None => unreachable!("a contiguous array's values are within its slice"),
+        }
+    }
+}
+
+impl<T: Element> From<ArrayView2<'_, T>> for Padded<T> {
+    /// Copies the view, which belongs to somebody else.
+    fn from(view: ArrayView2<'_, T>) -> Self {
+        view.to_owned().into()
+    }
+}
+
+fn strides(strides: &[isize]) -> (isize, isize) {
+    (strides[0], strides[1])
+}

@@ -1,0 +1,276 @@
+//! The one form of every problem: what is wrong, where, what was found, what was expected, and what to do.
+
+mod render;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// What was asked for cannot be done.
+    Error,
+    /// It is done, but may not do what it looks like.
+    Warning,
+    /// It is done; whoever reads the numbers should know how.
+    Note,
+}
+
+/// Where a problem is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A span of a script, shown with a caret.
+    Script(Span),
+    /// A file, or a place in it.
+    File(FilePosition),
+}
+
+/// A span of a script's text, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The script's file or name.
+    pub source: Arc<str>,
+    /// The script's whole text.
+    pub text: Arc<str>,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The number of characters that it covers.
+    pub length: usize,
+}
+
+/// A file of rollouts or settings, or a place in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilePosition {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1.
+    pub line: Option<usize>,
+    /// The column in characters, from 1.
+    pub column: Option<usize>,
+    /// The field of the line or the file's tensor, as the file calls it.
+    pub field: Option<String>,
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in one sentence.
+    pub message: String,
+    /// Where, if it is anywhere.
+    pub location: Option<Location>,
+    /// What stands there.
+    pub found: Option<String>,
+    /// What should.
+    pub expected: Option<String>,
+    /// What to do.
+    pub help: Option<String>,
+    /// What led there, such as the calls of a script, innermost first: ``in `advantage`, line 12``.
+    pub notes: Vec<String>,
+}
+
+impl Diagnostic {
+    /// An error that is nowhere yet.
+    pub fn error(message: impl Into<String>) -> Self {
+        Diagnostic::new(Severity::Error, message)
+    }
+
+    /// A warning that is nowhere yet.
+    pub fn warning(message: impl Into<String>) -> Self {
+        Diagnostic::new(Severity::Warning, message)
+    }
+
+    /// A note that is nowhere yet.
+    pub fn note(message: impl Into<String>) -> Self {
+        Diagnostic::new(Severity::Note, message)
+    }
+
+    fn new(severity: Severity, message: impl Into<String>) -> Self {
+        Diagnostic {
+            severity,
+            message: message.into(),
+            location: None,
+            found: None,
+            expected: None,
+            help: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// The same problem in a script; where there is no span, the location stays as it is.
+    pub fn at(mut self, span: Option<Span>) -> Self {
+        self.location = span.map(Location::Script).or(self.location);
+        self
+    }
+
+    /// The same problem in a file.
+    pub fn in_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.position().path = path.as_ref().to_path_buf();
+        self
+    }
+
+    /// The same problem at a line of a file, from 1.
+    pub fn on_line(mut self, line: usize) -> Self {
+        self.position().line = Some(line);
+        self
+    }
+
+    /// The same problem at a column of a line, from 1.
+    pub fn at_column(mut self, column: usize) -> Self {
+        self.position().column = Some(column);
+        self
+    }
+
+    /// The same problem in a field of a line, or in a tensor of a file.
+    pub fn in_field(mut self, field: impl Into<String>) -> Self {
+        self.position().field = Some(field.into());
+        self
+    }
+
+    /// The same problem, with what was found.
+    pub fn found(mut self, found: impl Into<String>) -> Self {
+        self.found = Some(found.into());
+        self
+    }
+
+    /// The same problem, with what was expected.
+    pub fn expected(mut self, expected: impl Into<String>) -> Self {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    /// The same problem, with what to do about it.
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The same problem, with what led there.
+    pub fn with_note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    /// The span of a script that it is about.
+    pub fn span(&self) -> Option<&Span> {
+        match &self.location {
+            Some(Location::Script(span)) => Some(span),
+            _ => None,
+        }
+    }
+
+    fn position(&mut self) -> &mut FilePosition {
+        if !matches!(self.location, Some(Location::File(_))) {
+            self.location = Some(Location::File(FilePosition {
+                path: PathBuf::new(),
+                line: None,
+                column: None,
+                field: None,
+            }));
+        }
+        match &mut self.location {
+            Some(Location::File(position)) => position,
+            _ => unreachable!("the location was set to a file's above"),
+        }
+    }
+
+    /// The message, with what was found and expected.
+    fn sentence(&self) -> String {
+        let mut sentence = self.message.clone();
+        let found = self.found.iter().map(|found| format!("found {found}"));
+        let expected = self.expected.iter().map(|e| format!("expected {e}"));
+        for (index, part) in found.chain(expected).enumerate() {
+            sentence.push_str(match (index, sentence.is_empty()) {
+                (_, true) => "",
+                (0, false) => ": ",
+                _ => "; ",
+            });
+            sentence.push_str(&part);
+        }
+        sentence
+    }
+}
+
+impl fmt::Display for Location {
+    /// `passk.rhai:12:8` in a script; ``rollouts.jsonl, line 3, column 7, field `reward` `` in a file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let position = match self {
+            Location::Script(span) => {
+                return write!(f, "{}:{}:{}", span.source, span.line, span.column);
+            }
+            Location::File(position) => position,
+        };
+        let mut parts = Vec::new();
+        if !position.path.as_os_str().is_empty() {
+            parts.push(position.path.display().to_string());
+        }
+        parts.extend(position.line.map(|line| format!("line {line}")));
+        parts.extend(position.column.map(|column| format!("column {column}")));
+        parts.extend(position.field.iter().map(|field| format!("`{field}`")));
+        f.write_str(&parts.join(", "))
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    /// One line: `passk.rhai:12:8: message (help)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(location) = &self.location {
+            write!(f, "{location}: ")?;
+        }
+        f.write_str(&self.sentence())?;
+        match &self.help {
+            Some(help) => write!(f, " ({help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is wrong: one problem or more, the first first. The error of everything that reads input or runs a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostics(Vec<Diagnostic>);
+
+impl Diagnostics {
+    /// Several problems; `None` where there is none.
+    pub fn several(diagnostics: Vec<Diagnostic>) -> Option<Self> {
+        (!diagnostics.is_empty()).then_some(Diagnostics(diagnostics))
+    }
+
+    /// The first problem, which the others may follow from.
+    pub fn first_mut(&mut self) -> &mut Diagnostic {
+        &mut self.0[0]
+    }
+
+    /// The first problem alone.
+    pub fn into_first(mut self) -> Diagnostic {
+        self.0.swap_remove(0)
+    }
+}
+
+impl std::ops::Deref for Diagnostics {
+    type Target = [Diagnostic];
+
+    fn deref(&self) -> &[Diagnostic] {
+        &self.0
+    }
+}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Diagnostics(vec![diagnostic])
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    /// A line a problem.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(Diagnostic::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
