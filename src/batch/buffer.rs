@@ -177,8 +177,9 @@ impl<T: Element> Padded<T> {
         };
         if shape.0 > 0 && shape.1 > 0 {
             let ends = [reach(shape.0, strides.0)?, reach(shape.1, strides.1)?];
-            let lowest: isize = ends.iter().map(|&end| end.min(0)).sum();
-            let highest: isize = ends.iter().map(|&end| end.max(0)).sum();
+            // Saturated, an index is outside of any buffer.
+            let lowest = ends[0].min(0).saturating_add(ends[1].min(0));
+            let highest = ends[0].max(0).saturating_add(ends[1].max(0));
             offset.checked_add_signed(lowest)?;
             offset
                 .checked_add_signed(highest)
