@@ -15,8 +15,7 @@ fn a_save_is_published_with_what_changed() {
     lab.save("fn advantage(batch, p) {\n    let r = batch.reward;\n    r * 2.0\n}\n");
     let published = lab.published();
     assert_eq!(published.from, *first.version());
-    assert_eq!((published.lines_added, published.lines_removed), (2, 1));
-    assert_eq!(published.serial, 1);
+    assert_eq!((published.lines_added(), published.lines_removed()), (2, 1));
     assert!(published.parameters.is_empty() && published.hooks_added.is_empty());
     let second = lab.step();
     assert_eq!(*second.version(), published.to);
@@ -160,7 +159,9 @@ fn imports_are_followed_as_they_come_and_go() {
     lab.published();
     lab.write("a.rhai", &scale(3));
     let published = lab.published();
-    assert_eq!((published.lines_added, published.lines_removed), (1, 1));
+    assert_eq!((published.lines_added(), published.lines_removed()), (1, 1));
+    let said = published.to_string();
+    assert!(said.contains("  (a.rhai +1 -1 lines, checked in "), "{said}");
     // Not imported.
     lab.write("b.rhai", &scale(4));
     lab.nothing();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use advlab::diagnostic::Diagnostics;
-use advlab::live::{LiveEvent, LiveOptions, Loaded, Published};
+use advlab::live::{LiveEvent, LiveOptions, Loaded, VersionChange};
 use advlab::script::State;
 use advlab::{Batch, Host, LiveRecipe};
 use tempfile::TempDir;
@@ -108,7 +108,7 @@ impl Lab {
     }
 
     /// The next event, which must be a publication.
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> VersionChange {
         match &self.until(|_| true)[..] {
             [LiveEvent::Published(published)] => published.clone(),
             other => panic!("not a publication: {other:#?}"),
