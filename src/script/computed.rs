@@ -26,8 +26,8 @@ impl Computed {
     }
 
     /// The values: one a response, or one a token that counts, response by response.
-    pub fn floats(&self) -> &FloatBuffer {
-        self.value.floats()
+    pub fn buffer(&self) -> &FloatBuffer {
+        self.value.buffer()
     }
 
     /// The layout that the values lie over.

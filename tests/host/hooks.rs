@@ -7,7 +7,7 @@ use advlab::tensor::Level;
 use super::lab::{batch, batch_with_logp, message, recipe, run_on};
 
 fn values(computed: &advlab::script::Computed) -> Vec<f64> {
-    computed.floats().iter().collect()
+    computed.buffer().iter().collect()
 }
 
 #[test]
