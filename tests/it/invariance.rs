@@ -120,7 +120,7 @@ fn of(computed: &Computed, response: usize) -> Vec<f64> {
 }
 
 fn bits(computed: &Computed) -> Vec<u64> {
-    computed.floats().iter().map(f64::to_bits).collect()
+    computed.buffer().iter().map(f64::to_bits).collect()
 }
 
 fn close(a: &[f64], b: &[f64], tolerance: f64) -> bool {
@@ -188,7 +188,7 @@ proptest! {
             let narrow = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, false))?;
             // A std near 0 magnifies what f32 rounds off; equal rewards are exact in both.
             let (wide, narrow): (Vec<f64>, Vec<f64>) =
-                (wide.floats().iter().collect(), narrow.floats().iter().collect());
+                (wide.buffer().iter().collect(), narrow.buffer().iter().collect());
             prop_assert!(close(&wide, &narrow, 1e-3), "{}: {wide:?} and {narrow:?}", recipe.name());
         }
     }

@@ -8,7 +8,7 @@ use advlab::script::{Host, Recipe, Setting};
 fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
     let mut state = recipe.init().expect("a state");
     match recipe.advantage(batch, &mut state) {
-        Ok(outcome) => outcome.advantage.floats().iter().collect(),
+        Ok(outcome) => outcome.advantage.buffer().iter().collect(),
         Err(error) => panic!("{}", error.render(false)),
     }
 }

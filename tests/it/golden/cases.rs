@@ -84,7 +84,7 @@ pub fn recipe(name: &str, settings: &[(&str, Setting)]) -> Recipe {
 pub fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
     let mut state = recipe.init().expect("no state");
     match recipe.advantage(batch, &mut state) {
-        Ok(outcome) => outcome.advantage.floats().iter().collect(),
+        Ok(outcome) => outcome.advantage.buffer().iter().collect(),
         Err(error) => panic!("{}", error.render(false)),
     }
 }

@@ -37,7 +37,7 @@ fn grpo_lambda() {
             let reward: Vec<f64> = outcome
                 .reward
                 .expect("a reward recipe")
-                .floats()
+                .buffer()
                 .iter()
                 .collect();
             close(
@@ -45,7 +45,7 @@ fn grpo_lambda() {
                 &numbers(&case["expected"]["rewards"]),
                 &format!("{name} rewards"),
             );
-            let got: Vec<f64> = outcome.advantage.floats().iter().collect();
+            let got: Vec<f64> = outcome.advantage.buffer().iter().collect();
             close(
                 &got,
                 &numbers(&case["expected"][key]),

@@ -83,13 +83,13 @@ fn a_gradient_goes_through_map_groups() {
     let bits = |outcome: &advlab::script::Outcome| -> Vec<u64> {
         outcome
             .advantage
-            .floats()
+            .buffer()
             .iter()
             .map(f64::to_bits)
             .collect()
     };
     assert_eq!(bits(&at_once), bits(&by_group));
-    assert!(at_once.advantage.floats().iter().any(|x| x != 0.0));
+    assert!(at_once.advantage.buffer().iter().any(|x| x != 0.0));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn what_regroup_gave_goes_back_into_the_batch() {
         }
     "#;
     let outcome = run_on(text, &batch()).unwrap();
-    let found: Vec<f64> = outcome.advantage.floats().iter().collect();
+    let found: Vec<f64> = outcome.advantage.buffer().iter().collect();
     assert_eq!(found, [1.0, -0.25, 0.0, 0.25, -1.0]);
 }
 

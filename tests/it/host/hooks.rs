@@ -7,7 +7,7 @@ use advlab::tensor::Level;
 use super::lab::{batch, batch_with_logp, message, recipe, run_on};
 
 fn values(computed: &advlab::script::Computed) -> Vec<f64> {
-    computed.floats().iter().collect()
+    computed.buffer().iter().collect()
 }
 
 #[test]
@@ -160,4 +160,31 @@ fn the_smallest_batches() {
     let outcome = run_on(text, &silent).unwrap();
     assert_eq!(values(&outcome.advantage), [0.5, -0.5]);
     assert_eq!(outcome.advantage.per_token().count(), 0);
+}
+
+/// An array of the trainer's own takes the advantage as it lies, and keeps what it had where the shape is another.
+#[test]
+fn an_advantage_is_written_into_an_array() {
+    let mask = ndarray::array![[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]];
+    let batch = advlab::Batch::builder()
+        .groups([0, 0, 0])
+        .mask(mask.view())
+        .response("reward", vec![1.0, 0.0, 0.5])
+        .token("old_logp", mask.mapv(f64::from))
+        .build()
+        .unwrap();
+    for body in ["batch.reward", "batch.reward * batch.old_logp.cumsum()"] {
+        let text = format!("fn advantage(batch, p) {{ {body} }}");
+        let advantage = run_on(&text, &batch).unwrap().advantage;
+        // Transposed in memory, and part of a larger array.
+        let mut memory = ndarray::Array2::from_elem((6, 3), 7.0f32);
+        let mut view = memory.slice_mut(ndarray::s![1..5, ..]).reversed_axes();
+        advantage.write_into(&mut view).unwrap();
+        assert_eq!(view, advantage.to_padded());
+        assert_eq!(memory.row(0).to_vec(), [7.0; 3]);
+        let mut other = ndarray::Array2::from_elem((4, 3), 7.0f32);
+        let error = advantage.write_into(&mut other.view_mut()).unwrap_err();
+        assert_eq!(error.message, "an array (4, 3) for an advantage (3, 4)");
+        assert_eq!(other, ndarray::Array2::from_elem((4, 3), 7.0f32));
+    }
 }

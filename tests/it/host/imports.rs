@@ -27,7 +27,7 @@ fn a_script_beside_it_can_be_imported() {
     let folder = folder(MAIN, "fn by(x) { 3 * x }");
     let recipe = load(&folder.path().join("main.rhai")).unwrap();
     let outcome = step(&recipe, &mut recipe.init().unwrap());
-    let values: Vec<f64> = outcome.advantage.floats().iter().collect();
+    let values: Vec<f64> = outcome.advantage.buffer().iter().collect();
     assert_eq!(values, [3., 0., 0., 1.5, -3.]);
     assert_eq!(recipe.sources().count(), 2);
 }

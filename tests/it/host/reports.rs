@@ -64,7 +64,7 @@ fn random_numbers_are_uniform_and_of_the_level_that_is_named() {
         .unwrap();
     let text = "fn advantage(batch, p) { batch.random(\"response\") }";
     let drawn = run_on(text, &many).unwrap().advantage;
-    let values: Vec<f64> = drawn.floats().iter().collect();
+    let values: Vec<f64> = drawn.buffer().iter().collect();
     let mean = values.iter().sum::<f64>() / 20_000.0;
     // Five standard errors.
     assert!(
@@ -88,7 +88,7 @@ fn random_numbers_follow_the_seed_the_step_and_the_call() {
         outcome
             .unwrap()
             .advantage
-            .floats()
+            .buffer()
             .iter()
             .map(f64::to_bits)
             .collect()
@@ -100,7 +100,7 @@ fn random_numbers_follow_the_seed_the_step_and_the_call() {
     let recipe = recipe(first);
     let once: Vec<u64> = step(&recipe, &mut recipe.init().unwrap())
         .advantage
-        .floats()
+        .buffer()
         .iter()
         .map(f64::to_bits)
         .collect();
@@ -123,6 +123,6 @@ fn a_call_leaves_nothing_behind() {
     );
     assert_eq!(first.metrics, second.metrics);
     assert_eq!(first.prints, second.prints);
-    let values = |outcome: &Outcome| outcome.advantage.floats().iter().collect::<Vec<f64>>();
+    let values = |outcome: &Outcome| outcome.advantage.buffer().iter().collect::<Vec<f64>>();
     assert_eq!(values(&first), values(&second));
 }
