@@ -132,7 +132,7 @@ impl Loaded {
 ///             Err(error) => loaded = live.reject(&loaded, error, &mut state)?,
 ///         }
 ///     };
-///     assert_eq!(outcome.advantage.floats().len(), 2);
+///     assert_eq!(outcome.advantage.buffer().len(), 2);
 ///     for event in live.events() {
 ///         println!("{event}");
 ///     }

@@ -30,7 +30,7 @@ enum Key {
         args: Vec<usize>,
         level: Level,
         frame: usize,
-        wide: bool,
+        is_f64: bool,
     },
     Unique(usize),
 }
@@ -42,8 +42,8 @@ impl Plan {
         let mut place: HashMap<usize, usize> = HashMap::new();
         let mut equal: HashMap<Key, usize> = HashMap::new();
         // An explicit stack: graphs are as deep as a script's loops are long.
-        let mut open: Vec<(&Tensor, usize)> = outputs.iter().map(|tensor| (tensor, 0)).collect();
-        while let Some((tensor, next)) = open.pop() {
+        let mut stack: Vec<(&Tensor, usize)> = outputs.iter().map(|tensor| (tensor, 0)).collect();
+        while let Some((tensor, next)) = stack.pop() {
             if place.contains_key(&tensor.id()) {
                 continue;
             }
@@ -53,8 +53,8 @@ impl Plan {
                 &tensor.inner().args
             };
             if let Some(arg) = args.get(next) {
-                open.push((tensor, next + 1));
-                open.push((arg, 0));
+                stack.push((tensor, next + 1));
+                stack.push((arg, 0));
                 continue;
             }
             let args: Vec<usize> = args.iter().map(|arg| place[&arg.id()]).collect();
@@ -130,6 +130,6 @@ fn key(tensor: &Tensor, args: &[usize]) -> Key {
             .frame
             .as_ref()
             .map_or(0, |frame| std::sync::Arc::as_ptr(&frame.layout) as usize),
-        wide: node.wide,
+        is_f64: node.is_f64,
     }
 }

@@ -17,8 +17,8 @@ pub(super) struct Operand<'a> {
 /// An argument as one row of the result sees it.
 enum Source<'a> {
     Constant(f64),
-    Narrow(&'a [f32]),
-    Wide(&'a [f64]),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
     /// A group value for each response: groups may be interleaved.
     Gathered(&'a FloatBuffer, &'a Layout),
 }
@@ -33,12 +33,12 @@ impl Source<'_> {
         let places = start..start + into.len();
         match self {
             Source::Constant(value) => into.fill(*value),
-            Source::Narrow(values) => {
+            Source::F32(values) => {
                 for (into, value) in into.iter_mut().zip(&values[places]) {
                     *into = f64::from(*value);
                 }
             }
-            Source::Wide(values) => into.copy_from_slice(&values[places]),
+            Source::F64(values) => into.copy_from_slice(&values[places]),
             Source::Gathered(values, layout) => {
                 for (into, place) in into.iter_mut().zip(places) {
                     *into = values.get(layout.group_of(place));
@@ -48,30 +48,30 @@ impl Source<'_> {
     }
 }
 
-fn slice(floats: &FloatBuffer, range: Range<usize>) -> Source<'_> {
-    match floats {
-        FloatBuffer::F32(values) => Source::Narrow(&values[range]),
-        FloatBuffer::F64(values) => Source::Wide(&values[range]),
+fn slice(buffer: &FloatBuffer, range: Range<usize>) -> Source<'_> {
+    match buffer {
+        FloatBuffer::F32(values) => Source::F32(&values[range]),
+        FloatBuffer::F64(values) => Source::F64(&values[range]),
     }
 }
 
 impl<'a> Operand<'a> {
     fn row(&self, level: Level, row: usize, length: usize) -> Source<'a> {
-        let floats = self.value.floats();
+        let buffer = self.value.buffer();
         let (value, layout) = (self.value, self.layout);
         match (level, value.level()) {
             (_, Level::Batch) => Source::Constant(value.get(0)),
-            (Level::Token, Level::Token) => slice(floats, layout.tokens_of(row)),
+            (Level::Token, Level::Token) => slice(buffer, layout.tokens_of(row)),
             (Level::Token, Level::Response) => Source::Constant(value.get(row)),
             (Level::Token, Level::Group) => Source::Constant(value.get(layout.group_of(row))),
             (Level::Token, Level::Position) => {
                 let start = layout.positions_of(layout.group_of(row)).start;
-                slice(floats, start..start + length)
+                slice(buffer, start..start + length)
             }
-            (Level::Position, Level::Position) => slice(floats, layout.positions_of(row)),
+            (Level::Position, Level::Position) => slice(buffer, layout.positions_of(row)),
             (Level::Position, Level::Group) => Source::Constant(value.get(row)),
-            (Level::Response, Level::Group) => Source::Gathered(floats, layout),
-            _ => slice(floats, 0..value.len()),
+            (Level::Response, Level::Group) => Source::Gathered(buffer, layout),
+            _ => slice(buffer, 0..value.len()),
         }
     }
 }

@@ -68,19 +68,19 @@ fn compute(
     let Some(frame) = &node.frame else {
         return Ok(Value::number(tensor.alone()));
     };
-    let bytes = frame.size(node.level) * if node.wide { 8 } else { 4 };
-    let charge = guard
-        .charge(bytes)
+    let bytes = frame.size(node.level) * if node.is_f64 { 8 } else { 4 };
+    let reservation = guard
+        .reserve(bytes)
         .map_err(|stopped| TensorError::new(name, stopped))?;
-    let floats = if node.wide {
-        floats::<f64>(node, &frame.layout, &args, guard)
+    let buffer = if node.is_f64 {
+        compute_as::<f64>(node, &frame.layout, &args, guard)
     } else {
-        floats::<f32>(node, &frame.layout, &args, guard)
+        compute_as::<f32>(node, &frame.layout, &args, guard)
     }?;
-    Ok(Value::new(node.level, floats, Some(charge)))
+    Ok(Value::new(node.level, buffer, Some(reservation)))
 }
 
-fn floats<T: Element>(
+fn compute_as<T: Element>(
     node: &Node,
     layout: &Layout,
     args: &[&Arc<Value>],
@@ -93,7 +93,7 @@ fn floats<T: Element>(
     };
     match &node.prim {
         Prim::Number(number) => Ok(f64::wrap(vec![*number])),
-        Prim::Values(value) => Ok(value.floats().clone()),
+        Prim::Values(value) => Ok(value.buffer().clone()),
         Prim::Column(store) => column(store, layout, guard),
         Prim::Map(op) => {
             let operands: Vec<Operand<'_>> = (0..args.len()).map(operand).collect();
@@ -105,8 +105,8 @@ fn floats<T: Element>(
                 unreachable!("{op:?} is a reduction");
             };
             let reduced = Reduced {
-                values: args[0].floats(),
-                selection: args.get(1).map(|value| value.floats()),
+                values: args[0].buffer(),
+                selection: args.get(1).map(|value| value.buffer()),
                 layout,
                 from: args[0].level(),
                 to: node.level,
@@ -116,7 +116,7 @@ fn floats<T: Element>(
             Ok(T::wrap(values.into_iter().map(T::narrow).collect()))
         }
         Prim::Rank(within) => {
-            let ranks = placed(Some(args[0].floats()), layout, node.level, *within, guard)
+            let ranks = placed(Some(args[0].buffer()), layout, node.level, *within, guard)
                 .map_err(stopped)?;
             Ok(T::wrap(ranks.into_iter().map(T::narrow).collect()))
         }

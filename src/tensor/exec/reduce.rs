@@ -108,7 +108,7 @@ impl Reduced<'_> {
             Reduction::Median => self.layout.size(self.from) * size_of::<f64>(),
             _ => 0,
         };
-        let _scratch = guard.charge(copied)?;
+        let _scratch = guard.reserve(copied)?;
         let grain = grain(self.layout, self.from, self.to);
         (0..self.layout.size(self.to))
             .into_par_iter()
@@ -252,7 +252,7 @@ pub(super) fn placed(
     // The places of each cell; to rank them, their values beside them, once more while they are merged.
     let copies = if values.is_some() { 2 } else { 0 };
     let each = size_of::<usize>() + copies * size_of::<(f64, usize)>();
-    let _scratch = guard.charge(layout.size(from) * each)?;
+    let _scratch = guard.reserve(layout.size(from) * each)?;
     let order = |cell: usize| -> Result<Vec<usize>, Stopped> {
         guard.check()?;
         let places = cells::places(layout, from, to, cell);
