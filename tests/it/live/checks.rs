@@ -250,7 +250,7 @@ fn the_runs_settings_hold_for_each_version() {
             ..LiveOptions::default()
         },
     );
-    // A default changes, a parameter comes, the run's own value stays.
+    // A default changes, a parameter comes, the run's own value stays, which is told too.
     lab.save(&scaled(
         "scale: #{ value: 2.0, min: 0.0 }, k: #{ value: 3 }, more: #{ value: true }",
     ));
@@ -270,6 +270,7 @@ fn the_runs_settings_hold_for_each_version() {
     assert_eq!(
         changes,
         [
+            ("k", Some(Setting::Whole(8)), Some(Setting::Whole(8)), true),
             ("more", None, Some(Setting::Truth(true)), false),
             (
                 "scale",
@@ -279,6 +280,7 @@ fn the_runs_settings_hold_for_each_version() {
             ),
         ]
     );
+    assert!(published.parameters[0].is_held() && !published.parameters[2].is_held());
     assert_eq!(
         lab.step().recipe().params().get("k"),
         Some(&Setting::Whole(8))

@@ -161,7 +161,10 @@ fn imports_are_followed_as_they_come_and_go() {
     let published = lab.published();
     assert_eq!((published.lines_added(), published.lines_removed()), (1, 1));
     let said = published.to_string();
-    assert!(said.contains("  (a.rhai +1 -1 lines, checked in "), "{said}");
+    assert!(
+        said.contains("  (a.rhai +1 -1 lines, checked in "),
+        "{said}"
+    );
     // Not imported.
     lab.write("b.rhai", &scale(4));
     lab.nothing();
