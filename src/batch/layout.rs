@@ -4,7 +4,7 @@ mod tokens;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{IndexMut, Range};
 use std::sync::Arc;
 
 use self::tokens::Rows;
@@ -198,6 +198,33 @@ impl Layout {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
     }
 
+    /// The tokens of a response, stretch by stretch: their indices in a token tensor, and their columns in the row that they
+    /// came in.
+    pub fn stretches(
+        &self,
+        response: usize,
+    ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
+        let mut next = self.token_start[response];
+        self.runs(response).iter().map(move |run| {
+            let tokens = next..next + run.len as usize;
+            next = tokens.end;
+            (tokens, run.columns())
+        })
+    }
+
+    /// Writes a value for each token of a response (by its index in a token tensor) into its column of a row; the other
+    /// columns stay as they are.
+    pub fn scatter<R>(&self, response: usize, row: &mut R, value: impl Fn(usize) -> R::Output)
+    where
+        R: IndexMut<usize, Output: Sized> + ?Sized,
+    {
+        for (tokens, columns) in self.stretches(response) {
+            for (token, column) in tokens.zip(columns) {
+                row[column] = value(token);
+            }
+        }
+    }
+
     /// The length of the row that a response's tokens came in: T for padded input, its own length for ragged.
     pub fn row_length(&self, response: usize) -> usize {
         match &self.rows {
@@ -330,6 +357,10 @@ mod tests {
         assert_eq!(layout.tokens_of(2), 3..7);
         assert_eq!(layout.runs(0).len(), 2);
         assert_eq!(layout.runs(0)[1], Run { start: 3, len: 1 });
+        let mut row = [9; 5];
+        layout.scatter(0, &mut row, |token| token);
+        assert_eq!(row, [0, 1, 9, 2, 9]);
+        assert_eq!(layout.stretches(2).collect::<Vec<_>>(), [(3..7, 1..5)]);
         assert_eq!(layout.size(Level::Position), 4, "4 of group b, none of a");
         assert_eq!(layout.response_of_token(2), 0);
         assert_eq!(layout.response_of_token(3), 2);
