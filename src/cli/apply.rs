@@ -203,9 +203,9 @@ struct Times {
 fn write(rollouts: &Rollouts, outcome: &Outcome, output: &Path) -> Result<()> {
     let values: Vec<f64>;
     let advantage = match outcome.advantage.level() {
-        Level::Token => Advantage::Token(outcome.advantage.floats()),
+        Level::Token => Advantage::Token(outcome.advantage.buffer()),
         _ => {
-            values = outcome.advantage.floats().iter().collect();
+            values = outcome.advantage.buffer().iter().collect();
             Advantage::Response(&values)
         }
     };

@@ -101,7 +101,7 @@ fn columns(script: &str, batch: &Batch) -> Vec<String> {
 /// The values of a tensor, a text for each group.
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
-    let values: Vec<f64> = computed.floats().iter().collect();
+    let values: Vec<f64> = computed.buffer().iter().collect();
     let texts = |values: &[f64]| -> Vec<String> { values.iter().map(|x| value(*x)).collect() };
     let of_group = |group: usize| {
         let members = layout.members(group).iter().map(|&member| member as usize);
@@ -130,7 +130,7 @@ pub(super) fn shown(evaluated: &Evaluated) -> String {
     match evaluated {
         Evaluated::Tensor(computed) => {
             let values: Vec<String> = computed
-                .floats()
+                .buffer()
                 .iter()
                 .map(|value| format!("{value}"))
                 .collect();

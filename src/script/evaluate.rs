@@ -28,7 +28,7 @@ impl Evaluated {
     /// The numbers that it holds.
     pub fn numbers(&self) -> Vec<f64> {
         match self {
-            Evaluated::Tensor(computed) => computed.floats().iter().collect(),
+            Evaluated::Tensor(computed) => computed.buffer().iter().collect(),
             Evaluated::Number(number) => vec![*number],
             Evaluated::Text(_) => Vec::new(),
         }

@@ -80,7 +80,7 @@ impl Summary {
             match advantage.level() {
                 Level::Token => (0..layout.tokens_of(response).len())
                     .all(|token| advantage.at(response, token) == 0.0),
-                _ => advantage.floats().get(response) == 0.0,
+                _ => advantage.buffer().get(response) == 0.0,
             }
         };
         let whole_groups = |test: &dyn Fn(u32) -> bool| {
@@ -91,7 +91,7 @@ impl Summary {
         let right = outcome.correct.as_ref();
         let groups_of = |label: f64| {
             right.map(|right| {
-                whole_groups(&|response| right.floats().get(response as usize) == label)
+                whole_groups(&|response| right.buffer().get(response as usize) == label)
             })
         };
         Summary {
@@ -103,7 +103,7 @@ impl Summary {
             all_wrong: groups_of(0.0),
             level: advantage.level().name(),
             advantage: Spread::of(
-                (0..advantage.floats().len()).map(|place| advantage.floats().get(place)),
+                (0..advantage.buffer().len()).map(|place| advantage.buffer().get(place)),
             ),
             groups_without_signal: whole_groups(&is_zero),
             tokens_without_signal: advantage.per_token().filter(|value| *value == 0.0).count(),

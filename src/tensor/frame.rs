@@ -25,16 +25,16 @@ pub struct Frame {
     /// Which random numbers the frame draws: those of its own, so that groups do not draw the same.
     pub(crate) stream: u64,
     /// Whether token tensors that come from coarser ones alone are f64.
-    pub(crate) wide: bool,
+    pub(crate) is_f64: bool,
     pub(crate) guard: Arc<Guard>,
     pub(crate) executor: Arc<dyn Executor>,
 }
 
 impl Frame {
-    /// A frame over a layout; `wide` says whether token tensors made of coarser ones alone are f64.
+    /// A frame over a layout; `is_f64` says whether token tensors made of coarser ones alone are f64.
     pub fn new(
         layout: Arc<Layout>,
-        wide: bool,
+        is_f64: bool,
         guard: Arc<Guard>,
         executor: Arc<dyn Executor>,
     ) -> Arc<Self> {
@@ -42,7 +42,7 @@ impl Frame {
             layout,
             responses: ResponsesId(Arc::new(())),
             stream: 0,
-            wide,
+            is_f64,
             guard,
             executor,
         })

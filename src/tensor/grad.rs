@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::Level;
 use super::error::{TensorError, TensorErrorKind};
 use super::graph::{Prim, Tensor};
-use super::op::{self, Derivative, Local};
+use super::op::{self, Derivative, Vjp};
 
 /// The derivative of a batch tensor by each value of `x`, at `x`'s level; 0 where the loss does not depend on `x`.
 ///
@@ -64,16 +64,16 @@ pub(crate) fn depends_on(loss: &Tensor, x: &Tensor) -> bool {
 fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
     let mut on_the_way: HashMap<usize, bool> = HashMap::from([(x.id(), true)]);
     let mut order = vec![x.clone()];
-    let mut open = vec![(loss.clone(), 0)];
-    while let Some((tensor, next)) = open.pop() {
+    let mut stack = vec![(loss.clone(), 0)];
+    while let Some((tensor, next)) = stack.pop() {
         if on_the_way.contains_key(&tensor.id()) {
             continue;
         }
         let args = &tensor.inner().args;
         if let Some(arg) = args.get(next) {
             let arg = arg.clone();
-            open.push((tensor, next + 1));
-            open.push((arg, 0));
+            stack.push((tensor, next + 1));
+            stack.push((arg, 0));
             continue;
         }
         let on = !stops(&tensor) && args.iter().any(|arg| on_the_way[&arg.id()]);
@@ -120,12 +120,12 @@ impl Gradient {
     fn total(mut self, node: &Tensor) -> Result<Tensor, TensorError> {
         if let (Some(frame), false) = (node.frame(), self.parts.is_empty()) {
             let mut parts: Vec<(usize, Tensor)> = Vec::new();
-            let mut place: HashMap<usize, usize> = HashMap::new();
+            let mut index: HashMap<usize, usize> = HashMap::new();
             for (group, part) in std::mem::take(&mut self.parts) {
-                match place.get(&group) {
+                match index.get(&group) {
                     Some(&at) => parts[at].1 = op::add(&parts[at].1, &part)?,
                     None => {
-                        place.insert(group, parts.len());
+                        index.insert(group, parts.len());
                         parts.push((group, part));
                     }
                 }
@@ -164,7 +164,7 @@ fn contributions(
                 Prim::Scan(_, number) => number,
                 _ => 0.0,
             };
-            let local = Local {
+            let local = Vjp {
                 args: &inner.args,
                 result: node,
                 grad,

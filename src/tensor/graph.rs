@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use super::error::{Origin, TensorError, TensorErrorKind};
 use super::frame::meet;
-use super::guard::Charge;
+use super::guard::Reservation;
 use super::op::Op;
 use super::plan::Plan;
 use super::{Frame, Level, Value};
-use crate::batch::{FloatBuffer, TokenValues};
+use crate::batch::{Buffer, FloatBuffer, TokenValues};
 
 /// What a node takes of the guard's memory, with the two counts of its `Arc`, its place in the script's scope and what
 /// the allocator adds: a script that only builds and never computes is bounded too.
@@ -32,12 +32,12 @@ pub(crate) struct Node {
     pub(crate) args: Vec<Tensor>,
     pub(crate) level: Level,
     /// Whether the values are f64; only token tensors may be f32.
-    pub(crate) wide: bool,
+    pub(crate) is_f64: bool,
     /// `None` for a number alone, which belongs to every batch.
     pub(crate) frame: Option<Arc<Frame>>,
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,
-    _charge: Option<Charge>,
+    _reservation: Option<Reservation>,
 }
 
 /// What an executor computes: the op table's rows come down to these.
@@ -63,7 +63,7 @@ pub(crate) enum Prim {
     Scan(&'static Op, f64),
     /// A response's value on its last token, 0 on the others.
     AtLastToken,
-    /// Uniform numbers in [0, 1), by a key and the value's place.
+    /// Uniform numbers in [0, 1), by a key and the value's index.
     Random(u64),
     /// The part of the argument that belongs to one group, in that group's own frame.
     Select(usize),
@@ -103,61 +103,69 @@ impl Tensor {
     pub fn from_buffer(
         frame: &Arc<Frame>,
         level: Level,
-        floats: FloatBuffer,
+        buffer: FloatBuffer,
     ) -> Result<Tensor, TensorError> {
         let expected = frame.size(level);
-        if floats.len() != expected {
+        if buffer.len() != expected {
             return Err(TensorError::new(
                 "values",
                 TensorErrorKind::Value {
-                    why: format!("{} values for {expected} cells", floats.len()),
-                    place: format!("level {level}"),
+                    why: format!("{} values for {expected} cells", buffer.len()),
+                    location: format!("level {level}"),
                 },
             ));
         }
-        let floats = match floats {
+        let buffer = match buffer {
             FloatBuffer::F32(values) if level != Level::Token => {
                 FloatBuffer::F64(values.iter().map(|&value| f64::from(value)).collect())
             }
-            floats => floats,
+            buffer => buffer,
         };
-        Ok(Tensor::from_value(frame, Value::new(level, floats, None)))
+        Ok(Tensor::from_value(frame, Value::new(level, buffer, None)))
+    }
+
+    /// A response tensor of values that are known, one a response.
+    pub(crate) fn of_responses(frame: &Arc<Frame>, values: Buffer<f64>) -> Tensor {
+        Tensor::from_value(
+            frame,
+            Value::new(Level::Response, FloatBuffer::F64(values), None),
+        )
     }
 
     /// A tensor whose value is known.
     pub(crate) fn from_value(frame: &Arc<Frame>, value: Arc<Value>) -> Tensor {
-        let wide = matches!(value.floats(), FloatBuffer::F64(_));
+        let is_f64 = matches!(value.buffer(), FloatBuffer::F64(_));
         let level = value.level();
-        Tensor::leaf(Prim::Values(value), level, wide, Some(frame.clone()))
+        Tensor::leaf(Prim::Values(value), level, is_f64, Some(frame.clone()))
     }
 
     /// A token column of the batch.
     pub(crate) fn column(frame: &Arc<Frame>, values: TokenValues) -> Tensor {
-        let wide = values.is_f64();
+        let is_f64 = values.is_f64();
         Tensor::leaf(
             Prim::Column(values),
             Level::Token,
-            wide,
+            is_f64,
             Some(frame.clone()),
         )
     }
 
     /// Uniform random numbers in [0, 1): the same key gives the same numbers, whatever the number of threads.
     pub(crate) fn random(frame: &Arc<Frame>, level: Level, key: u64) -> Tensor {
-        let wide = level != Level::Token || frame.wide;
-        Tensor::leaf(Prim::Random(key), level, wide, Some(frame.clone()))
+        let is_f64 = level != Level::Token || frame.is_f64;
+        Tensor::leaf(Prim::Random(key), level, is_f64, Some(frame.clone()))
     }
 
-    fn leaf(prim: Prim, level: Level, wide: bool, frame: Option<Arc<Frame>>) -> Tensor {
+    fn leaf(prim: Prim, level: Level, is_f64: bool, frame: Option<Arc<Frame>>) -> Tensor {
         Tensor(Arc::new(Node {
             prim,
             args: Vec::new(),
             level,
-            wide,
+            is_f64,
             frame,
             origin: OnceLock::new(),
             value: OnceLock::new(),
-            _charge: None,
+            _reservation: None,
         }))
     }
 
@@ -168,33 +176,33 @@ impl Tensor {
         level: Level,
         frame: Option<Arc<Frame>>,
     ) -> Result<Tensor, TensorError> {
-        let charge = match &frame {
+        let reservation = match &frame {
             Some(frame) => Some(
                 frame
                     .guard
-                    .charge_node(bytes(&prim, &args, frame))
+                    .reserve_node(bytes(&prim, &args, frame))
                     .map_err(|stopped| TensorError::new(prim.name(), stopped))?,
             ),
             None => None,
         };
         // Ranks and indices count beyond 2^24, which f32 does not.
         let counts = matches!(prim, Prim::Rank(_) | Prim::Index(_));
-        let wide = level != Level::Token || counts || {
+        let is_f64 = level != Level::Token || counts || {
             let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
             match tokens.next() {
-                Some(first) => first.0.wide || tokens.any(|arg| arg.0.wide),
-                None => frame.as_ref().is_some_and(|frame| frame.wide),
+                Some(first) => first.0.is_f64 || tokens.any(|arg| arg.0.is_f64),
+                None => frame.as_ref().is_some_and(|frame| frame.is_f64),
             }
         };
         Ok(Tensor(Arc::new(Node {
             prim,
             args,
             level,
-            wide,
+            is_f64,
             frame,
             origin: OnceLock::new(),
             value: OnceLock::new(),
-            _charge: charge,
+            _reservation: reservation,
         })))
     }
 
@@ -206,8 +214,8 @@ impl Tensor {
         let frame = meet(op.name, &args, level)?;
         if let Some(number) = numbers(&args).and_then(|values| op.kernel.on_numbers(&values)) {
             return number.map(Tensor::number).map_err(|why| {
-                let place = "these numbers".to_string();
-                TensorError::new(op.name, TensorErrorKind::Value { why, place })
+                let location = "these numbers".to_string();
+                TensorError::new(op.name, TensorErrorKind::Value { why, location })
             });
         }
         Tensor::node(Prim::Map(op), args, level, frame)
@@ -275,7 +283,7 @@ impl Tensor {
 
     /// Whether the values are f64; only token tensors may be f32.
     pub fn is_f64(&self) -> bool {
-        self.0.wide
+        self.0.is_f64
     }
 
     /// What the tensor's values lie over; `None` for a number alone.
@@ -332,12 +340,12 @@ impl Tensor {
 
     /// Notes where the tensor was made, for it and for the nodes under it that one operation brought along.
     pub(crate) fn mark(&self, origin: &Origin) {
-        let mut open = vec![self.clone()];
-        while let Some(tensor) = open.pop() {
+        let mut stack = vec![self.clone()];
+        while let Some(tensor) = stack.pop() {
             if tensor.0.args.is_empty() || tensor.0.origin.set(origin.clone()).is_err() {
                 continue;
             }
-            open.extend(tensor.0.args.iter().cloned());
+            stack.extend(tensor.0.args.iter().cloned());
         }
     }
 
@@ -393,10 +401,10 @@ impl Drop for Node {
     /// Takes the graph below apart in a loop: dropped by recursion, a long chain (`x = x + 1` in a loop) would
     /// overflow the stack.
     fn drop(&mut self) {
-        let mut open = std::mem::take(&mut self.args);
-        while let Some(tensor) = open.pop() {
+        let mut stack = std::mem::take(&mut self.args);
+        while let Some(tensor) = stack.pop() {
             if let Some(mut node) = Arc::into_inner(tensor.0) {
-                open.append(&mut node.args);
+                stack.append(&mut node.args);
             }
         }
     }

@@ -107,16 +107,16 @@ impl Guard {
         let running = self
             .elapsed()
             .saturating_sub(self.started.load(Ordering::Relaxed));
-        match Duration::from_nanos(running) > time {
-            true => Err(Stopped::Deadline(time)),
-            false => Ok(()),
+        if Duration::from_nanos(running) > time {
+            return Err(Stopped::Deadline(time));
         }
+        Ok(())
     }
 
-    /// Counts `bytes` until the charge is dropped.
-    pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, Stopped> {
+    /// Counts `bytes` until the reservation is dropped.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Reservation, Stopped> {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let charge = Charge {
+        let reservation = Reservation {
             guard: self.clone(),
             bytes,
             nodes: 0,
@@ -126,29 +126,29 @@ impl Guard {
             return Err(Stopped::Memory { limit: self.memory });
         }
         self.peak.fetch_max(now, Ordering::Relaxed);
-        Ok(charge)
+        Ok(reservation)
     }
 
-    /// Counts an operation of a graph, and the bytes that it takes, until the charge is dropped.
-    pub(crate) fn charge_node(self: &Arc<Self>, bytes: usize) -> Result<Charge, Stopped> {
-        let mut charge = self.charge(bytes)?;
-        charge.nodes = 1;
-        match self.nodes.fetch_add(1, Ordering::Relaxed) < NODES {
-            true => Ok(charge),
-            false => Err(Stopped::Graph { limit: NODES }),
+    /// Counts an operation of a graph, and the bytes that it takes, until the reservation is dropped.
+    pub(crate) fn reserve_node(self: &Arc<Self>, bytes: usize) -> Result<Reservation, Stopped> {
+        let mut reservation = self.reserve(bytes)?;
+        reservation.nodes = 1;
+        if self.nodes.fetch_add(1, Ordering::Relaxed) >= NODES {
+            return Err(Stopped::Graph { limit: NODES });
         }
+        Ok(reservation)
     }
 }
 
 /// Bytes that count against a guard's limit for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub(crate) struct Reservation {
     guard: Arc<Guard>,
     bytes: usize,
     nodes: usize,
 }
 
-impl Drop for Charge {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.guard.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.guard.nodes.fetch_sub(self.nodes, Ordering::Relaxed);
@@ -162,24 +162,25 @@ mod tests {
     #[test]
     fn memory_comes_back_and_the_limit_holds() {
         let guard = Guard::new(None, 100);
-        let first = guard.charge(60).unwrap();
+        let first = guard.reserve(60).unwrap();
         assert_eq!(
-            guard.charge(60).unwrap_err(),
+            guard.reserve(60).unwrap_err(),
             Stopped::Memory { limit: 100 }
         );
         drop(first);
-        assert!(guard.charge(60).is_ok());
+        assert!(guard.reserve(60).is_ok());
         assert_eq!(guard.peak(), 60);
     }
 
     #[test]
     fn a_graph_without_end_is_stopped_and_comes_back() {
         let guard = Guard::unlimited();
-        let mut charges: Vec<Charge> = (0..NODES).map(|_| guard.charge_node(1).unwrap()).collect();
-        let one_more = guard.charge_node(1).map(|_| ());
+        let mut reservations: Vec<Reservation> =
+            (0..NODES).map(|_| guard.reserve_node(1).unwrap()).collect();
+        let one_more = guard.reserve_node(1).map(|_| ());
         assert_eq!(one_more, Err(Stopped::Graph { limit: NODES }));
-        charges.pop();
-        assert!(guard.charge_node(1).is_ok());
+        reservations.pop();
+        assert!(guard.reserve_node(1).is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Level;
-use super::guard::Charge;
+use super::guard::Reservation;
 use crate::batch::FloatBuffer;
 
 /// The values of a computed tensor: one a cell of its level, in the layout's order.
@@ -12,17 +12,21 @@ use crate::batch::FloatBuffer;
 #[derive(Debug)]
 pub struct Value {
     level: Level,
-    floats: FloatBuffer,
+    buffer: FloatBuffer,
     /// What the values cost of the guard's memory, given back with them.
-    _charge: Option<Charge>,
+    _reservation: Option<Reservation>,
 }
 
 impl Value {
-    pub(crate) fn new(level: Level, floats: FloatBuffer, charge: Option<Charge>) -> Arc<Self> {
+    pub(crate) fn new(
+        level: Level,
+        buffer: FloatBuffer,
+        reservation: Option<Reservation>,
+    ) -> Arc<Self> {
         Arc::new(Value {
             level,
-            floats,
-            _charge: charge,
+            buffer,
+            _reservation: reservation,
         })
     }
 
@@ -37,31 +41,31 @@ impl Value {
     }
 
     /// The values themselves.
-    pub fn floats(&self) -> &FloatBuffer {
-        &self.floats
+    pub fn buffer(&self) -> &FloatBuffer {
+        &self.buffer
     }
 
     /// Number of values.
     pub fn len(&self) -> usize {
-        self.floats.len()
+        self.buffer.len()
     }
 
     /// Whether there is no value: a token tensor of a batch without tokens.
     pub fn is_empty(&self) -> bool {
-        self.floats.is_empty()
+        self.buffer.is_empty()
     }
 
-    /// The value at a place, widened to f64.
-    pub fn get(&self, place: usize) -> f64 {
-        self.floats.get(place)
+    /// The value at a index, widened to f64.
+    pub fn get(&self, index: usize) -> f64 {
+        self.buffer.get(index)
     }
 
     /// All values, widened to f64.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
-        self.floats.iter()
+        self.buffer.iter()
     }
 
-    /// The first value that is NaN or infinite, with its place.
+    /// The first value that is NaN or infinite, with its index.
     pub(crate) fn first_not_finite(&self) -> Option<(usize, f64)> {
         self.iter()
             .enumerate()

@@ -181,7 +181,7 @@ impl Columns<'_> {
             builder = match advantage.level() {
                 Level::Token => builder.token("advantage", self.tokens_of(advantage, places)),
                 _ => {
-                    let values: Vec<f64> = of(&|place| advantage.floats().get(place));
+                    let values: Vec<f64> = of(&|place| advantage.buffer().get(place));
                     builder.response("advantage", values)
                 }
             };
@@ -193,7 +193,7 @@ impl Columns<'_> {
     fn tokens_of(&self, advantage: &Computed, places: &[usize]) -> TokenValues {
         let responses = &self.rollout.responses;
         let ranges = places.iter().map(|&place| responses.range(place));
-        TokenValues::Compact(match advantage.floats() {
+        TokenValues::Compact(match advantage.buffer() {
             FloatBuffer::F32(values) => {
                 let picked = ranges.flat_map(|range| values[range].iter().copied());
                 FloatBuffer::F32(picked.collect())

@@ -179,7 +179,7 @@ impl Learner<'_> {
             true => recipe.loss(&batch, None, self.state)?,
             false => self.loss.0.loss(&batch, None, self.loss.1)?,
         };
-        let mut gradient: Vec<f64> = loss.gradient.floats().iter().collect();
+        let mut gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
         let kl = self.add_kl(&batch, &mut gradient);
         self.policy.accumulate(prompts, &responses, &gradient)?;
         let max_grad_norm = Some(self.config.max_grad_norm).filter(|norm| *norm > 0.0);
@@ -278,5 +278,5 @@ pub(super) fn kl_to_reference(batch: &Batch) -> f64 {
 fn recipe_reward(outcome: &Outcome) -> Option<f64> {
     let reward = outcome.reward.as_ref()?;
     let responses = reward.layout().responses();
-    Some(reward.floats().iter().sum::<f64>() / responses.max(1) as f64)
+    Some(reward.buffer().iter().sum::<f64>() / responses.max(1) as f64)
 }

@@ -67,7 +67,7 @@ pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) ->
     ];
     lines.extend(overall(&one, &two));
     if let Some(right) = one.correct.as_ref().or(two.correct.as_ref()) {
-        let right: Vec<bool> = right.floats().iter().map(|label| label == 1.0).collect();
+        let right: Vec<bool> = right.buffer().iter().map(|label| label == 1.0).collect();
         lines.push(String::new());
         lines.extend(by_accuracy(&one, &two, &right, paint));
     }
@@ -84,7 +84,7 @@ fn by_response(outcome: &Outcome) -> Vec<f64> {
     };
     match advantage.level() {
         Level::Token => (0..layout.responses()).map(mean).collect(),
-        _ => advantage.floats().iter().collect(),
+        _ => advantage.buffer().iter().collect(),
     }
 }
 

@@ -132,7 +132,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
     let mut row = |name: &str, text: String| lines.push(format!("  {name:<11} {}", text.trim()));
     if let Some(reward) = &outcome.reward {
-        let values: Vec<f64> = reward.floats().iter().collect();
+        let values: Vec<f64> = reward.buffer().iter().collect();
         let spread = show::spread_line(&values);
         row(
             "reward",
@@ -145,7 +145,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let loss = loss_of(session, &recipe, &outcome.advantage);
     match loss {
         Ok((of, loss)) => {
-            let values: Vec<f64> = loss.gradient.floats().iter().collect();
+            let values: Vec<f64> = loss.gradient.buffer().iter().collect();
             row("loss", format!("{}   {of}", value(loss.value)));
             row("dloss/dlogp", show::spread_line(&values));
         }

@@ -86,7 +86,7 @@ fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
         return false;
     };
     let bits =
-        |computed: &Computed| -> Vec<u64> { computed.floats().iter().map(f64::to_bits).collect() };
+        |computed: &Computed| -> Vec<u64> { computed.buffer().iter().map(f64::to_bits).collect() };
     outcome.advantage.level() == signal.level() && bits(&outcome.advantage) == bits(signal)
 }
 

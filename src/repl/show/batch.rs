@@ -59,9 +59,9 @@ pub(in crate::repl) fn batch(columns: &Columns, paint: Paint) -> String {
 }
 
 fn line(computed: &Computed, paint: Paint) -> String {
-    let values: Vec<f64> = computed.floats().iter().collect();
+    let values: Vec<f64> = computed.buffer().iter().collect();
     let spread = Spread::of(values.iter().copied().filter(|value| value.is_finite()));
-    let dtype = match computed.floats() {
+    let dtype = match computed.buffer() {
         crate::batch::FloatBuffer::F32(_) => "f32",
         crate::batch::FloatBuffer::F64(_) => "f64",
     };

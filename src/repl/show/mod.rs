@@ -38,12 +38,12 @@ pub(super) fn brief(answer: &Answer, columns: usize) -> String {
             let start: String = text.chars().take(TEXT + 1).collect();
             paint::cut(&format!("{start:?}"), TEXT)
         }
-        Answer::Tensor(computed) if computed.floats().len() == 1 => {
-            let value = figures::value(computed.floats().get(0));
+        Answer::Tensor(computed) if computed.buffer().len() == 1 => {
+            let value = figures::value(computed.buffer().get(0));
             format!("{} tensor {value}", computed.level())
         }
         Answer::Tensor(computed) => {
-            let number = figures::count(computed.floats().len());
+            let number = figures::count(computed.buffer().len());
             format!("{} tensor of {number} values", computed.level())
         }
         Answer::Batch(columns) => format!("batch of {}", shape(&columns.layout)),

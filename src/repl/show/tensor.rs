@@ -18,16 +18,16 @@ const LABEL: usize = 14;
 
 /// A tensor, as lines.
 pub(in crate::repl) fn tensor(computed: &Computed, paint: Paint) -> String {
-    let floats = computed.floats();
-    let dtype = match floats {
+    let buffer = computed.buffer();
+    let dtype = match buffer {
         FloatBuffer::F32(_) => "f32",
         FloatBuffer::F64(_) => "f64",
     };
     if computed.level() == Level::Batch {
         let note = paint.dim(&format!("batch tensor, {dtype}"));
-        return format!("{}   {note}", exact(floats.get(0)));
+        return format!("{}   {note}", exact(buffer.get(0)));
     }
-    let values: Vec<f64> = floats.iter().collect();
+    let values: Vec<f64> = buffer.iter().collect();
     let title = format!("{} tensor", computed.level());
     let about = format!("{} values, {dtype}", count(values.len()));
     let mut lines = vec![format!("{}   {}", paint.bold(&title), paint.dim(&about))];

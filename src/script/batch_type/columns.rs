@@ -2,12 +2,12 @@
 
 use std::sync::PoisonError;
 
-use super::{DERIVED, ScriptBatch, Source, reduce, row};
-use crate::batch::{Batch, FloatBuffer};
+use super::{DERIVED, ScriptBatch, Source};
+use crate::batch::Batch;
 use crate::script::error::Problem;
 use crate::suggest;
-use crate::tensor::op::Argument;
-use crate::tensor::{Level, Tensor, Value};
+use crate::tensor::op;
+use crate::tensor::{Level, Tensor};
 
 impl ScriptBatch {
     /// Whether a column follows from those that the batch has.
@@ -78,11 +78,7 @@ impl ScriptBatch {
 
     fn own_column(&self, batch: &Batch, name: &str) -> Result<Tensor, Problem> {
         if let Some(values) = batch.response_buffer(name) {
-            let floats = FloatBuffer::F64(values.clone());
-            return Ok(Tensor::from_value(
-                self.frame(),
-                Value::new(Level::Response, floats, None),
-            ));
+            return Ok(Tensor::of_responses(self.frame(), values.clone()));
         }
         if let Some(store) = batch.token_column(name) {
             return Ok(Tensor::column(self.frame(), store.clone()));
@@ -102,8 +98,7 @@ impl ScriptBatch {
             }
             "reward" if has("correct") => Some(self.column("correct")?),
             "token_reward" if has("reward") || has("correct") => {
-                let reward = Argument::Tensor(self.column("reward")?);
-                Some(row("at_last_token", 1).apply(&[reward])?)
+                Some(op::at_last_token(&self.column("reward")?)?)
             }
             "correct" if has("reward") || has("token_reward") => {
                 // Right or wrong is about the reward that the verifier gave, not about a shaped one.
@@ -112,8 +107,7 @@ impl ScriptBatch {
                 } else {
                     self.sum_of_tokens(&self.own_column(batch, "token_reward")?)?
                 };
-                let args = [Argument::Tensor(given), Argument::Number(0.0)];
-                Some(row(">", 2).apply(&args)?)
+                Some(op::greater(&given, &Tensor::number(0.0))?)
             }
             "logp" if has("old_logp") => match batch.token_column("old_logp") {
                 // Its own leaf: a gradient by `logp` is not one by `old_logp`.
@@ -130,11 +124,7 @@ impl ScriptBatch {
                 let layout = self.frame().layout();
                 let lengths =
                     (0..layout.responses()).map(|response| layout.tokens_of(response).len() as f64);
-                let floats = FloatBuffer::F64(lengths.collect());
-                Some(Tensor::from_value(
-                    self.frame(),
-                    Value::new(Level::Response, floats, None),
-                ))
+                Some(Tensor::of_responses(self.frame(), lengths.collect()))
             }
             _ => None,
         })
@@ -143,7 +133,7 @@ impl ScriptBatch {
     /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the
     /// 0.7 of another response also where both were f32, and their group has no difference.
     fn sum_of_tokens(&self, reward: &Tensor) -> Result<Tensor, Problem> {
-        let sum = reduce("sum", reward, Level::Response)?;
+        let sum = op::sum(reward, Level::Response)?;
         if reward.is_f64() {
             return Ok(sum);
         }
@@ -152,11 +142,7 @@ impl ScriptBatch {
             .iter()
             .map(|sum| f64::from(sum as f32))
             .collect();
-        let floats = FloatBuffer::F64(narrowed);
-        Ok(Tensor::from_value(
-            self.frame(),
-            Value::new(Level::Response, floats, None),
-        ))
+        Ok(Tensor::of_responses(self.frame(), narrowed))
     }
 
     /// Whether the batch has the column itself, or was given it.

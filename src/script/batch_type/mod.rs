@@ -12,7 +12,7 @@ use super::call::Call;
 use super::error::{Problem, origin, raise};
 
 use crate::batch::Batch;
-use crate::tensor::op::{self, Argument, Op};
+use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError, TensorErrorKind};
 
 type Outcome<T> = Result<T, Box<EvalAltResult>>;
@@ -92,11 +92,7 @@ impl ScriptBatch {
     }
 
     fn regroup(&self, key: &Tensor) -> Result<ScriptBatch, Problem> {
-        let args = [
-            Argument::Tensor(key.clone()),
-            Argument::Level(Level::Response),
-        ];
-        let value = row("expand", 2).apply(&args)?.evaluate()?;
+        let value = op::expand(key, Level::Response)?.evaluate()?;
         let key: Vec<f64> = value.iter().collect();
         let from = Source::Regrouped {
             whole: self.clone(),
@@ -157,18 +153,6 @@ impl ScriptBatch {
         parts.mark(&origin(context));
         Ok(parts)
     }
-}
-
-/// The row of the op table with that name and number of parameters.
-fn row(name: &str, params: usize) -> &'static Op {
-    match op::table().find(|op| op.name == name && op.params.len() == params) {
-        Some(op) => op,
-        None => unreachable!("the op table has `{name}`"),
-    }
-}
-
-fn reduce(name: &str, x: &Tensor, to: Level) -> Result<Tensor, TensorError> {
-    row(name, 3).apply(&[Argument::Tensor(x.clone()), Argument::Level(to)])
 }
 
 /// Registers the type with its properties and methods.

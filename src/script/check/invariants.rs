@@ -190,7 +190,7 @@ impl Checks<'_> {
             Some(
                 outcome
                     .advantage
-                    .floats()
+                    .buffer()
                     .iter()
                     .fold(0.0f64, |most, x| most.max(x.abs())),
             )
@@ -240,7 +240,7 @@ fn scaled_difference(a: &Computed, i: usize, b: &Computed, j: usize, scale: f64)
 fn bits(outcome: &Outcome) -> Vec<u64> {
     outcome
         .advantage
-        .floats()
+        .buffer()
         .iter()
         .map(f64::to_bits)
         .collect()

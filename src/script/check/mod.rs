@@ -199,7 +199,7 @@ impl Checks<'_> {
         };
         let largest = outcome
             .advantage
-            .floats()
+            .buffer()
             .iter()
             .fold(0.0f64, |most, x| most.max(x.abs()));
         match largest {

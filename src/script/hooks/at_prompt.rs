@@ -68,7 +68,7 @@ pub(in crate::script) fn tensor_of(
         (_, None) => {
             let (_, gradient) = run.loss()?;
             let equivalent = run.equivalent(&gradient)?;
-            Tensor::from_buffer(&run.frame, equivalent.level(), equivalent.floats().clone())
+            Tensor::from_buffer(&run.frame, equivalent.level(), equivalent.buffer().clone())
                 .map_err(|error| run.failed(Hook::Loss, error))
         }
     }

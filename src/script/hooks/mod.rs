@@ -23,7 +23,7 @@ use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::tensor::op::{self, Argument};
+use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
 
 /// One call of a recipe: an engine, the batch, and the state as it changes.
@@ -147,7 +147,7 @@ impl Recipe {
         let mut run = Run::new(self, batch, state);
         if let Some(advantage) = advantage {
             let tensor =
-                Tensor::from_buffer(&run.frame, advantage.level(), advantage.floats().clone())
+                Tensor::from_buffer(&run.frame, advantage.level(), advantage.buffer().clone())
                     .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
             run.given.insert("advantage", tensor);
         }
@@ -218,36 +218,13 @@ impl<'a> Run<'a> {
     /// The `reward` hook. What it returns stands above the batch's own reward from here on, at both levels.
     fn reward(&mut self) -> Result<Computed, Diagnostics> {
         let (tensor, computed) = self.signal(Hook::Reward)?;
-        let row = |name: &str| op::table().find(|op| op.name == name);
-        let other = match tensor.level() {
-            Level::Token => row("sum").map(|op| {
-                (
-                    "reward",
-                    op.apply(&[
-                        Argument::Tensor(tensor.clone()),
-                        Argument::Level(Level::Response),
-                    ]),
-                )
-            }),
-            _ => row("at_last_token").map(|op| {
-                (
-                    "token_reward",
-                    op.apply(&[Argument::Tensor(tensor.clone())]),
-                )
-            }),
-        };
-        let own = if tensor.level() == Level::Token {
-            "token_reward"
+        let (own, other, at_other_level) = if tensor.level() == Level::Token {
+            ("token_reward", "reward", op::sum(&tensor, Level::Response))
         } else {
-            "reward"
+            ("reward", "token_reward", op::at_last_token(&tensor))
         };
-        self.given.insert(own, tensor);
-        if let Some((name, other)) = other {
-            self.given.insert(
-                name,
-                other.map_err(|error| self.failed(Hook::Reward, error))?,
-            );
-        }
+        let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
+        self.given.extend([(own, tensor), (other, at_other_level)]);
         Ok(computed)
     }
 
@@ -364,7 +341,7 @@ mod tests {
         let recipe = Host::new().compile("test", script).unwrap();
         let outcome = recipe.advantage(&Batch::example(), &mut recipe.init().unwrap());
         let outcome = outcome.unwrap_or_else(|error| panic!("{}", error.render(false)));
-        outcome.advantage.floats().iter().collect()
+        outcome.advantage.buffer().iter().collect()
     }
 
     /// The engine locks a captured variable while a method of it runs; closures get the batch all the same.

@@ -17,8 +17,8 @@ pub(super) struct Operand<'a> {
 /// An argument as one row of the result sees it.
 enum Source<'a> {
     Constant(f64),
-    Narrow(&'a [f32]),
-    Wide(&'a [f64]),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
     /// A group value for each response: groups may be interleaved.
     Gathered(&'a FloatBuffer, &'a Layout),
 }
@@ -30,48 +30,48 @@ const CHUNK: usize = 256;
 impl Source<'_> {
     /// The values from `start` on, widened, as many as there is room for.
     fn read(&self, start: usize, into: &mut [f64]) {
-        let places = start..start + into.len();
+        let indices = start..start + into.len();
         match self {
             Source::Constant(value) => into.fill(*value),
-            Source::Narrow(values) => {
-                for (into, value) in into.iter_mut().zip(&values[places]) {
+            Source::F32(values) => {
+                for (into, value) in into.iter_mut().zip(&values[indices]) {
                     *into = f64::from(*value);
                 }
             }
-            Source::Wide(values) => into.copy_from_slice(&values[places]),
+            Source::F64(values) => into.copy_from_slice(&values[indices]),
             Source::Gathered(values, layout) => {
-                for (into, place) in into.iter_mut().zip(places) {
-                    *into = values.get(layout.group_of(place));
+                for (into, index) in into.iter_mut().zip(indices) {
+                    *into = values.get(layout.group_of(index));
                 }
             }
         }
     }
 }
 
-fn slice(floats: &FloatBuffer, range: Range<usize>) -> Source<'_> {
-    match floats {
-        FloatBuffer::F32(values) => Source::Narrow(&values[range]),
-        FloatBuffer::F64(values) => Source::Wide(&values[range]),
+fn slice(buffer: &FloatBuffer, range: Range<usize>) -> Source<'_> {
+    match buffer {
+        FloatBuffer::F32(values) => Source::F32(&values[range]),
+        FloatBuffer::F64(values) => Source::F64(&values[range]),
     }
 }
 
 impl<'a> Operand<'a> {
     fn row(&self, level: Level, row: usize, length: usize) -> Source<'a> {
-        let floats = self.value.floats();
+        let buffer = self.value.buffer();
         let (value, layout) = (self.value, self.layout);
         match (level, value.level()) {
             (_, Level::Batch) => Source::Constant(value.get(0)),
-            (Level::Token, Level::Token) => slice(floats, layout.tokens_of(row)),
+            (Level::Token, Level::Token) => slice(buffer, layout.tokens_of(row)),
             (Level::Token, Level::Response) => Source::Constant(value.get(row)),
             (Level::Token, Level::Group) => Source::Constant(value.get(layout.group_of(row))),
             (Level::Token, Level::Position) => {
                 let start = layout.positions_of(layout.group_of(row)).start;
-                slice(floats, start..start + length)
+                slice(buffer, start..start + length)
             }
-            (Level::Position, Level::Position) => slice(floats, layout.positions_of(row)),
+            (Level::Position, Level::Position) => slice(buffer, layout.positions_of(row)),
             (Level::Position, Level::Group) => Source::Constant(value.get(row)),
-            (Level::Response, Level::Group) => Source::Gathered(floats, layout),
-            _ => slice(floats, 0..value.len()),
+            (Level::Response, Level::Group) => Source::Gathered(buffer, layout),
+            _ => slice(buffer, 0..value.len()),
         }
     }
 }
@@ -79,7 +79,7 @@ impl<'a> Operand<'a> {
 /// Why a row could not be computed; where it was, is added once the first such row is known.
 pub(super) enum Failure {
     Stopped(Stopped),
-    Value { place: usize, why: String },
+    Value { index: usize, why: String },
 }
 
 impl From<Stopped> for Failure {
@@ -118,11 +118,11 @@ pub(super) fn map<T: Element>(
     match outcome {
         Ok(values) => Ok(T::wrap(values)),
         Err(Failure::Stopped(stopped)) => Err(TensorError::new(op.name, stopped)),
-        Err(Failure::Value { place, why }) => {
-            let place = layout.describe(level, place);
+        Err(Failure::Value { index, why }) => {
+            let location = layout.describe(level, index);
             Err(TensorError::new(
                 op.name,
-                TensorErrorKind::Value { why, place },
+                TensorErrorKind::Value { why, location },
             ))
         }
     }
@@ -149,7 +149,7 @@ fn unchecked<T: Element>(op: &'static Op, read: &[[f64; CHUNK]], out: &mut [T]) 
     }
 }
 
-/// A kernel that may refuse values; `start` is the place of the first.
+/// A kernel that may refuse values; `start` is the index of the first.
 fn checked<T: Element>(
     f: fn(&[f64]) -> Result<f64, String>,
     read: &[[f64; CHUNK]],
@@ -161,8 +161,8 @@ fn checked<T: Element>(
         // One value of these may take milliseconds.
         guard.check()?;
         let values: Vec<f64> = read.iter().map(|values| values[i]).collect();
-        let place = start + i;
-        *out = T::narrow(f(&values).map_err(|why| Failure::Value { place, why })?);
+        let index = start + i;
+        *out = T::narrow(f(&values).map_err(|why| Failure::Value { index, why })?);
     }
     Ok(())
 }

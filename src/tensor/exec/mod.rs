@@ -37,7 +37,7 @@ trait Element: Copy + Default + Send + Sync {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
     fn wrap(values: Vec<Self>) -> FloatBuffer;
-    fn slice(floats: &FloatBuffer) -> Option<&[Self]>;
+    fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
 }
 
 impl Element for f32 {
@@ -51,8 +51,8 @@ impl Element for f32 {
     fn wrap(values: Vec<f32>) -> FloatBuffer {
         values.into()
     }
-    fn slice(floats: &FloatBuffer) -> Option<&[f32]> {
-        match floats {
+    fn slice(buffer: &FloatBuffer) -> Option<&[f32]> {
+        match buffer {
             FloatBuffer::F32(values) => Some(values),
             FloatBuffer::F64(_) => None,
         }
@@ -69,8 +69,8 @@ impl Element for f64 {
     fn wrap(values: Vec<f64>) -> FloatBuffer {
         values.into()
     }
-    fn slice(floats: &FloatBuffer) -> Option<&[f64]> {
-        match floats {
+    fn slice(buffer: &FloatBuffer) -> Option<&[f64]> {
+        match buffer {
             FloatBuffer::F64(values) => Some(values),
             FloatBuffer::F32(_) => None,
         }

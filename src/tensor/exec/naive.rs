@@ -7,7 +7,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use super::elementwise::{Operand, column, expand, map};
-use super::reduce::{Reduced, placed};
+use super::reduce::{Reduced, order_within};
 use super::scan::{at_last_token, scan};
 use super::{Element, Executor};
 use crate::batch::{FloatBuffer, Layout};
@@ -68,32 +68,32 @@ fn compute(
     let Some(frame) = &node.frame else {
         return Ok(Value::number(tensor.alone()));
     };
-    let bytes = frame.size(node.level) * if node.wide { 8 } else { 4 };
-    let charge = guard
-        .charge(bytes)
+    let bytes = frame.size(node.level) * if node.is_f64 { 8 } else { 4 };
+    let reservation = guard
+        .reserve(bytes)
         .map_err(|stopped| TensorError::new(name, stopped))?;
-    let floats = if node.wide {
-        floats::<f64>(node, &frame.layout, &args, guard)
+    let buffer = if node.is_f64 {
+        compute_as::<f64>(node, &frame.layout, &args, guard)
     } else {
-        floats::<f32>(node, &frame.layout, &args, guard)
+        compute_as::<f32>(node, &frame.layout, &args, guard)
     }?;
-    Ok(Value::new(node.level, floats, Some(charge)))
+    Ok(Value::new(node.level, buffer, Some(reservation)))
 }
 
-fn floats<T: Element>(
+fn compute_as<T: Element>(
     node: &Node,
     layout: &Layout,
     args: &[&Arc<Value>],
     guard: &Arc<Guard>,
 ) -> Result<FloatBuffer, TensorError> {
     let stopped = |stopped| TensorError::new(node.prim.name(), stopped);
-    let operand = |place: usize| Operand {
-        value: args[place],
-        layout: layout_of(&node.args[place], layout),
+    let operand = |index: usize| Operand {
+        value: args[index],
+        layout: layout_of(&node.args[index], layout),
     };
     match &node.prim {
         Prim::Number(number) => Ok(f64::wrap(vec![*number])),
-        Prim::Values(value) => Ok(value.floats().clone()),
+        Prim::Values(value) => Ok(value.buffer().clone()),
         Prim::Column(store) => column(store, layout, guard),
         Prim::Map(op) => {
             let operands: Vec<Operand<'_>> = (0..args.len()).map(operand).collect();
@@ -105,8 +105,8 @@ fn floats<T: Element>(
                 unreachable!("{op:?} is a reduction");
             };
             let reduced = Reduced {
-                values: args[0].floats(),
-                selection: args.get(1).map(|value| value.floats()),
+                values: args[0].buffer(),
+                selection: args.get(1).map(|value| value.buffer()),
                 layout,
                 from: args[0].level(),
                 to: node.level,
@@ -116,12 +116,13 @@ fn floats<T: Element>(
             Ok(T::wrap(values.into_iter().map(T::narrow).collect()))
         }
         Prim::Rank(within) => {
-            let ranks = placed(Some(args[0].floats()), layout, node.level, *within, guard)
+            let ranks = order_within(Some(args[0].buffer()), layout, node.level, *within, guard)
                 .map_err(stopped)?;
             Ok(T::wrap(ranks.into_iter().map(T::narrow).collect()))
         }
         Prim::Index(within) => {
-            let indices = placed(None, layout, node.level, *within, guard).map_err(stopped)?;
+            let indices =
+                order_within(None, layout, node.level, *within, guard).map_err(stopped)?;
             Ok(T::wrap(indices.into_iter().map(T::narrow).collect()))
         }
         Prim::Scan(op, number) => {
@@ -142,7 +143,7 @@ fn floats<T: Element>(
             let parent = layout_of(&node.args[0], layout);
             let mut out: Vec<T> = Vec::with_capacity(layout.size(node.level));
             group_stretches(parent, node.level, *group, |stretch| {
-                out.extend(stretch.map(|place| T::narrow(args[0].get(place))));
+                out.extend(stretch.map(|index| T::narrow(args[0].get(index))));
             });
             Ok(T::wrap(out))
         }
@@ -151,8 +152,8 @@ fn floats<T: Element>(
             for (&group, value) in groups.iter().zip(args) {
                 let mut next = 0;
                 group_stretches(layout, node.level, group, |stretch| {
-                    for place in stretch {
-                        out[place] = T::narrow(value.get(next));
+                    for index in stretch {
+                        out[index] = T::narrow(value.get(next));
                         next += 1;
                     }
                 });

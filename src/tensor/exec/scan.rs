@@ -13,7 +13,7 @@ pub(super) fn scan<T: Element>(
     layout: &Layout,
     guard: &Guard,
 ) -> Result<FloatBuffer, Stopped> {
-    let Some(values) = T::slice(values.floats()) else {
+    let Some(values) = T::slice(values.buffer()) else {
         unreachable!("a scan has the precision of its argument");
     };
     let out = fill(layout, Level::Token, guard, |response, out: &mut [T]| {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Op, elementwise, logic, reduction};
+use super::reduction::EXPAND;
+use super::scan::AT_LAST_TOKEN;
+use super::{Argument, Op, elementwise, logic, reduction};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::{Frame, Level};
@@ -47,6 +49,11 @@ pub(super) fn max(a: &Tensor, b: &Tensor) -> Built {
 
 pub(crate) fn less(a: &Tensor, b: &Tensor) -> Built {
     two(&logic::LESS, a, b)
+}
+
+/// `a > b`, as 0 or 1.
+pub(crate) fn greater(a: &Tensor, b: &Tensor) -> Built {
+    two(&logic::GREATER, a, b)
 }
 
 pub(crate) fn equal(a: &Tensor, b: &Tensor) -> Built {
@@ -115,6 +122,21 @@ pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     }
     let sum = Prim::Reduce(&reduction::SUM);
     Tensor::node(sum, vec![x.clone()], level, Some(frame.clone()))
+}
+
+/// The same value in each cell of a finer level of the tensor's batch.
+pub(crate) fn expand(x: &Tensor, to: Level) -> Built {
+    EXPAND.apply(&[Argument::Tensor(x.clone()), Argument::Level(to)])
+}
+
+/// The sum in each cell of a coarser level.
+pub(crate) fn sum(x: &Tensor, to: Level) -> Built {
+    reduce(&reduction::SUM, x, to, None)
+}
+
+/// A response's value on its last token, 0 on the others.
+pub(crate) fn at_last_token(x: &Tensor) -> Built {
+    AT_LAST_TOKEN.apply(&[Argument::Tensor(x.clone())])
 }
 
 /// A node of a primitive in the frame and at the level of its argument.

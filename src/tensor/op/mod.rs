@@ -22,7 +22,7 @@ use super::graph::Tensor;
 
 #[cfg(test)]
 pub(crate) use build::sub;
-pub(crate) use build::{add, mul, sum_to};
+pub(crate) use build::{add, at_last_token, expand, greater, mul, sum, sum_to};
 pub use param::{Argument, Param, ParamKind};
 use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
 pub(crate) use reduction::Reduction;
@@ -169,7 +169,7 @@ pub(crate) enum Derivative {
     /// Piecewise constant.
     Zero,
     /// The gradient that each argument gets, as graphs, at the result's level or the argument's.
-    Of(fn(&Local<'_>) -> Result<Vec<Tensor>, TensorError>),
+    Of(fn(&Vjp<'_>) -> Result<Vec<Tensor>, TensorError>),
     /// There is none, and why.
     None(&'static str),
     /// That of the rows which it is made of.
@@ -177,7 +177,7 @@ pub(crate) enum Derivative {
 }
 
 /// A node with the gradient of the loss in its result: what a derivative is made of.
-pub(crate) struct Local<'a> {
+pub(crate) struct Vjp<'a> {
     pub(crate) args: &'a [Tensor],
     pub(crate) result: &'a Tensor,
     pub(crate) grad: &'a Tensor,
@@ -259,7 +259,7 @@ fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, Tensor
     Tensor::map(
         op,
         (0..args.len())
-            .map(|place| tensor_at(args, place))
+            .map(|index| tensor_at(args, index))
             .collect(),
     )
 }

@@ -2,8 +2,8 @@
 
 use super::build::*;
 use super::{
-    Argument, Class, Derivative, Kernel, Local, Op, Param, framed, level, level_at, optional,
-    tensor, tensor_at,
+    Argument, Class, Derivative, Kernel, Op, Param, Vjp, framed, level, level_at, optional, tensor,
+    tensor_at,
 };
 use crate::tensor::Level;
 use crate::tensor::error::{TensorError, TensorErrorKind};
@@ -235,7 +235,7 @@ pub(super) fn node(
 }
 
 /// What each value gets where its cell gets `grad`: nothing where it is not selected.
-fn spread(l: &Local<'_>, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
+fn spread(l: &Vjp<'_>, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
     let by_x = match l.args.get(1) {
         Some(selection) => select(selection, grad, &scalar(0.0))?,
         None => grad.clone(),
@@ -243,12 +243,12 @@ fn spread(l: &Local<'_>, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
     Ok(vec![by_x, scalar(0.0)])
 }
 
-fn count(l: &Local<'_>) -> Result<Tensor, TensorError> {
+fn count(l: &Vjp<'_>) -> Result<Tensor, TensorError> {
     reduce(&COUNT, &l.args[0], l.result.level(), l.args.get(1))
 }
 
 /// Shared by all values that attain the extreme.
-fn extreme_grads(l: &Local<'_>) -> Result<Vec<Tensor>, TensorError> {
+fn extreme_grads(l: &Vjp<'_>) -> Result<Vec<Tensor>, TensorError> {
     let attains = equal(&l.args[0], l.result)?;
     let number = reduce(&SUM, &attains, l.result.level(), l.args.get(1))?;
     let share = mul(&attains, &safe_div(l.grad, &number)?)?;
@@ -256,7 +256,7 @@ fn extreme_grads(l: &Local<'_>) -> Result<Vec<Tensor>, TensorError> {
 }
 
 /// (x - mean) / ((n - ddof) std), and 0 where the std is 0, as torch has it.
-fn deviation_grads(l: &Local<'_>, ddof: f64) -> Result<Vec<Tensor>, TensorError> {
+fn deviation_grads(l: &Vjp<'_>, ddof: f64) -> Result<Vec<Tensor>, TensorError> {
     let mean = reduce(&MEAN, &l.args[0], l.result.level(), l.args.get(1))?;
     let scale = mul(&sub(&count(l)?, &scalar(ddof))?, l.result)?;
     let slope = safe_div(&sub(&l.args[0], &mean)?, &scale)?;
@@ -264,7 +264,7 @@ fn deviation_grads(l: &Local<'_>, ddof: f64) -> Result<Vec<Tensor>, TensorError>
 }
 
 /// Half to each of the two middle values, or all to the one in the middle.
-fn median_grads(l: &Local<'_>) -> Result<Vec<Tensor>, TensorError> {
+fn median_grads(l: &Vjp<'_>) -> Result<Vec<Tensor>, TensorError> {
     let x = &l.args[0];
     // Values that are not selected rank behind all others, infinite ones included.
     let ranked = match l.args.get(1) {

@@ -73,7 +73,7 @@ static PREV: Op = Op {
     ..ROW
 };
 
-static AT_LAST_TOKEN: Op = Op {
+pub(super) static AT_LAST_TOKEN: Op = Op {
     name: "at_last_token",
     params: &[tensor("x")],
     doc: "a response's value on its last token that counts, 0 on the others",

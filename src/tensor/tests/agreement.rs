@@ -25,7 +25,7 @@ fn check(a: &dyn Executor, b: &dyn Executor, tensor: &Tensor, what: &str) {
     );
 }
 
-/// Values of a wide range, with zeros and ties, the same for each seed; whole numbers where the row needs them.
+/// Values of a is_f64 range, with zeros and ties, the same for each seed; whole numbers where the row needs them.
 fn inputs(frame: &Arc<Frame>, param: &Param, level: Level, whole: bool, seed: usize) -> Vec<f64> {
     let least = if param.name == "k" { 0.0 } else { 5.0 };
     let value = |i: usize| {
@@ -43,13 +43,13 @@ fn inputs(frame: &Arc<Frame>, param: &Param, level: Level, whole: bool, seed: us
 
 /// All rows at all levels on batches of several blocks: many groups in f32 and in f64, and few.
 pub(super) fn agree(a: &dyn Executor, b: &dyn Executor) {
-    for (world, wide) in [
+    for (world, is_f64) in [
         (World::large(), true),
         (World::large(), false),
         (World::of_two_groups(), true),
     ] {
-        let frame = world.frame_with(wide, Guard::unlimited());
-        let leaf = if wide { leaf } else { narrow_leaf };
+        let frame = world.frame_with(is_f64, Guard::unlimited());
+        let leaf = if is_f64 { leaf } else { narrow_leaf };
         for op in op::table() {
             let whole = matches!(op.class, op::Class::Combinatorics);
             for case in cases(op) {

@@ -397,8 +397,8 @@ fn what_sorts_counts_its_copies() {
 fn ranks_and_indices_are_f64_among_f32_tokens() {
     let frame = World::small().frame_with(false, Guard::unlimited());
     let tokens = frame.size(Level::Token);
-    let floats = crate::batch::FloatBuffer::from(vec![1.0f32; tokens]);
-    let x = Tensor::from_buffer(&frame, Level::Token, floats).unwrap();
+    let buffer = crate::batch::FloatBuffer::from(vec![1.0f32; tokens]);
+    let x = Tensor::from_buffer(&frame, Level::Token, buffer).unwrap();
     for name in ["rank", "index"] {
         let arguments = [Argument::Tensor(x.clone()), Argument::Level(Level::Batch)];
         let places = named(name, Class::Order).apply(&arguments).unwrap();
@@ -411,11 +411,11 @@ fn ranks_and_indices_are_f64_among_f32_tokens() {
 #[test]
 fn coarse_values_are_f64_whatever_they_are_made_from() {
     let frame = World::small().frame_with(false, Guard::unlimited());
-    let floats = crate::batch::FloatBuffer::from(vec![0.5f32; frame.size(Level::Response)]);
-    let x = Tensor::from_buffer(&frame, Level::Response, floats).unwrap();
+    let buffer = crate::batch::FloatBuffer::from(vec![0.5f32; frame.size(Level::Response)]);
+    let x = Tensor::from_buffer(&frame, Level::Response, buffer).unwrap();
     assert!(x.is_f64());
     assert!(matches!(
-        x.evaluate().unwrap().floats(),
+        x.evaluate().unwrap().buffer(),
         crate::batch::FloatBuffer::F64(_)
     ));
 }

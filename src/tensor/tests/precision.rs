@@ -8,15 +8,15 @@ use crate::tensor::{Guard, Level, Tensor};
 /// The result of a case with f32 tokens and with f64 tokens.
 fn both(case: &Case) -> (Tensor, Tensor) {
     let world = World::small();
-    let wide = world.frame();
+    let is_f64 = world.frame();
     let narrow = world.frame_with(false, Guard::unlimited());
     let inputs: Vec<Vec<f64>> = case
-        .inputs(&wide, 6)
+        .inputs(&is_f64, 6)
         .into_iter()
         .map(|values| values.into_iter().map(|x| f64::from(x as f32)).collect())
         .collect();
     let result = |frame, leaf| case.apply(frame, inputs.clone(), leaf).unwrap().1;
-    (result(&narrow, narrow_leaf), result(&wide, leaf))
+    (result(&narrow, narrow_leaf), result(&is_f64, leaf))
 }
 
 /// A kernel computes in f64 whatever its inputs are, so a row of one kernel rounds once where its result is a token
@@ -28,7 +28,7 @@ fn a_row_of_one_kernel_rounds_once() {
             .filter(|op| !matches!(op.kernel, Kernel::Composed))
             .flat_map(cases)
         {
-            let (narrow, wide) = both(&case);
+            let (narrow, is_f64) = both(&case);
             let rounded = |x: f64| {
                 if narrow.is_f64() {
                     x
@@ -36,10 +36,10 @@ fn a_row_of_one_kernel_rounds_once() {
                     f64::from(x as f32)
                 }
             };
-            let expected: Vec<f64> = values(&wide).into_iter().map(rounded).collect();
+            let expected: Vec<f64> = values(&is_f64).into_iter().map(rounded).collect();
             assert_eq!(values(&narrow), expected, "{case:?}");
             let has_narrow_input = case.tensors().any(|(_, level)| level == Level::Token);
-            assert!(wide.is_f64());
+            assert!(is_f64.is_f64());
             assert_eq!(
                 narrow.is_f64(),
                 narrow.level() != Level::Token,
@@ -60,12 +60,12 @@ fn composed_rows_stay_within_their_steps_roundings() {
             .filter(|op| matches!(op.kernel, Kernel::Composed))
             .flat_map(cases)
         {
-            let (narrow, wide) = both(&case);
+            let (narrow, is_f64) = both(&case);
             let bound = if case.op.name == "whiten" { 4e-5 } else { 1e-6 };
-            for (narrow, wide) in values(&narrow).into_iter().zip(values(&wide)) {
+            for (narrow, is_f64) in values(&narrow).into_iter().zip(values(&is_f64)) {
                 assert!(
-                    (narrow - wide).abs() <= bound * (1.0 + wide.abs()),
-                    "{case:?}: {narrow} in f32, {wide} in f64"
+                    (narrow - is_f64).abs() <= bound * (1.0 + is_f64.abs()),
+                    "{case:?}: {narrow} in f32, {is_f64} in f64"
                 );
             }
         }

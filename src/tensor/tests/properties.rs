@@ -230,11 +230,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_random_graph_gives_the_same_bits_on_four_threads(picks in picks(12), wide: bool) {
+    fn a_random_graph_gives_the_same_bits_on_four_threads(picks in picks(12), is_f64: bool) {
         static FOUR: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(4));
         static ONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(1));
         static LARGE: LazyLock<World> = LazyLock::new(World::large);
-        let frame = LARGE.frame_with(wide, Guard::unlimited());
+        let frame = LARGE.frame_with(is_f64, Guard::unlimited());
         let leaves = Level::ALL.map(|level| spread(&frame, level, level as usize));
         let outputs = grow(&leaves, &picks, &Level::ALL);
         prop_assert!(computed(&*ONE, &outputs) == computed(&*FOUR, &outputs));

@@ -94,8 +94,8 @@ impl World {
         self.frame_with(true, Guard::unlimited())
     }
 
-    pub(super) fn frame_with(&self, wide: bool, guard: Arc<Guard>) -> Arc<Frame> {
-        Frame::new(Arc::new(self.layout()), wide, guard, Arc::new(Naive))
+    pub(super) fn frame_with(&self, is_f64: bool, guard: Arc<Guard>) -> Arc<Frame> {
+        Frame::new(Arc::new(self.layout()), is_f64, guard, Arc::new(Naive))
     }
 
     fn length(&self, response: usize) -> usize {

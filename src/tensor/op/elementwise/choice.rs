@@ -1,7 +1,7 @@
 //! Rows that choose between values, or pass them on.
 
 use super::super::build::*;
-use super::super::{Derivative, Kernel, Local, Op, tensor};
+use super::super::{Derivative, Kernel, Op, Vjp, tensor};
 use super::{A_B, Grads, ROW};
 use crate::tensor::graph::Tensor;
 
@@ -92,7 +92,7 @@ fn larger(a: f64, b: f64) -> f64 {
 
 /// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as torch has
 /// it.
-fn pick_grads(l: &Local<'_>, low: &Tensor, high: &Tensor) -> Grads {
+fn pick_grads(l: &Vjp<'_>, low: &Tensor, high: &Tensor) -> Grads {
     let half = mul(&scalar(0.5), &equal(low, high)?)?;
     let first = add(&less(low, high)?, &half)?;
     let by_a = mul(l.grad, &first)?;
@@ -100,7 +100,7 @@ fn pick_grads(l: &Local<'_>, low: &Tensor, high: &Tensor) -> Grads {
     Ok(vec![by_a, by_b])
 }
 
-fn clamp_grads(l: &Local<'_>) -> Grads {
+fn clamp_grads(l: &Vjp<'_>) -> Grads {
     let (x, low, high) = (&l.args[0], &l.args[1], &l.args[2]);
     let (below, above) = (less(x, low)?, less(high, x)?);
     let zero = scalar(0.0);

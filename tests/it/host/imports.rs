@@ -1,0 +1,121 @@
+//! Imports: from the stdlib and the script's own folder, and the version that names all of them.
+
+use std::fs;
+use std::path::Path;
+
+use advlab::diagnostic::Diagnostics;
+use advlab::script::{Host, Recipe};
+
+use super::lab::step;
+
+fn load(path: &Path) -> Result<Recipe, Diagnostics> {
+    Host::new().load(path.to_str().expect("a path in UTF-8"))
+}
+
+const MAIN: &str =
+    "import \"scale\" as scale;\nfn advantage(batch, p) { scale::by(batch.reward) }\n";
+
+fn folder(main: &str, scale: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("main.rhai"), main).unwrap();
+    fs::write(folder.path().join("scale.rhai"), scale).unwrap();
+    folder
+}
+
+#[test]
+fn a_script_beside_it_can_be_imported() {
+    let folder = folder(MAIN, "fn by(x) { 3 * x }");
+    let recipe = load(&folder.path().join("main.rhai")).unwrap();
+    let outcome = step(&recipe, &mut recipe.init().unwrap());
+    let values: Vec<f64> = outcome.advantage.buffer().iter().collect();
+    assert_eq!(values, [3., 0., 0., 1.5, -3.]);
+    assert_eq!(recipe.sources().count(), 2);
+}
+
+/// What has been loaded is whole: what happens to the files later does not reach it.
+#[test]
+fn a_loaded_recipe_needs_its_files_no_more() {
+    let folder = folder(MAIN, "fn by(x) { 3 * x }");
+    let recipe = load(&folder.path().join("main.rhai")).unwrap();
+    drop(folder);
+    step(&recipe, &mut recipe.init().unwrap());
+}
+
+#[test]
+fn the_version_names_the_content_of_all_files_and_nothing_else() {
+    let version = |main: &str, scale: &str| {
+        let folder = folder(main, scale);
+        load(&folder.path().join("main.rhai"))
+            .unwrap()
+            .version()
+            .clone()
+    };
+    let first = version(MAIN, "fn by(x) { 3 * x }");
+    assert_eq!(first, version(MAIN, "fn by(x) { 3 * x }"));
+    assert_ne!(first, version(MAIN, "fn by(x) { 4 * x }"));
+    assert_ne!(
+        first,
+        version(&MAIN.replace("reward", "correct"), "fn by(x) { 3 * x }")
+    );
+    assert_eq!(first.as_str().len(), 64);
+    assert!(first.as_str().starts_with(first.short()));
+}
+
+#[test]
+fn a_copy_of_a_built_in_is_the_same_version() {
+    let host = Host::new();
+    for builtin in advlab::script::BUILTINS {
+        let copy = host.compile("copy", builtin.text).unwrap();
+        assert_eq!(
+            copy.version(),
+            host.load(builtin.name).unwrap().version(),
+            "{}",
+            builtin.name
+        );
+    }
+}
+
+#[test]
+fn imports_stay_within_the_folder() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret.rhai"), "fn by(x) { x }").unwrap();
+    let inside = outside.path().join("inside");
+    fs::create_dir(&inside).unwrap();
+    let absolute = outside.path().join("secret").display().to_string();
+    for import in [
+        "../secret",
+        "./../secret",
+        &absolute,
+        "~/secret",
+        "a/../../secret",
+    ] {
+        let text = MAIN.replace("\"scale\"", &format!("{import:?}"));
+        fs::write(inside.join("main.rhai"), text).unwrap();
+        assert!(load(&inside.join("main.rhai")).is_err(), "{import}");
+    }
+}
+
+#[test]
+fn scripts_that_import_each_other_end() {
+    let folder = folder(
+        MAIN,
+        "import \"main\" as main;\nfn by(x) { main::advantage(x, 1) }",
+    );
+    assert!(load(&folder.path().join("main.rhai")).is_err());
+    let own = tempfile::tempdir().unwrap();
+    fs::write(own.path().join("scale.rhai"), MAIN).unwrap();
+    assert!(load(&own.path().join("scale.rhai")).is_err());
+}
+
+/// A file beside the script goes before a built-in of its name, as modules do in Python: an edited copy is what is meant.
+#[test]
+fn a_file_beside_the_script_goes_before_a_built_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = "fn advantage(batch, p) { 100 * batch.reward }";
+    fs::write(folder.path().join("dr_grpo.rhai"), own).unwrap();
+    let main = "import \"dr_grpo\" as base;\nfn advantage(batch, p) { base::advantage(batch, p) }";
+    fs::write(folder.path().join("main.rhai"), main).unwrap();
+    let recipe = load(&folder.path().join("main.rhai")).unwrap();
+    let outcome = step(&recipe, &mut recipe.init().unwrap());
+    assert_eq!(outcome.advantage.at(0, 0), 100.0);
+}

@@ -1,0 +1,128 @@
+//! What a step reports and draws: metrics, prints, the step's number, random numbers.
+
+use advlab::script::{Host, Outcome};
+
+use super::lab::{batch, builder, message, recipe, run_on, step, tensor_on};
+
+#[test]
+fn metrics_are_numbers_by_name_in_order() {
+    let text = r#"
+        fn advantage(batch, p) {
+            metric("second", 2);
+            metric("first", batch.reward.mean("batch"));
+            metric("truth", batch.reward.mean("batch") < 1);
+            metric("second", 3.5);
+            batch.reward
+        }
+    "#;
+    let metrics = run_on(text, &batch()).unwrap().metrics;
+    let expected = [("second", 3.5), ("first", 0.1), ("truth", 1.0)];
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|&(name, x)| (name.to_string(), x))
+        .collect();
+    assert_eq!(metrics, expected);
+}
+
+#[test]
+fn what_is_no_metric() {
+    for (call, expected) in [
+        ("metric(\"x\", batch.reward)", "response tensor"),
+        ("metric(\"x\", \"1\")", "text"),
+        ("metric(\"\", 1)", "1 to 64 characters"),
+    ] {
+        let text = format!("fn advantage(batch, p) {{ {call}; batch.reward }}");
+        let found = message(run_on(&text, &batch()));
+        assert!(found.contains(expected), "{call}: {found}");
+    }
+}
+
+#[test]
+fn the_step_is_the_batchs() {
+    let text = "fn advantage(batch, p) { print(batch.step); batch.reward }";
+    let later = builder().step(142).build().unwrap();
+    assert_eq!(run_on(text, &later).unwrap().prints, ["142"]);
+}
+
+#[test]
+fn random_numbers_are_uniform_and_of_the_level_that_is_named() {
+    for (level, size) in [
+        ("batch", 1),
+        ("group", 2),
+        ("response", 5),
+        ("position", 5),
+        ("token", 9),
+    ] {
+        let (found, values) = tensor_on(&format!("batch.random(\"{level}\") + 0.0"), &batch());
+        assert_eq!((found.as_str(), values.len()), (level, size));
+        assert!(values.iter().all(|x| (0.0..1.0).contains(x)), "{values:?}");
+    }
+    let many = advlab::Batch::builder()
+        .groups((0..20_000).map(|i| i / 8))
+        .response("reward", vec![0.0; 20_000])
+        .build()
+        .unwrap();
+    let text = "fn advantage(batch, p) { batch.random(\"response\") }";
+    let drawn = run_on(text, &many).unwrap().advantage;
+    let values: Vec<f64> = drawn.buffer().iter().collect();
+    let mean = values.iter().sum::<f64>() / 20_000.0;
+    // Five standard errors.
+    assert!(
+        (mean - 0.5).abs() < 5.0 * (1.0f64 / 12.0 / 20_000.0).sqrt(),
+        "{mean}"
+    );
+}
+
+#[test]
+fn random_numbers_follow_the_seed_the_step_and_the_call() {
+    let text =
+        "fn advantage(batch, p) { 0 * batch.random(\"response\") + batch.random(\"response\") }";
+    let drawn = |seed: u64, step: u64, threads: usize| -> Vec<u64> {
+        let recipe = Host::new().with_seed(seed).compile("test", text).unwrap();
+        let batch = builder().step(step).build().unwrap();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        let outcome = pool.install(|| recipe.advantage(&batch, &mut recipe.init().unwrap()));
+        outcome
+            .unwrap()
+            .advantage
+            .buffer()
+            .iter()
+            .map(f64::to_bits)
+            .collect()
+    };
+    assert_eq!(drawn(1, 1, 1), drawn(1, 1, 4));
+    assert_ne!(drawn(1, 1, 1), drawn(2, 1, 1));
+    assert_ne!(drawn(1, 1, 1), drawn(1, 2, 1));
+    let first = "fn advantage(batch, p) { batch.random(\"response\") }";
+    let recipe = recipe(first);
+    let once: Vec<u64> = step(&recipe, &mut recipe.init().unwrap())
+        .advantage
+        .buffer()
+        .iter()
+        .map(f64::to_bits)
+        .collect();
+    assert_ne!(
+        once,
+        drawn(0, 0, 1),
+        "the second call draws what the first did"
+    );
+}
+
+/// Nothing of one call is seen by the next: metrics, prints and draws start anew.
+#[test]
+fn a_call_leaves_nothing_behind() {
+    let text =
+        "fn advantage(batch, p) { metric(\"x\", 1); print(\"y\"); batch.random(\"response\") }";
+    let recipe = recipe(text);
+    let (first, second) = (
+        step(&recipe, &mut recipe.init().unwrap()),
+        step(&recipe, &mut recipe.init().unwrap()),
+    );
+    assert_eq!(first.metrics, second.metrics);
+    assert_eq!(first.prints, second.prints);
+    let values = |outcome: &Outcome| outcome.advantage.buffer().iter().collect::<Vec<f64>>();
+    assert_eq!(values(&first), values(&second));
+}

@@ -1,0 +1,246 @@
+//! What holds of every built-in recipe on any rollouts: order, padding, threads and other groups do not matter.
+
+use advlab::batch::Batch;
+use advlab::script::{BUILTINS, Check, Computed, Host, Recipe, Setting, Verdict, check};
+use ndarray::Array2;
+use proptest::prelude::*;
+
+/// Rollouts as a test draws them; padding and order are decided when they become a batch.
+#[derive(Clone, Debug)]
+struct Rollouts {
+    responses: Vec<Response>,
+    /// Columns of padding beyond the longest row.
+    slack: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Response {
+    group: u8,
+    reward: f64,
+    /// The cells of its row: whether the token counts, and its numbers.
+    cells: Vec<(bool, [f64; 4])>,
+}
+
+fn rollouts() -> impl Strategy<Value = Rollouts> {
+    let reward = prop_oneof![Just(0.0), Just(1.0), Just(0.1), -2.0..2.0f64];
+    let cell = (
+        prop::bool::weighted(0.8),
+        prop::array::uniform4(-2.0..0.0f64),
+    );
+    let response = (0u8..4, reward, prop::collection::vec(cell, 0..7));
+    let response = response.prop_map(|(group, reward, cells)| Response {
+        group,
+        reward,
+        cells,
+    });
+    (prop::collection::vec(response, 1..14), 0usize..3)
+        .prop_map(|(responses, slack)| Rollouts { responses, slack })
+}
+
+impl Rollouts {
+    /// The responses at these places; `padding` fills the cells that do not count.
+    fn batch(&self, places: &[usize], padding: f64, wide: bool) -> Batch {
+        let rows: Vec<&Response> = places.iter().map(|&place| &self.responses[place]).collect();
+        let longest = rows.iter().map(|row| row.cells.len()).max().unwrap_or(0);
+        let shape = (rows.len(), longest + self.slack);
+        let cell = |row: usize, column: usize| rows[row].cells.get(column);
+        let mask = Array2::from_shape_fn(shape, |(r, c)| {
+            cell(r, c).is_some_and(|(counts, _)| *counts)
+        });
+        let numbers = |f: &dyn Fn(&[f64; 4]) -> f64| {
+            Array2::from_shape_fn(shape, |(r, c)| match cell(r, c) {
+                Some((true, numbers)) => f(numbers),
+                _ => padding,
+            })
+        };
+        let mut builder = Batch::builder()
+            .groups(rows.iter().map(|row| i64::from(row.group)))
+            .mask(mask.view())
+            .response(
+                "reward",
+                rows.iter().map(|row| row.reward).collect::<Vec<f64>>(),
+            )
+            .response(
+                "advantage",
+                rows.iter()
+                    .map(|row| row.reward - 0.3)
+                    .collect::<Vec<f64>>(),
+            );
+        for (name, values) in [
+            ("old_logp", numbers(&|x| x[0])),
+            ("ref_logp", numbers(&|x| x[0] + 0.1 * x[1])),
+            ("logp", numbers(&|x| x[0] + 0.1 * x[2])),
+            ("value", numbers(&|x| x[3])),
+        ] {
+            builder = match wide {
+                true => builder.token(name, values),
+                false => builder.token(name, values.mapv(|x| x as f32)),
+            };
+        }
+        builder.build().expect("a batch")
+    }
+
+    fn all(&self) -> Vec<usize> {
+        (0..self.responses.len()).collect()
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    let host = Host::new();
+    let mut recipes: Vec<Recipe> = BUILTINS
+        .iter()
+        .map(|builtin| host.load(builtin.name).expect("a built-in"))
+        .collect();
+    for recipe in &mut recipes {
+        if recipe.name() == "passk" {
+            // Any group size is at least 1.
+            recipe.set("k", Setting::Whole(1)).expect("a whole number");
+        }
+    }
+    recipes
+}
+
+fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Computed, TestCaseError> {
+    let mut state = recipe.init().expect("no state");
+    match recipe.advantage(batch, &mut state) {
+        Ok(outcome) => Ok(outcome.advantage),
+        Err(error) => Err(TestCaseError::fail(error.render(false))),
+    }
+}
+
+/// The values of a response: one, or one a token.
+fn of(computed: &Computed, response: usize) -> Vec<f64> {
+    let tokens = computed.layout().tokens_of(response).len();
+    match computed.level() {
+        advlab::tensor::Level::Response => vec![computed.at(response, 0)],
+        _ => (0..tokens)
+            .map(|token| computed.at(response, token))
+            .collect(),
+    }
+}
+
+fn bits(computed: &Computed) -> Vec<u64> {
+    computed.buffer().iter().map(f64::to_bits).collect()
+}
+
+fn close(a: &[f64], b: &[f64], tolerance: f64) -> bool {
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| (a - b).abs() <= tolerance * a.abs().max(1.0))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn permuting_responses_permutes_advantages(
+        rollouts in rollouts(),
+        keys in prop::collection::vec(any::<u32>(), 14),
+    ) {
+        let mut order = rollouts.all();
+        order.sort_by_key(|&place| keys[place]);
+        // Which of two groups of one accuracy comes first decides a tie of grpo_lambda's: that order stays.
+        let mut stable = rollouts.all();
+        let first = |group: u8| rollouts.responses.iter().position(|r| r.group == group);
+        stable.sort_by_key(|&place| (first(rollouts.responses[place].group), keys[place]));
+        for recipe in recipes() {
+            let order = if recipe.name() == "grpo_lambda" { &stable } else { &order };
+            let base = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
+            let permuted = advantage(&recipe, &rollouts.batch(order, 0.0, true))?;
+            for (row, &response) in order.iter().enumerate() {
+                let (was, is) = (of(&base, response), of(&permuted, row));
+                prop_assert!(close(&was, &is, 1e-9), "{}: {was:?} became {is:?}", recipe.name());
+            }
+        }
+    }
+
+    #[test]
+    fn padding_never_matters(rollouts in rollouts()) {
+        let wider = Rollouts { slack: rollouts.slack + 3, ..rollouts.clone() };
+        for recipe in recipes() {
+            let base = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
+            for other in [
+                rollouts.batch(&rollouts.all(), f64::NAN, true),
+                rollouts.batch(&rollouts.all(), f64::INFINITY, true),
+                wider.batch(&rollouts.all(), -1e300, true),
+            ] {
+                prop_assert_eq!(bits(&base), bits(&advantage(&recipe, &other)?), "{}", recipe.name());
+            }
+        }
+    }
+
+    #[test]
+    fn one_thread_and_four_give_the_same_bits(rollouts in rollouts()) {
+        let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        let (one, four) = (pool(1), pool(4));
+        for recipe in recipes() {
+            let batch = rollouts.batch(&rollouts.all(), f64::NAN, true);
+            let run = || advantage(&recipe, &batch);
+            prop_assert_eq!(bits(&one.install(run)?), bits(&four.install(run)?), "{}", recipe.name());
+        }
+    }
+
+    #[test]
+    fn f32_is_near_f64(rollouts in rollouts()) {
+        for recipe in recipes() {
+            let wide = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
+            let narrow = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, false))?;
+            // A std near 0 magnifies what f32 rounds off; equal rewards are exact in both.
+            let (wide, narrow): (Vec<f64>, Vec<f64>) =
+                (wide.buffer().iter().collect(), narrow.buffer().iter().collect());
+            prop_assert!(close(&wide, &narrow, 1e-3), "{}: {wide:?} and {narrow:?}", recipe.name());
+        }
+    }
+}
+
+/// The recipes whose groups `check` calls independent; a loss is averaged over the batch, so it is left out here.
+fn independent() -> Vec<Recipe> {
+    let is_independent = |recipe: &Recipe| {
+        let finding = check(recipe)
+            .into_iter()
+            .find(|finding| finding.check == Check::GroupAlone);
+        finding.is_some_and(|finding| finding.verdict == Verdict::Holds)
+    };
+    recipes()
+        .into_iter()
+        .filter(|recipe| recipe.has(advlab::script::Hook::Advantage) && is_independent(recipe))
+        .collect()
+}
+
+#[test]
+fn what_check_calls_group_independent_is() {
+    let recipes = independent();
+    let names: Vec<&str> = recipes.iter().map(Recipe::name).collect();
+    assert_eq!(names, ["grpo", "dr_grpo", "rloo", "passk"]);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 96,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let property = |rollouts: Rollouts| {
+        for recipe in &recipes {
+            let whole = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
+            for group in 0u8..4 {
+                let mut members = rollouts.all();
+                members.retain(|&place| rollouts.responses[place].group == group);
+                if members.is_empty() {
+                    continue;
+                }
+                let alone = advantage(recipe, &rollouts.batch(&members, 0.0, true))?;
+                for (row, &response) in members.iter().enumerate() {
+                    let (was, is) = (of(&whole, response), of(&alone, row));
+                    prop_assert!(
+                        close(&was, &is, 1e-12),
+                        "{}: {was:?} alone {is:?}",
+                        recipe.name()
+                    );
+                }
+            }
+        }
+        Ok(())
+    };
+    runner
+        .run(&rollouts(), property)
+        .unwrap_or_else(|error| panic!("{error}"));
+}
