@@ -6,6 +6,9 @@ pub use advlab::figures::{count, time};
 use advlab::paint::{Paint, WIDTH};
 use console::Term;
 
+/// Columns that lines are made for, however narrow the terminal is.
+const NARROWEST: usize = 40;
+
 fn wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -24,7 +27,7 @@ pub fn color_on_stdout() -> bool {
 pub fn width_of(terminal: &Term) -> usize {
     let size = terminal.is_term().then(|| terminal.size_checked());
     size.flatten()
-        .map_or(WIDTH, |(_, columns)| usize::from(columns))
+        .map_or(WIDTH, |(_, columns)| usize::from(columns).max(NARROWEST))
 }
 
 /// Colours and lines for standard output.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::command::{COMMANDS, Command, Takes};
+use super::command::{Command, Takes, commands};
 use super::pieces::{Kind, Piece, is_open, pieces};
 use super::session::Session;
 use crate::doc;
@@ -36,7 +36,7 @@ impl Session {
         let before = &text[..cursor];
         let (start, all) = if let Some(command) = before.strip_prefix(':') {
             match command.split_once(char::is_whitespace) {
-                None => (1, commands()),
+                None => (1, command_names()),
                 Some((name, arguments)) => self.arguments(name, arguments, before),
             }
         } else if before.starts_with('?') {
@@ -91,16 +91,16 @@ impl Session {
     }
 
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Completion>) {
-        let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        let Some(command) = Command::find(name) else {
             return (before.len(), Vec::new());
         };
         let word = before
             .rfind(char::is_whitespace)
             .map_or(before.len(), |at| at + 1);
         if before[word..].starts_with("--") {
-            return (word, options(command));
+            return (word, options(&command));
         }
-        match command.takes {
+        match command.takes() {
             Takes::Nothing => (before.len(), Vec::new()),
             Takes::Script => {
                 let offset = before.len() - arguments.len();
@@ -125,7 +125,7 @@ impl Session {
             Takes::Parameter => (word, self.script.recipe().map_or(Vec::new(), parameters)),
             Takes::Step => (
                 word,
-                self.data
+                self.data()
                     .run
                     .iter()
                     .filter_map(|(kept, _)| Kept::open(kept.folder()).ok())
@@ -136,7 +136,7 @@ impl Session {
             Takes::Name => (
                 word,
                 doc::names()
-                    .chain(COMMANDS.iter().map(|row| row.name))
+                    .chain(commands().map(|row| row.name))
                     .map(Completion::of)
                     .collect(),
             ),
@@ -203,15 +203,15 @@ impl Session {
     }
 }
 
-fn commands() -> Vec<Completion> {
-    let row = |command: &Command| Completion {
+fn command_names() -> Vec<Completion> {
+    let row = |command: Command| Completion {
         text: match command.arguments.is_empty() {
             true => command.name.to_string(),
             false => format!("{} ", command.name),
         },
         shown: format!(":{}", command.name),
     };
-    COMMANDS.iter().map(row).collect()
+    commands().map(row).collect()
 }
 
 fn options(command: &Command) -> Vec<Completion> {

@@ -42,7 +42,7 @@ pub use params::{Parameter, ParameterError, Parameters, Setting};
 pub(crate) use reading::{Content, Reading};
 pub use recipe::{Hook, Recipe, Version};
 pub(crate) use session::language_definitions;
-pub use session::{Answer, Columns, Evaluation, GraphNode, Name, Pairs, Receiver, Session, Timing};
+pub use session::{Answer, Columns, EvaluatedInput, GraphNode, Name, Pairs, Receiver, Session};
 pub use state::State;
 pub use state_json::StateError;
 pub use summary::{Spread, Summary};

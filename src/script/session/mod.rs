@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rhai::{AST, Dynamic, Engine, EvalAltResult, OptimizationLevel, ParseErrorType, Scope};
 
 pub use self::answer::{Answer, Columns};
-pub use self::inspect::{GraphNode, Pairs, Timing};
+pub use self::inspect::{GraphNode, Pairs};
 pub(crate) use self::names::language_definitions;
 pub use self::names::{Name, Receiver};
 use self::own::of_the_recipe;
@@ -33,12 +33,13 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::tensor::{Frame, Guard, Tensor, TensorError};
 
-/// The variable that `_` stands for: the engine knows `_` as a sign, not as a name, so that nobody else can name it.
-const LAST: &str = "_";
-/// The variables that the session itself makes.
-const OWN: [&str; 3] = ["batch", "p", LAST];
+/// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
+/// them; [`Transcript::name_values`] lets inputs do so.
+const VALUES: [&str; 9] = ["_", "_2", "_3", "_4", "_5", "_6", "_7", "_8", "_9"];
+/// The variable of the last value, which is `_1` too.
+const LAST: &str = VALUES[0];
 
-/// Pieces of script evaluated one after the other on a batch: `let` and `fn` last, `_` is the last value.
+/// Pieces of script evaluated one after the other on a batch: `let` and `fn` last, `_` is the last value, `_2` that before.
 ///
 /// ```
 /// use advlab::script::{Answer, Session};
@@ -63,7 +64,7 @@ pub struct Session {
     failed: Arc<Mutex<Option<Diagnostics>>>,
 }
 
-/// What the inputs see as `batch`, with what its tensors lie over.
+/// The batch of the inputs, and the frame that its tensors share.
 #[derive(Clone)]
 struct Stage {
     call: Arc<Call>,
@@ -90,9 +91,9 @@ impl Stage {
     }
 }
 
-/// What an input gave.
+/// The effects of an input.
 #[derive(Clone, Debug)]
-pub struct Evaluation {
+pub struct EvaluatedInput {
     /// Its value.
     pub answer: Answer,
     /// What it printed.
@@ -166,7 +167,7 @@ impl Session {
     /// # Errors
     /// [`Diagnostics`] as for a recipe, with the place in the input. Variables that the input made before it failed are
     /// gone; what it changed in others stays changed.
-    pub fn evaluate(&mut self, text: &str) -> Result<Evaluation, Diagnostics> {
+    pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
         let value = self.run(text).inspect_err(|_| {
@@ -183,9 +184,9 @@ impl Session {
         // What a later `let` of the same name hides would take memory for ever.
         self.scope = self.scope.clone_visible();
         if !value.is_unit() {
-            self.scope.set_value(LAST, value);
+            self.remember(value);
         }
-        Ok(Evaluation {
+        Ok(EvaluatedInput {
             answer,
             prints: reports.prints,
             metrics: reports.metrics,
@@ -193,25 +194,54 @@ impl Session {
         })
     }
 
+    /// Makes a value the last one, and those before it `_2` and on. Where memory gets scarce these go.
+    fn remember(&mut self, value: Dynamic) {
+        for index in (1..VALUES.len()).rev() {
+            let before = self.scope.get(VALUES[index - 1]).cloned();
+            if let Some(before) = before.filter(|before| !before.is_unit()) {
+                self.scope.set_or_push(VALUES[index], before);
+            }
+        }
+        self.scope.set_value(LAST, value);
+        if self.guard.is_half_used() {
+            for name in &VALUES[1..] {
+                let _ = self.scope.remove::<Dynamic>(name);
+            }
+        }
+    }
+
     /// The names of the variables that inputs made, with their values.
     pub fn variables(&self) -> Vec<(String, Result<Answer, Diagnostics>)> {
         self.guard.rearm();
-        let all = self.scope.iter_raw();
-        let own = all.filter(|(name, ..)| !OWN.contains(name));
-        let variables = own.map(|(name, _, value)| (name.to_string(), self.answer(value)));
+        let named = self.own_variables();
+        let variables = named.map(|(name, value)| (name.to_string(), self.answer(value)));
         let variables = variables.collect();
         // To look at a batch reads all its columns: nothing of that belongs to the next input.
         self.stage.call.take_reports();
         variables
     }
 
-    /// Compiles and runs an input, and keeps its functions.
-    fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
-        let engine = self.engine(text);
+    /// The variables that inputs made, with their values.
+    fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
+        let all = self.scope.iter_raw();
+        let is_own = |name: &str| !["batch", "p"].contains(&name) && !VALUES.contains(&name);
+        all.filter(move |(name, ..)| is_own(name))
+            .map(|(name, _, value)| (name, value))
+    }
+
+    /// Compiles an input behind those before it.
+    fn compile(&self, engine: &Engine, text: &str) -> Result<AST, Diagnostics> {
         let mut ast = engine
             .compile_with_scope(&self.scope, self.transcript.padded(text))
             .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
         ast.set_source(transcript::SOURCE);
+        Ok(ast)
+    }
+
+    /// Compiles and runs an input, and keeps its functions.
+    fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
+        let engine = self.engine(text);
+        let ast = self.compile(&engine, text)?;
         let whole = self.functions.merge(&ast);
         lock(&self.failed).take();
         let scope = &mut self.scope;
@@ -242,7 +272,7 @@ impl Session {
         let mut engine = functions.compiler(&self.library, &self.stage.call);
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
-        self.transcript.name_last(&mut engine, text, LAST);
+        self.transcript.name_values(&mut engine, text);
         self.hooks(&mut engine);
         engine
     }
@@ -289,9 +319,9 @@ impl Session {
             }
             EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), position) => {
                 match self.no_variable(name) {
-                    Some(help) => Diagnostic::error(format!("there is no variable `{name}`"))
-                        .with_help(help)
-                        .at(script.place(&script.name.clone(), *position)),
+                    Some(diagnostic) => {
+                        diagnostic.at(script.place(&script.name.clone(), *position))
+                    }
                     None => {
                         let mut diagnostic = script.explain(error);
                         if diagnostic.help.as_deref() == Some(SEES) {
@@ -319,22 +349,36 @@ impl Session {
         self.transcript.in_its_input(text, diagnostic).into()
     }
 
-    /// What a name that is no variable is at the prompt most likely: a column, a function without its brackets, a slip.
-    fn no_variable(&self, name: &str) -> Option<String> {
+    /// What to say of a name that is no variable where it stands: most likely it is a variable of the prompt in a function,
+    /// a column, a function without its brackets, or a slip.
+    fn no_variable(&self, name: &str) -> Option<Diagnostic> {
+        if self.scope.contains(name) {
+            let message = format!("a function does not see `{name}`, a variable of the prompt");
+            let help = if VALUES.contains(&name) {
+                "it sees its arguments and its own variables: pass the value as an argument".into()
+            } else {
+                format!(
+                    "it sees its arguments and its own variables: pass it, `fn f({name}) {{ ... }}`, or make it inside, `let {name} = ...;`"
+                )
+            };
+            return Some(Diagnostic::error(message).with_help(help));
+        }
+        let no_variable = Diagnostic::error(format!("there is no variable `{name}`"));
         let (own, derived) = self.stage.batch.column_names();
         if own.iter().chain(&derived).any(|column| column == name) {
-            return Some(format!("the column is `batch.{name}`"));
+            return Some(no_variable.with_help(format!("the column is `batch.{name}`")));
         }
         let is_it = |known: &Name| known.text.trim_end_matches(['(', ')']) == name;
         let mut names = self.names().into_iter();
         if let Some(function) = names.find(|known| is_it(known) && !known.call.is_empty()) {
-            return Some(format!("the function is called as `{}`", function.call));
+            let help = format!("the function is called as `{}`", function.call);
+            return Some(no_variable.with_help(help));
         }
-        let variables = self.scope.iter_raw().map(|(known, ..)| known);
-        let near = suggest::nearest(name, variables.filter(|known| *known != LAST));
+        let variables = self.own_variables().map(|(known, _)| known);
+        let near = suggest::nearest(name, variables.chain(["batch", "p"]));
         // Any letter is near any other.
         let near = near.filter(|_| name.len() > 2)?;
-        Some(format!("did you mean `{near}`?"))
+        Some(no_variable.with_help(format!("did you mean `{near}`?")))
     }
 
     /// The names of the parameters that `p` has.

@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, Engine, ImmutableString, Map};
 
 use super::super::batch_type::ScriptBatch;
 use super::super::members::{MEMBERS, Owner};
-use super::{LAST, OWN, Session};
+use super::{LAST, Session};
 use crate::tensor::Tensor;
 use crate::tensor::op;
 
@@ -54,10 +54,8 @@ impl Session {
 
     /// The variables that hold tensors of the batch, or batches.
     pub fn tensor_names(&self) -> Vec<String> {
-        let all = self.scope.iter_raw();
-        let own = all.filter(|(name, ..)| !OWN.contains(name));
-        let of_batch =
-            own.filter(|(_, _, value)| value.is::<Tensor>() || value.is::<ScriptBatch>());
+        let own = self.own_variables();
+        let of_batch = own.filter(|(_, value)| value.is::<Tensor>() || value.is::<ScriptBatch>());
         of_batch.map(|(name, ..)| name.to_string()).collect()
     }
 
@@ -76,8 +74,8 @@ impl Session {
                 ["reward", "advantage", "loss"].map(|hook| call(hook, format!("{hook}()"), 0)),
             );
         }
-        let variables = self.scope.iter_raw().map(|(name, ..)| name);
-        names.extend(variables.filter(|name| *name != LAST).map(value));
+        let variables = self.own_variables().map(|(name, _)| name);
+        names.extend(variables.chain(["batch", "p"]).map(value));
         in_order(names)
     }
 

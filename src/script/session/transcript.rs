@@ -7,8 +7,9 @@
 
 use std::collections::HashSet;
 
-use rhai::{AST, Engine, Expr, ParseError, ParseErrorType, Position, Stmt, Token};
+use rhai::{AST, Engine, Expr, LexError, ParseError, ParseErrorType, Position, Stmt, Token};
 
+use super::{LAST, VALUES};
 use crate::diagnostic::{Diagnostic, Location};
 
 /// What messages call the inputs.
@@ -141,12 +142,13 @@ impl Transcript {
         }
     }
 
-    /// Lets `_` be the name of the last value, but where it is the last arm of a `switch`.
-    pub(super) fn name_last(&self, engine: &mut Engine, text: &str, name: &'static str) {
+    /// Lets `_` be the name of the last value, but where it is the last arm of a `switch`, and `_1`, `_2`, ... those of the
+    /// last values.
+    pub(super) fn name_values(&self, engine: &mut Engine, text: &str) {
         let places: HashSet<(usize, usize)> = underscores(text)
             .map(|(line, column)| (line + self.lines(), column))
             .collect();
-        if places.is_empty() {
+        if !text.contains('_') {
             return;
         }
         let is_last = move |position: Position| {
@@ -156,7 +158,16 @@ impl Transcript {
         // "Deprecated" in the engine's words for what may change; its version is pinned.
         #[allow(deprecated)]
         engine.on_parse_token(move |token, position, _| match token {
-            Token::Underscore if is_last(position) => Token::Identifier(Box::new(name.into())),
+            Token::Underscore if is_last(position) => Token::Identifier(Box::new(LAST.into())),
+            Token::LexError(error) => match &*error {
+                LexError::MalformedIdentifier(name) if name == "_1" => {
+                    Token::Identifier(Box::new(LAST.into()))
+                }
+                LexError::MalformedIdentifier(name) if VALUES.contains(&name.as_str()) => {
+                    Token::Identifier(Box::new(name.into()))
+                }
+                _ => Token::LexError(error),
+            },
             token => token,
         });
     }
