@@ -63,7 +63,7 @@ pub(crate) enum Prim {
     Scan(&'static Op, f64),
     /// A response's value on its last token, 0 on the others.
     AtLastToken,
-    /// Uniform numbers in [0, 1), by a key and the value's place.
+    /// Uniform numbers in [0, 1), by a key and the value's index.
     Random(u64),
     /// The part of the argument that belongs to one group, in that group's own frame.
     Select(usize),
@@ -107,13 +107,11 @@ impl Tensor {
     ) -> Result<Tensor, TensorError> {
         let expected = frame.size(level);
         if buffer.len() != expected {
-            return Err(TensorError::new(
-                "values",
-                TensorErrorKind::Value {
-                    why: format!("{} values for {expected} cells", buffer.len()),
-                    place: format!("level {level}"),
-                },
-            ));
+            let why = format!(
+                "{} values for {expected} cells of level {level}",
+                buffer.len()
+            );
+            return Err(TensorError::new("values", TensorErrorKind::Value(why)));
         }
         let buffer = match buffer {
             FloatBuffer::F32(values) if level != Level::Token => {
@@ -214,8 +212,8 @@ impl Tensor {
         let frame = meet(op.name, &args, level)?;
         if let Some(number) = numbers(&args).and_then(|values| op.kernel.on_numbers(&values)) {
             return number.map(Tensor::number).map_err(|why| {
-                let place = "these numbers".to_string();
-                TensorError::new(op.name, TensorErrorKind::Value { why, place })
+                let why = format!("{why}, at these numbers");
+                TensorError::new(op.name, TensorErrorKind::Value(why))
             });
         }
         Tensor::node(Prim::Map(op), args, level, frame)

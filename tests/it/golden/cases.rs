@@ -89,6 +89,26 @@ pub fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
     }
 }
 
+/// The loss and its gradient by `logp` are those that the case expects.
+pub fn loss_and_gradient(case: &Value, recipe: &Recipe, batch: &Batch) {
+    let (name, expected) = (&case["name"], &case["expected"]);
+    let loss = recipe
+        .loss(batch, None, &mut recipe.init().expect("no state"))
+        .unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
+    let value = expected["loss"].as_f64().expect("a loss");
+    close(&[loss.value], &[value], &format!("{name} loss"));
+    let gradient = loss.gradient.to_padded_f64();
+    for (response, row) in rows(&expected["grad_logp"]).iter().enumerate() {
+        let got: Vec<f64> = gradient
+            .row(response)
+            .iter()
+            .take(row.len())
+            .copied()
+            .collect();
+        close(&got, row, &format!("{name} grad_logp[{response}]"));
+    }
+}
+
 pub fn number(value: &Value) -> Setting {
     Setting::Number(value.as_f64().expect("a number"))
 }

@@ -3,7 +3,7 @@
 use advlab::batch::Batch;
 use advlab::script::Setting;
 
-use super::cases::{cases, close, masks, number, numbers, recipe, rows};
+use super::cases::{cases, close, loss_and_gradient, masks, number, numbers, recipe, rows};
 
 #[test]
 fn pacs() {
@@ -12,8 +12,7 @@ fn pacs() {
         if case["method"] != "pacs" {
             continue;
         }
-        let (params, inputs, expected) = (&case["params"], &case["inputs"], &case["expected"]);
-        let name = case["name"].as_str().unwrap_or("");
+        let (params, inputs) = (&case["params"], &case["inputs"]);
         let method = if params["reward_method"] == "1" {
             "sum"
         } else {
@@ -52,24 +51,7 @@ fn pacs() {
             .ragged("old_logp", rows(&inputs["logp_old"]))
             .build()
             .expect("a golden case's batch");
-        let loss = recipe
-            .loss(&batch, None, &mut recipe.init().expect("no state"))
-            .unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
-        close(
-            &[loss.value],
-            &[expected["loss"].as_f64().expect("a loss")],
-            &format!("{name} loss"),
-        );
-        let gradient = loss.gradient.to_padded_f64();
-        for (response, row) in rows(&expected["grad_logp"]).iter().enumerate() {
-            let got: Vec<f64> = gradient
-                .row(response)
-                .iter()
-                .take(row.len())
-                .copied()
-                .collect();
-            close(&got, row, &format!("{name} grad_logp[{response}]"));
-        }
+        loss_and_gradient(&case, &recipe, &batch);
         ran += 1;
     }
     assert!(ran >= 3, "{ran} cases ran");
