@@ -125,7 +125,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
     }
 }
 
-/// What an example gave, in full.
+/// The result of an example, in full.
 pub(super) fn shown(evaluated: &Evaluated) -> String {
     match evaluated {
         Evaluated::Tensor(computed) => {

@@ -15,7 +15,7 @@ pub(super) struct Data {
     /// The source, as messages name it.
     pub(super) name: String,
     pub(super) batch: Arc<Batch>,
-    /// What was read otherwise than it stands there.
+    /// What was read otherwise than it stands in the file.
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
     pub(super) run: Option<(Kept, u64)>,

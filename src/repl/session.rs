@@ -150,7 +150,7 @@ impl Session {
         self.run_version.as_ref() == Some(recipe.version())
     }
 
-    /// What bounds the input that is being evaluated: whoever holds it can cancel that.
+    /// Bounds the input that is being evaluated: whoever holds it can cancel that.
     pub fn guard(&self) -> &Arc<Guard> {
         self.script.guard()
     }
@@ -203,12 +203,12 @@ impl Session {
         is_command && !self.script.has_variable(word)
     }
 
-    /// What has happened beside the inputs since the last call: a script that is watched was saved.
+    /// The news since the last call: a script that is watched was saved.
     pub fn news(&self) -> Option<String> {
         lock(self.watched.as_ref()?).poll()
     }
 
-    /// What tells news from another thread, while the session waits for an input.
+    /// Tells news from another thread, while the session waits for an input.
     pub(super) fn teller(&self) -> Option<Arc<Mutex<Watched>>> {
         self.watched.clone()
     }
@@ -295,7 +295,7 @@ impl Session {
     }
 }
 
-/// What commands do with a session, beside the `script` session and the `paint` that they share with it.
+/// The session as commands see it, beside the `script` session and the `paint` that they share with it.
 impl Session {
     pub(super) fn host(&self) -> &Host {
         &self.host
@@ -440,7 +440,9 @@ impl Session {
         }
         let old = self.script.tensor_names().join(", ");
         if !old.is_empty() {
-            let note = format!("of the batch before, and made anew by typing them again: {old}");
+            let note = format!(
+                "these hold tensors of the batch before; define them again for this one: {old}"
+            );
             data.notes.push(note);
         }
         self.script.set_batch(&data.batch);

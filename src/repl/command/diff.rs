@@ -228,10 +228,12 @@ impl Both {
             paint.dim(&format!("  {:<8}  {:>6}{letters}", "accuracy", "groups")),
         ];
         for (index, bin) in bins.iter().enumerate().filter(|(_, bin)| bin.groups > 0) {
-            let accuracy = match is_uniform && parts == sizes[0] {
-                true => format!("{index}/{parts}"),
-                false if index == parts => "1".to_string(),
-                false => format!("{:.2} up", index as f64 / parts as f64),
+            let accuracy = if is_uniform && parts == sizes[0] {
+                format!("{index}/{parts}")
+            } else if index == parts {
+                "1".to_string()
+            } else {
+                format!("{:.2} up", index as f64 / parts as f64)
             };
             let mean = |sum: f64, of: usize| match of {
                 0 => "-".to_string(),

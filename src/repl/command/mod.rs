@@ -25,7 +25,7 @@ pub(super) use self::edit::source;
 pub(super) use self::recipe::{named, title};
 pub(super) use self::watch::{Watched, lock};
 
-/// What a command's text becomes.
+/// The reply to a command.
 type Answered = Result<String, Diagnostics>;
 
 /// The commands in the order in which a newcomer needs them: how each is called and what it does.
@@ -61,7 +61,7 @@ pub(super) struct Command {
     doc: &'static str,
 }
 
-/// What a command's arguments are, for completion.
+/// The kind of a command's arguments, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     Nothing,

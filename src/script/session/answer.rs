@@ -5,8 +5,7 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map};
 
 use super::super::batch_type::ScriptBatch;
-use super::super::computed::Computed;
-use crate::batch::Layout;
+use crate::batch::{Computed, Layout};
 use crate::tensor::{Tensor, TensorError};
 
 /// Elements of an array or a map that are taken over to be shown.
@@ -52,7 +51,7 @@ impl Answer {
         if let Some(tensor) = value.read_lock::<Tensor>() {
             let values = tensor.evaluate()?;
             return Ok(match tensor.frame() {
-                Some(frame) => Answer::Tensor(Computed::new(frame.layout().clone(), values)),
+                Some(frame) => Answer::Tensor(values.over(frame.layout())),
                 None => Answer::Number(values.get(0)),
             });
         }
@@ -108,7 +107,7 @@ impl Columns {
             let Ok(tensor) = batch.column(name) else {
                 continue;
             };
-            let computed = Computed::new(layout.clone(), tensor.evaluate()?);
+            let computed = tensor.evaluate()?.over(layout);
             columns.push((name.clone(), computed));
         }
         Ok(Columns {

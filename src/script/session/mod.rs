@@ -60,7 +60,7 @@ pub struct Session {
     transcript: Transcript,
     library: Arc<Library>,
     recipe: Option<Recipe>,
-    /// What a recipe's hook failed with, called from the input: the engine's own errors cannot carry it.
+    /// The error of a recipe's hook that an input called: the engine's own errors cannot carry it.
     failed: Arc<Mutex<Option<Diagnostics>>>,
 }
 
@@ -96,11 +96,11 @@ impl Stage {
 pub struct EvaluatedInput {
     /// Its value.
     pub answer: Answer,
-    /// What it printed.
+    /// Its printed lines.
     pub prints: Vec<String>,
-    /// What it reported with `metric`.
+    /// Its reports, by `metric`.
     pub metrics: Vec<(String, f64)>,
-    /// What was read otherwise than its name says, in words.
+    /// Notes on what was read otherwise than its name says.
     pub notes: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ impl Session {
         session
     }
 
-    /// What bounds the input that is being evaluated: whoever holds it can cancel that.
+    /// Bounds the input that is being evaluated: whoever holds it can cancel that.
     pub fn guard(&self) -> &Arc<Guard> {
         &self.guard
     }
@@ -349,7 +349,7 @@ impl Session {
         self.transcript.in_its_input(text, diagnostic).into()
     }
 
-    /// What to say of a name that is no variable where it stands: most likely it is a variable of the prompt in a function,
+    /// The error of a name that is no variable where it stands: most likely it is a variable of the prompt in a function,
     /// a column, a function without its brackets, or a slip.
     fn no_variable(&self, name: &str) -> Option<Diagnostic> {
         if self.scope.contains(name) {
