@@ -238,7 +238,8 @@ impl Session {
             Ok(recipe) => recipe,
             // What is still missing has been told.
             Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
-            Err(error) => {
+            Err(mut error) => {
+                self.script.explain_scope(error.first_mut());
                 self.lacks_helper = true;
                 let stays = match before {
                     Some(name) => format!("{name} stays the recipe, as this is none yet"),

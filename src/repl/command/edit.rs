@@ -51,6 +51,12 @@ pub(super) fn edit(session: &mut Session, name: &str) -> Answered {
     session.evaluated(edited.trim_end())
 }
 
+/// The first function of a script without the script's own comment before it.
+fn without_head(function: &str) -> String {
+    let lines = function.lines().skip_while(|line| line.starts_with("//!"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// The script of a recipe, by its name or path or the recipe in use, or of a function, typed or in that recipe.
 fn text_of(session: &Session, name: &str) -> Result<String, Diagnostics> {
     let name = name.trim_end_matches("()");
@@ -71,7 +77,9 @@ fn text_of(session: &Session, name: &str) -> Result<String, Diagnostics> {
         let items = items(text);
         let functions = items.iter().filter_map(Item::function);
         let of_name = functions.filter(|function| function.name == name);
-        of_name.map(|function| function.text.clone()).collect()
+        of_name
+            .map(|function| without_head(&function.text))
+            .collect()
     };
     for text in [&session.typed().script(None), &of_recipe] {
         let found = functions(text);

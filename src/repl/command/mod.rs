@@ -187,20 +187,21 @@ fn overview(session: &Session) -> String {
     let row = |call: &str, indent: usize, text: &str| {
         beside(&format!("  {call}"), indent, &paint.dim(text), paint.width)
     };
-    let intro = "Type a formula: `batch` is the batch, `_` the last value, `_2` the one before it; `let` and `fn` last.";
+    let intro = "Type a formula: `batch` is the batch, `_` the last value; `let` and `fn` last.";
     let examples = [
         ("batch", "its columns"),
         (
             "batch.reward - batch.reward.mean(\"group\")",
             "the advantage of Dr. GRPO",
         ),
-        (":curve", "the advantage of right and wrong ones"),
+        ("_ - _2", "the last value less that before"),
+        (":curve", "what it gives right and wrong ones"),
         ("?mean", "what a function does, shown"),
-        ("??grpo", "the source of a recipe or a function"),
-        ("?levels ?batch ?hooks ?params ?state ?prompt", "topics"),
+        ("??grpo", "the source of a recipe or function"),
+        ("?levels ?batch ?hooks ?params ?prompt", "topics"),
     ];
     let mut lines = vec![wrapped("", intro, paint.width)];
-    lines.extend(examples.map(|(input, text)| row(input, 48, text)));
+    lines.extend(examples.map(|(input, text)| row(input, 45, text)));
     lines.push(String::new());
     lines.extend(commands().map(|command| row(&command.call(), 27, command.doc)));
     lines.push(String::new());

@@ -307,7 +307,7 @@ impl Session {
             parameters: self.parameters(),
             functions: self.functions(),
         };
-        let diagnostic = match error {
+        let mut diagnostic = match error {
             // The engine has the type's own name in Rust here, and that of scripts elsewhere.
             EvalAltResult::ErrorMismatchDataType(wanted, found, position)
                 if found == std::any::type_name::<Tensor>() =>
@@ -319,9 +319,9 @@ impl Session {
             }
             EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), position) => {
                 match self.no_variable(name) {
-                    Some(diagnostic) => {
-                        diagnostic.at(script.place(&script.name.clone(), *position))
-                    }
+                    Some(help) => Diagnostic::error(format!("there is no variable `{name}`"))
+                        .with_help(help)
+                        .at(script.place(&script.name.clone(), *position)),
                     None => {
                         let mut diagnostic = script.explain(error);
                         if diagnostic.help.as_deref() == Some(SEES) {
@@ -346,39 +346,36 @@ impl Session {
             }
             error => script.explain(error),
         };
+        self.explain_scope(&mut diagnostic);
         self.transcript.in_its_input(text, diagnostic).into()
     }
 
-    /// The error of a name that is no variable where it stands: most likely it is a variable of the prompt in a function,
-    /// a column, a function without its brackets, or a slip.
-    fn no_variable(&self, name: &str) -> Option<Diagnostic> {
-        if self.scope.contains(name) {
-            let message = format!("a function does not see `{name}`, a variable of the prompt");
-            let help = if VALUES.contains(&name) {
-                "it sees its arguments and its own variables: pass the value as an argument".into()
-            } else {
-                format!(
-                    "it sees its arguments and its own variables: pass it, `fn f({name}) {{ ... }}`, or make it inside, `let {name} = ...;`"
-                )
-            };
-            return Some(Diagnostic::error(message).with_help(help));
+    /// Adds to an error of a function that lacks a variable of the prompt why it does not see that.
+    pub fn explain_scope(&self, error: &mut Diagnostic) {
+        let name = error.message.split('`').nth(1).unwrap_or("");
+        if error.help.as_deref() == Some(SEES) && self.scope.contains(name) {
+            error.help = Some(format!(
+                "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
+            ));
         }
-        let no_variable = Diagnostic::error(format!("there is no variable `{name}`"));
+    }
+
+    /// What a name that is no variable is at the prompt most likely: a column, a function without its brackets, a slip.
+    fn no_variable(&self, name: &str) -> Option<String> {
         let (own, derived) = self.stage.batch.column_names();
         if own.iter().chain(&derived).any(|column| column == name) {
-            return Some(no_variable.with_help(format!("the column is `batch.{name}`")));
+            return Some(format!("the column is `batch.{name}`"));
         }
         let is_it = |known: &Name| known.text.trim_end_matches(['(', ')']) == name;
         let mut names = self.names().into_iter();
         if let Some(function) = names.find(|known| is_it(known) && !known.call.is_empty()) {
-            let help = format!("the function is called as `{}`", function.call);
-            return Some(no_variable.with_help(help));
+            return Some(format!("the function is called as `{}`", function.call));
         }
         let variables = self.own_variables().map(|(known, _)| known);
         let near = suggest::nearest(name, variables.chain(["batch", "p"]));
         // Any letter is near any other.
         let near = near.filter(|_| name.len() > 2)?;
-        Some(no_variable.with_help(format!("did you mean `{near}`?")))
+        Some(format!("did you mean `{near}`?"))
     }
 
     /// The names of the parameters that `p` has.

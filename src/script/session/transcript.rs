@@ -6,6 +6,7 @@
 //! after each input.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rhai::{AST, Engine, Expr, LexError, ParseError, ParseErrorType, Position, Stmt, Token};
 
@@ -155,22 +156,35 @@ impl Transcript {
             let place = position.line().zip(position.position());
             place.is_some_and(|place| places.contains(&place))
         };
+        // Behind what it takes for no name, the engine takes `+` and `-` for signs of what follows.
+        let was_value = AtomicBool::new(false);
         // "Deprecated" in the engine's words for what may change; its version is pinned.
         #[allow(deprecated)]
         engine.on_parse_token(move |token, position, _| match token {
             Token::Underscore if is_last(position) => Token::Identifier(Box::new(LAST.into())),
-            Token::LexError(error) => match &*error {
-                LexError::MalformedIdentifier(name) if name == "_1" => {
-                    Token::Identifier(Box::new(LAST.into()))
-                }
-                LexError::MalformedIdentifier(name) if VALUES.contains(&name.as_str()) => {
+            Token::LexError(error) => match value_name(&error) {
+                Some(name) => {
+                    was_value.store(true, Ordering::Relaxed);
                     Token::Identifier(Box::new(name.into()))
                 }
-                _ => Token::LexError(error),
+                None => Token::LexError(error),
             },
-            token => token,
+            token => match (was_value.swap(false, Ordering::Relaxed), token) {
+                (true, Token::UnaryPlus) => Token::Plus,
+                (true, Token::UnaryMinus) => Token::Minus,
+                (_, token) => token,
+            },
         });
     }
+}
+
+/// The variable that `_1`, `_2`, ... stand for, which the engine takes for no names.
+fn value_name(error: &LexError) -> Option<&'static str> {
+    let LexError::MalformedIdentifier(name) = error else {
+        return None;
+    };
+    let name = if name == "_1" { LAST } else { name };
+    VALUES.iter().find(|value| **value == name).copied()
 }
 
 /// Lines of a text; an empty one has a line too.
