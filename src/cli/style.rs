@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 
-pub use advlab::figures::{count, time};
 use advlab::paint::Paint;
 
 fn wanted() -> bool {

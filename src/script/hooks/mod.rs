@@ -159,6 +159,7 @@ impl Recipe {
             gradient: Computed::new(batch.layout().clone(), gradient),
             metrics: reports.metrics,
             prints: reports.prints,
+            notes: reports.notes,
             time: started.elapsed(),
         })
     }
