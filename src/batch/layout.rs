@@ -172,25 +172,25 @@ impl Layout {
         &self.members[self.member_start[group]..self.member_start[group + 1]]
     }
 
-    /// The places of a response's tokens in a token tensor.
+    /// The indices of a response's tokens in a token tensor.
     pub fn tokens_of(&self, response: usize) -> Range<usize> {
         self.token_start[response]..self.token_start[response + 1]
     }
 
-    /// The response that a token (by its place in a token tensor) belongs to.
+    /// The response that a token (by its index in a token tensor) belongs to.
     pub fn response_of_token(&self, token: usize) -> usize {
         self.token_start.partition_point(|&start| start <= token) - 1
     }
 
-    /// The places of a group's positions in a position tensor.
+    /// The indices of a group's positions in a position tensor.
     pub fn positions_of(&self, group: usize) -> Range<usize> {
         self.position_start[group]..self.position_start[group + 1]
     }
 
-    /// The group of a position (by its place in a position tensor), and the index of the token that it stands for.
-    pub fn group_of_position(&self, place: usize) -> (usize, usize) {
-        let group = self.position_start.partition_point(|&start| start <= place) - 1;
-        (group, place - self.position_start[group])
+    /// The group of a position (by its index in a position tensor), and the index of the token that it stands for.
+    pub fn group_of_position(&self, index: usize) -> (usize, usize) {
+        let group = self.position_start.partition_point(|&start| start <= index) - 1;
+        (group, index - self.position_start[group])
     }
 
     /// The stretches of a response's tokens that count, by their columns in the row they came in.
@@ -241,7 +241,7 @@ impl Layout {
         }
     }
 
-    /// The layout of one group's responses alone. Their places here are those of [`Layout::members`].
+    /// The layout of one group's responses alone. Their indices here are those of [`Layout::members`].
     pub(crate) fn group(&self, group: usize) -> Layout {
         let members = self.members(group);
         let mut tokens = Tokens {
@@ -293,27 +293,27 @@ impl Layout {
     }
 
     /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
-    pub fn describe(&self, level: Level, place: usize) -> String {
+    pub fn describe(&self, level: Level, index: usize) -> String {
         match level {
             Level::Batch => "the batch".to_string(),
             Level::Group => {
-                let size = self.members(place).len();
+                let size = self.members(index).len();
                 let plural = if size == 1 { "" } else { "s" };
-                format!("group {} ({size} response{plural})", self.groups[place])
+                format!("group {} ({size} response{plural})", self.groups[index])
             }
             Level::Response => format!(
-                "response {place} of group {}",
-                self.groups[self.group_of(place)]
+                "response {index} of group {}",
+                self.groups[self.group_of(index)]
             ),
             Level::Position => {
-                let (group, index) = self.group_of_position(place);
+                let (group, index) = self.group_of_position(index);
                 format!("position {index} of group {}", self.groups[group])
             }
             Level::Token => {
-                let response = self.response_of_token(place);
+                let response = self.response_of_token(index);
                 format!(
                     "token {} of response {response} of group {}",
-                    place - self.token_start[response],
+                    index - self.token_start[response],
                     self.groups[self.group_of(response)]
                 )
             }

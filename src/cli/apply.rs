@@ -16,6 +16,7 @@ use advlab::train::Kept;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use console::Term;
 use serde_json::{Map, json};
 
 use super::progress::Progress;
@@ -167,7 +168,7 @@ fn warn_of_no_loss(mut error: Diagnostics) {
     let first = error.first_mut();
     first.severity = Severity::Warning;
     first.message = format!("the loss is not computed: {}", first.message);
-    eprint!("{}", error.render(style::color_on_stderr()));
+    eprint!("{}", style::rendered(&error, &Term::stderr()));
 }
 
 fn spread(values: &Computed, scale: f64) -> Spread {
@@ -217,8 +218,8 @@ impl Applied {
     /// Prints the summary where the rollouts are not printed.
     fn tell(&self, json: bool) -> Result<()> {
         let (mut out, paint): (Box<dyn Write>, Paint) = match self.output.as_deref() {
-            Some(output) if is_stdout(output) => (Box::new(io::stderr()), style::paint_on_stdout()),
-            _ => (Box::new(io::stdout()), style::paint_on_stdout()),
+            Some(output) if is_stdout(output) => (Box::new(io::stderr()), style::on_stderr()),
+            _ => (Box::new(io::stdout()), style::on_stdout()),
         };
         if json {
             writeln!(out, "{}", self.to_json())?;
@@ -228,10 +229,8 @@ impl Applied {
             writeln!(out, "{line}")?;
         }
         for note in &self.notes {
-            eprint!(
-                "{}",
-                Diagnostic::note(note).render(style::color_on_stderr())
-            );
+            let note = style::rendered(&[Diagnostic::note(note)], &Term::stderr());
+            eprint!("{note}");
         }
         let summary = Summary::of(&self.outcome);
         let settings = self.recipe.params().iter();

@@ -6,6 +6,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Finding, Host, Verdict, check};
 use anyhow::Result;
 use clap::Args;
+use console::Term;
 
 use super::out::out;
 use super::{Setting, load, style};
@@ -40,8 +41,8 @@ impl Check {
             }
             out!(
                 "{} {}  compiles, passes the lint",
-                style::bold(recipe.name()),
-                style::dim(recipe.version().short())
+                style::on_stdout().bold(recipe.name()),
+                style::on_stdout().dim(recipe.version().short())
             );
             let findings = check(&recipe);
             for finding in &findings {
@@ -52,14 +53,14 @@ impl Check {
                 };
                 let line = format!(
                     "  {}  {:<29} {}",
-                    style::verdict(sign, color),
+                    style::on_stdout().with(color, sign),
                     finding.check.name(),
                     finding.detail
                 );
                 out!("{}", line.trim_end());
             }
             for error in errors(&findings) {
-                out!("{}", error.render(style::color_on_stdout()).trim_end());
+                out!("{}", style::rendered(&error, &Term::stdout()).trim_end());
             }
             let number = |verdict| {
                 findings

@@ -22,6 +22,7 @@ use advlab::script::{Host, Recipe};
 use anyhow::Result;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
+use console::Term;
 
 pub use out::reader_left;
 
@@ -98,7 +99,7 @@ pub fn report(error: &anyhow::Error) {
         Some(diagnostics) => diagnostics.clone(),
         None => Diagnostic::error(chain(error)).into(),
     };
-    eprint!("{}", diagnostics.render(style::color_on_stderr()));
+    eprint!("{}", style::rendered(&diagnostics, &Term::stderr()));
 }
 
 /// The error with its causes; a cause that the error's own message tells already is not told again.
@@ -121,9 +122,7 @@ fn load(host: &Host, name: &str, settings: &[Setting]) -> Result<Recipe> {
             .set_text(name, value)
             .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
     }
-    for warning in recipe.warnings() {
-        eprint!("{}", warning.render(style::color_on_stderr()));
-    }
+    eprint!("{}", style::rendered(recipe.warnings(), &Term::stderr()));
     Ok(recipe)
 }
 

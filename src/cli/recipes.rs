@@ -18,10 +18,10 @@ pub fn run() -> Result<ExitCode> {
             .filter(|&hook| recipe.has(hook))
             .map(Hook::name)
             .collect();
-        let name = style::bold(&format!("{:<22}", builtin.name));
+        let name = style::on_stdout().bold(&format!("{:<22}", builtin.name));
         out!(
             "{name} {:<18} {}",
-            style::dim(&hooks.join(", ")),
+            style::on_stdout().dim(&hooks.join(", ")),
             recipe.summary()
         );
     }

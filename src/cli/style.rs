@@ -1,50 +1,36 @@
-//! Colours where there is a terminal, plain text elsewhere, and numbers as people read them.
+//! The terminal that a standard stream may be: its colours and its width.
 
-use std::io::IsTerminal;
+use advlab::diagnostic::Diagnostic;
+use advlab::paint::{Paint, WIDTH};
+use console::Term;
 
-use advlab::paint::Paint;
-
-fn wanted() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+/// Colours and lines for standard output.
+pub fn on_stdout() -> Paint {
+    of(&Term::stdout())
 }
 
-/// Whether standard error takes colours.
-pub fn color_on_stderr() -> bool {
-    wanted() && std::io::stderr().is_terminal()
+/// Colours and lines for standard error.
+pub fn on_stderr() -> Paint {
+    of(&Term::stderr())
 }
 
-/// Whether standard output takes colours.
-pub fn color_on_stdout() -> bool {
-    wanted() && std::io::stdout().is_terminal()
-}
-
-/// What colours standard output.
-pub fn paint_on_stdout() -> Paint {
+fn of(stream: &Term) -> Paint {
+    let wants_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let size = stream.is_term().then(|| stream.size_checked());
     Paint {
-        color: color_on_stdout(),
+        color: wants_color && stream.is_term(),
+        width: size
+            .flatten()
+            .map_or(WIDTH, |(_, columns)| usize::from(columns)),
     }
 }
 
-/// A text for standard error in red.
-pub fn red(text: &str) -> String {
-    paint(text, "31;1", color_on_stderr())
-}
-
-/// A text for standard output in bold.
-pub fn bold(text: &str) -> String {
-    paint(text, "1", color_on_stdout())
-}
-
-/// A text for standard output that stands back.
-pub fn dim(text: &str) -> String {
-    paint(text, "2", color_on_stdout())
-}
-
-/// A text for standard output in the colour of success, of failure, or of something to know.
-pub fn verdict(text: &str, color: &str) -> String {
-    paint(text, color, color_on_stdout())
-}
-
-fn paint(text: &str, code: &str, color: bool) -> String {
-    Paint { color }.with(code, text)
+/// Problems as a stream shows them: in lines of the terminal's width, whole where programs may read them.
+pub fn rendered(problems: &[Diagnostic], stream: &Term) -> String {
+    let mut paint = of(stream);
+    if !stream.is_term() {
+        paint.width = usize::MAX;
+    }
+    let rendered = problems.iter().map(|problem| problem.render_within(paint));
+    rendered.collect()
 }

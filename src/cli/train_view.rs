@@ -1,14 +1,15 @@
 //! What a person sees of a training run: a bar, a line at each evaluation and reload, and a summary at the end.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
-use advlab::live::{LiveEvent, Published};
-use advlab::script::{Recipe, Version};
+use advlab::live::{LiveEvent, ParameterChange, VersionChange};
+use advlab::script::Recipe;
 use advlab::train::{Config, Evaluation, Event, Kept, Observer, Row, Run, TrainError};
+
+use console::Term;
 
 use super::progress::Steps;
 use super::style;
@@ -29,8 +30,6 @@ pub struct View {
     evaluations: Vec<(u64, Evaluation)>,
     /// A response of the last evaluation, as the task shows it.
     example: String,
-    /// What is known of versions that no step has used yet.
-    published: HashMap<Version, Published>,
     steps: u64,
     reloads: usize,
     rejected: usize,
@@ -51,7 +50,6 @@ impl View {
             before: run.evaluated().to_vec(),
             evaluations: Vec::new(),
             example: String::new(),
-            published: HashMap::new(),
             steps: 0,
             reloads: 0,
             rejected: 0,
@@ -185,12 +183,8 @@ impl View {
 
     fn live(&mut self, step: u64, event: &LiveEvent) {
         match event {
-            LiveEvent::Published(published) => {
-                self.published
-                    .insert(published.to.clone(), published.clone());
-            }
-            // Told as a failure of its step.
-            LiveEvent::Rejected { at_step: true, .. } => {}
+            // Told as a switch or a failure of its step.
+            LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => {}
             LiveEvent::Rejected {
                 error, still_using, ..
             } => {
@@ -203,9 +197,7 @@ impl View {
                 self.say(step, &event.to_string());
             }
             LiveEvent::Warned { version, warnings } => {
-                for warning in warnings {
-                    self.bar.say(&warning.render(style::color_on_stdout()));
-                }
+                self.bar.say(&style::rendered(warnings, &Term::stdout()));
                 let name = file_name(&self.config.recipe);
                 self.say(step, &format!("{name} {version} is used all the same"));
             }
@@ -214,26 +206,18 @@ impl View {
         }
     }
 
-    fn switched(&mut self, step: u64, from: &Recipe, to: &Recipe) {
+    fn switched(&mut self, step: u64, recipe: &Recipe, change: &VersionChange) {
         self.reloads += 1;
-        let published = self.published.remove(to.version());
-        self.published.clear();
-        let name = file_name(to.name());
-        let Some(published) = published else {
-            return self.say(
-                step,
-                &format!("{name} {} -> {}", from.version(), to.version()),
-            );
-        };
-        // A version that no step has used may lie between the two.
-        let from = from.version().clone();
-        let mut published = Published { from, ..published };
-        let held = std::mem::take(&mut published.held);
-        let mut line = format!("{name} {published}");
+        let mut change = change.clone();
+        let (held, changed) = change.parameters.into_iter().partition(|one| one.is_held());
+        change.parameters = changed;
+        let held: Vec<ParameterChange> = held;
+        let mut line = format!("{} {change}", file_name(recipe.name()));
         for parameter in held {
-            let by = match self.set.contains(&parameter.name) {
-                true => "--set",
-                false => "[params]",
+            let by = if self.set.contains(&parameter.name) {
+                "--set"
+            } else {
+                "[params]"
             };
             line.push_str(&format!("  {parameter}: {by} holds it"));
         }
@@ -269,7 +253,7 @@ impl View {
     }
 
     fn diagnostic(&self, error: &Diagnostics) {
-        self.bar.say(&error.render(style::color_on_stdout()));
+        self.bar.say(&style::rendered(error, &Term::stdout()));
     }
 
     fn say(&self, step: u64, line: &str) {
@@ -296,9 +280,9 @@ impl View {
             .collect();
         self.bar.say(&format!(
             "{} {}  {}",
-            style::bold(&file_name(recipe.name())),
-            style::dim(recipe.version().short()),
-            style::dim(&settings.join(" "))
+            style::on_stdout().bold(&file_name(recipe.name())),
+            style::on_stdout().dim(recipe.version().short()),
+            style::on_stdout().dim(&settings.join(" "))
         ));
         self.bar.say(&format!(
             "{}: {rollout_batch_size} x {group_size} responses a step, steps {step} to {steps}, seed {seed}, in {}",
@@ -318,7 +302,11 @@ impl Observer for View {
         match *event {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
             Event::Live { step, event } => self.live(step, event),
-            Event::Switched { step, from, to } => self.switched(step, from, to),
+            Event::Switched {
+                step,
+                recipe,
+                change,
+            } => self.switched(step, recipe, change),
             Event::Failed {
                 step,
                 recipe,

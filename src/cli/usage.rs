@@ -11,19 +11,17 @@ pub fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
+    // `--set eps 0.1`, wherever clap stumbles over it.
+    let is_apart = |words: &&[String]| {
+        let [flag, name, value] = words else { return false };
+        (flag == "--set" || flag == "--map") && !name.contains('=') && !value.starts_with('-')
+    };
+    if let Some([flag, name, value]) = words.windows(3).find(is_apart) {
+        return Some(format!("'{flag} {name}={value}'"));
+    }
     let command = words.get(1)?.as_str();
     let wrong = context(ContextKind::InvalidArg)?;
     match error.kind() {
-        // `--set eps 0.1`
-        ErrorKind::ValueValidation => {
-            let (name, flag) = (
-                context(ContextKind::InvalidValue)?,
-                wrong.split(' ').next()?,
-            );
-            let value = words.iter().skip_while(|word| *word != name).nth(1);
-            let value = value.filter(|value| !value.starts_with('-'))?;
-            (wrong.contains('=')).then(|| format!("with `=` between them: '{flag} {name}={value}'"))
-        }
         // `--k 2`, `--k=2`
         ErrorKind::UnknownArgument if wrong.starts_with("--") => {
             let has_parameters = ["apply", "check", "repl", "train"].contains(&command);
@@ -46,11 +44,12 @@ pub fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
 
 /// Prints an error of usage; its lines keep their indents.
 pub fn print(error: &clap::Error) {
+    let paint = style::on_stderr();
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    eprint!("{} ", style::red("Error:"));
+    eprint!("{} ", paint.red("Error:"));
     for line in text.lines() {
         let indent = &line[..line.len() - line.trim_start().len()];
-        eprintln!("{}", wrapped(indent, line));
+        eprintln!("{}", wrapped(indent, line, paint.width));
     }
 }

@@ -6,7 +6,7 @@ use super::error::TrainError;
 use super::row::Row;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::live::LiveEvent;
+use crate::live::{LiveEvent, VersionChange};
 use crate::script::Recipe;
 
 /// Something that happened in a run.
@@ -33,10 +33,10 @@ pub enum Event<'a> {
     Switched {
         /// The first step with the new version.
         step: u64,
-        /// The version before.
-        from: &'a Recipe,
         /// The new version.
-        to: &'a Recipe,
+        recipe: &'a Recipe,
+        /// How it differs from the version of the step before.
+        change: &'a VersionChange,
     },
     /// A version that had passed its checks failed at a step.
     Failed {

@@ -251,8 +251,8 @@ impl Trainer {
         if self.loaded.version() != before.version() {
             observer.tell(&Event::Switched {
                 step,
-                from: before.recipe(),
-                to: self.loaded.recipe(),
+                recipe: self.loaded.recipe(),
+                change: &self.live.change(&before, &self.loaded),
             })?;
         }
         Ok(())
