@@ -25,12 +25,22 @@ fn of(stream: &Term) -> Paint {
     }
 }
 
-/// Problems as a stream shows them: in lines of the terminal's width, whole where programs may read them.
-pub fn rendered(problems: &[Diagnostic], stream: &Term) -> String {
-    let mut paint = of(stream);
-    if !stream.is_term() {
-        paint.width = usize::MAX;
+/// Colours and lines for what programs read as well: whole lines where there is no terminal.
+pub fn whole(stream: &Term) -> Paint {
+    let width = if stream.is_term() {
+        of(stream).width
+    } else {
+        usize::MAX
+    };
+    Paint {
+        width,
+        ..of(stream)
     }
+}
+
+/// Problems as a stream shows them.
+pub fn rendered(problems: &[Diagnostic], stream: &Term) -> String {
+    let paint = whole(stream);
     let rendered = problems.iter().map(|problem| problem.render_within(paint));
     rendered.collect()
 }

@@ -2,6 +2,7 @@
 
 use advlab::paint::wrapped;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use console::Term;
 
 use super::style;
 
@@ -13,7 +14,9 @@ pub fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     };
     // `--set eps 0.1`, wherever clap stumbles over it.
     let is_apart = |words: &&[String]| {
-        let [flag, name, value] = words else { return false };
+        let [flag, name, value] = words else {
+            return false;
+        };
         (flag == "--set" || flag == "--map") && !name.contains('=') && !value.starts_with('-')
     };
     if let Some([flag, name, value]) = words.windows(3).find(is_apart) {
@@ -42,11 +45,13 @@ pub fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     }
 }
 
-/// Prints an error of usage; its lines keep their indents.
+/// Prints an error of usage, or the help where there is no command.
 pub fn print(error: &clap::Error) {
-    let paint = style::on_stderr();
     let text = error.render().to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let Some(text) = text.strip_prefix("error: ") else {
+        return eprint!("{text}");
+    };
+    let paint = style::whole(&Term::stderr());
     eprint!("{} ", paint.red("Error:"));
     for line in text.lines() {
         let indent = &line[..line.len() - line.trim_start().len()];

@@ -101,3 +101,34 @@ fn characters(span: &Span) -> std::ops::Range<usize> {
     let start = (before + span.column - 1).min(length);
     start..(start + span.length).min(length).max(start)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a terminal no line is longer than it; in a file each sentence is one line.
+    #[test]
+    fn sentences_fit_the_width() {
+        let sentence = "a sentence of many words, such as that which says what to do about it";
+        let span = Span {
+            source: "mine.rhai".into(),
+            text: "let x = 1;\n".repeat(100).into(),
+            line: 100,
+            column: 5,
+            length: 1,
+        };
+        let plain = Diagnostic::error(sentence)
+            .with_help(sentence)
+            .with_note(sentence);
+        for diagnostic in [plain.clone(), plain.at(Some(span)).with_note(sentence)] {
+            let paint = Paint {
+                color: false,
+                width: 40,
+            };
+            let text = diagnostic.render_within(paint);
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(40), "{text}");
+            assert!(diagnostic.render(false).matches(sentence).count() >= 3);
+        }
+    }
+}
