@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::batch::{Advantage, Dtype, ReadOptions, Rollouts, read};
+use advlab::batch::{Dtype, ReadOptions, Rollouts, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{counted, time, value};
 use advlab::paint::Paint;
@@ -108,7 +108,7 @@ impl Apply {
 
         let started = Instant::now();
         if let Some(output) = &self.output {
-            write(&rollouts, &outcome, output)?;
+            write(&rollouts, &outcome.advantage, output)?;
         }
         let writing = self.output.as_ref().map(|_| started.elapsed());
         let applied = Applied {
@@ -176,15 +176,7 @@ fn spread(values: &Computed, scale: f64) -> Spread {
     Spread::of((0..buffer.len()).map(|index| scale * buffer.get(index)))
 }
 
-fn write(rollouts: &Rollouts, outcome: &Outcome, output: &Path) -> Result<()> {
-    let values: Vec<f64>;
-    let advantage = match outcome.advantage.level() {
-        Level::Token => Advantage::Token(outcome.advantage.buffer()),
-        _ => {
-            values = outcome.advantage.buffer().iter().collect();
-            Advantage::Response(&values)
-        }
-    };
+fn write(rollouts: &Rollouts, advantage: &Computed, output: &Path) -> Result<()> {
     if !is_stdout(output) {
         rollouts.write_advantage(output, advantage)?;
         return Ok(());
