@@ -177,8 +177,9 @@ impl<T: Element> Padded<T> {
         };
         if shape.0 > 0 && shape.1 > 0 {
             let ends = [reach(shape.0, strides.0)?, reach(shape.1, strides.1)?];
-            let lowest: isize = ends.iter().map(|&end| end.min(0)).sum();
-            let highest: isize = ends.iter().map(|&end| end.max(0)).sum();
+            // Saturated, an index is outside of any buffer.
+            let lowest = ends[0].min(0).saturating_add(ends[1].min(0));
+            let highest = ends[0].max(0).saturating_add(ends[1].max(0));
             offset.checked_add_signed(lowest)?;
             offset
                 .checked_add_signed(highest)
@@ -277,4 +278,72 @@ impl<T: Element> From<ArrayView2<'_, T>> for Padded<T> {
 
 fn strides(strides: &[isize]) -> (isize, isize) {
     (strides[0], strides[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{ShapeBuilder, array, s};
+
+    use super::*;
+
+    fn rows<T: Element>(padded: &Padded<T>) -> Vec<Vec<f64>> {
+        let (responses, columns) = padded.shape();
+        let row = |response| padded.values(response, 0..columns);
+        (0..responses)
+            .map(|response| row(response).map(|value| value.widen().into()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn any_strides_read_as_ndarray_reads_them() {
+        let c = Array2::from_shape_fn((3, 4), |(b, t)| (10 * b + t) as f64);
+        let fortran = Array2::from_shape_fn((3, 4).f(), |(b, t)| (10 * b + t) as f64);
+        let mut reversed = c.clone();
+        reversed.invert_axis(ndarray::Axis(0));
+        reversed.invert_axis(ndarray::Axis(1));
+        let mut every_other = c.clone();
+        every_other.slice_collapse(s![..;2, 1..;2]);
+        for array in [c, fortran, reversed, every_other] {
+            let expected: Vec<Vec<f64>> = array.rows().into_iter().map(|r| r.to_vec()).collect();
+            assert_eq!(rows(&Padded::from(array.view())), expected);
+            assert_eq!(rows(&Padded::from(array.to_shared())), expected);
+            assert_eq!(rows(&Padded::from(array)), expected);
+        }
+    }
+
+    #[test]
+    fn an_owned_and_a_shared_array_are_not_copied() {
+        let owned = array![[1.0f32, 2.0], [3.0, 4.0]];
+        let shared = owned.to_shared();
+        let padded = Padded::from(shared.clone());
+        assert_eq!(padded.row(0, 0..2).unwrap().as_ptr(), shared.as_ptr());
+        let memory = owned.as_ptr();
+        assert_eq!(Padded::from(owned).row(0, 0..2).unwrap().as_ptr(), memory);
+    }
+
+    #[test]
+    fn what_would_lie_outside_of_the_buffer_is_refused() {
+        let buffer = || Buffer::from(vec![0.0f32; 6]);
+        let fits = |offset, shape, strides| {
+            Padded::with_strides(buffer(), offset, shape, strides).is_some()
+        };
+        assert!(fits(0, (2, 3), (3, 1)) && fits(5, (2, 3), (-3, -1)) && fits(0, (2, 6), (0, 1)));
+        assert!(fits(9, (0, 3), (3, 1)), "no value lies anywhere");
+        assert!(!fits(1, (2, 3), (3, 1)) && !fits(4, (2, 3), (-3, -1)));
+        assert!(!fits(0, (2, 3), (isize::MAX, 1)) && !fits(0, (usize::MAX, 2), (1, 1)));
+        assert!(Padded::new(buffer(), (2, 3)).is_some() && Padded::new(buffer(), (1, 3)).is_none());
+    }
+
+    #[test]
+    fn half_precision_is_widened_exactly() {
+        let values = [0.5, -1.75, 65504.0, 6.0e-8];
+        let halves = Array2::from_shape_fn((2, 2), |(b, t)| f16::from_f64(values[2 * b + t]));
+        let expected: Vec<f64> = halves.iter().map(|half| half.to_f64()).collect();
+        assert_eq!(rows(&Padded::from(halves)).concat(), expected);
+        let brains = array![[bf16::from_f64(1e38), bf16::NEG_INFINITY]];
+        assert_eq!(
+            rows(&Padded::from(brains))[0],
+            [bf16::from_f64(1e38).to_f64(), f64::NEG_INFINITY]
+        );
+    }
 }

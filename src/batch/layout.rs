@@ -4,7 +4,7 @@ mod tokens;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{IndexMut, Range};
 use std::sync::Arc;
 
 use self::tokens::Rows;
@@ -172,30 +172,57 @@ impl Layout {
         &self.members[self.member_start[group]..self.member_start[group + 1]]
     }
 
-    /// The places of a response's tokens in a token tensor.
+    /// The indices of a response's tokens in a token tensor.
     pub fn tokens_of(&self, response: usize) -> Range<usize> {
         self.token_start[response]..self.token_start[response + 1]
     }
 
-    /// The response that a token (by its place in a token tensor) belongs to.
+    /// The response that a token (by its index in a token tensor) belongs to.
     pub fn response_of_token(&self, token: usize) -> usize {
         self.token_start.partition_point(|&start| start <= token) - 1
     }
 
-    /// The places of a group's positions in a position tensor.
+    /// The indices of a group's positions in a position tensor.
     pub fn positions_of(&self, group: usize) -> Range<usize> {
         self.position_start[group]..self.position_start[group + 1]
     }
 
-    /// The group of a position (by its place in a position tensor), and the index of the token that it stands for.
-    pub fn group_of_position(&self, place: usize) -> (usize, usize) {
-        let group = self.position_start.partition_point(|&start| start <= place) - 1;
-        (group, place - self.position_start[group])
+    /// The group of a position (by its index in a position tensor), and the index of the token that it stands for.
+    pub fn group_of_position(&self, index: usize) -> (usize, usize) {
+        let group = self.position_start.partition_point(|&start| start <= index) - 1;
+        (group, index - self.position_start[group])
     }
 
     /// The stretches of a response's tokens that count, by their columns in the row they came in.
     pub fn runs(&self, response: usize) -> &[Run] {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
+    }
+
+    /// The tokens of a response, stretch by stretch: their indices in a token tensor, and their columns in the row that they
+    /// came in.
+    pub fn stretches(
+        &self,
+        response: usize,
+    ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
+        let mut next = self.token_start[response];
+        self.runs(response).iter().map(move |run| {
+            let tokens = next..next + run.len as usize;
+            next = tokens.end;
+            (tokens, run.columns())
+        })
+    }
+
+    /// Writes a value for each token of a response (by its index in a token tensor) into its column of a row; the other
+    /// columns stay as they are.
+    pub fn scatter<R>(&self, response: usize, row: &mut R, value: impl Fn(usize) -> R::Output)
+    where
+        R: IndexMut<usize, Output: Sized> + ?Sized,
+    {
+        for (tokens, columns) in self.stretches(response) {
+            for (token, column) in tokens.zip(columns) {
+                row[column] = value(token);
+            }
+        }
     }
 
     /// The length of the row that a response's tokens came in: T for padded input, its own length for ragged.
@@ -214,7 +241,7 @@ impl Layout {
         }
     }
 
-    /// The layout of one group's responses alone. Their places here are those of [`Layout::members`].
+    /// The layout of one group's responses alone. Their indices here are those of [`Layout::members`].
     pub(crate) fn group(&self, group: usize) -> Layout {
         let members = self.members(group);
         let mut tokens = Tokens {
@@ -266,27 +293,27 @@ impl Layout {
     }
 
     /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
-    pub fn describe(&self, level: Level, place: usize) -> String {
+    pub fn describe(&self, level: Level, index: usize) -> String {
         match level {
             Level::Batch => "the batch".to_string(),
             Level::Group => {
-                let size = self.members(place).len();
+                let size = self.members(index).len();
                 let plural = if size == 1 { "" } else { "s" };
-                format!("group {} ({size} response{plural})", self.groups[place])
+                format!("group {} ({size} response{plural})", self.groups[index])
             }
             Level::Response => format!(
-                "response {place} of group {}",
-                self.groups[self.group_of(place)]
+                "response {index} of group {}",
+                self.groups[self.group_of(index)]
             ),
             Level::Position => {
-                let (group, index) = self.group_of_position(place);
+                let (group, index) = self.group_of_position(index);
                 format!("position {index} of group {}", self.groups[group])
             }
             Level::Token => {
-                let response = self.response_of_token(place);
+                let response = self.response_of_token(index);
                 format!(
                     "token {} of response {response} of group {}",
-                    place - self.token_start[response],
+                    index - self.token_start[response],
                     self.groups[self.group_of(response)]
                 )
             }
@@ -330,6 +357,10 @@ mod tests {
         assert_eq!(layout.tokens_of(2), 3..7);
         assert_eq!(layout.runs(0).len(), 2);
         assert_eq!(layout.runs(0)[1], Run { start: 3, len: 1 });
+        let mut row = [9; 5];
+        layout.scatter(0, &mut row, |token| token);
+        assert_eq!(row, [0, 1, 9, 2, 9]);
+        assert_eq!(layout.stretches(2).collect::<Vec<_>>(), [(3..7, 1..5)]);
         assert_eq!(layout.size(Level::Position), 4, "4 of group b, none of a");
         assert_eq!(layout.response_of_token(2), 0);
         assert_eq!(layout.response_of_token(3), 2);

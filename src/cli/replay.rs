@@ -52,7 +52,9 @@ impl Replay {
                 out!("{run}: step {step} is the first that differs");
                 out!("  {field}: recorded {}", shown(recorded));
                 out!("  {:<1$}  repeated {2}", "", field.len(), shown(repeated));
-                out!("The same build of advlab repeats its own runs: has a file been edited, or is this another build?");
+                out!(
+                    "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
+                );
                 Ok(ExitCode::from(1))
             }
         }

@@ -1,7 +1,6 @@
 //! What a version must pass before a step uses it.
 
 use super::degenerate::{degenerate, usual};
-use super::event::{HeldParameter, ParameterChange};
 use super::shared::Observed;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
@@ -46,53 +45,6 @@ pub(super) fn has_hooks(recipe: &Recipe, required: &[Hook]) -> Result<(), Diagno
         ))
         .into()),
     }
-}
-
-/// How the parameters of two versions differ.
-pub(super) fn parameter_changes(
-    from: &Recipe,
-    to: &Recipe,
-    settings: &[(String, String)],
-) -> Vec<ParameterChange> {
-    let mut names: Vec<&str> = [from, to]
-        .iter()
-        .flat_map(|recipe| recipe.params().iter())
-        .map(|(parameter, _)| parameter.name.as_str())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-        .into_iter()
-        .map(|name| ParameterChange {
-            name: name.to_string(),
-            was: from.params().get(name).cloned(),
-            now: to.params().get(name).cloned(),
-            set_by_run: settings.iter().any(|(set, _)| set == name),
-        })
-        .filter(|change| change.was != change.now)
-        .collect()
-}
-
-/// The parameters whose defaults differ between two versions to no effect, as the run sets them.
-pub(super) fn held_parameters(
-    from: &Recipe,
-    to: &Recipe,
-    settings: &[(String, String)],
-) -> Vec<HeldParameter> {
-    let declared = |recipe: &Recipe, name: &str| {
-        let mut parameters = recipe.params().iter();
-        let found = parameters.find(|(parameter, _)| parameter.name == name);
-        found.map(|(parameter, value)| (parameter.default.clone(), value.clone()))
-    };
-    let held = settings.iter().filter_map(|(name, _)| {
-        let (old_default, old_value) = declared(from, name)?;
-        let (default, value) = declared(to, name)?;
-        (default != old_default && value == old_value).then(|| HeldParameter {
-            name: name.clone(),
-            value,
-        })
-    });
-    held.collect()
 }
 
 /// The dry runs of a new version, all under one guard.

@@ -2,18 +2,17 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use super::change::VersionChange;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::figures;
-use crate::script::{Hook, Setting, Version};
+use crate::script::Version;
 
 /// Something that happened to a live recipe. [`LiveRecipe::events`](super::LiveRecipe::events) hands them out.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LiveEvent {
     /// A new version has passed its checks: the next step uses it.
-    Published(Published),
+    Published(VersionChange),
     /// A version failed its checks, or at a step. Said once for each content that fails, however often it is saved.
     Rejected {
         /// The version that failed.
@@ -53,60 +52,11 @@ pub enum LiveEvent {
     },
 }
 
-/// A new version, and how it differs from the one before.
-#[derive(Clone, Debug)]
-pub struct Published {
-    /// The version before.
-    pub from: Version,
-    /// The new version.
-    pub to: Version,
-    /// The new version's place in the order of publication; see [`Loaded::serial`](super::Loaded::serial).
-    pub serial: u64,
-    /// Lines that are new, in the script and in what both versions import.
-    pub lines_added: usize,
-    /// Lines that are gone.
-    pub lines_removed: usize,
-    /// How long reading, compiling and the dry runs took.
-    pub checked_in: Duration,
-    /// The time from the first event of the save until the version was ready, settling included.
-    pub ready_after: Duration,
-    /// Parameters that are new, gone, or have another value.
-    pub parameters: Vec<ParameterChange>,
-    /// Parameters whose default was edited, and that keep the value which the run sets.
-    pub held: Vec<HeldParameter>,
-    /// Hooks that the version before did not have.
-    pub hooks_added: Vec<Hook>,
-    /// Hooks that only the version before had.
-    pub hooks_removed: Vec<Hook>,
-}
-
-/// A parameter that a new version declares otherwise.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ParameterChange {
-    /// The parameter's name.
-    pub name: String,
-    /// Its value in the version before; `None` where that had no such parameter.
-    pub was: Option<Setting>,
-    /// Its value now; `None` where the new version has no such parameter.
-    pub now: Option<Setting>,
-    /// Whether the run sets the parameter. Where it is gone, what the run sets has no effect until it comes back.
-    pub set_by_run: bool,
-}
-
-/// A parameter with another default, which changes nothing: the run sets it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HeldParameter {
-    /// The parameter's name.
-    pub name: String,
-    /// Its value, before and now.
-    pub value: Setting,
-}
-
 impl fmt::Display for LiveEvent {
     /// One line: what happened, and what the run goes on with.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LiveEvent::Published(published) => write!(f, "{published}"),
+            LiveEvent::Published(change) => write!(f, "{change}"),
             LiveEvent::Rejected {
                 version,
                 error,
@@ -141,46 +91,6 @@ impl fmt::Display for LiveEvent {
                 "{why}: the recipe is looked at each second, and a save takes up to that long"
             ),
         }
-    }
-}
-
-impl fmt::Display for Published {
-    /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} -> {}  (+{} -{} lines, checked in {})",
-            self.from,
-            self.to,
-            self.lines_added,
-            self.lines_removed,
-            figures::time(self.checked_in)
-        )?;
-        for change in &self.parameters {
-            write!(f, "  {change}")?;
-        }
-        for held in &self.held {
-            write!(f, "  {held}: the run sets it")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for ParameterChange {
-    /// `k 4 -> 8`; `none` where a version has no such parameter.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [was, now] = [&self.was, &self.now].map(|setting| match setting {
-            Some(setting) => setting.to_string(),
-            None => "none".to_string(),
-        });
-        write!(f, "{} {was} -> {now}", self.name)
-    }
-}
-
-impl fmt::Display for HeldParameter {
-    /// `k stays 8`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} stays {}", self.name, self.value)
     }
 }
 

@@ -4,14 +4,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::check::{DryRuns, has_hooks, held_parameters, parameter_changes, set};
-use super::event::{LiveEvent, Published};
+use super::check::{DryRuns, has_hooks, set};
+use super::event::LiveEvent;
 use super::watch::{SETTLE_AT_MOST, Wake, Watch};
-use super::{Loaded, Shared, lines};
+use super::{Loaded, Shared};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Content, Hook, Host, Reading, Recipe, Version};
+use crate::script::{Content, Host, Reading, Recipe, Version};
 use crate::tensor::Guard;
 
 /// Follows the files of one recipe.
@@ -206,10 +206,9 @@ impl Follower {
         since: Instant,
     ) -> bool {
         let Passed { recipe, warnings } = passed;
-        let settings = &self.shared.options.settings;
-        let event = published(in_use, &recipe, settings, began.elapsed(), since.elapsed());
         let version = recipe.version().clone();
-        if !self.shared.publish(in_use, recipe, event) {
+        let times = (began.elapsed(), since.elapsed());
+        if !self.shared.publish(in_use, recipe, times) {
             return false;
         }
         self.said = Said::Well;
@@ -263,34 +262,5 @@ impl Follower {
         if let Err(error) = self.watch.follow(self.reading.files()) {
             self.shared.say_polling(&error);
         }
-    }
-}
-
-/// The event of a publication, but for its serial number.
-pub(super) fn published(
-    in_use: &Loaded,
-    recipe: &Recipe,
-    settings: &[(String, String)],
-    checked_in: Duration,
-    ready_after: Duration,
-) -> Published {
-    let from = in_use.recipe();
-    let (lines_added, lines_removed) = lines::changed(from, recipe);
-    let only = |a: &Recipe, b: &Recipe| -> Vec<Hook> {
-        let hooks = Hook::ALL.into_iter();
-        hooks.filter(|hook| a.has(*hook) && !b.has(*hook)).collect()
-    };
-    Published {
-        from: from.version().clone(),
-        to: recipe.version().clone(),
-        serial: 0,
-        lines_added,
-        lines_removed,
-        parameters: parameter_changes(from, recipe, settings),
-        held: held_parameters(from, recipe, settings),
-        hooks_added: only(recipe, from),
-        hooks_removed: only(from, recipe),
-        checked_in,
-        ready_after,
     }
 }

@@ -24,15 +24,16 @@
 //! new `init(p)` has beyond it. Where a version fails at a step after all, [`LiveRecipe::reject`] goes back to the last one
 //! that worked, with the state that it left.
 
+mod change;
 mod check;
 mod degenerate;
 mod event;
 mod follow;
-mod lines;
 mod shared;
 mod watch;
 
-pub use event::{HeldParameter, LiveEvent, ParameterChange, Published};
+pub use change::{FileChange, ParameterChange, VersionChange};
+pub use event::LiveEvent;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -91,6 +92,8 @@ impl Default for LiveOptions {
 pub struct Loaded {
     recipe: Recipe,
     serial: u64,
+    /// How long its checks took, and until it was ready.
+    times: (Duration, Duration),
 }
 
 impl Loaded {
@@ -209,7 +212,11 @@ impl LiveRecipe {
             let mut recipe = recipe.on(host);
             check::has_hooks(&recipe, &options.requires)?;
             check::set(&mut recipe, &options.settings, is_reload)?;
-            Ok::<_, Diagnostics>(Arc::new(Loaded { recipe, serial }))
+            Ok::<_, Diagnostics>(Arc::new(Loaded {
+                recipe,
+                serial,
+                times: Default::default(),
+            }))
         };
         let worked = options.fallbacks.iter();
         let worked = worked.map(|(recipe, left)| Ok((load(recipe, 0, true)?, left.clone())));
@@ -234,13 +241,16 @@ impl LiveRecipe {
         check::set(&mut recipe, &options.settings, true)?;
         let recipe = recipe.on(&self.shared.host);
         loop {
-            let in_use = self.load();
-            let nothing = Duration::ZERO;
-            let event = follow::published(&in_use, &recipe, &options.settings, nothing, nothing);
-            if self.shared.publish(&in_use, recipe.clone(), event) {
+            let nothing = (Duration::ZERO, Duration::ZERO);
+            if self.shared.publish(&self.load(), recipe.clone(), nothing) {
                 return Ok(());
             }
         }
+    }
+
+    /// How two versions differ, as from one step to the next: others may have been published in between.
+    pub fn change(&self, from: &Loaded, to: &Loaded) -> VersionChange {
+        self.shared.change(from, &to.recipe, to.times)
     }
 
     /// The versions that [`LiveRecipe::reject`] can go back to, oldest first, each with the state that it left.

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::event::{LiveEvent, Published};
+use super::change::VersionChange;
+use super::event::LiveEvent;
 use super::{LiveOptions, Loaded};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
@@ -138,23 +140,37 @@ impl Shared {
             .cloned()
     }
 
+    /// How a recipe differs from a version, as the run sets both.
+    pub(super) fn change(
+        &self,
+        from: &Loaded,
+        to: &Recipe,
+        times: (Duration, Duration),
+    ) -> VersionChange {
+        VersionChange::between(&from.recipe, to, &self.options.settings, times)
+    }
+
     /// Puts a version into use, unless the one that it was compared with is so no more.
     pub(super) fn publish(
         &self,
         compared_with: &Arc<Loaded>,
         recipe: Recipe,
-        event: Published,
+        times: (Duration, Duration),
     ) -> bool {
+        let change = self.change(compared_with, &recipe, times);
         let mut ledger = lock(&self.ledger);
         if !Arc::ptr_eq(&self.current.load(), compared_with) {
             return false;
         }
         let serial = ledger.published;
         ledger.published += 1;
-        let loaded = Arc::new(Loaded { recipe, serial });
+        let loaded = Arc::new(Loaded {
+            recipe,
+            serial,
+            times,
+        });
         push_bounded(&mut ledger.history, loaded.clone(), HISTORY);
-        let event = LiveEvent::Published(Published { serial, ..event });
-        push_bounded(&mut ledger.events, event, EVENTS);
+        push_bounded(&mut ledger.events, LiveEvent::Published(change), EVENTS);
         self.current.store(loaded);
         true
     }

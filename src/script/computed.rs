@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayViewMut2};
 
 use crate::batch::{FloatBuffer, Layout};
+use crate::diagnostic::Diagnostic;
 use crate::tensor::{Level, Value};
 
 /// Values at a level, with the layout that they lie over: an advantage, a reward, a gradient.
@@ -64,19 +65,42 @@ impl Computed {
         self.padded(|value| value)
     }
 
-    fn padded<T: Clone + Default>(&self, narrow: impl Fn(f64) -> T) -> Array2<T> {
-        let mut array =
-            Array2::from_elem((self.layout.responses(), self.layout.width()), T::default());
-        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
-            let columns = self
-                .layout
-                .runs(response)
-                .iter()
-                .flat_map(|run| run.columns());
-            for (token, column) in columns.enumerate() {
-                row[column] = narrow(self.at(response, token));
-            }
+    /// Writes the values into an array [B, T] of the caller's, with any strides, 0 where the mask is 0.
+    ///
+    /// # Errors
+    /// A [`Diagnostic`] where the array has another shape; it stays as it is.
+    pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
+        let shape = (self.layout.responses(), self.layout.width());
+        if array.dim() != shape {
+            return Err(Diagnostic::error(format!(
+                "an array {:?} for an advantage {shape:?}",
+                array.dim()
+            ))
+            .with_help("one row a response, as wide as the batch's padded columns"));
         }
+        self.fill(array, |value| value as f32);
+        Ok(())
+    }
+
+    fn padded<T: Clone + Default>(&self, narrow: impl Fn(f64) -> T) -> Array2<T> {
+        let mut array = Array2::default((self.layout.responses(), self.layout.width()));
+        self.fill(&mut array.view_mut(), narrow);
         array
+    }
+
+    fn fill<T: Clone + Default>(
+        &self,
+        array: &mut ArrayViewMut2<'_, T>,
+        narrow: impl Fn(f64) -> T,
+    ) {
+        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
+            row.fill(T::default());
+            self.layout.scatter(response, &mut row, |token| {
+                narrow(self.value.get(match self.level() {
+                    Level::Token => token,
+                    _ => response,
+                }))
+            });
+        }
     }
 }

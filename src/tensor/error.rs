@@ -1,4 +1,4 @@
-//! What can be wrong with an operation on tensors, with the operation, the levels and the place in the script.
+//! What can be wrong with an operation on tensors, with the operation, the levels and the line of the script.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Level, Stopped, UnknownLevel};
 use crate::suggest;
 
-/// The place in a script where a tensor was made.
+/// The line and column of a script where a tensor was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The script's file or name; `None` for the recipe itself.
@@ -107,12 +107,12 @@ pub enum TensorErrorKind {
         found: String,
     },
     /// The values themselves do not allow the operation.
-    #[error("{why}, at {place}")]
+    #[error("{why}, at {location}")]
     Value {
         /// What is wrong with them.
         why: String,
         /// Where, in words.
-        place: String,
+        location: String,
     },
     /// A gradient of something that is not one value.
     #[error(

@@ -120,12 +120,12 @@ impl Gradient {
     fn total(mut self, node: &Tensor) -> Result<Tensor, TensorError> {
         if let (Some(frame), false) = (node.frame(), self.parts.is_empty()) {
             let mut parts: Vec<(usize, Tensor)> = Vec::new();
-            let mut place: HashMap<usize, usize> = HashMap::new();
+            let mut index: HashMap<usize, usize> = HashMap::new();
             for (group, part) in std::mem::take(&mut self.parts) {
-                match place.get(&group) {
+                match index.get(&group) {
                     Some(&at) => parts[at].1 = op::add(&parts[at].1, &part)?,
                     None => {
-                        place.insert(group, parts.len());
+                        index.insert(group, parts.len());
                         parts.push((group, part));
                     }
                 }

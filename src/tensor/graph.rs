@@ -63,7 +63,7 @@ pub(crate) enum Prim {
     Scan(&'static Op, f64),
     /// A response's value on its last token, 0 on the others.
     AtLastToken,
-    /// Uniform numbers in [0, 1), by a key and the value's place.
+    /// Uniform numbers in [0, 1), by a key and the value's index.
     Random(u64),
     /// The part of the argument that belongs to one group, in that group's own frame.
     Select(usize),
@@ -111,7 +111,7 @@ impl Tensor {
                 "values",
                 TensorErrorKind::Value {
                     why: format!("{} values for {expected} cells", buffer.len()),
-                    place: format!("level {level}"),
+                    location: format!("level {level}"),
                 },
             ));
         }
@@ -214,8 +214,8 @@ impl Tensor {
         let frame = meet(op.name, &args, level)?;
         if let Some(number) = numbers(&args).and_then(|values| op.kernel.on_numbers(&values)) {
             return number.map(Tensor::number).map_err(|why| {
-                let place = "these numbers".to_string();
-                TensorError::new(op.name, TensorErrorKind::Value { why, place })
+                let location = "these numbers".to_string();
+                TensorError::new(op.name, TensorErrorKind::Value { why, location })
             });
         }
         Tensor::node(Prim::Map(op), args, level, frame)

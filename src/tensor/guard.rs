@@ -107,10 +107,10 @@ impl Guard {
         let running = self
             .elapsed()
             .saturating_sub(self.started.load(Ordering::Relaxed));
-        match Duration::from_nanos(running) > time {
-            true => Err(Stopped::Deadline(time)),
-            false => Ok(()),
+        if Duration::from_nanos(running) > time {
+            return Err(Stopped::Deadline(time));
         }
+        Ok(())
     }
 
     /// Counts `bytes` until the reservation is dropped.
@@ -133,10 +133,10 @@ impl Guard {
     pub(crate) fn reserve_node(self: &Arc<Self>, bytes: usize) -> Result<Reservation, Stopped> {
         let mut reservation = self.reserve(bytes)?;
         reservation.nodes = 1;
-        match self.nodes.fetch_add(1, Ordering::Relaxed) < NODES {
-            true => Ok(reservation),
-            false => Err(Stopped::Graph { limit: NODES }),
+        if self.nodes.fetch_add(1, Ordering::Relaxed) >= NODES {
+            return Err(Stopped::Graph { limit: NODES });
         }
+        Ok(reservation)
     }
 }
 

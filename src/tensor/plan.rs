@@ -39,12 +39,12 @@ impl Plan {
     /// Plans the computation of `outputs`. Nodes whose values are known are taken as they are.
     pub(crate) fn new(outputs: &[Tensor]) -> Plan {
         let mut steps: Vec<Step> = Vec::new();
-        let mut place: HashMap<usize, usize> = HashMap::new();
+        let mut index: HashMap<usize, usize> = HashMap::new();
         let mut equal: HashMap<Key, usize> = HashMap::new();
         // An explicit stack: graphs are as deep as a script's loops are long.
         let mut stack: Vec<(&Tensor, usize)> = outputs.iter().map(|tensor| (tensor, 0)).collect();
         while let Some((tensor, next)) = stack.pop() {
-            if place.contains_key(&tensor.id()) {
+            if index.contains_key(&tensor.id()) {
                 continue;
             }
             let args: &[Tensor] = if tensor.known().is_some() {
@@ -57,7 +57,7 @@ impl Plan {
                 stack.push((arg, 0));
                 continue;
             }
-            let args: Vec<usize> = args.iter().map(|arg| place[&arg.id()]).collect();
+            let args: Vec<usize> = args.iter().map(|arg| index[&arg.id()]).collect();
             let step = *equal.entry(key(tensor, &args)).or_insert_with(|| {
                 steps.push(Step {
                     tensor: tensor.clone(),
@@ -66,9 +66,9 @@ impl Plan {
                 });
                 steps.len() - 1
             });
-            place.insert(tensor.id(), step);
+            index.insert(tensor.id(), step);
         }
-        let outputs = outputs.iter().map(|tensor| place[&tensor.id()]).collect();
+        let outputs = outputs.iter().map(|tensor| index[&tensor.id()]).collect();
         let mut plan = Plan { steps, outputs };
         plan.free();
         plan
@@ -82,10 +82,10 @@ impl Plan {
             .map(|step| !matches!(step.tensor.level(), Level::Token | Level::Position))
             .collect();
         self.outputs.iter().for_each(|&output| done[output] = true);
-        for place in (0..self.steps.len()).rev() {
-            for arg in self.steps[place].args.clone() {
+        for index in (0..self.steps.len()).rev() {
+            for arg in self.steps[index].args.clone() {
                 if !std::mem::replace(&mut done[arg], true) {
-                    self.steps[place].frees.push(arg);
+                    self.steps[index].frees.push(arg);
                 }
             }
         }

@@ -55,9 +55,9 @@ impl Value {
         self.buffer.is_empty()
     }
 
-    /// The value at a place, widened to f64.
-    pub fn get(&self, place: usize) -> f64 {
-        self.buffer.get(place)
+    /// The value at a index, widened to f64.
+    pub fn get(&self, index: usize) -> f64 {
+        self.buffer.get(index)
     }
 
     /// All values, widened to f64.
@@ -65,7 +65,7 @@ impl Value {
         self.buffer.iter()
     }
 
-    /// The first value that is NaN or infinite, with its place.
+    /// The first value that is NaN or infinite, with its index.
     pub(crate) fn first_not_finite(&self) -> Option<(usize, f64)> {
         self.iter()
             .enumerate()

@@ -148,12 +148,11 @@ impl Config {
             }
         }
         for (key, values) in [("params", &self.params), ("loss_params", &self.loss_params)] {
-            let is_wrong = |value: &toml::Value| {
-                value.is_table() || value.is_array() || value.is_datetime()
-            };
+            let is_wrong =
+                |value: &toml::Value| value.is_table() || value.is_array() || value.is_datetime();
             if let Some((name, value)) = values.iter().find(|(_, value)| is_wrong(value)) {
                 let expected = "a number, a string, true or false".to_string();
-                return wrong(key, format!("{name} is {value}"), expected);
+                return wrong(key, format!("{key}.{name} is {value}"), expected);
             }
         }
         None

@@ -7,7 +7,10 @@ use std::path::Path;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// For `map_err`: a file of a run that cannot be read or written.
-pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Diagnostics {
+pub(super) fn io(
+    doing: &str,
+    path: impl AsRef<Path>,
+) -> impl FnOnce(std::io::Error) -> Diagnostics {
     let message = format!("cannot {doing} {}", path.as_ref().display());
     move |error| {
         let mut problem = Diagnostic::error(format!("{message}: {error}"));
@@ -48,5 +51,8 @@ pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
 
 /// A run without a line that says what it began with.
 pub(super) fn no_start(folder: &Path) -> Diagnostics {
-    no_run(folder, "line in reloads.jsonl with the versions that it began with")
+    no_run(
+        folder,
+        "line in reloads.jsonl with the versions that it began with",
+    )
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::row::{Evaluation, Row};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::live::LiveEvent;
+use crate::live::{LiveEvent, VersionChange};
 use crate::script::Recipe;
 
 /// Something that happened in a run.
@@ -32,10 +32,10 @@ pub enum Event<'a> {
     Switched {
         /// The first step with the new version.
         step: u64,
-        /// The version before.
-        from: &'a Recipe,
         /// The new version.
-        to: &'a Recipe,
+        recipe: &'a Recipe,
+        /// How it differs from the version of the step before.
+        change: &'a VersionChange,
     },
     /// A version that had passed its checks failed at a step.
     Failed {

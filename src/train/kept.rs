@@ -25,8 +25,10 @@ impl Kept {
         let batches = kept_batches(folder);
         if batches.is_empty() {
             let folder = folder.display();
-            let problem = Diagnostic::error(format!("{folder} is a folder without batches of a run"));
-            let help = "a run keeps them as batches/step-*.safetensors, unless its `batch_every` is 0";
+            let problem =
+                Diagnostic::error(format!("{folder} is a folder without batches of a run"));
+            let help =
+                "a run keeps them as batches/step-*.safetensors, unless its `batch_every` is 0";
             return Err(problem.with_help(help).into());
         }
         Ok(Kept {

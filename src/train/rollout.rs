@@ -54,7 +54,9 @@ impl Rollout {
     /// 1 for each response that solves its prompt, 0 for the others.
     pub(super) fn rewards(&self) -> Vec<f64> {
         let correct = self.correct.iter();
-        correct.map(|&correct| f64::from(u8::from(correct))).collect()
+        correct
+            .map(|&correct| f64::from(u8::from(correct)))
+            .collect()
     }
 
     /// Mean number of tokens of a response.
@@ -80,7 +82,10 @@ impl Rollout {
             .response("reward", self.rewards())
             .response("correct", self.rewards())
             // Lengths are far below 2^53.
-            .response("length", lengths().map(|length| length as f64).collect::<Vec<_>>())
+            .response(
+                "length",
+                lengths().map(|length| length as f64).collect::<Vec<_>>(),
+            )
             .token("old_logp", numbers(&self.scores.logp))
             .token("entropy", numbers(&self.scores.entropy))
             .token("ref_logp", FloatBuffer::from(reference))
@@ -104,9 +109,8 @@ pub(super) fn select(
 ) -> Result<Batch, Diagnostics> {
     let layout = batch.layout();
     let (logp_is_new, advantage_is_new) = (logp.is_some(), advantage.is_some());
-    let is_kept = |name: &str| {
-        !(logp_is_new && name == "logp" || advantage_is_new && name == "advantage")
-    };
+    let is_kept =
+        |name: &str| !(logp_is_new && name == "logp" || advantage_is_new && name == "advantage");
     let of_responses = |values: &dyn Fn(usize) -> f64| -> Vec<f64> {
         members.iter().map(|&response| values(response)).collect()
     };
@@ -145,7 +149,9 @@ pub(super) fn select(
 
 /// The values of some responses' tokens, in their own precision.
 fn tokens_of(layout: &Layout, members: &[usize], values: &FloatBuffer) -> FloatBuffer {
-    let tokens = members.iter().flat_map(|&response| layout.tokens_of(response));
+    let tokens = members
+        .iter()
+        .flat_map(|&response| layout.tokens_of(response));
     match values {
         FloatBuffer::F32(values) => FloatBuffer::F32(tokens.map(|token| values[token]).collect()),
         FloatBuffer::F64(values) => FloatBuffer::F64(tokens.map(|token| values[token]).collect()),

@@ -148,7 +148,8 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Ending, Diagnostics> {
         let (first, every) = (self.step(), self.config().checkpoint_every);
-        self.trainer.begin(&mut Both(&mut self.recorder, observer))?;
+        self.trainer
+            .begin(&mut Both(&mut self.recorder, observer))?;
         if self.saved.is_none() {
             self.checkpoint(false, observer)?;
         }
@@ -310,9 +311,9 @@ pub(super) fn set_loss(recipe: &mut Recipe, config: &Config) -> Result<(), Diagn
         return Err(error.with_help(help).into());
     }
     for (name, text) in settings(&config.loss_params) {
-        recipe.set_text(&name, &text).map_err(|error| {
-            Diagnostic::error(format!("loss_params.{name} = {text}: {error}"))
-        })?;
+        recipe
+            .set_text(&name, &text)
+            .map_err(|error| Diagnostic::error(format!("loss_params.{name} = {text}: {error}")))?;
     }
     Ok(())
 }

@@ -264,8 +264,8 @@ impl Trainer {
         if self.loaded.version() != before.version() {
             observer.tell(&Event::Switched {
                 step,
-                from: before.recipe(),
-                to: self.loaded.recipe(),
+                recipe: self.loaded.recipe(),
+                change: &self.live.change(&before, &self.loaded),
             })?;
         }
         Ok(())
@@ -346,10 +346,7 @@ impl Trainer {
     }
 
     /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
-    pub(super) fn evaluate(
-        &self,
-        observer: &mut dyn Observer,
-    ) -> Result<Evaluation, Diagnostics> {
+    pub(super) fn evaluate(&self, observer: &mut dyn Observer) -> Result<Evaluation, Diagnostics> {
         let key = Key {
             seed: self.config.seed,
             purpose: Purpose::EvaluationResponses,

@@ -102,14 +102,16 @@ impl Sums {
     fn metrics(self) -> BTreeMap<String, f64> {
         let (Metrics(advantage), Metrics(loss)) = (self.advantage_metrics, self.loss_metrics);
         let of = |hook: &str, own: &BTreeMap<_, _>, other: &BTreeMap<_, _>| {
-            let named = own.iter().map(|(name, (sum, count)): (&String, &(f64, f64))| {
-                let name = if other.contains_key(name) {
-                    format!("{hook}/{name}")
-                } else {
-                    name.clone()
-                };
-                (name, sum / count)
-            });
+            let named = own
+                .iter()
+                .map(|(name, (sum, count)): (&String, &(f64, f64))| {
+                    let name = if other.contains_key(name) {
+                        format!("{hook}/{name}")
+                    } else {
+                        name.clone()
+                    };
+                    (name, sum / count)
+                });
             named.collect::<BTreeMap<String, f64>>()
         };
         let mut metrics = of("advantage", &advantage, &loss);

@@ -7,7 +7,7 @@ use super::Answered;
 use super::diff::difference;
 use crate::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::live::{LiveEvent, LiveOptions, LiveRecipe, Published};
+use crate::live::{LiveEvent, LiveOptions, LiveRecipe, VersionChange};
 use crate::paint::Paint;
 use crate::script::{Builtin, Host, Recipe};
 
@@ -142,7 +142,7 @@ impl Watched {
         }
     }
 
-    fn published(&mut self, published: &Published) -> String {
+    fn published(&mut self, published: &VersionChange) -> String {
         // Versions that came and went since the last look are not told of one by one.
         let loaded = self
             .live
@@ -162,8 +162,8 @@ impl Watched {
         format!(
             "{} saved: {} more, {} less\n{changed}",
             self.paint.bold(&self.name),
-            lines(published.lines_added),
-            lines(published.lines_removed)
+            lines(published.lines_added()),
+            lines(published.lines_removed())
         )
     }
 }

@@ -44,9 +44,9 @@ pub(super) fn stretches(
     }
 }
 
-/// The places of all values in a cell, in batch order.
-pub(super) fn places(layout: &Layout, from: Level, to: Level, cell: usize) -> Vec<usize> {
-    let mut places = Vec::new();
-    stretches(layout, from, to, cell, |stretch| places.extend(stretch));
-    places
+/// The indices of all values in a cell, in batch order.
+pub(super) fn indices(layout: &Layout, from: Level, to: Level, cell: usize) -> Vec<usize> {
+    let mut indices = Vec::new();
+    stretches(layout, from, to, cell, |stretch| indices.extend(stretch));
+    indices
 }

@@ -30,18 +30,18 @@ const CHUNK: usize = 256;
 impl Source<'_> {
     /// The values from `start` on, widened, as many as there is room for.
     fn read(&self, start: usize, into: &mut [f64]) {
-        let places = start..start + into.len();
+        let indices = start..start + into.len();
         match self {
             Source::Constant(value) => into.fill(*value),
             Source::F32(values) => {
-                for (into, value) in into.iter_mut().zip(&values[places]) {
+                for (into, value) in into.iter_mut().zip(&values[indices]) {
                     *into = f64::from(*value);
                 }
             }
-            Source::F64(values) => into.copy_from_slice(&values[places]),
+            Source::F64(values) => into.copy_from_slice(&values[indices]),
             Source::Gathered(values, layout) => {
-                for (into, place) in into.iter_mut().zip(places) {
-                    *into = values.get(layout.group_of(place));
+                for (into, index) in into.iter_mut().zip(indices) {
+                    *into = values.get(layout.group_of(index));
                 }
             }
         }
@@ -79,7 +79,7 @@ impl<'a> Operand<'a> {
 /// Why a row could not be computed; where it was, is added once the first such row is known.
 pub(super) enum Failure {
     Stopped(Stopped),
-    Value { place: usize, why: String },
+    Value { index: usize, why: String },
 }
 
 impl From<Stopped> for Failure {
@@ -118,11 +118,11 @@ pub(super) fn map<T: Element>(
     match outcome {
         Ok(values) => Ok(T::wrap(values)),
         Err(Failure::Stopped(stopped)) => Err(TensorError::new(op.name, stopped)),
-        Err(Failure::Value { place, why }) => {
-            let place = layout.describe(level, place);
+        Err(Failure::Value { index, why }) => {
+            let location = layout.describe(level, index);
             Err(TensorError::new(
                 op.name,
-                TensorErrorKind::Value { why, place },
+                TensorErrorKind::Value { why, location },
             ))
         }
     }
@@ -149,7 +149,7 @@ fn unchecked<T: Element>(op: &'static Op, read: &[[f64; CHUNK]], out: &mut [T]) 
     }
 }
 
-/// A kernel that may refuse values; `start` is the place of the first.
+/// A kernel that may refuse values; `start` is the index of the first.
 fn checked<T: Element>(
     f: fn(&[f64]) -> Result<f64, String>,
     read: &[[f64; CHUNK]],
@@ -161,8 +161,8 @@ fn checked<T: Element>(
         // One value of these may take milliseconds.
         guard.check()?;
         let values: Vec<f64> = read.iter().map(|values| values[i]).collect();
-        let place = start + i;
-        *out = T::narrow(f(&values).map_err(|why| Failure::Value { place, why })?);
+        let index = start + i;
+        *out = T::narrow(f(&values).map_err(|why| Failure::Value { index, why })?);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
 use super::elementwise::{Operand, column, expand, map};
-use super::reduce::{Reduced, placed};
+use super::reduce::{Reduced, order_within};
 use super::scan::{at_last_token, scan};
 use super::{Element, Executor};
 use crate::batch::{FloatBuffer, Layout};
@@ -87,9 +87,9 @@ fn compute_as<T: Element>(
     guard: &Arc<Guard>,
 ) -> Result<FloatBuffer, TensorError> {
     let stopped = |stopped| TensorError::new(node.prim.name(), stopped);
-    let operand = |place: usize| Operand {
-        value: args[place],
-        layout: layout_of(&node.args[place], layout),
+    let operand = |index: usize| Operand {
+        value: args[index],
+        layout: layout_of(&node.args[index], layout),
     };
     match &node.prim {
         Prim::Number(number) => Ok(f64::wrap(vec![*number])),
@@ -116,12 +116,13 @@ fn compute_as<T: Element>(
             Ok(T::wrap(values.into_iter().map(T::narrow).collect()))
         }
         Prim::Rank(within) => {
-            let ranks = placed(Some(args[0].buffer()), layout, node.level, *within, guard)
+            let ranks = order_within(Some(args[0].buffer()), layout, node.level, *within, guard)
                 .map_err(stopped)?;
             Ok(T::wrap(ranks.into_iter().map(T::narrow).collect()))
         }
         Prim::Index(within) => {
-            let indices = placed(None, layout, node.level, *within, guard).map_err(stopped)?;
+            let indices =
+                order_within(None, layout, node.level, *within, guard).map_err(stopped)?;
             Ok(T::wrap(indices.into_iter().map(T::narrow).collect()))
         }
         Prim::Scan(op, number) => {
@@ -142,7 +143,7 @@ fn compute_as<T: Element>(
             let parent = layout_of(&node.args[0], layout);
             let mut out: Vec<T> = Vec::with_capacity(layout.size(node.level));
             group_stretches(parent, node.level, *group, |stretch| {
-                out.extend(stretch.map(|place| T::narrow(args[0].get(place))));
+                out.extend(stretch.map(|index| T::narrow(args[0].get(index))));
             });
             Ok(T::wrap(out))
         }
@@ -151,8 +152,8 @@ fn compute_as<T: Element>(
             for (&group, value) in groups.iter().zip(args) {
                 let mut next = 0;
                 group_stretches(layout, node.level, group, |stretch| {
-                    for place in stretch {
-                        out[place] = T::narrow(value.get(next));
+                    for index in stretch {
+                        out[index] = T::narrow(value.get(next));
                         next += 1;
                     }
                 });

@@ -172,8 +172,8 @@ impl Reduced<'_> {
         for piece in self.pieces(cell) {
             values.extend(
                 piece
-                    .filter(|&place| self.selects(place))
-                    .map(|place| self.values.get(place)),
+                    .filter(|&index| self.selects(index))
+                    .map(|index| self.values.get(index)),
             );
         }
         if values.is_empty() {
@@ -205,9 +205,9 @@ impl Reduced<'_> {
         pieces
     }
 
-    fn selects(&self, place: usize) -> bool {
+    fn selects(&self, index: usize) -> bool {
         self.selection
-            .is_none_or(|selection| selection.get(place) != 0.0)
+            .is_none_or(|selection| selection.get(index) != 0.0)
     }
 
     /// Folds each piece from `start`, and what comes of them in order.
@@ -227,8 +227,8 @@ impl Reduced<'_> {
             }
             _ => piece
                 .clone()
-                .filter(|&place| self.selects(place))
-                .fold(start, |a, place| with(a, self.values.get(place))),
+                .filter(|&index| self.selects(index))
+                .fold(start, |a, index| with(a, self.values.get(index))),
         };
         // Cells that are large are few: their pieces are what there is to share out. The order of adding stays.
         let values: usize = pieces.iter().map(Range::len).sum();
@@ -242,28 +242,28 @@ impl Reduced<'_> {
 }
 
 /// The rank (0 = smallest, ties in batch order, NaN last) or the index of each value in its cell of `to`.
-pub(super) fn placed(
+pub(super) fn order_within(
     values: Option<&FloatBuffer>,
     layout: &Layout,
     from: Level,
     to: Level,
     guard: &Arc<Guard>,
 ) -> Result<Vec<f64>, Stopped> {
-    // The places of each cell; to rank them, their values beside them, once more while they are merged.
+    // The indices of each cell; to rank them, their values beside them, once more while they are merged.
     let copies = if values.is_some() { 2 } else { 0 };
     let each = size_of::<usize>() + copies * size_of::<(f64, usize)>();
     let _scratch = guard.reserve(layout.size(from) * each)?;
     let order = |cell: usize| -> Result<Vec<usize>, Stopped> {
         guard.check()?;
-        let places = cells::places(layout, from, to, cell);
+        let indices = cells::indices(layout, from, to, cell);
         let Some(values) = values else {
-            return Ok(places);
+            return Ok(indices);
         };
-        let with_value = |place| (values.get(place), place);
-        let mut sorted: Vec<(f64, usize)> = places.into_iter().map(with_value).collect();
+        let with_value = |index| (values.get(index), index);
+        let mut sorted: Vec<(f64, usize)> = indices.into_iter().map(with_value).collect();
         // Stable: ties keep their batch order, for any number of threads.
         sorted.par_sort_by(|a, b| ascending(a.0, b.0));
-        Ok(sorted.into_iter().map(|(_, place)| place).collect())
+        Ok(sorted.into_iter().map(|(_, index)| index).collect())
     };
     let orders: Vec<Vec<usize>> = (0..layout.size(to))
         .into_par_iter()
@@ -271,9 +271,9 @@ pub(super) fn placed(
         .map(order)
         .collect::<Result<_, _>>()?;
     let mut out = vec![0.0; layout.size(from)];
-    for places in orders {
-        for (rank, place) in places.into_iter().enumerate() {
-            out[place] = rank as f64;
+    for indices in orders {
+        for (rank, index) in indices.into_iter().enumerate() {
+            out[index] = rank as f64;
         }
     }
     Ok(out)

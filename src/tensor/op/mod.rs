@@ -260,7 +260,7 @@ fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, Tensor
     Tensor::map(
         op,
         (0..args.len())
-            .map(|place| tensor_at(args, place))
+            .map(|index| tensor_at(args, index))
             .collect(),
     )
 }

@@ -33,7 +33,7 @@ impl ParamKind {
             (ParamKind::Tensor, Argument::Tensor(_) | Argument::Number(_)) => true,
             (ParamKind::Level, Argument::Level(_)) => true,
             (ParamKind::Number, Argument::Number(_)) => true,
-            (ParamKind::Choice(choices), Argument::Choice(place)) => *place < choices.len(),
+            (ParamKind::Choice(choices), Argument::Choice(index)) => *index < choices.len(),
             _ => false,
         }
     }
@@ -97,29 +97,29 @@ pub enum Argument {
     Level(Level),
     /// A number.
     Number(f64),
-    /// One of the parameter's choices, by its place.
+    /// One of the parameter's choices, by its index.
     Choice(usize),
 }
 
-/// The tensor among some arguments, by its place. [`Op::apply`] has checked arguments against the row's parameters.
-pub(super) fn tensor_at(args: &[Argument], place: usize) -> Tensor {
-    match &args[place] {
+/// The tensor among some arguments, by its index. [`Op::apply`] has checked arguments against the row's parameters.
+pub(super) fn tensor_at(args: &[Argument], index: usize) -> Tensor {
+    match &args[index] {
         Argument::Tensor(tensor) => tensor.clone(),
         Argument::Number(number) => Tensor::number(*number),
-        other => unreachable!("argument {place} is {other:?}, its parameter takes a tensor"),
+        other => unreachable!("argument {index} is {other:?}, its parameter takes a tensor"),
     }
 }
 
-pub(super) fn level_at(args: &[Argument], place: usize) -> Level {
-    match args[place] {
+pub(super) fn level_at(args: &[Argument], index: usize) -> Level {
+    match args[index] {
         Argument::Level(level) => level,
-        ref other => unreachable!("argument {place} is {other:?}, its parameter takes a level"),
+        ref other => unreachable!("argument {index} is {other:?}, its parameter takes a level"),
     }
 }
 
-pub(super) fn number_at(args: &[Argument], place: usize) -> f64 {
-    match args[place] {
+pub(super) fn number_at(args: &[Argument], index: usize) -> f64 {
+    match args[index] {
         Argument::Number(number) => number,
-        ref other => unreachable!("argument {place} is {other:?}, its parameter takes a number"),
+        ref other => unreachable!("argument {index} is {other:?}, its parameter takes a number"),
     }
 }

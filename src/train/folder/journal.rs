@@ -54,9 +54,7 @@ impl Journal {
 
     /// Makes what was written last, also where the machine stops.
     pub(in crate::train) fn sync(&self) -> Result<(), Diagnostics> {
-        self.file
-            .sync_data()
-            .map_err(io("write", &self.path))
+        self.file.sync_data().map_err(io("write", &self.path))
     }
 }
 

@@ -175,7 +175,9 @@ fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
         return Ok(path.to_path_buf());
     }
     let folder = path.display();
-    let problem = Diagnostic::error(format!("the folder {folder} exists already and is not empty"));
+    let problem = Diagnostic::error(format!(
+        "the folder {folder} exists already and is not empty"
+    ));
     let help = if path.join(CONFIG).is_file() {
         format!("choose another --out, or go on with this run: `advlab train --resume {folder}`")
     } else {

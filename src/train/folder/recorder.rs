@@ -1,6 +1,5 @@
 //! Writes the events of a run into its folder.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -10,7 +9,7 @@ use super::tensorboard::EventFile;
 use super::{Folder, Journal, METRICS, RELOADS, Scripts, batches, make_folder};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::live::{LiveEvent, Published};
+use crate::live::LiveEvent;
 use crate::script::{Recipe, Version};
 use crate::train::config::Config;
 use crate::train::error::other;
@@ -28,8 +27,6 @@ pub(in crate::train) struct Recorder {
     events: Option<EventFile>,
     batch_every: u64,
     keep_batches: usize,
-    /// What the live recipe said of versions that no step has used yet.
-    published: HashMap<Version, Published>,
     /// Versions that were kept since the last checkpoint.
     kept: Vec<Version>,
 }
@@ -78,7 +75,6 @@ impl Recorder {
             events,
             batch_every: config.batch_every,
             keep_batches: config.keep_batches,
-            published: HashMap::new(),
             kept: Vec::new(),
         })
     }
@@ -109,13 +105,8 @@ impl Recorder {
 
     fn live(&mut self, step: u64, event: &LiveEvent) -> Result<(), Diagnostics> {
         match event {
-            LiveEvent::Published(published) => {
-                self.published
-                    .insert(published.to.clone(), published.clone());
-                Ok(())
-            }
-            // Told as a failure of its step.
-            LiveEvent::Rejected { at_step: true, .. } => Ok(()),
+            // Told as a switch or a failure of its step.
+            LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => Ok(()),
             LiveEvent::Rejected {
                 version,
                 error,
@@ -183,19 +174,20 @@ impl Observer for Recorder {
                 self.reload(0, "start", start)
             }
             Event::Live { step, event } => self.live(step, event),
-            Event::Switched { step, from, to } => {
-                let mut use_line = json!({
-                    "script": self.keep(to)?,
-                    "version": to.version().as_str(),
-                    "from": from.version().as_str(),
+            Event::Switched {
+                step,
+                recipe,
+                change,
+            } => {
+                let use_line = json!({
+                    "script": self.keep(recipe)?,
+                    "version": change.to.as_str(),
+                    "from": change.from.as_str(),
+                    "lines_added": change.lines_added(),
+                    "lines_removed": change.lines_removed(),
+                    "checked_in_ms": change.checked_in.as_secs_f64() * 1e3,
+                    "ready_after_ms": change.ready_after.as_secs_f64() * 1e3,
                 });
-                if let Some(published) = self.published.remove(to.version()) {
-                    use_line["lines_added"] = published.lines_added.into();
-                    use_line["lines_removed"] = published.lines_removed.into();
-                    use_line["checked_in_ms"] = (published.checked_in.as_secs_f64() * 1e3).into();
-                    use_line["ready_after_ms"] = (published.ready_after.as_secs_f64() * 1e3).into();
-                }
-                self.published.clear();
                 self.reload(step, "use", use_line)
             }
             Event::Failed {

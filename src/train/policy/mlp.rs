@@ -139,7 +139,8 @@ impl Policy for Mlp {
         check(&self.network.sizes, prompts, responses)?;
         if dloss_dlogp.len() != responses.tokens().len() {
             let (found, expected) = (dloss_dlogp.len(), responses.tokens().len());
-            let message = format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
+            let message =
+                format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
             return Err(Diagnostic::error(message).into());
         }
         let last = self.last.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -71,7 +71,8 @@ pub(super) fn check_prompts(sizes: &Sizes, prompts: &[Prompt]) -> Result<(), Dia
     for (index, prompt) in prompts.iter().enumerate() {
         let found = prompt.features.len();
         if found != expected {
-            let message = format!("prompt {index} has {found} features; this policy reads {expected}");
+            let message =
+                format!("prompt {index} has {found} features; this policy reads {expected}");
             return Err(Diagnostic::error(message).into());
         }
     }

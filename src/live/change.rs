@@ -1,0 +1,280 @@
+//! How a version of a recipe differs from the one before: lines, parameters, hooks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use similar::{Algorithm, ChangeTag, capture_diff_slices_deadline};
+
+use crate::figures;
+use crate::script::{Hook, Recipe, Setting, Version};
+
+/// How long counting lines may take: beyond that the count may be larger than that of the smallest edit.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// A new version, and how it differs from the one before.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VersionChange {
+    /// The version before.
+    pub from: Version,
+    /// The new version.
+    pub to: Version,
+    /// The script and the imports of both versions, as far as their lines differ: the script first.
+    ///
+    /// An import that only one version has is left out: writing `import "grpo"` is one line, not grpo's forty.
+    pub files: Vec<FileChange>,
+    /// How long compiling and the dry runs took.
+    pub checked_in: Duration,
+    /// The time from the first event of the save until the version was ready, settling included.
+    pub ready_after: Duration,
+    /// Parameters that are new, gone, have another value, or another default that the run's own value overrides.
+    pub parameters: Vec<ParameterChange>,
+    /// Hooks that the version before did not have.
+    pub hooks_added: Vec<Hook>,
+    /// Hooks that only the version before had.
+    pub hooks_removed: Vec<Hook>,
+}
+
+/// The lines by which a file differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileChange {
+    /// The file's name where it is an import, as `balance.rhai`; `None` for the script itself.
+    pub import: Option<String>,
+    /// Lines that are new.
+    pub added: usize,
+    /// Lines that are gone.
+    pub removed: usize,
+}
+
+/// A parameter that a new version declares otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParameterChange {
+    /// The parameter's name.
+    pub name: String,
+    /// Its value in the version before; `None` where that had no such parameter.
+    pub was: Option<Setting>,
+    /// Its value now; `None` where the new version has no such parameter.
+    pub now: Option<Setting>,
+    /// Whether the run sets the parameter. Where it is gone, what the run sets has no effect until it comes back.
+    pub set_by_run: bool,
+}
+
+impl ParameterChange {
+    /// Whether only the default was edited, to no effect: the run sets the parameter.
+    pub fn is_held(&self) -> bool {
+        self.was == self.now
+    }
+}
+
+impl VersionChange {
+    /// Compares two versions, of which the second was checked in the first of two times, and ready after the second.
+    pub(super) fn between(
+        from: &Recipe,
+        to: &Recipe,
+        settings: &[(String, String)],
+        (checked_in, ready_after): (Duration, Duration),
+    ) -> VersionChange {
+        let only = |a: &Recipe, b: &Recipe| -> Vec<Hook> {
+            let hooks = Hook::ALL.into_iter();
+            hooks.filter(|hook| a.has(*hook) && !b.has(*hook)).collect()
+        };
+        VersionChange {
+            from: from.version().clone(),
+            to: to.version().clone(),
+            files: files(from, to),
+            checked_in,
+            ready_after,
+            parameters: parameters(from, to, settings),
+            hooks_added: only(to, from),
+            hooks_removed: only(from, to),
+        }
+    }
+
+    /// Lines that are new, in all files together.
+    pub fn lines_added(&self) -> usize {
+        self.files.iter().map(|file| file.added).sum()
+    }
+
+    /// Lines that are gone, in all files together.
+    pub fn lines_removed(&self) -> usize {
+        self.files.iter().map(|file| file.removed).sum()
+    }
+}
+
+fn files(from: &Recipe, to: &Recipe) -> Vec<FileChange> {
+    let (before, after) = (imports(from), imports(to));
+    let shared = before.iter().filter_map(|(stem, (_, old))| {
+        let (name, new) = after.get(stem)?;
+        Some((Some(name.clone()), *old, *new))
+    });
+    let deadline = Instant::now() + PATIENCE;
+    [(None, from.text(), to.text())]
+        .into_iter()
+        .chain(shared)
+        .map(|(import, old, new)| {
+            let (added, removed) = count(old, new, deadline);
+            FileChange {
+                import,
+                added,
+                removed,
+            }
+        })
+        .filter(|file| (file.added, file.removed) != (0, 0))
+        .collect()
+}
+
+/// Names and texts by what the `import` wrote: a resumed run has its first version in another folder.
+fn imports(recipe: &Recipe) -> BTreeMap<String, (String, &str)> {
+    let others = recipe.sources().filter(|(name, _)| *name != recipe.name());
+    let named = others.filter_map(|(name, text)| {
+        let part = |part: Option<&std::ffi::OsStr>| Some(part?.to_string_lossy().into_owned());
+        let path = Path::new(name);
+        Some((part(path.file_stem())?, (part(path.file_name())?, text)))
+    });
+    named.collect()
+}
+
+/// Lines added and removed.
+fn count(old: &str, new: &str, deadline: Instant) -> (usize, usize) {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(deadline));
+    let changes = operations
+        .iter()
+        .flat_map(|one| one.iter_changes(&old, &new));
+    changes.fold((0, 0), |(added, removed), change| match change.tag() {
+        ChangeTag::Equal => (added, removed),
+        ChangeTag::Insert => (added + 1, removed),
+        ChangeTag::Delete => (added, removed + 1),
+    })
+}
+
+fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<ParameterChange> {
+    let declared = |recipe: &Recipe, name: &str| {
+        let found = recipe
+            .params()
+            .iter()
+            .find(|(parameter, _)| parameter.name == name);
+        found
+            .map(|(parameter, value)| (parameter.default.clone(), value.clone()))
+            .unzip()
+    };
+    let all = from.params().iter().chain(to.params().iter());
+    let names: BTreeSet<&str> = all.map(|(parameter, _)| parameter.name.as_str()).collect();
+    let changes = names.into_iter().map(|name| {
+        let ((old_default, was), (default, now)) = (declared(from, name), declared(to, name));
+        let set_by_run = settings.iter().any(|(set, _)| set == name);
+        let is_changed = was != now || set_by_run && default != old_default;
+        is_changed.then(|| ParameterChange {
+            name: name.to_string(),
+            was,
+            now,
+            set_by_run,
+        })
+    });
+    changes.flatten().collect()
+}
+
+impl fmt::Display for VersionChange {
+    /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {}  (", self.from, self.to)?;
+        if self.files.is_empty() {
+            write!(f, "+0 -0 lines, ")?;
+        }
+        for file in &self.files {
+            write!(f, "{file}, ")?;
+        }
+        write!(f, "checked in {})", figures::time(self.checked_in))?;
+        for parameter in &self.parameters {
+            write!(f, "  {parameter}")?;
+            if parameter.is_held() {
+                write!(f, ": the run sets it")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for FileChange {
+    /// `+1 -1 lines`, and `balance.rhai +1 -1 lines` of an import.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(import) = &self.import {
+            write!(f, "{import} ")?;
+        }
+        write!(f, "+{} -{} lines", self.added, self.removed)
+    }
+}
+
+impl fmt::Display for ParameterChange {
+    /// `k 4 -> 8`, with `none` where a version has no such parameter; `k stays 8` where the run sets it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [was, now] = [&self.was, &self.now].map(|setting| match setting {
+            Some(setting) => setting.to_string(),
+            None => "none".to_string(),
+        });
+        if self.is_held() {
+            write!(f, "{} stays {now}", self.name)
+        } else {
+            write!(f, "{} {was} -> {now}", self.name)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn counted(old: &str, new: &str) -> (usize, usize) {
+        count(old, new, Instant::now() + Duration::from_secs(60))
+    }
+
+    #[test]
+    fn edits_are_counted_as_diff_counts_them() {
+        assert_eq!(counted("a\nb\nc\n", "a\nb\nc\n"), (0, 0));
+        assert_eq!(counted("", "a\nb\n"), (2, 0));
+        assert_eq!(counted("a\nb\n", ""), (0, 2));
+        assert_eq!(counted("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 1));
+        assert_eq!(counted("a\nb\nc\nd\n", "b\nx\nd\ny\n"), (2, 2));
+    }
+
+    #[test]
+    fn a_new_text_of_many_lines_is_counted_at_once() {
+        let [old, new] = ["old", "new"].map(|word| {
+            let lines = (0..20_000).map(|line| format!("{word} {line}\n"));
+            lines.collect::<String>()
+        });
+        let started = Instant::now();
+        assert_eq!(count(&old, &new, started + PATIENCE), (20_000, 20_000));
+        assert!(started.elapsed() < Duration::from_secs(1));
+    }
+
+    /// The longest common subsequence, by the textbook's table.
+    fn common(old: &[&str], new: &[&str]) -> usize {
+        let mut row = vec![0; new.len() + 1];
+        for a in old {
+            let mut diagonal = 0;
+            for (j, b) in new.iter().enumerate() {
+                let above = row[j + 1];
+                row[j + 1] = if a == b {
+                    diagonal + 1
+                } else {
+                    above.max(row[j])
+                };
+                diagonal = above;
+            }
+        }
+        row[new.len()]
+    }
+
+    proptest! {
+        #[test]
+        fn no_edit_is_smaller(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}") {
+            let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+            let kept = common(&a, &b);
+            prop_assert_eq!(counted(&old, &new), (b.len() - kept, a.len() - kept));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The hooks: what each sees of the others, and what each may return.
+
+use advlab::batch::Batch;
+use advlab::script::Hook;
+use advlab::tensor::Level;
+
+use super::lab::{batch, batch_with_logp, message, recipe, run_on};
+
+fn values(computed: &advlab::script::Computed) -> Vec<f64> {
+    computed.buffer().iter().collect()
+}
+
+#[test]
+fn the_advantage_sees_the_shaped_reward_at_both_levels() {
+    let text = r#"
+        fn reward(batch, p) { batch.reward * 2 }
+        fn advantage(batch, p) {
+            print(batch.token_reward.values());
+            print(batch.correct.values());
+            batch.reward
+        }
+    "#;
+    let outcome = run_on(text, &batch()).unwrap();
+    assert_eq!(values(&outcome.advantage), [2., 0., 0., 1., -2.]);
+    assert_eq!(
+        values(outcome.reward.as_ref().unwrap()),
+        [2., 0., 0., 1., -2.]
+    );
+    assert_eq!(
+        outcome.prints[0],
+        "[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0]"
+    );
+    // Right and wrong are the verifier's, whatever the reward is shaped to.
+    assert_eq!(outcome.prints[1], "[1.0, 0.0, 0.0, 1.0, 0.0]");
+}
+
+#[test]
+fn a_reward_by_token_is_summed_for_the_response() {
+    let text = r#"
+        fn reward(batch, p) { batch.token_reward - 0.1 }
+        fn advantage(batch, p) { batch.reward }
+    "#;
+    let outcome = run_on(text, &batch()).unwrap();
+    assert_eq!(outcome.reward.as_ref().unwrap().level(), Level::Token);
+    let expected = [0.9, -0.2, -0.3, 0.4, -1.2];
+    for (found, expected) in values(&outcome.advantage).iter().zip(expected) {
+        assert!(
+            (found - expected).abs() < 1e-12,
+            "{found} instead of {expected}"
+        );
+    }
+}
+
+/// Where there is no `loss`, the advantage goes over the tokens as it is; where there is no `advantage`, it is
+/// -M dloss/dlogp: with loss = -mean over tokens of A logp, that is A again.
+#[test]
+fn a_loss_alone_gives_its_equivalent_advantage() {
+    let text = "fn loss(batch, p) { -(batch.reward * batch.logp).mean(\"batch\") }";
+    let outcome = run_on(text, &batch_with_logp()).unwrap();
+    let expected = [1., 0., 0., 0., 0., 0., 0.5, -1., -1.];
+    for (found, expected) in values(&outcome.advantage).iter().zip(expected) {
+        assert!(
+            (found - expected).abs() < 1e-12,
+            "{found} instead of {expected}"
+        );
+    }
+    assert!(outcome.loss.is_some());
+}
+
+#[test]
+fn a_loss_sees_the_advantage_that_it_is_given() {
+    let batch = batch_with_logp();
+    let grpo = recipe("fn advantage(batch, p) { batch.reward }");
+    let advantage = grpo
+        .advantage(&batch, &mut grpo.init().unwrap())
+        .unwrap()
+        .advantage;
+    let loss = recipe("fn loss(batch, p) { -(batch.advantage * batch.logp).mean(\"batch\") }");
+    let found = loss
+        .loss(&batch, Some(&advantage), &mut loss.init().unwrap())
+        .unwrap();
+    let expected: Vec<f64> = advantage.per_token().map(|a| -a / 9.0).collect();
+    for (found, expected) in values(&found.gradient).iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-15);
+    }
+}
+
+#[test]
+fn a_loss_with_a_reward_hook_sees_the_shaped_reward() {
+    let text = r#"
+        fn reward(batch, p) { batch.reward * 2 }
+        fn loss(batch, p) { -(batch.reward * batch.logp).mean("batch") }
+    "#;
+    let plain = "fn loss(batch, p) { -(2 * batch.reward * batch.logp).mean(\"batch\") }";
+    let batch = batch_with_logp();
+    let (shaped, plain) = (
+        run_on(text, &batch).unwrap(),
+        run_on(plain, &batch).unwrap(),
+    );
+    assert_eq!(values(&shaped.advantage), values(&plain.advantage));
+}
+
+#[test]
+fn what_a_hook_may_not_return() {
+    for (returned, expected) in [
+        ("batch.reward.mean(\"group\")", "group tensor"),
+        ("batch.token_reward.sum(\"position\")", "position tensor"),
+        ("1.0", "number"),
+        ("\"text\"", "text"),
+        ("[batch.reward]", "array"),
+        ("()", "nothing"),
+        ("batch.reward / 0", "inf"),
+        ("sqrt(-1 - batch.correct)", "NaN"),
+    ] {
+        let text = format!("fn advantage(batch, p) {{ {returned} }}");
+        let found = message(run_on(&text, &batch()));
+        assert!(found.contains(expected), "{returned}: {found}");
+    }
+    for returned in ["batch.logp", "1.0", "batch.reward.mean(\"batch\")", "()"] {
+        let text = format!("fn loss(batch, p) {{ {returned} }}");
+        let found = message(run_on(&text, &batch_with_logp()));
+        assert!(found.contains("loss"), "{returned}: {found}");
+    }
+}
+
+#[test]
+fn a_script_needs_an_advantage_or_a_loss() {
+    let error = advlab::Host::new()
+        .compile("test", "fn advantag(batch, p) { batch.reward }")
+        .unwrap_err();
+    assert!(error.to_string().contains("`advantage`"), "{error}");
+}
+
+#[test]
+fn a_recipe_tells_its_hooks_and_its_doc() {
+    let grpo_lambda = advlab::Host::new().load("grpo_lambda").unwrap();
+    assert!(grpo_lambda.has(Hook::Reward) && grpo_lambda.has(Hook::Advantage));
+    assert!(!grpo_lambda.has(Hook::Loss) && !grpo_lambda.has(Hook::Init));
+    let recipe = recipe("//! One line.\n//!\n//! More.\n\nfn advantage(batch, p) { batch.reward }");
+    assert_eq!(recipe.doc(), "One line.\n\nMore.");
+    assert_eq!(recipe.summary(), "One line");
+}
+
+/// One response, no token at all: the least that a batch can be.
+#[test]
+fn the_smallest_batches() {
+    let text = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
+    let one = Batch::builder()
+        .groups([1])
+        .response("reward", vec![0.3])
+        .build()
+        .unwrap();
+    assert_eq!(values(&run_on(text, &one).unwrap().advantage), [0.0]);
+    let silent = Batch::builder()
+        .groups([1, 1])
+        .lengths([0, 0])
+        .response("reward", vec![1.0, 0.0])
+        .build()
+        .unwrap();
+    let outcome = run_on(text, &silent).unwrap();
+    assert_eq!(values(&outcome.advantage), [0.5, -0.5]);
+    assert_eq!(outcome.advantage.per_token().count(), 0);
+}
+
+/// An array of the trainer's own takes the advantage as it lies, and keeps what it had where the shape is another.
+#[test]
+fn an_advantage_is_written_into_an_array() {
+    let mask = ndarray::array![[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]];
+    let batch = advlab::Batch::builder()
+        .groups([0, 0, 0])
+        .mask(mask.view())
+        .response("reward", vec![1.0, 0.0, 0.5])
+        .token("old_logp", mask.mapv(f64::from))
+        .build()
+        .unwrap();
+    for body in ["batch.reward", "batch.reward * batch.old_logp.cumsum()"] {
+        let text = format!("fn advantage(batch, p) {{ {body} }}");
+        let advantage = run_on(&text, &batch).unwrap().advantage;
+        // Transposed in memory, and part of a larger array.
+        let mut memory = ndarray::Array2::from_elem((6, 3), 7.0f32);
+        let mut view = memory.slice_mut(ndarray::s![1..5, ..]).reversed_axes();
+        advantage.write_into(&mut view).unwrap();
+        assert_eq!(view, advantage.to_padded());
+        assert_eq!(memory.row(0).to_vec(), [7.0; 3]);
+        let mut other = ndarray::Array2::from_elem((4, 3), 7.0f32);
+        let error = advantage.write_into(&mut other.view_mut()).unwrap_err();
+        assert_eq!(error.message, "an array (4, 3) for an advantage (3, 4)");
+        assert_eq!(other, ndarray::Array2::from_elem((4, 3), 7.0f32));
+    }
+}

@@ -1,0 +1,152 @@
+//! A run in small: a script in a folder of its own, a live recipe, and a batch.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use advlab::diagnostic::Diagnostics;
+use advlab::live::{LiveEvent, LiveOptions, Loaded, VersionChange};
+use advlab::script::State;
+use advlab::{Batch, Host, LiveRecipe};
+use tempfile::TempDir;
+
+/// Longer than anything here takes, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for a save to be seen, settled and judged.
+pub const A_WHILE: Duration = Duration::from_millis(350);
+
+pub struct Lab {
+    pub folder: TempDir,
+    pub live: LiveRecipe,
+    pub state: State,
+}
+
+/// A valid script: each factor is another version.
+pub fn times(factor: u32) -> String {
+    format!("fn advantage(batch, p) {{\n    batch.reward * {factor}.0\n}}\n")
+}
+
+/// Two groups of two, each with a right and a wrong response.
+pub fn batch() -> Arc<Batch> {
+    batch_with(&[1.0, 0.0, 0.0, 1.0])
+}
+
+/// Groups of two with these rewards.
+pub fn batch_with(rewards: &[f64]) -> Arc<Batch> {
+    let rows = rewards.iter().map(|_| [-0.5, -0.25]);
+    let batch = Batch::builder()
+        .groups((0..rewards.len()).map(|response| (response / 2) as i64))
+        .response("reward", rewards)
+        .ragged("old_logp", rows.clone())
+        .ragged("logp", rows);
+    Arc::new(batch.build().unwrap())
+}
+
+impl Lab {
+    pub fn new(script: &str) -> Lab {
+        Lab::with(script, LiveOptions::default())
+    }
+
+    pub fn with(script: &str, options: LiveOptions) -> Lab {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("recipe.rhai");
+        std::fs::write(&path, script).unwrap();
+        Lab::at(folder, &path, options).unwrap()
+    }
+
+    pub fn at(folder: TempDir, path: &Path, options: LiveOptions) -> Result<Lab, Diagnostics> {
+        let live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), options)?;
+        let state = live.load().recipe().init()?;
+        Ok(Lab {
+            folder,
+            live,
+            state,
+        })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub fn save(&self, text: &str) {
+        self.write("recipe.rhai", text);
+    }
+
+    pub fn text(&self) -> String {
+        self.live.load().recipe().text().to_string()
+    }
+
+    /// All events up to the first one that `is_last` picks.
+    pub fn until(&self, is_last: impl Fn(&LiveEvent) -> bool) -> Vec<LiveEvent> {
+        let started = Instant::now();
+        let mut all = Vec::new();
+        loop {
+            for event in self.live.events() {
+                all.push(event);
+                if is_last(&all[all.len() - 1]) {
+                    return all;
+                }
+            }
+            assert!(started.elapsed() < PATIENCE, "only these came: {all:#?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// All events up to the publication of this text.
+    pub fn until_text(&self, text: &str) -> Vec<LiveEvent> {
+        self.until(|event| match event {
+            LiveEvent::Published(published) => {
+                let loaded = self.live.version(&published.to);
+                loaded.is_some_and(|loaded| loaded.recipe().text() == text)
+            }
+            _ => false,
+        })
+    }
+
+    /// The next event, which must be a publication.
+    pub fn published(&self) -> VersionChange {
+        match &self.until(|_| true)[..] {
+            [LiveEvent::Published(published)] => published.clone(),
+            other => panic!("not a publication: {other:#?}"),
+        }
+    }
+
+    /// The next event, which must be a rejection: its first message, with the place.
+    pub fn rejected(&self) -> String {
+        match &self.until(|_| true)[..] {
+            [LiveEvent::Rejected { error, .. }] => {
+                let first = &error[0];
+                format!("{first} {}", first.notes.join(" "))
+            }
+            other => panic!("not a rejection: {other:#?}"),
+        }
+    }
+
+    /// Nothing happens for a while.
+    pub fn nothing(&self) {
+        std::thread::sleep(A_WHILE);
+        let events = self.live.events();
+        assert!(events.is_empty(), "{events:#?}");
+    }
+
+    /// A step of a run, on this batch.
+    pub fn step_on(&mut self, batch: &Arc<Batch>) -> Arc<Loaded> {
+        let mut loaded = self.live.begin_step(&mut self.state);
+        self.live.observe(batch.clone(), &self.state);
+        while let Err(error) = loaded.recipe().advantage(batch, &mut self.state) {
+            loaded = self
+                .live
+                .reject(&loaded, error, &mut self.state)
+                .expect("a version that worked");
+        }
+        loaded
+    }
+
+    pub fn step(&mut self) -> Arc<Loaded> {
+        self.step_on(&batch())
+    }
+}

@@ -1,0 +1,203 @@
+//! Where a script may be, and what a live recipe does without one.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use advlab::live::{LiveEvent, LiveOptions};
+use advlab::{Host, LiveRecipe};
+
+use super::lab::{Lab, times};
+
+#[test]
+fn a_builtin_has_nothing_to_follow() {
+    let live = LiveRecipe::watch(&Host::new(), "passk", LiveOptions::default()).unwrap();
+    let mut state = live.load().recipe().init().unwrap();
+    assert_eq!(live.begin_step(&mut state).recipe().name(), "passk");
+    assert!(live.events().is_empty());
+}
+
+#[test]
+fn what_cannot_be_loaded_is_an_error_at_once() {
+    let watch = |recipe: &str, options| {
+        let error = LiveRecipe::watch(&Host::new(), recipe, options).unwrap_err();
+        error.to_string()
+    };
+    let set = |name: &str, value: &str| LiveOptions {
+        settings: vec![(name.to_string(), value.to_string())],
+        ..LiveOptions::default()
+    };
+    assert!(watch("nowhere/recipe.rhai", LiveOptions::default()).contains("cannot read"));
+    assert!(watch("paskk", LiveOptions::default()).contains("`passk`"));
+    assert!(watch("passk", set("kk", "8")).contains("`k`"));
+    assert!(watch("passk", set("k", "0")).contains("at least 1"));
+    let lossy = LiveOptions {
+        requires: vec![advlab::script::Hook::Loss],
+        ..LiveOptions::default()
+    };
+    assert!(watch("grpo", lossy).contains("no `loss`"));
+}
+
+#[test]
+fn a_relative_path_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recipe.rhai");
+    std::fs::write(&path, times(1)).unwrap();
+    let here = std::env::current_dir().unwrap();
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(path.strip_prefix("/").unwrap());
+    assert!(relative.is_relative());
+    let lab = Lab::at(folder, &relative, LiveOptions::default()).unwrap();
+    lab.save(&times(2));
+    lab.published();
+}
+
+#[test]
+fn a_link_is_followed_at_both_ends() {
+    let real = tempfile::tempdir().unwrap();
+    let target = real.path().join("real.rhai");
+    std::fs::write(&target, times(1)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("recipe.rhai");
+    symlink(&target, &link).unwrap();
+    let lab = Lab::at(folder, &link, LiveOptions::default()).unwrap();
+    // By events, not by the poll.
+    for factor in [5, 6, 2] {
+        let started = Instant::now();
+        std::fs::write(&target, times(factor)).unwrap();
+        lab.published();
+        assert!(started.elapsed() < Duration::from_millis(900));
+    }
+    let other = real.path().join("other.rhai");
+    std::fs::write(&other, times(3)).unwrap();
+    symlink(&other, lab.path("new")).unwrap();
+    std::fs::rename(lab.path("new"), &link).unwrap();
+    lab.published();
+    std::fs::write(&other, times(4)).unwrap();
+    lab.published();
+    assert_eq!(lab.text(), times(4));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recipe.rhai");
+    std::fs::write(&path, times(1)).unwrap();
+    let mode = |mode| std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(folder.path(), mode(0o555)).unwrap();
+    let lab = Lab::at(folder, &path, LiveOptions::default()).unwrap();
+    lab.save(&times(2));
+    lab.published();
+    std::fs::set_permissions(lab.folder.path(), mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_folder_that_is_made_again_is_followed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    let path = inner.join("recipe.rhai");
+    let make = |factor| {
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(&path, times(factor)).unwrap();
+    };
+    make(1);
+    let lab = Lab::at(folder, &path, LiveOptions::default()).unwrap();
+    std::fs::remove_dir_all(&inner).unwrap();
+    assert!(matches!(
+        lab.until(|_| true)[..],
+        [LiveEvent::Missing { .. }]
+    ));
+    make(2);
+    lab.published();
+    // By events again, not by the poll.
+    for factor in 3..6 {
+        let started = Instant::now();
+        std::fs::write(&path, times(factor)).unwrap();
+        lab.published();
+        assert!(started.elapsed() < Duration::from_millis(900));
+    }
+}
+
+#[test]
+fn a_run_starts_with_the_version_that_it_has() {
+    let host = Host::new();
+    let start = host.compile("recipe.rhai", &times(1)).unwrap();
+    let options = || LiveOptions {
+        start: Some(start.clone()),
+        ..LiveOptions::default()
+    };
+    let folder = || {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("recipe.rhai");
+        (folder, path)
+    };
+    // The file was edited while the run was stopped.
+    let (edited, path) = folder();
+    std::fs::write(&path, times(2)).unwrap();
+    let lab = Lab::at(edited, &path, options()).unwrap();
+    assert_eq!(lab.published().from, *start.version());
+    // It was broken.
+    let (broken, path) = folder();
+    std::fs::write(&path, "fn").unwrap();
+    let lab = Lab::at(broken, &path, options()).unwrap();
+    lab.rejected();
+    assert_eq!(lab.live.load().version(), start.version());
+    // It was deleted.
+    let (gone, path) = folder();
+    let lab = Lab::at(gone, &path, options()).unwrap();
+    assert!(matches!(
+        lab.until(|_| true)[..],
+        [LiveEvent::Missing { .. }]
+    ));
+    lab.save(&times(3));
+    lab.published();
+    // It is the same.
+    let (same, path) = folder();
+    std::fs::write(&path, times(1)).unwrap();
+    Lab::at(same, &path, options()).unwrap().nothing();
+}
+
+#[test]
+fn dropping_ends_the_thread_in_the_middle_of_a_dry_run() {
+    let lab = Lab::with(
+        &times(1),
+        LiveOptions {
+            deadline: Duration::from_secs(600),
+            ..LiveOptions::default()
+        },
+    );
+    lab.save("fn advantage(batch, p) { let n = 0; while true { n += 1; } batch.reward }");
+    std::thread::sleep(Duration::from_millis(300));
+    let started = Instant::now();
+    drop(lab);
+    assert!(
+        started.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
+fn a_version_does_not_depend_on_the_folder() {
+    let script = "import \"grpo\" as grpo;\nimport \"mine\" as mine;\nfn params() { grpo::params() }\nfn advantage(batch, p) { mine::same(grpo::advantage(batch, p)) }\n";
+    let folder = tempfile::tempdir().unwrap();
+    // Built-in imports have no folder in their names, and sort before some paths and after others.
+    let version = |place: &str| {
+        let inner = folder.path().join(place);
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::write(inner.join("mine.rhai"), "fn same(x) { x }\n").unwrap();
+        std::fs::write(inner.join("recipe.rhai"), script).unwrap();
+        let path = inner.join("recipe.rhai");
+        let here = std::env::current_dir().unwrap();
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let relative = up.join(path.strip_prefix("/").unwrap());
+        let load = |path: &PathBuf| Host::new().load(path.to_str().unwrap()).unwrap();
+        (
+            load(&path).version().clone(),
+            load(&relative).version().clone(),
+        )
+    };
+    let (absolute, relative) = version("a");
+    assert_eq!(absolute, relative);
+    assert_eq!(version("z/y"), (absolute, relative));
+}

@@ -1,0 +1,86 @@
+//! What is said of a live recipe: each event in one line of plain text.
+
+use advlab::live::{LiveEvent, LiveOptions};
+
+use super::lab::{Lab, batch, times};
+
+/// The next event, with what no two runs share taken out.
+fn next(lab: &Lab) -> String {
+    let events = lab.until(|_| true);
+    let [event] = &events[..] else {
+        panic!("not one event: {events:#?}");
+    };
+    let line = event.to_string();
+    assert!(!line.contains(['\n', '\u{1b}']), "{line}");
+    let line = line.replace(&lab.folder.path().display().to_string(), "FOLDER");
+    match line.split_once("checked in ") {
+        Some((before, rest)) => {
+            let (_, after) = rest.split_once(')').expect("a time in brackets");
+            format!("{before}checked in TIME){after}")
+        }
+        None => line,
+    }
+}
+
+fn with_default(k: u32) -> String {
+    format!(
+        "fn params() {{ #{{ k: #{{ value: {k} }}, eps: #{{ value: 1e-6 }} }} }}\nfn advantage(batch, p) {{ batch.reward * p.k }}\n"
+    )
+}
+
+#[test]
+fn each_event_is_one_line() {
+    let options = LiveOptions {
+        settings: vec![("k".to_string(), "8".to_string())],
+        ..LiveOptions::default()
+    };
+    let mut lab = Lab::with(&with_default(4), options);
+    lab.step();
+    let mut said = Vec::new();
+    // The default that the run does not use, and one that it does.
+    lab.save(&with_default(5).replace("1e-6", "1e-3"));
+    said.push(next(&lab));
+    // And the other one alone.
+    lab.save(&with_default(6).replace("1e-6", "1e-3"));
+    said.push(next(&lab));
+    lab.step();
+    lab.save(
+        "fn advantage(batch, p) {\n    let x = mena(batch.reward);\n    x.meen(\"batch\")\n}\n",
+    );
+    said.push(next(&lab));
+    lab.save(&with_default(6).replace("1e-6", "1e-3"));
+    said.push(next(&lab));
+    std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
+    said.push(next(&lab));
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn what_is_odd_and_what_fails_later_are_one_line_each() {
+    let mut lab = Lab::new(&times(1));
+    lab.step();
+    // Groups of one have no other: worth a warning, as the run may never have them.
+    lab.save("fn advantage(batch, p) {\n    if batch.reward.count(\"group\").min(\"batch\").value() < 2 { throw \"alone\"; }\n    batch.reward\n}\n");
+    let events = lab.until(|event| matches!(event, LiveEvent::Warned { .. }));
+    let mut said = vec![events[events.len() - 1].to_string()];
+    let loaded = lab.live.begin_step(&mut lab.state);
+    lab.live.observe(batch(), &lab.state);
+    let alone = super::lab::batch_with(&[1.0]);
+    let error = loaded
+        .recipe()
+        .advantage(&alone, &mut lab.state)
+        .unwrap_err();
+    lab.live.reject(&loaded, error, &mut lab.state).unwrap();
+    said.push(next(&lab));
+    said.push(
+        LiveEvent::PollingOnly {
+            why: "no inotify".to_string(),
+        }
+        .to_string(),
+    );
+    for line in &mut said {
+        assert!(!line.contains(['\n', '\u{1b}']), "{line}");
+        *line = line.replace(&lab.folder.path().display().to_string(), "FOLDER");
+    }
+    insta::assert_snapshot!(said.join("\n"));
+}

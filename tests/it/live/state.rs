@@ -1,0 +1,105 @@
+//! The state of a run, as versions come and go.
+
+use advlab::live::LiveEvent;
+use serde_json::json;
+
+use super::lab::{Lab, batch};
+
+/// Counts its steps in `this.n`.
+fn counting(extra: &str, factor: u32) -> String {
+    format!(
+        "fn init(p) {{ #{{ n: 0 }} }}\n{extra}\nfn advantage(batch, p) {{ this.n += 1; batch.reward * {factor}.0 }}\n"
+    )
+}
+
+fn fields(lab: &Lab) -> serde_json::Value {
+    lab.state.to_json()["map"].clone()
+}
+
+#[test]
+fn the_state_outlives_a_reload_and_no_check_touches_it() {
+    let mut lab = Lab::new(&counting("", 1));
+    for _ in 0..3 {
+        lab.step();
+    }
+    lab.save(&counting("", 2));
+    lab.published();
+    assert_eq!(fields(&lab), json!({ "n": 3 }));
+    lab.step();
+    assert_eq!(fields(&lab), json!({ "n": 4 }));
+}
+
+#[test]
+fn what_init_has_beyond_the_old_state_is_added() {
+    let mut lab = Lab::new(&counting("", 1));
+    lab.step();
+    lab.save("fn init(p) { #{ n: 100, mean: 0.5 } }\nfn advantage(batch, p) { this.mean += 1.0; batch.reward }\n");
+    lab.published();
+    lab.step();
+    assert_eq!(fields(&lab), json!({ "mean": { "f64": "1.5" }, "n": 1 }));
+}
+
+#[test]
+fn migrate_takes_the_state_over_once() {
+    let mut lab = Lab::new(&counting("", 1));
+    lab.step();
+    lab.step();
+    lab.save(&counting("fn migrate(old, p) { #{ n: old.n * 10 } }", 2));
+    lab.published();
+    lab.step();
+    lab.step();
+    assert_eq!(fields(&lab), json!({ "n": 22 }));
+    lab.save(&counting("fn migrate(old, p) { #{ n: old.m } }", 3));
+    let message = lab.rejected();
+    assert!(
+        message.contains("in a dry run on the run's state"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_migrate_that_fails_on_the_runs_own_state_changes_nothing() {
+    let mut lab = Lab::new(&counting("", 1));
+    let first = lab.step();
+    lab.save(&counting(
+        "fn migrate(old, p) { if old.n > 3 { throw \"too late\"; } old }",
+        2,
+    ));
+    lab.published();
+    // Three steps whose batches were not shown.
+    for _ in 0..3 {
+        first.recipe().advantage(&batch(), &mut lab.state).unwrap();
+    }
+    assert_eq!(lab.step().serial(), 0);
+    assert_eq!(fields(&lab), json!({ "n": 5 }));
+    match &lab.until(|_| true)[..] {
+        [
+            LiveEvent::Rejected {
+                error,
+                at_step: true,
+                ..
+            },
+        ] => {
+            assert!(error.to_string().contains("too late"));
+        }
+        other => panic!("{other:#?}"),
+    }
+    lab.step();
+    assert!(lab.live.events().is_empty());
+}
+
+#[test]
+fn a_version_that_gives_way_takes_its_state_with_it() {
+    let mut lab = Lab::new(&counting("", 1));
+    lab.step();
+    lab.save(
+        "fn migrate(old, p) { #{ m: 0 } }\nfn advantage(batch, p) { this.m += 1; if this.m > 2 { throw \"no more\"; } batch.reward }\n",
+    );
+    lab.published();
+    lab.step();
+    lab.step();
+    assert_eq!(fields(&lab), json!({ "m": 2 }));
+    // The third step falls back, and is the second of the first version's own.
+    assert_eq!(lab.step().serial(), 0);
+    assert_eq!(fields(&lab), json!({ "n": 2 }));
+}

@@ -1,0 +1,16 @@
+//! All integration tests in one binary, a module per topic; what has to be alone in its process is a binary beside it.
+
+mod cli;
+mod docs;
+mod files;
+mod gallery;
+mod golden;
+mod host;
+mod invariance;
+mod live;
+mod precision;
+mod readme;
+mod recipes;
+mod repl;
+mod run;
+mod train;

@@ -1,0 +1,259 @@
+//! A version that fails at a step, though it passed its checks, gives way to the one before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use advlab::batch::{ReadOptions, read};
+use advlab::live::LiveEvent;
+use advlab::train::{Agreement, Ending, Event, Run};
+
+use super::lab::{Lab, STATEFUL, advlab, lines, replayed, rows};
+
+/// Works for eight steps: its state knows.
+const FAILS_LATER: &str = r#"
+fn init(p) { #{ left: 8 } }
+fn migrate(old, p) { #{ left: 8 } }
+fn advantage(batch, p) {
+    this.left -= 1;
+    if this.left < 0 { throw "worn out"; }
+    metric("left", this.left);
+    batch.reward - batch.reward.mean("batch")
+}
+"#;
+
+/// Has a loss that fails in the second update, when the policy has changed already.
+const FAILS_IN_LOSS: &str = r#"
+fn init(p) { #{ left: 8, calls: 0 } }
+fn migrate(old, p) { #{ left: 8, calls: 0 } }
+fn advantage(batch, p) {
+    this.left -= 1;
+    this.calls = 0;
+    batch.reward - batch.reward.mean("batch")
+}
+fn loss(batch, p) {
+    this.calls += 1;
+    if this.left < 0 && this.calls > 1 { throw "worn out"; }
+    -(batch.advantage * batch.logp).mean("batch")
+}
+"#;
+
+/// Steps after the failure: time enough for the version to be tried again, if it were.
+const MORE: u64 = 80;
+
+/// Saves `edit` at step 3, and goes on until a version has failed and half a second has passed; stops before that at each
+/// step that `is_stop` wants, to be resumed there.
+fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    let mut switched = 0;
+    let mut failed = None;
+    loop {
+        let stop = AtomicBool::new(false);
+        let mut observer = |event: &Event<'_>| match event {
+            Event::Switched { step, .. } => switched = *step,
+            Event::Failed { step, .. } => failed = Some(*step),
+            Event::Step { row, .. } => {
+                if row.step == 3 {
+                    std::fs::write(lab.script(), edit).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(4));
+                let is_over = failed.is_some_and(|step| row.step > step + MORE);
+                stop.store(
+                    is_over || switched > 0 && is_stop(row.step - switched),
+                    Ordering::Relaxed,
+                );
+            }
+            _ => {}
+        };
+        let ending = run.go(&stop, &mut observer).unwrap();
+        let step = run.step();
+        assert_eq!(ending, Ending::Stopped(step));
+        if failed.is_some_and(|failed| step > failed + MORE) {
+            return;
+        }
+        drop(run);
+        run = Run::resume(&lab.run(), None).unwrap();
+    }
+}
+
+fn check(edit: &str, is_stop: &dyn Fn(u64) -> bool) {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.steps = 100_000;
+    run_into_failure(&lab, edit, is_stop);
+    let rows = rows(&lab.run());
+    let reloads = lines(&lab.file("reloads.jsonl"));
+    let event = |name: &str| {
+        let mut found = reloads.iter().filter(|line| line["event"] == name);
+        let first = found
+            .next()
+            .unwrap_or_else(|| panic!("no {name} in {reloads:#?}"));
+        assert_eq!(found.next(), None);
+        first
+    };
+    let (start, used, failed) = (event("start"), event("use"), event("failed"));
+    let (from, to) = (
+        used["step"].as_u64().unwrap(),
+        failed["step"].as_u64().unwrap(),
+    );
+    assert_eq!(to, from + 8);
+    assert_eq!(failed["back_to"], start["version"]);
+    assert!(failed["error"].as_str().unwrap().contains("worn out"));
+    for row in &rows {
+        let step = row["step"].as_u64().unwrap();
+        let is_new = (from..to).contains(&step);
+        let expected = if is_new { used } else { start };
+        assert_eq!(row["version"], expected["version"]);
+        assert_eq!(row.get("failed").is_some(), step == to);
+    }
+    // The first version goes on with the state that it left.
+    let batch = lab.file(failed["batch"].as_str().unwrap());
+    let kept = read(&batch, &ReadOptions::default()).unwrap().batch;
+    assert_eq!((kept.step(), kept.layout().responses()), (to, 16));
+    let output = advlab(&["apply", "grpo", batch.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let steps = rows.len() as u64;
+    assert_eq!(replayed(&lab.run()), Agreement::Same { steps });
+}
+
+#[test]
+fn the_step_falls_back_and_its_batch_is_kept() {
+    check(FAILS_LATER, &|_| false);
+}
+
+#[test]
+fn a_loss_that_fails_after_an_update_takes_the_update_back() {
+    check(FAILS_IN_LOSS, &|_| false);
+}
+
+#[test]
+fn a_resumed_run_falls_back_as_well() {
+    check(FAILS_LATER, &|steps| steps == 4 || steps == 7 || steps == 9);
+}
+
+#[test]
+fn a_rejected_version_is_tried_again_when_it_is_saved_again() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.steps = 100_000;
+    run_into_failure(&lab, FAILS_LATER, &|_| false);
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert!(
+        run.notes()[0].contains("save it again"),
+        "{:?}",
+        run.notes()
+    );
+    let stop = AtomicBool::new(false);
+    let (begin, mut switched) = (run.step(), None);
+    let mut observer = |event: &Event<'_>| match event {
+        Event::Switched { step, .. } => switched = Some(*step),
+        Event::Step { row, .. } => {
+            std::thread::sleep(Duration::from_millis(4));
+            if row.step == begin + MORE {
+                std::fs::write(lab.script(), FAILS_LATER).unwrap();
+            }
+            let is_over = switched.is_some() || row.step > begin + 2_000;
+            stop.store(is_over, Ordering::Relaxed);
+        }
+        _ => {}
+    };
+    run.go(&stop, &mut observer).unwrap();
+    assert!(
+        switched.is_some_and(|step| step > begin + MORE),
+        "{switched:?}"
+    );
+}
+
+/// Takes over two of three states. A check sees the state of one step, and the run is one or more ahead of it: now and then
+/// the check passes, and the run does not.
+fn migrates_sometimes(number: u32) -> String {
+    format!(
+        "// {number}\nfn init(p) {{ #{{ n: 0 }} }}\nfn migrate(old, p) {{ if old.n % 3 == 0 {{ throw \"not now\"; }} old }}\nfn advantage(batch, p) {{ this.n += 1; metric(\"n\", this.n); batch.reward - 0.5 }}\n"
+    )
+}
+
+#[test]
+fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
+    let mut lab = Lab::new(&migrates_sometimes(0));
+    lab.config.steps = 100_000;
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    let stop = AtomicBool::new(false);
+    let (mut saves, mut failures, mut switches_after, mut is_judged) = (0, 0, 0, true);
+    let mut observer = |event: &Event<'_>| match event {
+        Event::Step { row, .. } => {
+            std::thread::sleep(Duration::from_millis(4));
+            let is_over = failures > 0 && switches_after > 0;
+            stop.store(is_over || row.step > 5_000, Ordering::Relaxed);
+            if is_judged && !is_over {
+                saves += 1;
+                std::fs::write(lab.script(), migrates_sometimes(saves)).unwrap();
+                is_judged = false;
+            }
+        }
+        Event::Switched { .. } => {
+            switches_after += usize::from(failures > 0);
+            is_judged = true;
+        }
+        Event::Failed { batch, .. } => {
+            assert!(batch.is_none());
+            (failures, is_judged) = (failures + 1, true);
+        }
+        Event::Live { .. } => {
+            is_judged |= matches!(
+                event,
+                Event::Live {
+                    event: LiveEvent::Rejected { .. },
+                    ..
+                }
+            )
+        }
+        _ => {}
+    };
+    run.go(&stop, &mut observer).unwrap();
+    assert!(
+        failures > 0 && switches_after > 0,
+        "{saves} saves, {failures} failures"
+    );
+    // Every step counted, whatever became of the saves.
+    let rows = rows(&lab.run());
+    for (step, row) in rows.iter().enumerate() {
+        assert_eq!(row["metrics"]["n"], (step + 1) as f64);
+    }
+    let steps = rows.len() as u64;
+    assert_eq!(replayed(&lab.run()), Agreement::Same { steps });
+}
+
+#[test]
+fn without_a_version_that_worked_the_run_ends_and_goes_on_once_the_script_is_mended() {
+    let mut lab = Lab::new(&FAILS_LATER.replace("\"worn out\"", "\"no more\""));
+    lab.config.steps = 20;
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    let error = run
+        .go(&AtomicBool::new(false), &mut |_: &Event<'_>| {})
+        .unwrap_err();
+    assert!(error.to_string().contains("no more"), "{error}");
+    drop(run);
+    assert_eq!(rows(&lab.run()).len(), 8);
+    assert!(lab.file("batches").join(failed_batch(&lab)).exists());
+
+    // Nothing was mended.
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert!(
+        run.go(&AtomicBool::new(false), &mut |_: &Event<'_>| {})
+            .is_err()
+    );
+    drop(run);
+    std::fs::write(lab.script(), "fn advantage(batch, p) { batch.reward }").unwrap();
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert_eq!(super::lab::go(&mut run), Ending::Finished);
+    let rows = rows(&lab.run());
+    assert_eq!(rows.len(), 20);
+    assert_ne!(rows[7]["version"], rows[8]["version"]);
+    assert_eq!(replayed(&lab.run()), Agreement::Same { steps: 20 });
+}
+
+fn failed_batch(lab: &Lab) -> String {
+    let entries = std::fs::read_dir(lab.file("batches")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names
+        .into_iter()
+        .find(|name| name.starts_with("failed-000008-"))
+        .unwrap()
+}

@@ -1,0 +1,253 @@
+//! What can be wrong with a run's folder: each is told, and nothing that was there is lost.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+use advlab::train::{Agreement, Ending, Run};
+
+use super::lab::{Lab, STATEFUL, advlab, go, go_to, refused, replayed, rows};
+
+fn begun(steps: u64) -> Lab {
+    let lab = Lab::new(STATEFUL);
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), steps);
+    lab
+}
+
+fn checkpoint(lab: &Lab, step: u64) -> std::path::PathBuf {
+    lab.file(&format!("checkpoints/{step:06}.safetensors"))
+}
+
+#[test]
+fn folders_that_are_no_run_or_taken() {
+    let lab = begun(2);
+    let mut shown = String::new();
+    let run = lab.run();
+    let run = run.to_str().unwrap();
+    let script = lab.script();
+    let script = script.to_str().unwrap();
+    let empty = lab.folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let empty = empty.to_str().unwrap();
+    let full = lab.folder.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("recipe.rhai"), "").unwrap();
+    let full = full.to_str().unwrap();
+    let below = format!("{script}/run");
+    for arguments in [
+        ["train", "--resume", "/nowhere"],
+        ["train", "--resume", empty],
+        ["train", "--resume", script],
+        ["train", "--out", run],
+        ["train", "--out", full],
+        ["train", "--out", script],
+        ["train", "--out", &below],
+    ] {
+        let message = refused(&arguments, lab.folder.path());
+        let shown_arguments = arguments.join(" ");
+        let shown_arguments =
+            shown_arguments.replace(&lab.folder.path().display().to_string(), "FOLDER");
+        writeln!(shown, "{shown_arguments}\n{message}").unwrap();
+    }
+    for arguments in [["replay", "/nowhere"], ["replay", empty]] {
+        writeln!(
+            shown,
+            "{}\n{}",
+            arguments[0],
+            refused(&arguments, lab.folder.path())
+        )
+        .unwrap();
+    }
+    insta::assert_snapshot!(shown);
+    assert!(std::fs::read_dir(empty).unwrap().next().is_none());
+    assert_eq!(rows(&lab.run()).len(), 2);
+}
+
+#[test]
+fn two_processes_do_not_write_one_folder() {
+    let lab = begun(2);
+    let held = Run::resume(&lab.run(), None).unwrap();
+    let message = refused(
+        &["train", "--resume", lab.run().to_str().unwrap()],
+        lab.folder.path(),
+    );
+    assert!(
+        message.contains("being written by another advlab"),
+        "{message}"
+    );
+    // Reading is for everybody.
+    assert_eq!(replayed(&lab.run()), Agreement::Same { steps: 2 });
+    drop(held);
+    assert_eq!(
+        go(&mut Run::resume(&lab.run(), None).unwrap()),
+        Ending::Finished
+    );
+}
+
+#[test]
+fn the_next_free_folder_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 1..3 {
+        let output = Command::new(env!("CARGO_BIN_EXE_advlab"))
+            .args(["train", "--steps", "1"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(
+            folder
+                .path()
+                .join(format!("runs/maze-grpo-{number}/metrics.jsonl"))
+                .exists()
+        );
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
+    let lab = Lab::new(STATEFUL);
+    let whole = lab.unstopped();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 13);
+    let newest = checkpoint(&lab, 13);
+    let bytes = std::fs::read(&newest).unwrap();
+    std::fs::write(&newest, &bytes[..bytes.len() / 2]).unwrap();
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert_eq!(run.step(), 10);
+    assert!(
+        run.notes()[0].contains("000013.safetensors"),
+        "{:?}",
+        run.notes()
+    );
+    go(&mut run);
+    assert_eq!(rows(&lab.run()), whole);
+}
+
+#[test]
+fn a_flipped_bit_is_noticed_and_no_checkpoint_at_all_is_said() {
+    let lab = begun(8);
+    for step in [5, 8] {
+        let path = checkpoint(&lab, step);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let error = Run::resume(&lab.run(), None).err().unwrap();
+    let message = error.render(false);
+    assert!(message.contains("has no checkpoint that can be used"));
+    assert!(
+        message.contains("000008.safetensors") && message.contains("000005.safetensors"),
+        "{message}"
+    );
+    assert_eq!(rows(&lab.run()).len(), 8, "nothing is lost");
+}
+
+#[test]
+fn metrics_that_were_cut_go_back_to_a_checkpoint_that_they_reach() {
+    let lab = Lab::new(STATEFUL);
+    let whole = lab.unstopped();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 8);
+    let path = lab.file("metrics.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let cut = text.match_indices('\n').nth(5).unwrap().0 + 40;
+    std::fs::write(&path, &text[..cut]).unwrap();
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert_eq!(run.step(), 5);
+    go(&mut run);
+    assert_eq!(rows(&lab.run()), whole);
+}
+
+#[test]
+fn a_run_that_was_killed_before_its_first_checkpoint_begins_anew() {
+    let lab = Lab::new(STATEFUL);
+    let whole = lab.unstopped();
+    drop(Run::create(lab.config.clone()).unwrap());
+    assert!(!lab.file("checkpoints").exists());
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    assert_eq!(rows(&lab.run()), whole);
+}
+
+/// Runs a command in a shell that lets no file grow beyond some blocks of 512 or 1024 bytes.
+#[cfg(target_os = "linux")]
+fn with_small_files(blocks: u32, arguments: &str) -> std::process::Output {
+    let program = env!("CARGO_BIN_EXE_advlab");
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec {program} {arguments}");
+    Command::new("bash").args(["-c", &script]).output().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_is_full_ends_the_run_and_loses_nothing() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.tensorboard = false;
+    lab.config.steps = 60;
+    let whole = lab.unstopped();
+    let config = lab.config_file();
+    // The metrics are the first that no longer fit.
+    let output = with_small_files(24, &format!("train {}", config.display()));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("cannot write") && message.contains("metrics.jsonl"),
+        "{message}"
+    );
+    assert!(message.contains("--resume"), "{message}");
+    let done = rows(&lab.run());
+    assert!(done.len() > 5 && done.len() < 60, "{}", done.len());
+    assert_eq!(done, whole[..done.len()]);
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    assert_eq!(rows(&lab.run()), whole);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_checkpoint_that_does_not_fit_leaves_the_one_before() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.tensorboard = false;
+    let whole = lab.unstopped();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 7);
+    let run = lab.run();
+    let output = with_small_files(8, &format!("train --resume {}", run.display()));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(checkpoint(&lab, 5).exists() && checkpoint(&lab, 7).exists());
+    let parts = std::fs::read_dir(run.join("checkpoints")).unwrap();
+    assert_eq!(parts.count(), 2, "nothing half-written");
+    go(&mut Run::resume(&run, None).unwrap());
+    assert_eq!(rows(&run), whole);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_read_only_folder_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+    let mut place = folder.path().to_path_buf();
+    if std::fs::write(place.join("probe"), "").is_ok() {
+        // The superuser may write anywhere but where nobody can.
+        place = Path::new("/proc").to_path_buf();
+    }
+    let out = place.join("run");
+    let message = refused(&["train", "--out", out.to_str().unwrap()], &place);
+    assert!(
+        message.contains("cannot make the folder FOLDER/run"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_help_of_a_run_names_the_folder_to_resume() {
+    let lab = begun(3);
+    let output = advlab(&[
+        "train",
+        "--resume",
+        lab.run().to_str().unwrap(),
+        "--steps",
+        "6",
+    ]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains(&format!("advlab replay {}", lab.run().display())),
+        "{text}"
+    );
+}

@@ -1,0 +1,150 @@
+//! Small runs, and what is compared of them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use advlab::train::{Agreement, Config, Ending, Event, Replay, Run};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A stateful recipe whose numbers depend on everything that a checkpoint has to hold.
+pub const STATEFUL: &str = r#"
+fn params() { #{ pull: #{ value: 0.5, min: 0.0 } } }
+fn init(p) { #{ mean: 0.25, seen: [] } }
+fn advantage(batch, p) {
+    let now = batch.reward.mean("batch").value();
+    this.mean = 0.9 * this.mean + 0.1 * now;
+    this.seen.push(now);
+    if this.seen.len() > 3 { this.seen.remove(0); }
+    metric("mean", this.mean);
+    metric("oldest", this.seen[0]);
+    let noise = 0.01 * batch.random("response");
+    batch.reward - this.mean + noise - p.pull * (batch.old_logp - batch.ref_logp)
+}
+"#;
+
+/// A folder with a script in it, and a configuration of a small run whose folder is beside it.
+pub struct Lab {
+    pub folder: TempDir,
+    pub config: Config,
+}
+
+impl Lab {
+    /// With everything that could make a difference: epochs, minibatches, a KL, a reference that changes.
+    pub fn new(script: &str) -> Lab {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("recipe.rhai");
+        std::fs::write(&path, script).unwrap();
+        let config = Config {
+            maze_size: 2,
+            recipe: path.display().to_string(),
+            steps: 24,
+            rollout_batch_size: 4,
+            group_size: 4,
+            epochs: 2,
+            minibatches: 2,
+            hidden_size: 8,
+            lr: 1e-2,
+            max_grad_norm: 0.5,
+            reset_reference_every: 9,
+            eval_every: 10,
+            eval_prompts: 4,
+            eval_samples: 4,
+            checkpoint_every: 5,
+            batch_every: 4,
+            check_deadline_ms: 300,
+            out: folder.path().join("run").display().to_string(),
+            loss_params: toml::toml! { kl_beta = 0.01 },
+            ..Config::default()
+        };
+        Lab { folder, config }
+    }
+
+    pub fn run(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.run().join(name)
+    }
+
+    pub fn script(&self) -> PathBuf {
+        self.folder.path().join("recipe.rhai")
+    }
+
+    /// Writes the configuration beside the run.
+    pub fn config_file(&self) -> PathBuf {
+        let path = self.folder.path().join("config.toml");
+        std::fs::write(&path, self.config.to_commented()).unwrap();
+        path
+    }
+
+    /// The whole run in one go, in a folder of its own; its rows.
+    pub fn unstopped(&self) -> Vec<Value> {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config {
+            out: folder.path().join("run").display().to_string(),
+            ..self.config.clone()
+        };
+        let mut run = Run::create(config).unwrap();
+        assert_eq!(go(&mut run), Ending::Finished);
+        rows(&folder.path().join("run"))
+    }
+}
+
+/// Goes on without a look at it.
+pub fn go(run: &mut Run) -> Ending {
+    run.go(&AtomicBool::new(false), &mut |_: &Event<'_>| {})
+        .unwrap()
+}
+
+/// Goes on until this many steps are done.
+pub fn go_to(run: &mut Run, steps: u64) -> Ending {
+    let stop = AtomicBool::new(run.step() >= steps);
+    let mut observer = |event: &Event<'_>| {
+        if let Event::Step { row, .. } = event {
+            stop.store(row.step + 1 >= steps, Ordering::Relaxed);
+        }
+    };
+    run.go(&stop, &mut observer).unwrap()
+}
+
+/// The lines of a file of JSON lines.
+pub fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// The rows of a run, without their times.
+pub fn rows(run: &Path) -> Vec<Value> {
+    let mut rows = lines(&run.join("metrics.jsonl"));
+    for row in &mut rows {
+        row.as_object_mut().unwrap().remove("ms");
+    }
+    rows
+}
+
+/// Repeats a run.
+pub fn replayed(run: &Path) -> Agreement {
+    let replay = Replay::open(run).unwrap();
+    replay.go(&mut |_: &Event<'_>| {}).unwrap()
+}
+
+/// Runs the command line.
+pub fn advlab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_advlab"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// What a command prints where it goes wrong, with the folder's name taken out.
+pub fn refused(arguments: &[&str], folder: &Path) -> String {
+    let output = advlab(arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    text.replace(&folder.display().to_string(), "FOLDER")
+}

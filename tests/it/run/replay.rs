@@ -1,0 +1,64 @@
+//! A replay finds the numbers again, and a number that is not the run's.
+
+use advlab::train::{Agreement, Difference, Run};
+use serde_json::json;
+
+use super::lab::{Lab, STATEFUL, advlab, go, go_to, replayed};
+
+#[test]
+fn a_run_repeats_itself() {
+    let lab = Lab::new(STATEFUL);
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 11);
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    assert_eq!(replayed(&lab.run()), Agreement::Same { steps: 24 });
+    let output = advlab(&["replay", lab.run().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("every number of 24 steps agrees"), "{text}");
+}
+
+#[test]
+fn a_number_that_was_changed_is_found() {
+    let lab = Lab::new(STATEFUL);
+    go(&mut Run::create(lab.config.clone()).unwrap());
+    let path = lab.file("metrics.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut rows: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let entropy = rows[13]["entropy"].as_f64().unwrap();
+    // The nearest number there is.
+    let wrong = f64::from_bits(entropy.to_bits() + 1);
+    rows[13]["entropy"] = json!(wrong);
+    rows[15]["length"] = json!(0.0);
+    let changed: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    std::fs::write(&path, changed).unwrap();
+    let difference = Difference {
+        step: 13,
+        field: "entropy".to_string(),
+        recorded: Some(json!(wrong)),
+        repeated: Some(json!(entropy)),
+    };
+    assert_eq!(replayed(&lab.run()), Agreement::Differs(difference));
+    let output = advlab(&["replay", lab.run().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("step 13 is the first that differs"), "{text}");
+}
+
+#[test]
+fn a_kept_script_that_was_edited_is_refused() {
+    let lab = Lab::new(STATEFUL);
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
+    let scripts = std::fs::read_dir(lab.file("scripts")).unwrap();
+    for entry in scripts {
+        let kept = entry.unwrap().path().join("recipe.rhai");
+        if kept.exists() {
+            let text = std::fs::read_to_string(&kept).unwrap();
+            std::fs::write(&kept, format!("{text}// edited\n")).unwrap();
+        }
+    }
+    let error = super::lab::refused(&["replay", lab.run().to_str().unwrap()], lab.folder.path());
+    assert!(error.contains("has it been edited"), "{error}");
+}

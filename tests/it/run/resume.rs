@@ -1,0 +1,111 @@
+//! A run that is stopped goes on to the same numbers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use advlab::train::{Ending, Event, Run};
+
+use super::lab::{Lab, STATEFUL, go, go_to, lines, replayed, rows};
+
+#[test]
+fn a_resumed_run_has_the_numbers_of_one_that_never_stopped() {
+    let lab = Lab::new(STATEFUL);
+    let whole = lab.unstopped();
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    assert_eq!(go_to(&mut run, 3), Ending::Stopped(3));
+    drop(run);
+    // Right behind a checkpoint, before one, behind one that was not asked for, and not at all.
+    for stop in [5, 9, 10, 10, 17] {
+        let mut run = Run::resume(&lab.run(), None).unwrap();
+        assert!(run.notes().is_empty());
+        assert_eq!(go_to(&mut run, stop), Ending::Stopped(stop));
+        assert_eq!(rows(&lab.run()), whole[..stop as usize]);
+    }
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert_eq!(go(&mut run), Ending::Finished);
+    assert_eq!(rows(&lab.run()), whole);
+    // One start, however often it was gone on with.
+    assert_eq!(lines(&lab.file("reloads.jsonl")).len(), 1);
+    replayed(&lab.run());
+}
+
+#[test]
+fn a_finished_run_says_so_and_goes_on_with_more_steps() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.steps = 7;
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    assert_eq!(go(&mut run), Ending::Finished);
+    drop(run);
+    let error = Run::resume(&lab.run(), None).err().unwrap();
+    assert!(
+        error[0].message.ends_with("has done 7 steps already"),
+        "{error}"
+    );
+    assert!(error.to_string().contains("--steps 14"), "{error}");
+    // Asking for fewer changes nothing either.
+    let config = std::fs::read(lab.file("config.toml")).unwrap();
+    let error = Run::resume(&lab.run(), Some(3)).err().unwrap();
+    assert!(
+        error[0].message.ends_with("has done 7 steps already"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(lab.file("config.toml")).unwrap(), config);
+
+    let mut run = Run::resume(&lab.run(), Some(12)).unwrap();
+    assert_eq!(go(&mut run), Ending::Finished);
+    let mut resumed = rows(&lab.run());
+    lab.config.steps = 12;
+    // The last step of the first part was evaluated, as the last one is.
+    assert!(!resumed[6]["evaluation"].is_null());
+    resumed[6].as_object_mut().unwrap().remove("evaluation");
+    assert_eq!(resumed, lab.unstopped());
+    replayed(&lab.run());
+}
+
+#[test]
+fn a_script_that_is_gone_does_not_keep_a_run_from_going_on() {
+    let lab = Lab::new(STATEFUL);
+    let whole = lab.unstopped();
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    go_to(&mut run, 6);
+    drop(run);
+    std::fs::remove_file(lab.script()).unwrap();
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    assert_eq!(rows(&lab.run()), whole);
+}
+
+/// The policy is evaluated before the first step, and as a stop leaves it; what is recorded does not depend on stops.
+#[test]
+fn a_stop_is_evaluated_and_a_resumed_run_knows_the_evaluations_before() {
+    let lab = Lab::new(STATEFUL);
+    let mut evaluated = Vec::new();
+    let stop = AtomicBool::new(false);
+    let mut observer = |event: &Event<'_>| match event {
+        Event::Evaluated {
+            done, evaluation, ..
+        } => evaluated.push((*done, (*evaluation).clone())),
+        Event::Step { row, .. } => stop.store(row.step == 12, Ordering::Relaxed),
+        _ => {}
+    };
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    run.go(&stop, &mut observer).unwrap();
+    drop(run);
+    let steps: Vec<u64> = evaluated.iter().map(|(done, _)| *done).collect();
+    assert_eq!(steps, [0, 10, 13]);
+    let run = Run::resume(&lab.run(), None).unwrap();
+    assert_eq!(run.evaluations(), &evaluated[..2]);
+}
+
+/// Both hooks report one name: neither hides in a mean of the two.
+#[test]
+fn metrics_of_one_name_are_kept_by_their_hooks() {
+    let script = r#"
+fn advantage(batch, p) { metric("size", 8.0); metric("once", 1.0); batch.reward - 0.5 }
+fn loss(batch, p) {
+    metric("size", batch.reward.count("batch").value());
+    -(batch.advantage * batch.logp).mean("batch")
+}
+"#;
+    let rows = Lab::new(script).unstopped();
+    let expected = serde_json::json!({ "advantage/size": 8.0, "loss/size": 8.0, "once": 1.0 });
+    assert_eq!(rows[0]["metrics"], expected);
+}

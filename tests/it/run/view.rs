@@ -1,0 +1,252 @@
+//! What a person sees of a run: reloads, rejected saves, and how to go on after Ctrl-C.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use super::lab::{Lab, STATEFUL, rows};
+
+/// A run of the command line, whose lines are read as they come.
+struct Shown {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Shown {
+    fn start(arguments: &[&str]) -> Shown {
+        Shown::start_in(Path::new("."), arguments)
+    }
+
+    fn start_in(folder: &Path, arguments: &[&str]) -> Shown {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_advlab"))
+            .args(arguments)
+            .current_dir(folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Shown { child, lines }
+    }
+
+    /// All lines up to one that holds this text.
+    fn until(&self, text: &str) -> String {
+        // For all of them: a run without an end never stops saying something.
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut all = String::new();
+        while !all.contains(text) {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => all.push_str(&format!("{line}\n")),
+                Err(_) => panic!("no `{text}` in:\n{all}"),
+            }
+        }
+        all
+    }
+
+    #[cfg(unix)]
+    fn ctrl_c(&mut self) -> String {
+        let id = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-INT", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        self.lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.steps = 1_000_000;
+    let config = lab.config_file();
+    let mut shown = Shown::start(&["train", config.to_str().unwrap()]);
+    let begin = shown.until("save it");
+    assert!(
+        begin.contains("recipe.rhai") && begin.contains("4 x 4 responses a step"),
+        "{begin}"
+    );
+    let evaluation = shown.until("step 10    evaluation pass@1 ");
+    assert!(
+        evaluation.contains("step 0     evaluation pass@1 ") && evaluation.contains("pass@4"),
+        "{evaluation}"
+    );
+
+    let edited = STATEFUL.replace("value: 0.5", "value: 0.75");
+    std::fs::write(lab.script(), &edited).unwrap();
+    let reload = shown.until("->");
+    let line = reload.lines().last().unwrap();
+    assert!(
+        line.starts_with("step ") && line.contains("recipe.rhai"),
+        "{line}"
+    );
+    assert!(
+        line.contains("(+1 -1 lines, checked in ") && line.ends_with("pull 0.5 -> 0.75"),
+        "{line}"
+    );
+
+    std::fs::write(lab.script(), edited.replace("this.mean +", "this.maen +")).unwrap();
+    let rejected = shown.until("still using");
+    assert!(
+        rejected.contains("maen") && rejected.contains("recipe.rhai:6:"),
+        "{rejected}"
+    );
+    assert!(rejected.contains("0.9 * this.maen"), "{rejected}");
+
+    std::fs::remove_file(lab.script()).unwrap();
+    let missing = shown.until("No such file");
+    assert!(missing.contains("still using"), "{missing}");
+
+    let end = shown.ctrl_c();
+    assert!(
+        end.contains("1 reload, 1 save rejected, 0 failures at a step"),
+        "{end}"
+    );
+    let run = lab.run();
+    let go_on = format!("advlab train --resume {}", run.display());
+    assert!(end.trim_end().ends_with(&go_on), "{end}");
+    let done = rows(&run).len();
+    assert!(
+        lab.file(&format!("checkpoints/{done:06}.safetensors"))
+            .exists()
+    );
+}
+
+/// Two parameters, either of which a run can set.
+const TWO_PARAMETERS: &str = r#"
+fn params() { #{ k: #{ value: 4, min: 1 }, scale: #{ value: 1.5 } } }
+fn advantage(batch, p) { p.k * p.scale * batch.reward }
+"#;
+
+#[test]
+fn a_reload_says_that_an_edited_default_changes_nothing() {
+    let mut lab = Lab::new(TWO_PARAMETERS);
+    lab.config.steps = 1_000_000;
+    lab.config.set("scale", "0.5");
+    let config = lab.config_file();
+    let shown = Shown::start(&["train", config.to_str().unwrap(), "--set", "k=8"]);
+    shown.until("pass@1");
+    let edited = TWO_PARAMETERS.replace("value: 4", "value: 16");
+    std::fs::write(lab.script(), &edited).unwrap();
+    let reload = shown.until("->");
+    assert!(
+        reload.trim_end().ends_with(")  k stays 8: --set holds it"),
+        "{reload}"
+    );
+    let edited = edited.replace("value: 1.5", "value: 2.5");
+    std::fs::write(lab.script(), edited).unwrap();
+    let reload = shown.until("->");
+    assert!(
+        reload
+            .trim_end()
+            .ends_with(")  scale stays 0.5: [params] holds it"),
+        "{reload}"
+    );
+}
+
+#[test]
+fn a_resumed_run_follows_its_script_from_another_folder() {
+    let mut lab = Lab::new(STATEFUL);
+    let home = lab.folder.path().to_path_buf();
+    lab.config.recipe = "recipe.rhai".to_string();
+    lab.config.out = "run".to_string();
+    lab.config.steps = 4;
+    lab.config_file();
+    let shown = Shown::start_in(&home, &["train", "config.toml"]);
+    // People read the path as they gave it.
+    shown.until("edit recipe.rhai and save it");
+    shown.until("--resume run --steps 8");
+    let text = std::fs::read_to_string(lab.file("config.toml")).unwrap();
+    let path = lab.script().canonicalize().unwrap();
+    assert!(text.contains(&format!("recipe = {path:?}\n")), "{text}");
+    assert!(text.contains("loss_recipe = \"ppo_clip\"\n"), "{text}");
+
+    let edited = STATEFUL.replace("value: 0.5", "value: 0.75");
+    std::fs::write(lab.script(), edited).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let run = lab.run();
+    let resume = [
+        "train",
+        "--resume",
+        run.to_str().unwrap(),
+        "--steps",
+        "1000000",
+    ];
+    let shown = Shown::start_in(elsewhere.path(), &resume);
+    let reload = shown.until("->");
+    assert!(
+        reload.contains(&format!("edit {} and", path.display())),
+        "{reload}"
+    );
+    assert!(reload.trim_end().ends_with("pull 0.5 -> 0.75"), "{reload}");
+    drop(shown);
+    // From where it was begun, the path is as short as it was.
+    let shown = Shown::start_in(&home, &["train", "--resume", "run"]);
+    shown.until("edit recipe.rhai and save it");
+}
+
+#[test]
+fn what_a_script_prints_stands_with_its_step() {
+    let mut lab = Lab::new(
+        "fn advantage(batch, p) { print(\"right: \" + batch.correct.sum(\"batch\").value() + \"\\nof 16\"); batch.reward }",
+    );
+    lab.config.steps = 2;
+    let config = lab.config_file();
+    let output = super::lab::advlab(&["train", config.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let printed: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("right: ") || line.ends_with("of 16"))
+        .collect();
+    assert_eq!(printed.len(), 4, "{text}");
+    for (place, line) in printed.iter().enumerate() {
+        assert!(
+            line.starts_with(&format!("step {:<5} ", place / 2)),
+            "{text}"
+        );
+    }
+}
+
+/// A person must not take the batch's pass@1 for that of the evaluation.
+#[cfg(unix)]
+#[test]
+fn whose_pass_at_1_it_is_is_said() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.steps = 100_000;
+    lab.config.eval_every = 20;
+    let config = lab.config_file();
+    let program = env!("CARGO_BIN_EXE_advlab");
+    let command = format!("{program} train {}", config.display());
+    let mut terminal = rexpect::spawn(&command, Some(20_000)).unwrap();
+    terminal.exp_string("evaluation pass@1 0.").unwrap();
+    terminal.exp_string("batch pass@1 0.").unwrap();
+    terminal.send_control('c').unwrap();
+    // The summary compares evaluations alone, the last one of the policy as it was stopped.
+    terminal
+        .exp_regex(r"evaluation +step 0 +step \d+\s")
+        .unwrap();
+    terminal.exp_string("--resume").unwrap();
+    terminal.exp_eof().unwrap();
+}

@@ -1,0 +1,213 @@
+//! Log-probs, sampling and gradients are exact, and the same bits however they are computed.
+
+use advlab::train::policy::{Decoding, Policy, Responses, Samples, Scorer};
+use advlab::train::task::{Arithmetic, Task, training_prompts};
+
+use super::{GROUP, key, maze, policy, step};
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn responses_end_with_their_stop_token_or_at_the_longest() {
+    let task = maze();
+    let prompts = training_prompts(&task, 1, 0, 10).unwrap();
+    let Samples { responses, scores } = policy(&task, 1)
+        .sample(&prompts, GROUP, Decoding::Sample(key(0)))
+        .unwrap();
+    assert_eq!(responses.len(), 10 * GROUP);
+    assert_eq!(scores.logp.len(), responses.tokens().len());
+    assert_eq!(scores.entropy.len(), responses.tokens().len());
+    for response in 0..responses.len() {
+        assert_eq!(responses.prompts()[response], response / GROUP);
+        let (last, before) = responses.response(response).split_last().unwrap();
+        assert!(!before.contains(&4));
+        assert!(*last == 4 || before.len() == 15);
+    }
+}
+
+#[test]
+fn scoring_gives_the_bits_of_sampling_for_the_batch_and_for_any_part_of_it() {
+    for task in [&maze() as &dyn Task, &Arithmetic::new(3).unwrap()] {
+        let mut policy = policy(task, 1);
+        for s in 0..3 {
+            step(task, &mut policy, s, 8, GROUP);
+        }
+        let prompts = training_prompts(task, 1, 9, 10).unwrap();
+        let Samples { responses, scores } = policy
+            .sample(&prompts, GROUP, Decoding::Sample(key(9)))
+            .unwrap();
+        // A reference has no forward pass to remember.
+        let reference = policy.frozen();
+        assert_eq!(reference.score(&prompts, &responses).unwrap(), scores);
+        assert_eq!(policy.score(&prompts, &responses).unwrap(), scores);
+
+        let thirds: Vec<usize> = (0..responses.len()).rev().step_by(3).collect();
+        for part in [&thirds[..], &[17], &[]] {
+            let selected = responses.select(part);
+            let found = policy.score(&prompts, &selected).unwrap();
+            let ranges = part.iter().map(|&r| responses.range(r));
+            let logp: Vec<f32> = ranges
+                .clone()
+                .flat_map(|r| scores.logp[r].to_vec())
+                .collect();
+            let entropy: Vec<f32> = ranges.flat_map(|r| scores.entropy[r].to_vec()).collect();
+            assert_eq!(
+                (bits(&found.logp), bits(&found.entropy)),
+                (bits(&logp), bits(&entropy))
+            );
+        }
+    }
+}
+
+#[test]
+fn the_probabilities_of_all_tokens_sum_to_one_and_give_the_entropy() {
+    let task = maze();
+    let policy = policy(&task, 1);
+    let prompts = training_prompts(&task, 1, 0, 3).unwrap();
+    let prefix = [3, 1, 0];
+    let mut responses = Responses::new();
+    for prompt in 0..3 {
+        for token in 0..5 {
+            responses.push(prompt, &[&prefix[..], &[token]].concat());
+        }
+    }
+    let scores = policy.score(&prompts, &responses).unwrap();
+    for prompt in 0..3 {
+        let last: Vec<usize> = (0..5)
+            .map(|t| responses.range(prompt * 5 + t).end - 1)
+            .collect();
+        let logp = last.iter().map(|&i| f64::from(scores.logp[i]));
+        let total: f64 = logp.clone().map(f64::exp).sum();
+        let entropy: f64 = -logp.map(|l| l * l.exp()).sum::<f64>();
+        assert!((total - 1.0).abs() < 1e-6, "{total}");
+        for &i in &last {
+            assert!((f64::from(scores.entropy[i]) - entropy).abs() < 1e-6);
+        }
+    }
+}
+
+#[test]
+fn tokens_are_drawn_as_often_as_their_probabilities_say() {
+    let task = maze();
+    let mut policy = policy(&task, 1);
+    for s in 0..20 {
+        step(&task, &mut policy, s, 8, GROUP);
+    }
+    let prompts = training_prompts(&task, 1, 99, 1).unwrap();
+    let count = 20_000;
+    let Samples { responses, scores } = policy
+        .sample(&prompts, count, Decoding::Sample(key(99)))
+        .unwrap();
+    let mut seen = [0.0; 5];
+    let mut probability = [0.0; 5];
+    for response in 0..count {
+        let token = responses.response(response)[0] as usize;
+        seen[token] += 1.0;
+        probability[token] = f64::from(scores.logp[responses.range(response).start]).exp();
+    }
+    for (seen, p) in seen.iter().zip(probability) {
+        let deviation = (count as f64 * p * (1.0 - p)).sqrt();
+        assert!(
+            (seen - count as f64 * p).abs() < 4.0 * deviation,
+            "{seen} with p {p}"
+        );
+    }
+}
+
+#[test]
+fn greedy_decoding_takes_the_most_probable_token() {
+    let task = maze();
+    let policy = policy(&task, 1);
+    let prompts = training_prompts(&task, 1, 0, 6).unwrap();
+    let greedy = policy.sample(&prompts, 1, Decoding::Greedy).unwrap();
+    for r in 0..greedy.responses.len() {
+        let tokens = greedy.responses.response(r);
+        for (position, place) in greedy.responses.range(r).enumerate() {
+            let mut all = Responses::new();
+            for token in 0..5 {
+                all.push(r, &[&tokens[..position], &[token]].concat());
+            }
+            let scores = policy.score(&prompts, &all).unwrap();
+            let best = (0..5)
+                .map(|v| scores.logp[all.range(v).end - 1])
+                .fold(f32::MIN, f32::max);
+            assert_eq!(best, greedy.scores.logp[place]);
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        pool.install(|| {
+            let task = maze();
+            let mut policy = policy(&task, 1);
+            let rewards: Vec<f64> = (0..4)
+                .map(|s| step(&task, &mut policy, s, 22, GROUP))
+                .collect();
+            (rewards, policy.snapshot())
+        })
+    };
+    let one = run(1);
+    assert_eq!(one, run(2));
+    assert_eq!(one, run(4));
+}
+
+#[test]
+fn an_update_on_the_batch_just_sampled_gives_the_bits_of_one_that_computes_it_again() {
+    let task = maze();
+    let mut sampled = policy(&task, 1);
+    let mut fresh = policy(&task, 1);
+    let prompts = training_prompts(&task, 1, 0, 10).unwrap();
+    let Samples { responses, .. } = sampled
+        .sample(&prompts, GROUP, Decoding::Sample(key(0)))
+        .unwrap();
+    let count = responses.tokens().len();
+    let derivatives: Vec<f64> = (0..count)
+        .map(|i| (i as f64).sin() / count as f64)
+        .collect();
+    for policy in [&mut sampled, &mut fresh] {
+        policy
+            .accumulate(&prompts, &responses, &derivatives)
+            .unwrap();
+        policy.update(None).unwrap();
+    }
+    assert_eq!(sampled.snapshot(), fresh.snapshot());
+    // What was remembered was of the old parameters.
+    let scores = sampled.score(&prompts, &responses).unwrap();
+    assert_eq!(scores, fresh.frozen().score(&prompts, &responses).unwrap());
+}
+
+#[test]
+fn the_gradient_of_a_batch_is_the_sum_of_those_of_its_minibatches() {
+    let task = maze();
+    let (mut whole, mut parts) = (policy(&task, 1), policy(&task, 1));
+    let prompts = training_prompts(&task, 1, 0, 6).unwrap();
+    let Samples { responses, .. } = whole
+        .sample(&prompts, GROUP, Decoding::Sample(key(0)))
+        .unwrap();
+    let derivatives: Vec<f64> = (0..responses.tokens().len())
+        .map(|i| (i as f64).sin())
+        .collect();
+    whole
+        .accumulate(&prompts, &responses, &derivatives)
+        .unwrap();
+    for parity in 0..2 {
+        let part: Vec<usize> = (parity..responses.len()).step_by(2).collect();
+        let of_part: Vec<f64> = part
+            .iter()
+            .flat_map(|&r| derivatives[responses.range(r)].to_vec())
+            .collect();
+        parts
+            .accumulate(&prompts, &responses.select(&part), &of_part)
+            .unwrap();
+    }
+    let (whole, parts) = (whole.update(None).unwrap(), parts.update(None).unwrap());
+    assert!((whole - parts).abs() < 1e-5 * whole, "{whole} and {parts}");
+}

@@ -1,0 +1,69 @@
+//! What every training run relies on: exact log-probs, the same bits for any number of threads and after a restore, and
+//! a policy that learns.
+
+mod exact;
+mod learning;
+mod refused;
+mod state;
+
+use advlab::train::policy::{AdamWConfig, Decoding, Mlp, Policy, Responses, Samples};
+use advlab::train::random::{Key, Purpose};
+use advlab::train::task::{Maze, Prompt, Task, training_prompts};
+
+const GROUP: usize = 8;
+
+fn key(step: u64) -> Key {
+    Key {
+        seed: 1,
+        purpose: Purpose::Responses,
+        step,
+    }
+}
+
+fn policy(task: &dyn Task, seed: u64) -> Mlp {
+    Mlp::new(&task.shape(), 64, AdamWConfig::default(), seed)
+}
+
+fn maze() -> Maze {
+    Maze::new(4).unwrap()
+}
+
+/// One step of policy gradient with group-normalised rewards, weighing tokens alike; gives the mean reward.
+fn step(
+    task: &dyn Task,
+    policy: &mut dyn Policy,
+    step: u64,
+    prompts: usize,
+    group_size: usize,
+) -> f64 {
+    let prompts = training_prompts(task, 1, step, prompts).unwrap();
+    let Samples { responses, .. } = policy
+        .sample(&prompts, group_size, Decoding::Sample(key(step)))
+        .unwrap();
+    let rewards = rewards(task, &prompts, &responses);
+    let tokens = responses.tokens().len() as f64;
+    let mut derivatives = vec![0.0; responses.tokens().len()];
+    for (group, rewards) in rewards.chunks(group_size).enumerate() {
+        let mean = rewards.iter().sum::<f64>() / group_size as f64;
+        let squares = rewards.iter().map(|r| (r - mean).powi(2)).sum::<f64>();
+        let std = (squares / (group_size - 1) as f64).sqrt();
+        for (index, reward) in rewards.iter().enumerate() {
+            let advantage = (reward - mean) / (std + 1e-6);
+            derivatives[responses.range(group * group_size + index)].fill(-advantage / tokens);
+        }
+    }
+    policy
+        .accumulate(&prompts, &responses, &derivatives)
+        .unwrap();
+    policy.update(Some(1.0)).unwrap();
+    rewards.iter().sum::<f64>() / rewards.len() as f64
+}
+
+fn rewards(task: &dyn Task, prompts: &[Prompt], responses: &Responses) -> Vec<f64> {
+    (0..responses.len())
+        .map(|r| {
+            let prompt = &prompts[responses.prompts()[r]];
+            f64::from(u8::from(task.verify(prompt, responses.response(r))))
+        })
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! What is not of the task, and a gradient that cannot be followed, is refused and changes nothing.
+
+use advlab::train::policy::{AdamWConfig, Decoding, Mlp, NonFinite, Policy, Responses, Scorer};
+use advlab::train::task::{Maze, Task, training_prompts};
+
+use super::{GROUP, maze, policy};
+
+#[test]
+fn a_gradient_that_is_not_finite_is_refused_and_dropped() {
+    let task = maze();
+    let mut policy = policy(&task, 1);
+    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
+    let mut responses = Responses::new();
+    responses.push(0, &[1, 4]);
+    responses.push(1, &[2, 2, 4]);
+    let before = policy.snapshot();
+    policy
+        .accumulate(&prompts, &responses, &[f64::NAN, 0.0, 0.0, 0.0, 0.0])
+        .unwrap();
+    assert!(matches!(
+        policy.update(None),
+        Err(NonFinite::Gradient { .. })
+    ));
+    assert_eq!(policy.snapshot(), before);
+    policy.accumulate(&prompts, &responses, &[1.0; 5]).unwrap();
+    assert!(policy.update(None).unwrap() > 0.0);
+}
+
+/// Finite, but its squares are not in f32: the optimizer's moments would stay infinite, and the policy stop to learn.
+#[test]
+fn a_gradient_that_the_optimizer_cannot_square_is_refused() {
+    let task = maze();
+    let mut policy = policy(&task, 1);
+    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
+    let mut responses = Responses::new();
+    responses.push(0, &[1, 4]);
+    let before = policy.snapshot();
+    policy
+        .accumulate(&prompts, &responses, &[1e25, -1e25])
+        .unwrap();
+    assert!(matches!(
+        policy.update(None),
+        Err(NonFinite::Gradient { .. })
+    ));
+    assert_eq!(policy.snapshot(), before);
+}
+
+#[test]
+fn an_update_that_would_ruin_the_policy_is_left_out() {
+    let task = maze();
+    let adamw = AdamWConfig {
+        lr: 1e39,
+        ..AdamWConfig::default()
+    };
+    let mut policy = Mlp::new(&task.shape(), 8, adamw, 1);
+    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
+    let mut responses = Responses::new();
+    responses.push(0, &[1, 4]);
+    let before = policy.snapshot();
+    policy.accumulate(&prompts, &responses, &[1.0; 2]).unwrap();
+    assert_eq!(policy.update(None), Err(NonFinite::Parameters));
+    assert_eq!(policy.snapshot(), before);
+}
+
+#[test]
+fn clipping_gives_the_norm_before_it_and_scales_the_gradient_alone() {
+    let task = maze();
+    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
+    let mut responses = Responses::new();
+    responses.push(0, &[1, 4]);
+    let first_moment = |derivative: f64, max| {
+        let mut policy = policy(&task, 1);
+        policy
+            .accumulate(&prompts, &responses, &[derivative; 2])
+            .unwrap();
+        let norm = policy.update(max).unwrap();
+        let state = policy.snapshot();
+        let first = state
+            .iter()
+            .filter(|(name, _)| name.starts_with("adamw.first"));
+        let squares = first
+            .flat_map(|(_, array)| &array.values)
+            .map(|&m| f64::from(m).powi(2));
+        // The first moment is a tenth of the gradient.
+        (norm, 10.0 * squares.sum::<f64>().sqrt())
+    };
+    let (norm, followed) = first_moment(1.0, None);
+    assert!((norm - followed).abs() < 1e-5 * norm);
+    let (same, clipped) = first_moment(1.0, Some(norm / 4.0));
+    assert_eq!(same, norm);
+    assert!((clipped - norm / 4.0).abs() < 1e-5 * norm);
+    assert_eq!(first_moment(1.0, Some(norm * 2.0)), (norm, followed));
+}
+
+#[test]
+fn what_is_not_of_the_task_is_refused() {
+    let task = maze();
+    let mut policy = policy(&task, 1);
+    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
+    let refused = |prompt: usize, tokens: &[u32]| {
+        let mut responses = Responses::new();
+        responses.push(0, &[4]);
+        responses.push(prompt, tokens);
+        policy.score(&prompts, &responses).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(2, &[4]),
+        "response 1 belongs to prompt 2; the batch has 2 prompts"
+    );
+    assert_eq!(
+        refused(0, &[5]),
+        "response 1 has the token 5; the vocabulary has 5 tokens"
+    );
+    assert_eq!(
+        refused(0, &[0; 17]),
+        "response 1 has 17 tokens; the longest has 16"
+    );
+    let other = training_prompts(&Maze::new(3).unwrap(), 1, 0, 1).unwrap();
+    assert_eq!(
+        policy
+            .sample(&other, 1, Decoding::Greedy)
+            .unwrap_err()
+            .to_string(),
+        "prompt 0 has 27 features; this policy reads 48"
+    );
+    let mut responses = Responses::new();
+    responses.push(0, &[1, 4]);
+    assert_eq!(
+        policy
+            .accumulate(&prompts, &responses, &[1.0])
+            .unwrap_err()
+            .to_string(),
+        "dloss/dlogp has 1 values; the responses have 2 tokens"
+    );
+}
+
+#[test]
+fn an_empty_batch_is_no_trouble() {
+    let task = maze();
+    let mut policy = policy(&task, 1);
+    let nothing = policy.sample(&[], GROUP, Decoding::Greedy).unwrap();
+    assert!(nothing.responses.is_empty());
+    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
+    assert!(
+        policy
+            .sample(&prompts, 0, Decoding::Greedy)
+            .unwrap()
+            .responses
+            .is_empty()
+    );
+    policy
+        .accumulate(&prompts, &nothing.responses, &[])
+        .unwrap();
+    assert_eq!(policy.update(Some(1.0)).unwrap(), 0.0);
+}
