@@ -2,10 +2,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use advlab::batch::{self, Advantage, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts};
+use super::{per_response, per_token};
+use advlab::batch::{self, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts};
 use safetensors::tensor::{Dtype as Type, SafeTensors, TensorView};
+
+use crate::cases::{self, Case};
 
 fn mapping(ours: &str, theirs: &str) -> Mapping {
     Mapping {
@@ -24,7 +27,7 @@ fn read(path: &Path, map: &[Mapping], dtype: Option<Dtype>) -> Rollouts {
 }
 
 /// The columns, the number of tokens of each response, and the notes.
-fn snapshot(name: &str, rollouts: &Rollouts) {
+fn told(rollouts: &Rollouts) -> String {
     let batch = &rollouts.batch;
     let columns: Vec<&str> = batch.columns().collect();
     let layout = batch.layout();
@@ -35,31 +38,31 @@ fn snapshot(name: &str, rollouts: &Rollouts) {
     for note in &rollouts.notes {
         writeln!(text, "note: {note}").unwrap();
     }
-    insta::with_settings!({snapshot_path => "../../gallery/messages", prepend_module_to_snapshot => false}, {
-        insta::assert_snapshot!(format!("odd_{name}"), text);
-    });
+    text
 }
 
 #[test]
 fn every_odd_line_is_told_what_becomes_of_it() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gallery/odd");
-    let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    paths.sort();
-    assert!(paths.len() >= 13);
-    for path in paths {
-        let name = path.file_name().unwrap().to_string_lossy();
-        snapshot(&name.replace('.', "_"), &read(&path, &[], None));
-    }
-    let scores = folder.join("arrays_beside_a_completion.jsonl");
-    snapshot(
-        "arrays_mapped_beside_a_completion_jsonl",
-        &read(&scores, &[mapping("scores", "scores")], None),
-    );
-    let names = folder.join("escaped_names.jsonl");
-    let rollouts = read(&names, &[mapping("mine", "café")], None);
+    let folder = tempfile::tempdir().unwrap();
+    let lines = cases::cases(Path::new("tests/gallery/files/odd.txt"));
+    assert!(lines.len() >= 13);
+    let read_case = |case: &Case, map: &[Mapping]| {
+        let path = folder.path().join(&case.name);
+        fs::write(&path, &case.text).unwrap();
+        read(&path, map, None)
+    };
+    let plain = lines
+        .iter()
+        .map(|case| (case.name.as_str(), told(&read_case(case, &[]))));
+    let mut said: Vec<(&str, String)> = plain.collect();
+    let named = |name: &str| lines.iter().find(|case| case.name == name).unwrap();
+    let scores = named("arrays_beside_a_completion.jsonl");
+    let scores = read_case(scores, &[mapping("scores", "scores")]);
+    said.push(("arrays_mapped_beside_a_completion", told(&scores)));
+    cases::snapshot("../gallery/files", "odd_lines", said);
+
+    let names = named("escaped_names.jsonl");
+    let rollouts = read_case(names, &[mapping("mine", "café")]);
     assert_eq!(rollouts.batch.response_column("mine").unwrap(), [3.0, 4.0]);
 }
 
@@ -70,7 +73,7 @@ fn an_advantage_under_an_escaped_name_is_replaced() {
     fs::write(&path, r#"{"group": 1, "reward": 1, "adv\u0061ntage": 9}"#).unwrap();
     let rollouts = read(&path, &[], None);
     rollouts
-        .write_advantage(&path, Advantage::Response(&[0.5]))
+        .write_advantage(&path, &per_response(&rollouts, &[0.5]))
         .unwrap();
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text, r#"{"group": 1, "reward": 1, "adv\u0061ntage": 0.5}"#);
@@ -164,11 +167,12 @@ fn every_odd_tensor_is_told_what_becomes_of_it() {
         ),
     ];
     let folder = tempfile::tempdir().unwrap();
-    for (name, tensors) in cases {
+    let said = cases.iter().map(|(name, tensors)| {
         let path = folder.path().join("a.safetensors");
-        save(&path, &tensors);
-        snapshot(&format!("{name}_safetensors"), &read(&path, &[], None));
-    }
+        save(&path, tensors);
+        (*name, told(&read(&path, &[], None)))
+    });
+    cases::snapshot("../gallery/files", "odd_tensors", said);
 }
 
 #[test]
@@ -207,15 +211,15 @@ fn rewards_in_f64_give_advantages_in_f64() {
     let mask = || ("response_mask", Type::U8, &[2, 2][..], vec![1, 1, 1, 0]);
     save(&path, &[index(), rewards(), mask()]);
     let rollouts = read(&path, &[], None);
-    let advantage = Advantage::Response(&[0.1, 1e39]);
-    rollouts.write_advantage(&out, advantage).unwrap();
+    let advantage = per_response(&rollouts, &[0.1, 1e39]);
+    rollouts.write_advantage(&out, &advantage).unwrap();
     let padded = f64s(&[0.1, 0.1, 1e39, 0.0]);
     assert_eq!(written(&out), (Type::F64, padded.clone()));
 
     // The precision that was asked for comes first.
     let narrow = read(&path, &[], Some(Dtype::F32));
     fs::remove_file(&out).unwrap();
-    let error = narrow.write_advantage(&out, advantage).unwrap_err();
+    let error = narrow.write_advantage(&out, &advantage).unwrap_err();
     let message = error.to_string();
     let said = message.split_once("out.safetensors: ").unwrap().1;
     insta::assert_snapshot!(said, @"the advantage of response 1 is 1000000000000000000000000000000000000000, which is too large for f32 (`--dtype f64` writes f64); nothing was written");
@@ -226,17 +230,17 @@ fn rewards_in_f64_give_advantages_in_f64() {
     save(&path, &[index(), rewards(), mask(), logp]);
     let rollouts = read(&path, &[], None);
     rollouts
-        .write_advantage(&out, Advantage::Response(&[0.5, 1.0]))
+        .write_advantage(&out, &per_response(&rollouts, &[0.5, 1.0]))
         .unwrap();
     assert_eq!(written(&out), (Type::F32, f32s(&[0.5, 0.5, 1.0, 0.0])));
     let tokens = FloatBuffer::F64(vec![0.0, 1.0, f64::NAN].into());
     let error = rollouts
-        .write_advantage(&out, Advantage::Token(&tokens))
+        .write_advantage(&out, &per_token(&rollouts, &tokens))
         .unwrap_err();
     let message = error.to_string();
     let said = message.split_once("out.safetensors: ").unwrap().1;
     insta::assert_snapshot!(said, @"the advantage of response 1, token 0, is NaN; nothing was written");
     let wide = read(&path, &[], Some(Dtype::F64));
-    wide.write_advantage(&out, advantage).unwrap();
+    wide.write_advantage(&out, &advantage).unwrap();
     assert_eq!(written(&out), (Type::F64, padded));
 }

@@ -1,0 +1,117 @@
+//! What was computed of a batch: values at a level, over the batch's layout.
+
+use std::sync::Arc;
+
+use ndarray::{Array2, ArrayViewMut2};
+
+use super::{FloatBuffer, Layout, Level};
+use crate::diagnostic::Diagnostic;
+
+/// Values at a level, with the layout that they lie over: an advantage, a reward, a gradient.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    layout: Arc<Layout>,
+    level: Level,
+    values: FloatBuffer,
+}
+
+impl Computed {
+    /// Values over a layout. Panics where there are not as many as the layout has cells of the level.
+    pub fn new(layout: Arc<Layout>, level: Level, values: impl Into<FloatBuffer>) -> Self {
+        let values = values.into();
+        let (found, size) = (values.len(), layout.size(level));
+        assert_eq!(
+            found, size,
+            "{found} values for {size} of the {level} level"
+        );
+        Computed {
+            layout,
+            level,
+            values,
+        }
+    }
+
+    /// Where the values are: `Response` or `Token` for a reward or an advantage.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The values: one a response, or one a token that counts, response by response.
+    pub fn buffer(&self) -> &FloatBuffer {
+        &self.values
+    }
+
+    /// The layout that the values lie over.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The value, widened to f64, of a token of a response: a response's own value where that is the level.
+    ///
+    /// `token` counts the response's tokens that count, from 0. Panics where there is no such response or token.
+    pub fn at(&self, response: usize, token: usize) -> f64 {
+        self.at_token(response, self.layout.tokens_of(response).start + token)
+    }
+
+    /// The value of a token by its index in a token tensor; `response` is the one that it belongs to.
+    pub(crate) fn at_token(&self, response: usize, token: usize) -> f64 {
+        self.values.get(match self.level {
+            Level::Token => token,
+            _ => response,
+        })
+    }
+
+    /// The value of each token that counts, response by response; response values are spread over their tokens.
+    pub fn per_token(&self) -> impl Iterator<Item = f64> + '_ {
+        (0..self.layout.responses()).flat_map(move |response| {
+            (0..self.layout.tokens_of(response).len()).map(move |token| self.at(response, token))
+        })
+    }
+
+    /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input.
+    pub fn to_padded(&self) -> Array2<f32> {
+        // Rounds to f32: that is what trainers hold advantages in.
+        self.padded(|value| value as f32)
+    }
+
+    /// As [`Computed::to_padded`], in f64.
+    pub fn to_padded_f64(&self) -> Array2<f64> {
+        self.padded(|value| value)
+    }
+
+    /// Writes the values into an array [B, T] of the caller's, with any strides, 0 where the mask is 0.
+    ///
+    /// # Errors
+    /// A [`Diagnostic`] where the array has another shape; it stays as it is.
+    pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
+        let shape = (self.layout.responses(), self.layout.width());
+        if array.dim() != shape {
+            return Err(Diagnostic::error(format!(
+                "an array {:?} for an advantage {shape:?}",
+                array.dim()
+            ))
+            .with_help("one row a response, as wide as the batch's padded columns"));
+        }
+        self.fill(array, |value| value as f32);
+        Ok(())
+    }
+
+    fn padded<T: Clone + Default>(&self, narrow: impl Fn(f64) -> T) -> Array2<T> {
+        let mut array = Array2::default((self.layout.responses(), self.layout.width()));
+        self.fill(&mut array.view_mut(), narrow);
+        array
+    }
+
+    fn fill<T: Clone + Default>(
+        &self,
+        array: &mut ArrayViewMut2<'_, T>,
+        narrow: impl Fn(f64) -> T,
+    ) {
+        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
+            row.fill(T::default());
+            self.layout.scatter(response, &mut row, |token| {
+                narrow(self.at_token(response, token))
+            });
+        }
+    }
+}
