@@ -42,7 +42,7 @@ static KL: Op = Op {
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(|d| (-d).exp_m1() + d),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &neg(&expm1(&neg(&l.args[0])?)?)?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &neg(&expm1(&neg(&vjp.args[0])?)?)?)?])),
     ..ROW
 };
 
