@@ -3,6 +3,7 @@
 mod buffer;
 mod builder;
 mod column;
+mod computed;
 mod error;
 mod example;
 mod files;
@@ -16,11 +17,10 @@ use std::sync::Arc;
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::{BatchBuilder, MaskValue};
 pub use column::TokenValues;
+pub use computed::Computed;
 pub use error::BatchError;
 pub(crate) use files::Replacement;
-pub use files::{
-    Advantage, Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read,
-};
+pub use files::{Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read};
 pub use layout::{GroupId, Layout, Run};
 pub use level::{Level, UnknownLevel};
 
