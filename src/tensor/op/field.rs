@@ -46,7 +46,7 @@ pub(crate) fn k3(d: f64) -> f64 {
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(k3),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &neg(&expm1(&neg(&l.args[0])?)?)?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &neg(&expm1(&neg(&vjp.args[0])?)?)?)?])),
     ..ROW
 };
 
