@@ -11,8 +11,6 @@ use advlab::script::Recipe;
 use advlab::train::{Config, Evaluation, Event, Kept, Observer, Row, Run};
 use console::Term;
 
-use console::Term;
-
 use super::progress::Steps;
 use super::style;
 
@@ -42,17 +40,12 @@ impl View {
     /// A view of a run that is about to go, with the names that `--set` gives values.
     pub fn new(run: &Run, set: Vec<String>) -> View {
         let config = run.config().clone();
-        let out = Term::stdout();
         View {
             folder: run.folder().to_path_buf(),
             bar: Steps::new("training", config.steps, run.step()),
             config,
             set,
-            columns: if out.is_term() {
-                style::width_of(&out)
-            } else {
-                usize::MAX
-            },
+            columns: style::whole(&Term::stdout()).width,
             started: Instant::now(),
             evaluations: run.evaluations().to_vec(),
             example: String::new(),
