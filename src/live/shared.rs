@@ -36,7 +36,7 @@ pub(super) struct Shared {
 /// A batch of the run, and the state that its step began with.
 #[derive(Debug)]
 pub(super) struct Observed {
-    pub(super) batch: Arc<Batch>,
+    pub(super) batch: Batch,
     pub(super) state: State,
     /// The version that the state belongs to.
     pub(super) loaded: Arc<Loaded>,

@@ -232,12 +232,11 @@ fn restored(
             config.recipe
         )
     });
-    let options = LiveOptions {
-        start: Some(snapshot.recipe.clone()),
-        fallbacks: snapshot.fallbacks.clone(),
-        rejected,
-        ..options(config)?
-    };
+    let options = options(config)?
+        .start(snapshot.recipe.clone())
+        .state(snapshot.state.clone())
+        .fallbacks(snapshot.fallbacks.clone())
+        .rejected(rejected);
     let live = LiveRecipe::watch(host, &config.recipe, options)?;
     let mut trainer = trainer(config.clone(), live, loss)?;
     trainer.restore(snapshot)?;
@@ -286,11 +285,10 @@ pub(super) fn host(config: &Config) -> Host {
 }
 
 pub(super) fn options(config: &Config) -> Result<LiveOptions, TrainError> {
-    Ok(LiveOptions {
-        settings: config.settings()?,
-        deadline: Duration::from_millis(config.check_deadline_ms),
-        ..LiveOptions::default()
-    })
+    let deadline = Duration::from_millis(config.check_deadline_ms);
+    let options = LiveOptions::default().deadline(deadline);
+    let settings = config.settings()?.into_iter();
+    Ok(settings.fold(options, |options, (name, value)| options.set(name, value)))
 }
 
 /// The loss for recipes that have none, with the run's parameters.

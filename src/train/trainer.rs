@@ -1,6 +1,5 @@
 //! The loop: one step after the other, each with the newest version of the recipe.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
@@ -14,7 +13,7 @@ use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, evaluation_prompts};
 use super::update::{Failure, Learned, Learner, kl_to_reference};
 use crate::batch::Batch;
-use crate::live::{LiveEvent, LiveRecipe, Loaded};
+use crate::live::{LiveEvent, LiveRecipe};
 use crate::script::{Recipe, Spread, State};
 
 /// A task, a policy and a recipe that follows its file, at a step.
@@ -23,10 +22,8 @@ pub struct Trainer {
     task: Box<dyn Task>,
     policy: Box<dyn Policy>,
     reference: Box<dyn Scorer>,
+    /// The recipe, with its state and the version of the step before.
     live: LiveRecipe,
-    /// The version of the step before.
-    loaded: Arc<Loaded>,
-    state: State,
     loss: Recipe,
     loss_state: State,
     evaluation: Vec<Prompt>,
@@ -68,17 +65,14 @@ impl Trainer {
         live: LiveRecipe,
         loss: Recipe,
     ) -> Result<Trainer, TrainError> {
-        let loaded = live.in_use();
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
             reference: policy.frozen(),
-            state: loaded.recipe().init()?,
             loss_state: loss.init()?,
             config,
             task,
             policy,
             live,
-            loaded,
             loss,
             step: 0,
             sampled: None,
@@ -103,7 +97,7 @@ impl Trainer {
 
     /// The version in use.
     pub fn recipe(&self) -> &Recipe {
-        self.loaded.recipe()
+        self.live.in_use().recipe()
     }
 
     /// The loss for recipes without one.
@@ -118,28 +112,27 @@ impl Trainer {
 
     /// All that a run needs to go on from here.
     pub fn snapshot(&self) -> Snapshot {
-        let fallbacks = self.live.fallbacks().into_iter();
+        let fallbacks = self.live.fallbacks();
         Snapshot {
             step: self.step,
             policy: self.policy.snapshot(),
             reference: self.reference.parameters(),
-            recipe: self.loaded.recipe().clone(),
-            state: self.state.clone(),
+            recipe: self.recipe().clone(),
+            state: self.live.state().clone(),
             loss_state: self.loss_state.clone(),
             fallbacks: fallbacks
-                .map(|(loaded, left)| (loaded.recipe().clone(), left))
+                .map(|(loaded, left)| (loaded.recipe().clone(), left.clone()))
                 .collect(),
         }
     }
 
-    /// Goes to a snapshot; `live` must have been started with its version and fallbacks.
+    /// Goes to a snapshot; `live` must have been started with its version, state and fallbacks.
     ///
     /// # Errors
     /// [`TrainError::Policy`] where it is of another policy.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), TrainError> {
         self.policy.restore(&snapshot.policy)?;
         self.reference = self.policy.frozen_from(&snapshot.reference)?;
-        self.state = snapshot.state.clone();
         self.loss_state = snapshot.loss_state.clone();
         self.step = snapshot.step;
         self.sampled = None;
@@ -153,7 +146,7 @@ impl Trainer {
     pub(super) fn dry_run(&mut self) -> Result<(), TrainError> {
         let sampled = self.sample()?;
         let dry_run = DryRun {
-            recipe: (self.loaded.recipe(), &self.state),
+            recipe: (self.recipe(), self.live.state()),
             loss: (&self.loss, &self.loss_state),
         };
         dry_run.on(&sampled.batch)?;
@@ -187,7 +180,7 @@ impl Trainer {
         };
 
         self.begin(observer)?;
-        self.live.observe(batch.clone(), &self.state);
+        self.live.observe(&batch);
         let (learned, failed) = self.learn(&rollout, &batch, observer)?;
         for line in &learned.prints {
             observer.tell(&Event::Printed { step, line })?;
@@ -224,8 +217,8 @@ impl Trainer {
     /// Takes the newest version, and tells what has become of the file.
     fn begin(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let step = self.step;
-        let before = self.loaded.clone();
-        self.loaded = self.live.begin_step(&mut self.state);
+        let before = self.live.in_use().clone();
+        let loaded = self.live.begin_step();
         for event in self.live.events() {
             observer.tell(&Event::Live {
                 step,
@@ -244,15 +237,15 @@ impl Trainer {
                     recipe: failed.recipe(),
                     error,
                     batch: None,
-                    back_to: Some(self.loaded.recipe()),
+                    back_to: Some(loaded.recipe()),
                 })?;
             }
         }
-        if self.loaded.version() != before.version() {
+        if loaded.version() != before.version() {
             observer.tell(&Event::Switched {
                 step,
-                recipe: self.loaded.recipe(),
-                change: &self.live.change(&before, &self.loaded),
+                recipe: loaded.recipe(),
+                change: &self.live.change(&before, &loaded),
             })?;
         }
         Ok(())
@@ -269,23 +262,26 @@ impl Trainer {
         // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
         let has_later = self.config.epochs * self.config.minibatches > 1;
         let policy = has_later.then(|| self.policy.snapshot());
-        let state = self.state.clone();
         let loss_state = self.loss_state.clone();
         loop {
+            let loaded = self.live.in_use().clone();
+            let mut state = self.live.state().clone();
             let mut learner = Learner {
                 config: &self.config,
                 policy: &mut *self.policy,
-                state: &mut self.state,
+                state: &mut state,
                 loss: (&self.loss, &mut self.loss_state),
             };
-            let error = match learner.learn(self.loaded.recipe(), rollout, batch) {
-                Ok(learned) => return Ok((learned, failed)),
+            let error = match learner.learn(loaded.recipe(), rollout, batch) {
+                Ok(learned) => {
+                    self.live.set_state(state);
+                    return Ok((learned, failed));
+                }
                 Err(Failure::Run(error)) => {
                     // The step is not done: whoever goes on from here begins with it.
                     if let Some(policy) = &policy {
                         self.policy.restore(policy)?;
                     }
-                    self.state = state;
                     self.loss_state = loss_state;
                     return Err(error);
                 }
@@ -295,22 +291,15 @@ impl Trainer {
                 self.policy.restore(policy)?;
             }
             self.loss_state = loss_state.clone();
-            let wrong = self.loaded.clone();
-            let worked = self.live.reject(&wrong, error.clone(), &mut self.state);
+            let worked = self.live.reject(error.clone());
             observer.tell(&Event::Failed {
                 step: self.step,
-                recipe: wrong.recipe(),
+                recipe: loaded.recipe(),
                 error: &error,
                 batch: Some(batch),
                 back_to: worked.as_ref().ok().map(|loaded| loaded.recipe()),
             })?;
-            match worked {
-                Ok(worked) => self.loaded = worked,
-                Err(error) => {
-                    self.state = state;
-                    return Err(error.into());
-                }
-            }
+            worked?;
             // The failure has been told; what else may have happened to the file meanwhile has not.
             for event in self.live.events() {
                 if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
@@ -320,7 +309,7 @@ impl Trainer {
                     })?;
                 }
             }
-            failed.push(wrong.version().as_str().to_string());
+            failed.push(loaded.version().as_str().to_string());
         }
     }
 
@@ -358,7 +347,7 @@ impl Trainer {
         let summary = &learned.summary;
         Row {
             step: self.step,
-            version: self.loaded.version().as_str().to_string(),
+            version: self.live.in_use().version().as_str().to_string(),
             failed,
             reward_mean: reward.mean,
             reward_std: reward.std,
