@@ -1,17 +1,22 @@
-//! What makes text fit for a terminal: colours, weights, lines that are not too long.
+//! Text for a terminal: its colours, its weights, and lines that fit its width.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Whether texts carry the codes of a terminal.
+/// How text is dressed for the place where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
     /// Whether there are colours at all.
     pub color: bool,
+    /// The columns of a line.
+    pub width: usize,
 }
 
 impl Paint {
-    /// Plain text.
-    pub const PLAIN: Paint = Paint { color: false };
+    /// Plain text in lines of [`WIDTH`] columns.
+    pub const PLAIN: Paint = Paint {
+        color: false,
+        width: WIDTH,
+    };
 
     /// A heading.
     pub fn bold(self, text: &str) -> String {
@@ -52,12 +57,15 @@ impl Paint {
     }
 }
 
-/// The letters of a line, where a reader's window may be that narrow.
-pub(crate) const WIDTH: usize = 80;
+/// The columns of a line where no terminal says how wide it is: in files, pipes and tests.
+pub const WIDTH: usize = 80;
 
-/// The columns of a terminal that a text takes: some letters take two, some none.
-pub(crate) fn width(text: &str) -> usize {
-    text.width()
+/// The columns of a terminal that a text takes: some letters take two, some none, and [`Paint`]'s codes none.
+pub fn width(text: &str) -> usize {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().map_or(0, UnicodeWidthStr::width);
+    let after_code = |part: &str| part.split_once('m').map_or(0, |(_, rest)| rest.width());
+    first + parts.map(after_code).sum::<usize>()
 }
 
 /// A text from a file or a script with what a terminal would obey, such as ESC or a change of the writing's direction,
@@ -95,17 +103,17 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
 }
 
 /// A text with blanks behind it, up to so many columns.
-pub(crate) fn filled(text: &str, columns: usize) -> String {
+pub fn filled(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// A text in lines of at most 80 letters, each behind the same start.
-pub fn wrapped(start: &str, text: &str) -> String {
-    let room = WIDTH.saturating_sub(start.len());
+/// Text in lines of at most `columns`, each behind the same start. A word that is longer has a line of its own.
+pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
+    let room = columns.saturating_sub(width(start));
     let mut lines = Vec::new();
     let mut line = String::new();
     for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
+        if !line.is_empty() && width(&line) + 1 + width(word) > room {
             lines.push(format!("{start}{line}"));
             line.clear();
         }
@@ -118,6 +126,19 @@ pub fn wrapped(start: &str, text: &str) -> String {
     lines.join("\n")
 }
 
+/// Text in lines of at most `columns`, indented by `indent`, the first of them beside `head`, or below a `head` that is
+/// too long for that.
+pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
+    let lines = wrapped(&" ".repeat(indent), text, columns);
+    if text.is_empty() {
+        head.to_string()
+    } else if width(head) < indent {
+        filled(head, indent) + &lines[indent..]
+    } else {
+        format!("{head}\n{lines}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +148,28 @@ mod tests {
         assert_eq!(visible("a\x1b[31mb\u{7}"), "a\\u{1b}[31mb\\u{7}");
         assert_eq!(visible("\u{202e}abc\u{85}"), "\\u{202e}abc\\u{85}");
         assert_eq!(visible("häß 数学"), "häß 数学");
+    }
+
+    #[test]
+    fn words_fill_the_lines_of_any_width() {
+        let text = "the mean of  数学 and more";
+        assert_eq!(wrapped("  ", text, 20), "  the mean of 数学\n  and more");
+        assert_eq!(wrapped("  ", text, 19), "  the mean of 数学\n  and more");
+        assert_eq!(wrapped("", text, 15), "the mean of\n数学 and more");
+        assert_eq!(wrapped("", text, 80), "the mean of 数学 and more");
+        assert_eq!(beside("", 0, "", 10), "");
+        assert_eq!(
+            beside("  k", 5, "how many are", 13),
+            "  k  how many\n     are"
+        );
+        let bold = Paint {
+            color: true,
+            width: 9,
+        }
+        .bold("k");
+        assert_eq!(beside(&bold, 3, "is", 9), format!("{bold}  is"));
+        assert_eq!(beside("long", 3, "a head", 9), "long\n   a head");
+        assert_eq!(wrapped("", "longer than this", 3), "longer\nthan\nthis");
     }
 
     #[test]

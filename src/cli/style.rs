@@ -1,9 +1,10 @@
-//! Colours where there is a terminal, plain text elsewhere, and numbers as people read them.
+//! Colours and the terminal's width where there is one, plain text elsewhere, and numbers as people read them.
 
 use std::io::IsTerminal;
 
 pub use advlab::figures::{count, time};
-use advlab::paint::Paint;
+use advlab::paint::{Paint, WIDTH};
+use console::Term;
 
 fn wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -19,10 +20,18 @@ pub fn color_on_stdout() -> bool {
     wanted() && std::io::stdout().is_terminal()
 }
 
-/// What colours standard output.
+/// The columns of standard output or standard error, `Term::stdout()` or `Term::stderr()`; 80 where that is no terminal.
+pub fn width_of(terminal: &Term) -> usize {
+    let size = terminal.is_term().then(|| terminal.size_checked());
+    size.flatten()
+        .map_or(WIDTH, |(_, columns)| usize::from(columns))
+}
+
+/// Colours and lines for standard output.
 pub fn paint_on_stdout() -> Paint {
     Paint {
         color: color_on_stdout(),
+        width: width_of(&Term::stdout()),
     }
 }
 
@@ -47,5 +56,9 @@ pub fn verdict(text: &str, color: &str) -> String {
 }
 
 fn paint(text: &str, code: &str, color: bool) -> String {
-    Paint { color }.with(code, text)
+    let paint = Paint {
+        color,
+        ..Paint::PLAIN
+    };
+    paint.with(code, text)
 }

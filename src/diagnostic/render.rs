@@ -40,7 +40,10 @@ impl Diagnostic {
 
     /// In the words and colours of those with a span.
     fn without_span(&self, color: bool) -> String {
-        let paint = Paint { color };
+        let paint = Paint {
+            color,
+            ..Paint::PLAIN
+        };
         let word = match self.severity {
             Severity::Error => paint.red("Error:"),
             Severity::Warning => paint.yellow("Warning:"),

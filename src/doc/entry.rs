@@ -4,7 +4,7 @@ use crate::Batch;
 use crate::batch::{GroupId, known};
 use crate::diagnostic::Diagnostics;
 use crate::figures::value;
-use crate::paint::{Paint, wrapped};
+use crate::paint::{Paint, beside, wrapped};
 use crate::script::{Computed, Evaluated, Host, Member, Recipe};
 use crate::tensor::Level;
 use crate::tensor::op::Op;
@@ -13,14 +13,16 @@ use crate::tensor::op::Op;
 pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<String, Diagnostics> {
     let mut lines = vec![
         paint.bold(&op.signature()),
-        wrapped("  ", op.doc),
+        wrapped("  ", op.doc, paint.width),
         paint.dim(&wrapped(
             "  ",
             &format!("{}: {}", op.class, op.class.levels()),
+            paint.width,
         )),
     ];
     if !op.source.is_empty() {
-        lines.push(paint.dim(&wrapped("  ", &format!("source: {}", op.source))));
+        let source = format!("source: {}", op.source);
+        lines.push(paint.dim(&wrapped("  ", &source, paint.width)));
     }
     lines.extend(example(host, op.example)?);
     Ok(lines.join("\n"))
@@ -28,7 +30,10 @@ pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<Str
 
 /// A member of a tensor or a batch.
 pub(super) fn member(host: &Host, member: &Member, paint: Paint) -> Result<String, Diagnostics> {
-    let mut lines = vec![paint.bold(member.call), wrapped("  ", member.doc)];
+    let mut lines = vec![
+        paint.bold(member.call),
+        wrapped("  ", member.doc, paint.width),
+    ];
     lines.extend(example(host, member.example)?);
     Ok(lines.join("\n"))
 }
@@ -142,7 +147,7 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
         "{} {}\n\n{}",
         paint.bold(recipe.name()),
         paint.dim(recipe.version().short()),
-        filled(recipe.doc())
+        filled(recipe.doc(), paint.width)
     );
     if recipe.params().iter().len() > 0 {
         text = format!(
@@ -167,18 +172,19 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
         .max()
         .unwrap_or(0)
         .min(30);
-    let indent = " ".repeat(2 + width + 2);
+    let indent = 2 + width + 2;
     let mut lines = Vec::new();
     for ((parameter, _), name) in recipe.params().iter().zip(&names) {
-        let about = wrapped(&indent, &parameter.doc);
-        lines.push(format!("  {name:<width$}  {}", about.trim_start()));
-        lines.push(paint.dim(&wrapped(&indent, &parameter.takes())));
+        let head = format!("  {name}");
+        lines.push(beside(&head, indent, &parameter.doc, paint.width));
+        let takes = wrapped(&" ".repeat(indent), &parameter.takes(), paint.width);
+        lines.push(paint.dim(&takes));
     }
     lines.join("\n")
 }
 
-/// A doc comment with its paragraphs filled anew for 80 letters; what is indented, formulas, stays as it is.
-pub(super) fn filled(doc: &str) -> String {
+/// A doc comment with its paragraphs filled anew for lines of so many columns; what is indented, formulas, stays.
+pub(super) fn filled(doc: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();
     for line in doc.lines().chain([""]) {
@@ -189,7 +195,7 @@ pub(super) fn filled(doc: &str) -> String {
             continue;
         }
         if !paragraph.is_empty() {
-            lines.push(wrapped("", &std::mem::take(&mut paragraph)));
+            lines.push(wrapped("", &std::mem::take(&mut paragraph), columns));
         }
         lines.push(line.to_string());
     }

@@ -8,7 +8,7 @@ mod reference;
 mod topics;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::paint::Paint;
+use crate::paint::{Paint, beside, wrapped};
 use crate::script::{BUILTINS, Builtin, Host, MEMBERS, Member, Owner};
 use crate::suggest;
 use crate::tensor::op::{self, Class, Op};
@@ -91,8 +91,11 @@ fn name_of(text: &str) -> &str {
 /// All functions, members and recipes, one line each.
 pub fn overview(paint: Paint) -> String {
     let mut lines = Vec::new();
-    let heading = |name: &str, about: &str| format!("{}  {}", paint.bold(name), paint.dim(about));
-    let line = |call: &str, doc: &str| format!("  {call:<34} {doc}");
+    let heading = |name: &str, about: &str| {
+        let text = format!("{}  {}", paint.bold(name), paint.dim(about));
+        wrapped("", &text, paint.width)
+    };
+    let line = |call: &str, doc: &str| beside(&format!("  {call}"), 37, doc, paint.width);
     lines.push(heading("topics", "what scripts are made of"));
     lines.extend(TOPICS.iter().map(|topic| line(topic.name, topic.doc)));
     lines.push(String::new());

@@ -3,6 +3,7 @@
 use super::entry::filled;
 use super::{SECTIONS, TOPICS, members};
 use crate::diagnostic::Diagnostics;
+use crate::paint::WIDTH;
 use crate::script::{BUILTINS, Hook, Host, Recipe};
 use crate::tensor::op::{self, Class};
 
@@ -22,7 +23,7 @@ pub fn reference() -> Result<String, Diagnostics> {
             "### {}\n\n{}.\n\n```text\n{}\n```\n\n```rhai\n{}\n```\n\n",
             topic.name,
             topic.doc,
-            filled(topic.text),
+            filled(topic.text, WIDTH),
             topic.example
         ));
     }

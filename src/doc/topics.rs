@@ -192,7 +192,7 @@ impl Topic {
             "{}: {}\n\n{}\n\n{}",
             paint.bold(self.name),
             self.doc,
-            filled(self.text),
+            filled(self.text, paint.width),
             example.join("\n")
         )
     }

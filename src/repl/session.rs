@@ -11,7 +11,7 @@ use super::{pieces, show};
 use crate::batch::Mapping;
 use crate::diagnostic::Diagnostics;
 use crate::doc;
-use crate::paint::{Paint, WIDTH, wrapped};
+use crate::paint::{Paint, wrapped};
 use crate::script::{Answer, Hook, Host, Recipe, Session as Script, Version};
 use crate::tensor::{Guard, Level};
 use crate::train::Kept;
@@ -91,7 +91,7 @@ impl Session {
     pub fn about_data(&self) -> String {
         let shape = show::shape(self.data.batch.layout());
         let name = &self.data.name;
-        let is_long = name.chars().count() + 2 + shape.chars().count() > WIDTH;
+        let is_long = name.chars().count() + 2 + shape.chars().count() > self.paint.width;
         let space = if is_long { "\n  " } else { " " };
         let mut lines = vec![format!("{}:{space}{shape}", self.paint.bold(name))];
         if let Some((kept, _)) = &self.data.run {
@@ -101,7 +101,8 @@ impl Session {
             self.data
                 .notes
                 .iter()
-                .map(|note| self.paint.dim(&wrapped("", &format!("note: {note}")))),
+                .map(|note| format!("note: {note}"))
+                .map(|note| self.paint.dim(&wrapped("", &note, self.paint.width))),
         );
         lines.join("\n")
     }
@@ -124,7 +125,7 @@ impl Session {
             }
             _ => format!("`:recipe {}` loads its recipe", kept.folder().display()),
         };
-        [steps, recipe].map(|line| wrapped("  ", &line))
+        [steps, recipe].map(|line| wrapped("  ", &line, self.paint.width))
     }
 
     /// Whether a recipe is the one that the run used.
@@ -291,7 +292,7 @@ impl Session {
         let about_command = command.map(|command| {
             let call = format!(":{} {}", command.name, command.arguments);
             let call = self.paint.bold(call.trim_end());
-            format!("{call}\n{}", wrapped("  ", command.doc))
+            format!("{call}\n{}", wrapped("  ", command.doc, self.paint.width))
         });
         match about_command {
             Some(text) if name.starts_with(':') || !doc::is_known(name) => Ok(text),

@@ -56,6 +56,9 @@ pub fn terminal(session: Session) -> io::Result<()> {
         }
         remember(&mut editor, &input, history.as_deref());
         let mut session = session.borrow_mut();
+        if let Some((columns, _)) = editor.dimensions() {
+            session.paint.width = columns.into();
+        }
         let outcome = session.submit(&input);
         if !outcome.text.is_empty() {
             println!("{}", outcome.text);

@@ -8,7 +8,7 @@ use rhai::{
 };
 
 use super::error::{Problem, origin, raise};
-
+use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 
@@ -211,16 +211,8 @@ fn call(
 
 fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Problem> {
     let wrong = |expected: &'static str| {
-        let kind = TensorErrorKind::Argument {
-            param: param.name,
-            expected,
-            found: describe(value),
-        };
-        Problem::from(TensorError {
-            op: op.name,
-            kind,
-            origin: None,
-        })
+        let found = describe(value);
+        Problem::from(TensorError::argument(op.name, param.name, expected, &found))
     };
     match param.kind {
         // As elsewhere `std(dim, ddof)`: a plain number would select everything or nothing.
@@ -248,28 +240,23 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
             let Some(name) = value.read_lock::<ImmutableString>() else {
                 return Err(wrong("the name of a level, such as \"group\""));
             };
-            let level = name.parse::<Level>().map_err(|unknown| TensorError {
-                op: op.name,
-                kind: unknown.into(),
-                origin: None,
-            })?;
-            Ok(Argument::Level(level))
+            let level = name.parse::<Level>();
+            Ok(Argument::Level(
+                level.map_err(|unknown| TensorError::level(op.name, unknown))?,
+            ))
         }
         ParamKind::Choice(choices) => {
             let Some(name) = value.read_lock::<ImmutableString>() else {
-                return Err(wrong("one of its names, as a text"));
+                return Err(wrong("one of its choices, as a string"));
             };
-            let place = choices.iter().position(|choice| *choice == name.as_str());
-            place.map(Argument::Choice).ok_or_else(|| {
-                Problem::from(TensorError {
-                    op: op.name,
-                    kind: TensorErrorKind::Choice {
-                        param: param.name,
-                        found: name.to_string(),
-                        choices,
-                    },
-                    origin: None,
-                })
+            let index = choices.iter().position(|choice| *choice == name.as_str());
+            index.map(Argument::Choice).ok_or_else(|| {
+                let choices = suggest::did_you_mean(&name, choices.iter().copied());
+                let message = format!("`{}` is \"{}\": {choices}", param.name, name.as_str());
+                Problem::from(TensorError::new(
+                    op.name,
+                    TensorErrorKind::Argument(message),
+                ))
             })
         }
     }

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Level, Stopped, UnknownLevel};
-use crate::suggest;
+use super::{Level, Stopped};
 
 /// The line and column of a script where a tensor was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,104 +31,20 @@ pub struct TensorError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorErrorKind {
-    /// A reduction to a level that is not coarser.
-    #[error(
-        "a {from} tensor has no {to} to be reduced to: it can go to {}",
-        coarser(*from)
-    )]
-    ReduceTo {
-        /// The tensor's level.
-        from: Level,
-        /// The level asked for.
-        to: Level,
-    },
-    /// An expansion to a level that is not finer.
-    #[error(
-        "a {from} tensor cannot be spread over {to}: that level is not finer; reduce it with `sum`, `mean`, ..."
-    )]
-    ExpandTo {
-        /// The tensor's level.
-        from: Level,
-        /// The level asked for.
-        to: Level,
-    },
-    /// A tensor of another level is needed.
-    #[error("needs a {expected} tensor, this is a {found} tensor{hint}")]
-    NeedsLevel {
-        /// The level needed.
-        expected: &'static str,
-        /// The level found.
-        found: Level,
-        /// What to do.
-        hint: &'static str,
-    },
-    /// Tensors of different batches meet.
-    #[error(
-        "a {left} tensor and a {right} tensor of different batches cannot be combined: a value of one batch, or of one group, does not go with another's; group results are put together with `batch.map_groups(|g| ...)`"
-    )]
-    DifferentBatches {
-        /// The level of the left one.
-        left: Level,
-        /// The level of the right one.
-        right: Level,
-    },
-    /// Tensors over different groupings of the same responses meet at a level of groups.
-    #[error(
-        "a {left} tensor and a {right} tensor over different groups (after `regroup`) cannot be combined: bring one to response level first, as in `x.expand(\"response\")`"
-    )]
-    DifferentGroups {
-        /// The level of the left one.
-        left: Level,
-        /// The level of the right one.
-        right: Level,
-    },
-    /// A level's name that is none.
-    #[error(transparent)]
-    UnknownLevel(#[from] UnknownLevel),
-    /// A kind, or another named choice, that is none of those possible.
-    #[error("`{param}` is \"{found}\": {}", suggest::did_you_mean(found, choices.iter().copied()))]
-    Choice {
-        /// The parameter.
-        param: &'static str,
-        /// What was written.
-        found: String,
-        /// What is possible.
-        choices: &'static [&'static str],
-    },
-    /// An argument of another type than the operation takes.
-    #[error("`{param}` must be {expected}, this is {found}")]
-    Argument {
-        /// The parameter.
-        param: &'static str,
-        /// What it takes.
-        expected: &'static str,
-        /// What was given.
-        found: String,
-    },
+    /// Levels, groups or batches do not fit together.
+    #[error("{0}")]
+    Level(String),
+    /// An argument is not of the type, or none of the choices, that its parameter takes.
+    #[error("{0}")]
+    Argument(String),
     /// The values themselves do not allow the operation.
-    #[error("{why}, at {location}")]
-    Value {
-        /// What is wrong with them.
-        why: String,
-        /// Where, in words.
-        location: String,
-    },
-    /// A gradient of something that is not one value.
+    #[error("{0}")]
+    Value(String),
+    /// A gradient goes through an operation that has none.
     #[error(
-        "the loss must be one value, a batch tensor; this is a {found} tensor: say how to average it, as in `loss.mean(\"batch\")`"
+        "has no derivative ({0}), and the loss depends on it: use `detach()` on its arguments if that is meant"
     )]
-    LossLevel {
-        /// The level found.
-        found: Level,
-    },
-    /// A gradient through an operation that has none.
-    #[error(
-        "has no derivative ({why}), and the loss depends on it: use `detach()` on its arguments if that is meant"
-    )]
-    NoDerivative {
-        /// Why not.
-        why: &'static str,
-    },
+    NoDerivative(&'static str),
     /// The computation was stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
@@ -142,6 +57,34 @@ impl TensorError {
             kind: kind.into(),
             origin: None,
         }
+    }
+
+    /// Levels, groups or batches that do not fit together.
+    pub(crate) fn level(op: &'static str, message: impl fmt::Display) -> Self {
+        TensorError::new(op, TensorErrorKind::Level(message.to_string()))
+    }
+
+    /// A reduction to a level that is not coarser.
+    pub(crate) fn not_coarser(op: &'static str, from: Level, to: Level) -> Self {
+        let coarser = Level::ALL.into_iter().filter(|level| level.contains(from));
+        let names: Vec<String> = coarser.map(|level| format!("\"{level}\"")).collect();
+        let names = names.join(", ");
+        let message = format!("a {from} tensor has no {to} to be reduced to: it can go to {names}");
+        TensorError::level(op, message)
+    }
+
+    /// Tensors of different batches, or of different groups' batches.
+    pub(crate) fn different_batches(op: &'static str, left: Level, right: Level) -> Self {
+        let message = format!(
+            "a {left} tensor and a {right} tensor of different batches cannot be combined: a value of one batch, or of one group, does not go with another's; group results are put together with `batch.map_groups(|g| ...)`"
+        );
+        TensorError::level(op, message)
+    }
+
+    /// An argument of another type than its parameter takes.
+    pub(crate) fn argument(op: &'static str, param: &str, expected: &str, found: &str) -> Self {
+        let message = format!("`{param}` must be {expected}, this is {found}");
+        TensorError::new(op, TensorErrorKind::Argument(message))
     }
 
     /// Adds where the tensor at fault was made, unless that is known already.
@@ -166,12 +109,4 @@ impl std::error::Error for TensorError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.kind)
     }
-}
-
-fn coarser(from: Level) -> String {
-    let names = Level::ALL
-        .into_iter()
-        .filter(|level| level.contains(from))
-        .map(|level| format!("\"{level}\""));
-    names.collect::<Vec<_>>().join(", ")
 }

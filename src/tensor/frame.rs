@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{TensorError, TensorErrorKind};
+use super::error::TensorError;
 use super::exec::Executor;
 use super::{Guard, Level, Tensor};
 use crate::batch::Layout;
@@ -97,22 +97,16 @@ pub(crate) fn meet(
     };
     let mut frame = (first.level() == level).then_some(home);
     for (arg, other) in placed {
-        let levels = |left: &Tensor, right: &Tensor| (left.level(), right.level());
+        let (left, right) = (first.level(), arg.level());
         if home.responses != other.responses {
-            let (left, right) = levels(first, arg);
-            return Err(TensorError::new(
-                op,
-                TensorErrorKind::DifferentBatches { left, right },
-            ));
+            return Err(TensorError::different_batches(op, left, right));
         }
-        if matches!(level, Level::Group | Level::Position)
-            && !Arc::ptr_eq(&home.layout, &other.layout)
-        {
-            let (left, right) = levels(first, arg);
-            return Err(TensorError::new(
-                op,
-                TensorErrorKind::DifferentGroups { left, right },
-            ));
+        let by_group = matches!(level, Level::Group | Level::Position);
+        if by_group && !Arc::ptr_eq(&home.layout, &other.layout) {
+            let message = format!(
+                "a {left} tensor and a {right} tensor over different groups (after `regroup`) cannot be combined: bring one to response level first, as in `x.expand(\"response\")`"
+            );
+            return Err(TensorError::level(op, message));
         }
         if frame.is_none() && arg.level() == level {
             frame = Some(other);

@@ -13,11 +13,11 @@ use super::op::{self, Derivative, Vjp};
 /// Where `loss` is not a batch tensor, or depends on `x` through an operation that has no derivative.
 pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
     if loss.level() != Level::Batch {
-        let found = loss.level();
-        return Err(TensorError::new(
-            "grad",
-            TensorErrorKind::LossLevel { found },
-        ));
+        let message = format!(
+            "the loss must be one value, a batch tensor; this is a {} tensor: say how to average it, as in `loss.mean(\"batch\")`",
+            loss.level()
+        );
+        return Err(TensorError::level("grad", message));
     }
     let order = dependents(loss, x);
     let through: HashSet<usize> = order.iter().map(Tensor::id).collect();
@@ -173,7 +173,7 @@ fn contributions(
             match op.derivative {
                 Derivative::Of(derivative) => whole(derivative(&local)?),
                 Derivative::None(why) => {
-                    let error = TensorError::new(op.name, TensorErrorKind::NoDerivative { why });
+                    let error = TensorError::new(op.name, TensorErrorKind::NoDerivative(why));
                     Err(error.or_at(node.origin()))
                 }
                 Derivative::Zero | Derivative::Composed => Ok(Vec::new()),

@@ -107,13 +107,11 @@ impl Tensor {
     ) -> Result<Tensor, TensorError> {
         let expected = frame.size(level);
         if buffer.len() != expected {
-            return Err(TensorError::new(
-                "values",
-                TensorErrorKind::Value {
-                    why: format!("{} values for {expected} cells", buffer.len()),
-                    location: format!("level {level}"),
-                },
-            ));
+            let why = format!(
+                "{} values for {expected} cells of level {level}",
+                buffer.len()
+            );
+            return Err(TensorError::new("values", TensorErrorKind::Value(why)));
         }
         let buffer = match buffer {
             FloatBuffer::F32(values) if level != Level::Token => {
@@ -214,8 +212,8 @@ impl Tensor {
         let frame = meet(op.name, &args, level)?;
         if let Some(number) = numbers(&args).and_then(|values| op.kernel.on_numbers(&values)) {
             return number.map(Tensor::number).map_err(|why| {
-                let location = "these numbers".to_string();
-                TensorError::new(op.name, TensorErrorKind::Value { why, location })
+                let why = format!("{why}, at these numbers");
+                TensorError::new(op.name, TensorErrorKind::Value(why))
             });
         }
         Tensor::node(Prim::Map(op), args, level, frame)

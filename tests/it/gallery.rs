@@ -1,37 +1,22 @@
 //! The gallery of wrong scripts: what each of them is told, beside it in a snapshot, and that none of them does harm.
 //!
-//! `tests/gallery/scripts/NAME.rhai` is wrong in the way that its name says; `NAME.snap` is the message. A script whose
-//! name starts with `imported_` is there to be imported by another. A line `// --set k=9` sets a parameter, as the
-//! command line would.
+//! `tests/gallery/scripts/TOPIC.rhai` holds cases, each under a line `// ==== NAME` and wrong in the way that its name
+//! says; `TOPIC.snap` holds what each is told. A case whose name starts with `imported_` is there to be imported by
+//! another. A line `// --set k=9` sets a parameter, as the command line would.
 
-use std::path::{Path, PathBuf};
+use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use advlab::batch::Batch;
-use advlab::diagnostic::Diagnostics;
+use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::script::{Hook, Host, Limits};
 use rayon::prelude::*;
 
+use crate::cases::{self, Case};
+
 const FOLDER: &str = "tests/gallery/scripts";
-
-/// The scripts of the gallery, by their paths from the repository's root, in alphabetical order.
-fn scripts() -> Vec<PathBuf> {
-    let folder = std::fs::read_dir(FOLDER).expect("the gallery is there");
-    let mut scripts: Vec<PathBuf> = folder
-        .map(|entry| entry.expect("a file").path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == "rhai"))
-        .filter(|path| !name(path).starts_with("imported_"))
-        .collect();
-    scripts.sort();
-    scripts
-}
-
-fn name(path: &Path) -> &str {
-    path.file_stem()
-        .and_then(|stem| stem.to_str())
-        .expect("names are text")
-}
 
 /// Two groups, of three responses and of two; `noise` is NaN at one token.
 fn batch() -> Batch {
@@ -69,63 +54,50 @@ fn rows(tokens: [f64; 9]) -> Vec<Vec<f64>> {
 /// What bounds a script. One that loops without an end has a few milliseconds; one that allocates has the limits of
 /// everyday use, of which the time is not what ends it.
 fn limits(name: &str) -> Limits {
-    match name.starts_with("endless_") {
-        true => Limits {
+    if name.starts_with("endless_") {
+        Limits {
             time: Duration::from_millis(5),
             ..Limits::default()
-        },
-        false => Limits::default(),
+        }
+    } else {
+        Limits::default()
     }
 }
 
 /// Everything that the script is told, warnings included.
-fn told(path: &Path) -> String {
-    let mut told = String::new();
-    if let Err(error) = run(path, &mut told) {
-        told.push_str(&error);
+fn told(folder: &Path, case: &Case) -> Vec<Diagnostic> {
+    let mut told = Vec::new();
+    if let Err(error) = run(folder, case, &mut told) {
+        told.extend(error.iter().cloned());
     }
     told
 }
 
 /// Loads the script, sets what it wants to be set, and runs its hooks; the error is what that ended with.
-fn run(path: &Path, told: &mut String) -> Result<(), String> {
-    let render = |error: Diagnostics| error.render(false);
-    let path = path.to_str().expect("paths are text");
-    let host = Host::new().with_limits(limits(name(Path::new(path))));
-    let mut recipe = host.load(path).map_err(render)?;
-    told.extend(
-        recipe
-            .warnings()
-            .iter()
-            .map(|warning| warning.render(false)),
-    );
-    let settings: Vec<String> = recipe
-        .text()
-        .lines()
-        .filter_map(|line| line.strip_prefix("// --set "))
-        .map(str::to_string)
-        .collect();
-    for setting in settings {
+fn run(folder: &Path, case: &Case, told: &mut Vec<Diagnostic>) -> Result<(), Diagnostics> {
+    let path = folder.join(format!("{}.rhai", case.name));
+    let host = Host::new().with_limits(limits(&case.name));
+    let mut recipe = host.load(path.to_str().expect("paths are text"))?;
+    told.extend(recipe.warnings().iter().cloned());
+    let lines = case.text.lines();
+    for setting in lines.filter_map(|line| line.strip_prefix("// --set ")) {
         let (name, value) = setting.split_once('=').expect("name=value");
         recipe
             .set_text(name, value)
-            .map_err(|error| format!("Error: --set {setting}: {error}\n"))?;
+            .map_err(|error| Diagnostic::error(format!("--set {setting}: {error}")))?;
     }
     let batch = batch();
-    let mut state = recipe.init().map_err(render)?;
+    let mut state = recipe.init()?;
     let before = state.clone();
-    let result = recipe.advantage(&batch, &mut state).map_err(render);
-    let result = match result {
-        Ok(_) if recipe.has(Hook::Loss) => recipe
-            .loss(&batch, None, &mut state)
-            .map(|_| ())
-            .map_err(render),
+    let result = match recipe.advantage(&batch, &mut state) {
+        Ok(_) if recipe.has(Hook::Loss) => recipe.loss(&batch, None, &mut state).map(|_| ()),
         result => result.map(|_| ()),
     };
     if result.is_err() {
         assert_eq!(
             state, before,
-            "{path}: a hook that fails leaves no trace in the state"
+            "{}: a hook that fails leaves no trace in the state",
+            case.name
         );
     }
     result
@@ -133,73 +105,125 @@ fn run(path: &Path, told: &mut String) -> Result<(), String> {
 
 /// What a script was told, and how long that took.
 struct Told {
-    path: PathBuf,
-    message: String,
+    name: String,
+    diagnostics: Vec<Diagnostic>,
     took: Duration,
 }
 
 impl Told {
-    fn name(&self) -> &str {
-        name(&self.path)
+    /// What matters of each message: severity, span, sentence, help and notes.
+    fn summary(&self) -> String {
+        let mut summary = String::new();
+        for diagnostic in &self.diagnostics {
+            let severity = match diagnostic.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+                Severity::Note => "note",
+            };
+            summary.push_str(severity);
+            if let Some(span) = diagnostic.span() {
+                let line = span.text.lines().nth(span.line - 1).unwrap_or_default();
+                let under = line.chars().skip(span.column - 1).take(span.length);
+                let source = span.source.strip_suffix(".rhai").unwrap_or(&span.source);
+                let source = if source == self.name {
+                    ""
+                } else {
+                    &span.source
+                };
+                let at = format!("{source}:{}:{}", span.line, span.column);
+                let at = at.trim_start_matches(':');
+                write!(summary, " at {at} `{}`", under.collect::<String>()).unwrap();
+            }
+            writeln!(summary, ": {}", sentence(diagnostic)).unwrap();
+            if let Some(help) = &diagnostic.help {
+                writeln!(summary, "  help: {help}").unwrap();
+            }
+            for note in &diagnostic.notes {
+                writeln!(summary, "  note: {note}").unwrap();
+            }
+        }
+        summary
     }
 }
 
-/// All scripts, each run once for all tests.
-fn gallery() -> &'static [Told] {
-    static GALLERY: OnceLock<Vec<Told>> = OnceLock::new();
+/// A problem's sentence alone, with what was found and expected.
+fn sentence(diagnostic: &Diagnostic) -> String {
+    let mut alone = diagnostic.clone();
+    (alone.location, alone.help) = (None, None);
+    alone.to_string()
+}
+
+/// The topics of the gallery with what their scripts were told, each run once for all tests.
+fn topics() -> &'static [(String, Vec<Told>)] {
+    static GALLERY: OnceLock<Vec<(String, Vec<Told>)>> = OnceLock::new();
     GALLERY.get_or_init(|| {
-        scripts()
-            .into_par_iter()
-            .map(|path| {
-                let started = Instant::now();
-                let message = told(&path);
-                let took = started.elapsed();
-                Told {
-                    path,
-                    message,
-                    took,
-                }
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut topics = cases::files(Path::new(FOLDER), "rhai");
+        for case in topics.iter_mut().flat_map(|(_, cases)| cases) {
+            case.text.truncate(case.text.trim_end().len());
+            case.text.push('\n');
+            let path = folder.path().join(format!("{}.rhai", case.name));
+            std::fs::write(path, &case.text).expect("a script in the folder");
+        }
+        let run = |case: &Case| {
+            let started = Instant::now();
+            let mut diagnostics = told(folder.path(), case);
+            let took = started.elapsed();
+            let here = format!("{}/", folder.path().display());
+            for diagnostic in &mut diagnostics {
+                cases::without(diagnostic, &here);
+            }
+            Told {
+                name: case.name.clone(),
+                diagnostics,
+                took,
+            }
+        };
+        topics
+            .iter()
+            .map(|(topic, cases)| {
+                let wrong = cases.par_iter();
+                let wrong = wrong.filter(|case| !case.name.starts_with("imported_"));
+                (topic.clone(), wrong.map(run).collect())
             })
             .collect()
     })
 }
 
-/// The messages of a text: each starts with its severity.
-fn messages(told: &str) -> Vec<&str> {
-    let mut starts: Vec<usize> = ["Error:", "Warning:"]
-        .iter()
-        .flat_map(|severity| told.match_indices(severity))
-        .map(|(start, _)| start)
-        .filter(|&start| start == 0 || told[..start].ends_with('\n'))
-        .collect();
-    starts.sort_unstable();
-    starts.push(told.len());
-    let ranges = starts.windows(2);
-    ranges.map(|range| &told[range[0]..range[1]]).collect()
+fn gallery() -> impl Iterator<Item = &'static Told> {
+    topics().iter().flat_map(|(_, told)| told)
 }
 
 #[test]
 fn each_wrong_script_is_told_what_is_wrong_and_what_to_do() {
-    let settings = {
-        let mut settings = insta::Settings::clone_current();
-        settings.set_snapshot_path("../gallery/scripts");
-        settings.set_prepend_module_to_snapshot(false);
-        settings.set_omit_expression(true);
-        settings
-    };
-    assert!(gallery().len() > 200, "{} scripts", gallery().len());
-    let changed: Vec<&str> = gallery()
-        .iter()
-        .filter(|told| {
-            let assert = || settings.bind(|| insta::assert_snapshot!(told.name(), told.message));
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(assert)).is_err()
-        })
-        .map(Told::name)
-        .collect();
-    assert!(
-        changed.is_empty(),
-        "other messages than before: {changed:?}"
-    );
+    let scripts = gallery().count();
+    assert!(scripts >= 245, "{scripts} scripts");
+    for (topic, told) in topics() {
+        let told = told.iter().map(|told| (told.name.as_str(), told.summary()));
+        cases::snapshot("../gallery/scripts", topic, told);
+    }
+}
+
+/// A few as a terminal shows them: with help, with a trace through an import, a warning, several at once, letters wider
+/// than a byte, and without a span.
+#[test]
+fn a_message_is_drawn_under_its_line() {
+    let drawn = [
+        "column_unknown",
+        "import_with_unknown_column",
+        "letter_of_another_alphabet",
+        "parameter_never_read",
+        "parameter_out_of_range",
+        "text_for_level_over_lines",
+        "throws_in_helper",
+        "torch_dim",
+    ]
+    .map(|name| {
+        let told = gallery().find(|told| told.name == name).expect(name);
+        let lines = told.diagnostics.iter().map(|d| d.render(false));
+        (name, lines.collect::<String>())
+    });
+    cases::snapshot("../gallery/scripts", "drawn", drawn);
 }
 
 /// Words of the engine under the script, and of Rust, which say nothing to a researcher.
@@ -242,22 +266,22 @@ const FORBIDDEN: [&str; 32] = [
 fn no_message_speaks_of_what_is_underneath() {
     let mut found = Vec::new();
     for told in gallery() {
-        for message in messages(&told.message) {
-            // The script's own lines, which ariadne shows after a number and a bar, say what they like.
-            let own = message.lines().filter(|line| {
-                let line = line.trim_start();
-                !(line.starts_with(|c: char| c.is_ascii_digit()) && line.contains('│'))
-            });
-            let own: String = own.collect::<Vec<_>>().join("\n");
-            let own = match told.name() {
-                // Its message is about the word.
-                "python_none" => own.replace("`None`", ""),
-                "rust_type" | "rust_as" => own.replace("f64", ""),
-                _ => own,
-            };
-            for word in FORBIDDEN.iter().filter(|word| own.contains(**word)) {
-                found.push(format!("{}: {word}", told.name()));
-            }
+        let words = |diagnostic: &Diagnostic| {
+            let mut words = vec![sentence(diagnostic)];
+            words.extend(diagnostic.help.clone());
+            words.extend(diagnostic.notes.clone());
+            words.join("\n")
+        };
+        let own: Vec<String> = told.diagnostics.iter().map(words).collect();
+        let own = own.join("\n");
+        let own = match told.name.as_str() {
+            // Its message is about the word.
+            "python_none" => own.replace("`None`", ""),
+            "rust_type" | "rust_as" => own.replace("f64", ""),
+            _ => own,
+        };
+        for word in FORBIDDEN.iter().filter(|word| own.contains(**word)) {
+            found.push(format!("{}: {word}", told.name));
         }
     }
     assert!(found.is_empty(), "{found:#?}");
@@ -265,18 +289,16 @@ fn no_message_speaks_of_what_is_underneath() {
 
 #[test]
 fn each_message_shows_a_place_or_says_what_to_do() {
+    let speaks = |d: &Diagnostic| {
+        let drawn = d.render(false);
+        let drawn = ["Error: ", "Warning: "]
+            .iter()
+            .any(|word| drawn.starts_with(word));
+        drawn && (d.span().is_some() || d.help.is_some() || d.message.contains("--set"))
+    };
     let mute: Vec<&str> = gallery()
-        .iter()
-        .filter(|told| {
-            let messages = messages(&told.message);
-            messages.is_empty()
-                || messages.iter().any(|message| {
-                    !message.contains("╭─[")
-                        && !message.contains("Help:")
-                        && !message.contains("--set")
-                })
-        })
-        .map(Told::name)
+        .filter(|told| told.diagnostics.is_empty() || !told.diagnostics.iter().all(speaks))
+        .map(|told| told.name.as_str())
         .collect();
     assert!(mute.is_empty(), "{mute:?}");
 }
@@ -285,18 +307,13 @@ fn each_message_shows_a_place_or_says_what_to_do() {
 #[test]
 fn no_script_runs_on() {
     for told in gallery() {
-        let took = told.took;
-        assert!(took < Duration::from_secs(15), "{}: {took:?}", told.name());
-        if told.name().starts_with("endless_") {
-            assert!(told.message.contains("stopped"), "{}", told.message);
+        let (name, took, said) = (&told.name, told.took, told.summary());
+        assert!(took < Duration::from_secs(15), "{name}: {took:?}");
+        if name.starts_with("endless_") {
+            assert!(said.contains("stopped"), "{name}: {said}");
         }
-        if told.name().starts_with("allocates_") || told.name().starts_with("deep_") {
-            assert!(
-                !told.message.contains("stopped after"),
-                "{}: {}",
-                told.name(),
-                told.message
-            );
+        if name.starts_with("allocates_") || name.starts_with("deep_") {
+            assert!(!said.contains("stopped after"), "{name}: {said}");
         }
     }
 }
@@ -304,7 +321,7 @@ fn no_script_runs_on() {
 /// Every category that a researcher may meet has its script.
 #[test]
 fn the_gallery_has_every_category() {
-    let has = |start: &str| gallery().iter().any(|told| told.name().starts_with(start));
+    let has = |start: &str| gallery().any(|told| told.name.starts_with(start));
     for start in [
         "level_wrong",
         "column_unknown",

@@ -1,5 +1,6 @@
 //! All integration tests in one binary, a module per topic; what has to be alone in its process is a binary beside it.
 
+mod cases;
 mod cli;
 mod docs;
 mod files;

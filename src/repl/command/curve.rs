@@ -46,7 +46,7 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     let figure = draw(&recipe, size, &points);
     let drawn = plot::finish(session, &figure, file)?;
     let alike = "each group is a batch of its own here, its responses one token long with a log-prob of -0.5, an entropy of 0.5, and so on: what a recipe makes of other groups and of such differences does not show";
-    let alike = session.paint.dim(&wrapped("", alike));
+    let alike = session.paint.dim(&wrapped("", alike, session.paint.width));
     Ok(format!("{drawn}\n{}\n{alike}", table(&points)))
 }
 

@@ -56,7 +56,10 @@ pub(super) fn vars(session: &mut Session, _: &str) -> Answered {
     let lines: Vec<String> = variables
         .iter()
         .map(|(name, value)| match value {
-            Ok(answer) => format!("  {name:<width$}  {}", show::brief(answer)),
+            Ok(answer) => format!(
+                "  {name:<width$}  {}",
+                show::brief(answer, 2 * session.paint.width - 30)
+            ),
             Err(error) => {
                 let why = error.first().map_or("", |first| first.message.as_str());
                 format!("  {name:<width$}  {why}")

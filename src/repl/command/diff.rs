@@ -58,11 +58,11 @@ pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) ->
     let mut lines = vec![
         format!(
             "  a  {}",
-            paint.bold(wrapped("     ", &title(a)).trim_start())
+            paint.bold(wrapped("     ", &title(a), paint.width).trim_start())
         ),
         format!(
             "  b  {}",
-            paint.bold(wrapped("     ", &title(b)).trim_start())
+            paint.bold(wrapped("     ", &title(b), paint.width).trim_start())
         ),
     ];
     lines.extend(overall(&one, &two));

@@ -9,7 +9,7 @@ use super::{Answered, missing, out};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures;
-use crate::paint::{WIDTH, cut};
+use crate::paint::cut;
 
 /// Bars of a histogram.
 const BARS: usize = 32;
@@ -75,7 +75,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, Diagnostics
     let counted = Counted::of(values.iter().copied());
     counted.some("value", &format!("`{text}`"))?;
     let left_out = counted.left_out();
-    let name = cut(text, WIDTH - 32);
+    let name = cut(text, session.paint.width / 2);
     let (title, x, y, mark, points) = match level {
         None => {
             let points = values

@@ -129,7 +129,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
             .iter()
             .map(|note| paint.dim(&format!("note: {note}"))),
     );
-    lines.push(paint.bold(&wrapped("", &title(&recipe))));
+    lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
     let mut row = |name: &str, text: String| lines.push(format!("  {name:<11} {}", text.trim()));
     if let Some(reward) = &outcome.reward {
         let values: Vec<f64> = reward.buffer().iter().collect();

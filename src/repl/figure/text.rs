@@ -3,18 +3,18 @@
 use super::canvas::Canvas;
 use super::{Figure, Mark, Panel, Range};
 use crate::figures::{along, value};
-use crate::paint::{self, Paint, WIDTH, cut, wrapped};
+use crate::paint::{self, Paint, cut, wrapped};
 
-/// Letters of the drawing, without the numbers at the axes.
-const ACROSS: usize = 64;
 const DOWN: usize = 10;
+/// Columns beside the drawing: the numbers at its axis, the axis, and a margin on the right.
+const BESIDE: usize = 16;
 /// Letters of the numbers at the y axis.
 const MARGIN: usize = 9;
 
 impl Figure {
-    /// The figure as lines of at most 80 letters.
+    /// The figure as lines for a terminal.
     pub(in crate::repl) fn text(&self, paint: Paint) -> String {
-        let mut lines = vec![paint.bold(&wrapped("", &self.title))];
+        let mut lines = vec![paint.bold(&wrapped("", &self.title, paint.width))];
         for panel in &self.panels {
             lines.extend(panel.text(paint));
         }
@@ -34,15 +34,16 @@ fn ink(paint: Paint, series: usize, text: &str) -> String {
 impl Panel {
     fn text(&self, paint: Paint) -> Vec<String> {
         let Some(range) = self.range() else {
-            let what = cut(&self.y, WIDTH / 2);
+            let what = cut(&self.y, paint.width / 2);
             return vec![format!("  {what}: no finite value to draw")];
         };
-        let mut canvas = Canvas::new(ACROSS, DOWN);
+        let across = paint.width.saturating_sub(BESIDE).max(16);
+        let mut canvas = Canvas::new(across, DOWN);
         self.draw(&mut canvas, range);
         let legend = self.legend(paint);
         // The names of series are short, and `y` may be what somebody typed.
-        let taken = paint::width(&self.legend(Paint::PLAIN));
-        let y = cut(&self.y, (WIDTH - 2).saturating_sub(taken));
+        let taken = paint::width(&legend);
+        let y = cut(&self.y, paint.width.saturating_sub(2 + taken));
         let mut lines = vec![format!("  {y}{legend}")];
         let zero = zero_row(range);
         for (place, row) in canvas.rows().iter().enumerate() {
@@ -68,11 +69,11 @@ impl Panel {
             lines.push(line.trim_end().to_string());
         }
         let (least, most) = (value(range.x.0), value(range.x.1));
-        let room = ACROSS.saturating_sub(least.chars().count() + most.chars().count());
+        let room = across.saturating_sub(least.chars().count() + most.chars().count());
         lines.push(format!(
             "{} {}",
             " ".repeat(MARGIN),
-            paint.dim(&format!("└{}", "─".repeat(ACROSS)))
+            paint.dim(&format!("└{}", "─".repeat(across)))
         ));
         let x = cut(&self.x, room.saturating_sub(2));
         let before = room.saturating_sub(paint::width(&x)) / 2;

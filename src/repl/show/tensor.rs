@@ -3,7 +3,7 @@
 use super::histogram;
 use crate::batch::{FloatBuffer, GroupId, Layout};
 use crate::figures::{column, count, exact, share, value};
-use crate::paint::{Paint, WIDTH, cut, filled, visible, width};
+use crate::paint::{Paint, cut, filled, visible, width};
 use crate::script::{Computed, Spread};
 use crate::tensor::Level;
 
@@ -35,7 +35,7 @@ pub(in crate::repl) fn tensor(computed: &Computed, paint: Paint) -> String {
         return lines.remove(0);
     }
     lines.push(spread_line(&values));
-    let picture = histogram(&values, 48);
+    let picture = histogram(&values, paint.width * 3 / 5);
     if !picture.trim().is_empty() {
         let spread = finite(&values);
         let (least, most) = (value(spread.min), value(spread.max));
@@ -159,7 +159,7 @@ fn groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
         .collect();
     let widest = |texts: &[String]| texts.iter().map(|text| width(text)).max().unwrap_or(0);
     let (of_label, of_number) = (widest(&labels), widest(&numbers));
-    let across = ((WIDTH - 2 + 4) / (of_label + 2 + of_number + 4)).max(1);
+    let across = ((paint.width + 2) / (of_label + 2 + of_number + 4)).max(1);
     let cells: Vec<String> = labels
         .iter()
         .zip(&numbers)
@@ -185,7 +185,7 @@ fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
 fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> {
     let of_label = rows.iter().map(|row| width(&row.label)).max().unwrap_or(0);
     // Not more than fit at two letters a number.
-    let fitting = |row: &Row| row.values.len().min(WIDTH / 3);
+    let fitting = |row: &Row| row.values.len().min(paint.width / 3);
     let shown: Vec<f64> = rows
         .iter()
         .flat_map(|row| row.values[..fitting(row)].iter().copied())
@@ -197,7 +197,8 @@ fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> 
         .max()
         .unwrap_or(0);
     let longest = rows.iter().map(|row| row.values.len()).max().unwrap_or(0);
-    let room = |reserved: usize| WIDTH.saturating_sub(2 + of_label + reserved) / (of_number + 2);
+    let room =
+        |reserved: usize| paint.width.saturating_sub(2 + of_label + reserved) / (of_number + 2);
     let across = if room(0) >= longest {
         room(0)
     } else {

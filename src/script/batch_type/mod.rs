@@ -13,7 +13,7 @@ use super::error::{Problem, origin, raise};
 
 use crate::batch::Batch;
 use crate::tensor::op;
-use crate::tensor::{Frame, Level, Tensor, TensorError, TensorErrorKind};
+use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 type Outcome<T> = Result<T, Box<EvalAltResult>>;
 
@@ -139,10 +139,10 @@ impl ScriptBatch {
                         .frame()
                         .is_some_and(|own| own.responses != frame.responses);
                 if foreign {
-                    let (left, right) = (part.level(), level);
-                    return Err(TensorError::new(
+                    return Err(TensorError::different_batches(
                         "map_groups",
-                        TensorErrorKind::DifferentBatches { left, right },
+                        part.level(),
+                        level,
                     ));
                 }
                 Ok((group, part.expanded(level, &frame)?))
@@ -183,7 +183,7 @@ pub(super) fn batch_type(engine: &mut Engine) {
             |context: NativeCallContext, batch: &mut ScriptBatch, level: &str| -> Outcome<Tensor> {
                 let level = level
                     .parse::<Level>()
-                    .map_err(|unknown| raise(&context, TensorError::new("random", unknown)))?;
+                    .map_err(|unknown| raise(&context, TensorError::level("random", unknown)))?;
                 Ok(batch.random(level))
             },
         )

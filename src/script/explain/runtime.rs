@@ -210,7 +210,7 @@ fn thrown(value: &Dynamic) -> Diagnostic {
 /// What to do about an error of an operation, where its message does not say it already.
 fn by_tensor(error: &TensorError) -> Option<String> {
     match &error.kind {
-        TensorErrorKind::Argument { found, .. } if found.starts_with("nothing") => Some(words::NOTHING.to_string()),
+        TensorErrorKind::Argument(why) if why.contains("this is nothing") => Some(words::NOTHING.to_string()),
         TensorErrorKind::Argument { .. } if !error.op.starts_with(char::is_alphabetic) => {
             Some(format!("`{}` is for tensors and numbers; a number from a text is `parse_float(text)`", error.op))
         }

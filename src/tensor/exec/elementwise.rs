@@ -120,10 +120,8 @@ pub(super) fn map<T: Element>(
         Err(Failure::Stopped(stopped)) => Err(TensorError::new(op.name, stopped)),
         Err(Failure::Value { index, why }) => {
             let location = layout.describe(level, index);
-            Err(TensorError::new(
-                op.name,
-                TensorErrorKind::Value { why, location },
-            ))
+            let kind = TensorErrorKind::Value(format!("{why}, at {location}"));
+            Err(TensorError::new(op.name, kind))
         }
     }
 }

@@ -16,7 +16,7 @@ mod scan;
 
 use std::fmt;
 
-use super::error::{TensorError, TensorErrorKind};
+use super::error::TensorError;
 use super::grad;
 use super::graph::Tensor;
 
@@ -211,23 +211,25 @@ impl Op {
         if args.len() < needed || args.len() > self.params.len() {
             let name = self.params.get(args.len()).map_or("", |param| param.name);
             let found = format!("{} arguments for {}", args.len(), self.signature());
-            return Err(self.unfit(name, "as many arguments as parameters", found));
+            return Err(TensorError::argument(
+                self.name,
+                name,
+                "as many arguments as parameters",
+                &found,
+            ));
         }
         for (param, arg) in self.params.iter().zip(args) {
             if !param.kind.takes(arg) {
-                return Err(self.unfit(param.name, param.kind.what(), format!("{arg:?}")));
+                let found = format!("{arg:?}");
+                return Err(TensorError::argument(
+                    self.name,
+                    param.name,
+                    param.kind.what(),
+                    &found,
+                ));
             }
         }
         (self.build)(self, args)
-    }
-
-    fn unfit(&self, param: &'static str, expected: &'static str, found: String) -> TensorError {
-        let kind = TensorErrorKind::Argument {
-            param,
-            expected,
-            found,
-        };
-        TensorError::new(self.name, kind)
     }
 
     /// How the operation is called: `x.mean(level)`, `a + b`, `where(c, a, b)`.
@@ -266,16 +268,9 @@ fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, Tensor
 
 /// The frame of a tensor that an operation over cells needs; a number alone has none.
 fn framed(op: &'static Op, x: &Tensor) -> Result<std::sync::Arc<super::Frame>, TensorError> {
-    x.frame().cloned().ok_or_else(|| {
-        TensorError::new(
-            op.name,
-            TensorErrorKind::Argument {
-                param: "x",
-                expected: "a tensor of a batch",
-                found: "a number alone".to_string(),
-            },
-        )
-    })
+    x.frame()
+        .cloned()
+        .ok_or_else(|| TensorError::argument(op.name, "x", "a tensor of a batch", "a number alone"))
 }
 
 /// `grad(loss, x)` as a row's build.

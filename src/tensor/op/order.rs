@@ -3,7 +3,7 @@
 use super::build::like;
 use super::{Argument, Class, Op, framed, level, level_at, tensor, tensor_at};
 use crate::tensor::Level;
-use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
 
 const ROW: Op = Op {
@@ -40,11 +40,7 @@ fn within(
     let (x, to) = (tensor_at(args, 0), level_at(args, 1));
     framed(op, &x)?;
     if !to.contains(x.level()) {
-        let from = x.level();
-        return Err(TensorError::new(
-            op.name,
-            TensorErrorKind::ReduceTo { from, to },
-        ));
+        return Err(TensorError::not_coarser(op.name, x.level(), to));
     }
     like(prim(to), &x)
 }

@@ -6,7 +6,7 @@ use super::{
     tensor_at,
 };
 use crate::tensor::Level;
-use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::error::TensorError;
 use crate::tensor::frame::meet;
 use crate::tensor::graph::{Prim, Tensor};
 
@@ -184,11 +184,11 @@ pub(super) static EXPAND: Op = Op {
     build: |op, args| {
         let (x, to) = (tensor_at(args, 0), level_at(args, 1));
         if !x.level().contains(to) {
-            let from = x.level();
-            return Err(TensorError::new(
-                op.name,
-                TensorErrorKind::ExpandTo { from, to },
-            ));
+            let message = format!(
+                "a {} tensor cannot be expanded to {to}: that level is not finer; reduce it with `sum`, `mean`, ...",
+                x.level()
+            );
+            return Err(TensorError::level(op.name, message));
         }
         x.expanded(to, &framed(op, &x)?)
     },
@@ -223,10 +223,7 @@ pub(super) fn node(
         unreachable!("`framed` refuses what has no frame");
     };
     if !to.contains(level) {
-        return Err(TensorError::new(
-            op.name,
-            TensorErrorKind::ReduceTo { from: level, to },
-        ));
+        return Err(TensorError::not_coarser(op.name, level, to));
     }
     for arg in &mut args {
         *arg = arg.expanded(level, &frame)?;

@@ -5,7 +5,7 @@ use super::{
     Argument, Class, Derivative, Kernel, Op, framed, number, number_at, optional, tensor, tensor_at,
 };
 use crate::tensor::Level;
-use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
 
 /// What a scan makes of a response's tokens; each takes one number.
@@ -84,12 +84,11 @@ pub(super) static AT_LAST_TOKEN: Op = Op {
         let x = tensor_at(args, 0);
         let frame = framed(op, &x)?;
         if !x.level().contains(Level::Response) {
-            let kind = TensorErrorKind::NeedsLevel {
-                expected: "response",
-                found: x.level(),
-                hint: ": reduce it first, as in `x.sum(\"response\")`",
-            };
-            return Err(TensorError::new(op.name, kind));
+            let message = format!(
+                "needs a response tensor, this is a {} tensor: reduce it first, as in `x.sum(\"response\")`",
+                x.level()
+            );
+            return Err(TensorError::level(op.name, message));
         }
         let x = x.expanded(Level::Response, &frame)?;
         Tensor::node(Prim::AtLastToken, vec![x], Level::Token, Some(frame))
@@ -100,12 +99,11 @@ pub(super) static AT_LAST_TOKEN: Op = Op {
 fn scan(op: &'static Op, args: &[Argument], default: f64) -> Result<Tensor, TensorError> {
     let x = tensor_at(args, 0);
     if x.level() != Level::Token {
-        let kind = TensorErrorKind::NeedsLevel {
-            expected: "token",
-            found: x.level(),
-            hint: ": a response's value is put on its last token by `x.at_last_token()`",
-        };
-        return Err(TensorError::new(op.name, kind));
+        let message = format!(
+            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`",
+            x.level()
+        );
+        return Err(TensorError::level(op.name, message));
     }
     let number = if args.len() > 1 {
         number_at(args, 1)

@@ -42,7 +42,7 @@ fn levels_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("expand", 2), &[tensor(Level::Token), Argument::Level(Level::Group)]),
-        @"`expand`: a token tensor cannot be spread over group: that level is not finer; reduce it with `sum`, `mean`, ..."
+        @"`expand`: a token tensor cannot be expanded to group: that level is not finer; reduce it with `sum`, `mean`, ..."
     );
     assert_snapshot!(
         message(row("suffix_sum", 2), &[tensor(Level::Response)]),
@@ -116,7 +116,7 @@ fn values_that_do_not_fit() {
     );
     assert_snapshot!(
         misfit.unwrap_err(),
-        @"`values`: 1 values for 4 cells, at level group"
+        @"`values`: 1 values for 4 cells of level group"
     );
     let binomial = [Argument::Tensor(counts.clone()), Argument::Number(1.0)];
     let binomial = row("binomial", 2).apply(&binomial).unwrap();

@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use advlab::batch::{self, Advantage, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts};
 use safetensors::tensor::{Dtype as Type, SafeTensors, TensorView};
+
+use crate::cases::{self, Case};
 
 fn mapping(ours: &str, theirs: &str) -> Mapping {
     Mapping {
@@ -24,7 +26,7 @@ fn read(path: &Path, map: &[Mapping], dtype: Option<Dtype>) -> Rollouts {
 }
 
 /// The columns, the number of tokens of each response, and the notes.
-fn snapshot(name: &str, rollouts: &Rollouts) {
+fn told(rollouts: &Rollouts) -> String {
     let batch = &rollouts.batch;
     let columns: Vec<&str> = batch.columns().collect();
     let layout = batch.layout();
@@ -35,31 +37,31 @@ fn snapshot(name: &str, rollouts: &Rollouts) {
     for note in &rollouts.notes {
         writeln!(text, "note: {note}").unwrap();
     }
-    insta::with_settings!({snapshot_path => "../../gallery/messages", prepend_module_to_snapshot => false}, {
-        insta::assert_snapshot!(format!("odd_{name}"), text);
-    });
+    text
 }
 
 #[test]
 fn every_odd_line_is_told_what_becomes_of_it() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gallery/odd");
-    let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    paths.sort();
-    assert!(paths.len() >= 13);
-    for path in paths {
-        let name = path.file_name().unwrap().to_string_lossy();
-        snapshot(&name.replace('.', "_"), &read(&path, &[], None));
-    }
-    let scores = folder.join("arrays_beside_a_completion.jsonl");
-    snapshot(
-        "arrays_mapped_beside_a_completion_jsonl",
-        &read(&scores, &[mapping("scores", "scores")], None),
-    );
-    let names = folder.join("escaped_names.jsonl");
-    let rollouts = read(&names, &[mapping("mine", "café")], None);
+    let folder = tempfile::tempdir().unwrap();
+    let lines = cases::cases(Path::new("tests/gallery/files/odd.txt"));
+    assert!(lines.len() >= 13);
+    let read_case = |case: &Case, map: &[Mapping]| {
+        let path = folder.path().join(&case.name);
+        fs::write(&path, &case.text).unwrap();
+        read(&path, map, None)
+    };
+    let plain = lines
+        .iter()
+        .map(|case| (case.name.as_str(), told(&read_case(case, &[]))));
+    let mut said: Vec<(&str, String)> = plain.collect();
+    let named = |name: &str| lines.iter().find(|case| case.name == name).unwrap();
+    let scores = named("arrays_beside_a_completion.jsonl");
+    let scores = read_case(scores, &[mapping("scores", "scores")]);
+    said.push(("arrays_mapped_beside_a_completion", told(&scores)));
+    cases::snapshot("../gallery/files", "odd_lines", said);
+
+    let names = named("escaped_names.jsonl");
+    let rollouts = read_case(names, &[mapping("mine", "café")]);
     assert_eq!(rollouts.batch.response_column("mine").unwrap(), [3.0, 4.0]);
 }
 
@@ -164,11 +166,12 @@ fn every_odd_tensor_is_told_what_becomes_of_it() {
         ),
     ];
     let folder = tempfile::tempdir().unwrap();
-    for (name, tensors) in cases {
+    let said = cases.iter().map(|(name, tensors)| {
         let path = folder.path().join("a.safetensors");
-        save(&path, &tensors);
-        snapshot(&format!("{name}_safetensors"), &read(&path, &[], None));
-    }
+        save(&path, tensors);
+        (*name, told(&read(&path, &[], None)))
+    });
+    cases::snapshot("../gallery/files", "odd_tensors", said);
 }
 
 #[test]

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use advlab::batch::{self, Advantage, Mapping, ReadOptions};
 use safetensors::tensor::{Dtype, TensorView};
 
-fn inputs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gallery/inputs")
-}
+use crate::cases;
 
 /// What is said of a file, with its folder taken out.
 fn message(path: &Path, map: &[Mapping]) -> String {
@@ -24,28 +22,45 @@ fn message(path: &Path, map: &[Mapping]) -> String {
     message.replace(&folder, "")
 }
 
-fn snapshot(name: &str, message: String) {
-    insta::with_settings!({snapshot_path => "../../gallery/messages", prepend_module_to_snapshot => false}, {
-        insta::assert_snapshot!(format!("input_{name}"), message);
+/// Pins what is said of each case, with its name.
+fn snapshot<'a>(name: &str, said: impl IntoIterator<Item = (&'a str, String)>) {
+    cases::snapshot("../gallery/files", name, said);
+}
+
+/// What is said of each file, when its bytes stand under its name in a folder.
+fn messages<'a>(files: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> Vec<(&'a str, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let said = files.into_iter().map(|(name, bytes)| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        (name, message(&path, &[]))
     });
+    said.collect()
 }
 
 #[test]
 fn every_wrong_text_file_is_told_what_is_wrong() {
-    let mut paths: Vec<PathBuf> = fs::read_dir(inputs())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    paths.sort();
-    assert!(paths.len() >= 25);
-    for path in paths {
-        let name = path
-            .file_name()
-            .unwrap()
-            .to_string_lossy()
-            .replace('.', "_");
-        snapshot(&name, message(&path, &[]));
-    }
+    let lines = cases::cases(Path::new("tests/gallery/files/wrong.txt"));
+    assert!(lines.len() >= 30);
+    let lines = lines
+        .iter()
+        .map(|case| (case.name.as_str(), case.text.clone().into_bytes()));
+    let utf16 = "{\"group\": \"a\", \"reward\": 1.0}\n".encode_utf16();
+    let utf16: Vec<u8> = utf16.flat_map(u16::to_le_bytes).collect();
+    let bytes: [(&str, Vec<u8>); 5] = [
+        ("empty.jsonl", b"\n  \n".to_vec()),
+        (
+            "invalid_utf8.jsonl",
+            b"{\"group\": \"a\", \"reward\": 1.0}\n{\"group\": \"caf\xe9\", \"reward\": 1.0}\n".to_vec(),
+        ),
+        (
+            "truncated.jsonl",
+            b"{\"group\": \"a\", \"reward\": 1.0}\n{\"group\": \"a\", \"reward\": 0.0, \"completion\": \"the ans".to_vec(),
+        ),
+        ("utf16.jsonl", [b"\xff\xfe".to_vec(), utf16].concat()),
+        ("wrong_ending.parquet", b"PAR1".to_vec()),
+    ];
+    snapshot("wrong_text", messages(lines.chain(bytes)));
 }
 
 #[test]
@@ -54,18 +69,24 @@ fn a_mapping_that_fits_nothing_names_the_nearest_field() {
         ours: ours.to_string(),
         theirs: theirs.to_string(),
     };
-    let path = inputs().join("no_group.jsonl");
-    snapshot("map_unknown", message(&path, &[map("group", "problem")]));
-    snapshot(
-        "map_twice",
-        message(&path, &[map("group", "prompt"), map("group", "problem_id")]),
-    );
-    snapshot(
-        "map_text_as_reward",
-        message(
-            &path,
-            &[map("group", "problem_id"), map("reward", "prompt")],
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("no_group.jsonl");
+    let line = r#"{"problem_id": 3, "prompt": "1 + 1 =", "reward": 1.0}"#;
+    fs::write(&path, line).unwrap();
+    let said = [
+        ("unknown", vec![map("group", "problem")]),
+        (
+            "twice",
+            vec![map("group", "prompt"), map("group", "problem_id")],
         ),
+        (
+            "text_as_reward",
+            vec![map("group", "problem_id"), map("reward", "prompt")],
+        ),
+    ];
+    snapshot(
+        "wrong_maps",
+        said.map(|(name, map)| (name, message(&path, &map))),
     );
 }
 
@@ -116,17 +137,17 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
     };
     let cut_off = whole[..whole.len() - 5].to_vec();
     let cases: Vec<(&str, Vec<u8>)> = vec![
-        ("empty", vec![]),
-        ("seven_bytes", vec![0; 7]),
-        ("header_longer_than_file", vec![0xff; 40]),
-        ("header_is_no_json", forged("{\"index\": ", 0)),
-        ("header_is_a_list", forged("[]", 0)),
+        ("empty.safetensors", vec![]),
+        ("seven_bytes.safetensors", vec![0; 7]),
+        ("header_longer_than_file.safetensors", vec![0xff; 40]),
+        ("header_is_no_json.safetensors", forged("{\"index\": ", 0)),
+        ("header_is_a_list.safetensors", forged("[]", 0)),
         (
-            "offsets_beyond_file",
+            "offsets_beyond_file.safetensors",
             forged_tensor("I64", "[1000000000]", "[0, 8000000000]", 16),
         ),
         (
-            "offsets_overflow",
+            "offsets_overflow.safetensors",
             forged_tensor(
                 "I64",
                 "[2]",
@@ -135,63 +156,69 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
             ),
         ),
         (
-            "offsets_backwards",
+            "offsets_backwards.safetensors",
             forged_tensor("I64", "[2]", "[16, 0]", 16),
         ),
         (
-            "shape_without_bytes",
+            "shape_without_bytes.safetensors",
             forged_tensor("I64", "[3]", "[0, 16]", 16),
         ),
         (
-            "shape_overflows",
+            "shape_overflows.safetensors",
             forged_tensor("I64", "[4294967296, 4294967296]", "[0, 16]", 16),
         ),
         (
-            "shape_of_texts",
+            "shape_of_texts.safetensors",
             forged_tensor("I64", "[\"2\"]", "[0, 16]", 16),
         ),
-        ("a_gap", forged_tensor("I64", "[2]", "[8, 24]", 24)),
-        ("unknown_type", forged_tensor("I65", "[2]", "[0, 16]", 16)),
-        ("cut_off", cut_off),
         (
-            "no_index",
+            "a_gap.safetensors",
+            forged_tensor("I64", "[2]", "[8, 24]", 24),
+        ),
+        (
+            "unknown_type.safetensors",
+            forged_tensor("I65", "[2]", "[0, 16]", 16),
+        ),
+        ("cut_off.safetensors", cut_off),
+        (
+            "no_index.safetensors",
             pack(&[("uid", Dtype::I64, &[2], &ZERO[..16]), rewards()]),
         ),
         (
-            "no_reward",
+            "no_reward.safetensors",
             pack(&[
                 index(),
                 ("token_level_scores", Dtype::F32, &[2, 3], &ZERO[..24]),
             ]),
         ),
         (
-            "fractional_index",
+            "fractional_index.safetensors",
             pack(&[
                 ("index", Dtype::F32, &[2], &[0, 0, 0, 0, 0, 0, 0, 0x3f]),
                 rewards(),
             ]),
         ),
         (
-            "index_of_tokens",
+            "index_of_tokens.safetensors",
             pack(&[("index", Dtype::I64, &[2, 2], &ZERO[..32]), rewards()]),
         ),
         (
-            "rewards_of_tokens",
+            "rewards_of_tokens.safetensors",
             pack(&[index(), ("rewards", Dtype::F32, &[2, 3], &ZERO[..24])]),
         ),
         (
-            "token_rewards_of_responses",
+            "token_rewards_of_responses.safetensors",
             pack(&[
                 index(),
                 ("token_level_rewards", Dtype::F32, &[2], &ZERO[..8]),
             ]),
         ),
         (
-            "other_number_of_responses",
+            "other_number_of_responses.safetensors",
             pack(&[index(), ("rewards", Dtype::F32, &[3], &ZERO[..12])]),
         ),
         (
-            "other_width",
+            "other_width.safetensors",
             pack(&[
                 index(),
                 rewards(),
@@ -200,7 +227,7 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
             ]),
         ),
         (
-            "mask_of_two",
+            "mask_of_two.safetensors",
             pack(&[
                 index(),
                 rewards(),
@@ -208,11 +235,11 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
             ]),
         ),
         (
-            "nan_reward",
+            "nan_reward.safetensors",
             pack(&[index(), ("rewards", Dtype::F32, &[2], &nan)]),
         ),
         (
-            "nan_token",
+            "nan_token.safetensors",
             pack(&[
                 index(),
                 rewards(),
@@ -221,7 +248,7 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
             ]),
         ),
         (
-            "two_masks",
+            "two_masks.safetensors",
             pack(&[
                 index(),
                 rewards(),
@@ -230,18 +257,18 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
             ]),
         ),
         (
-            "two_groups",
+            "two_groups.safetensors",
             pack(&[index(), ("group", Dtype::I64, &[2], &ZERO[..16]), rewards()]),
         ),
         (
-            "two_tensors_of_one_name",
+            "two_tensors_of_one_name.safetensors",
             forged(
                 r#"{"rewards": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "rewards": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}"#,
                 8,
             ),
         ),
         (
-            "step_of_half",
+            "step_of_half.safetensors",
             pack(&[
                 index(),
                 rewards(),
@@ -249,23 +276,18 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
             ]),
         ),
         (
-            "correct_of_three",
+            "correct_of_three.safetensors",
             pack(&[index(), ("correct", Dtype::U8, &[2], &[1, 3])]),
         ),
         (
-            "no_responses",
+            "no_responses.safetensors",
             pack(&[
                 ("index", Dtype::I64, &[0], &[]),
                 ("rewards", Dtype::F32, &[0], &[]),
             ]),
         ),
     ];
-    let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in cases {
-        let path = folder.path().join(format!("{name}.safetensors"));
-        fs::write(&path, bytes).unwrap();
-        snapshot(&format!("{name}_safetensors"), message(&path, &[]));
-    }
+    snapshot("wrong_tensors", messages(cases));
 }
 
 #[test]
@@ -304,41 +326,36 @@ fn every_wrong_archive_is_told_what_is_wrong() {
         }
     }
     let cases = [
-        ("no_archive", b"PK but nothing else".to_vec()),
-        ("cut_off", whole[..whole.len() - 30].to_vec()),
-        ("damaged", flipped),
+        ("no_archive.npz", b"PK but nothing else".to_vec()),
+        ("cut_off.npz", whole[..whole.len() - 30].to_vec()),
+        ("damaged.npz", flipped),
         (
-            "python_objects",
+            "python_objects.npz",
             pack(&[("index", array("|O", "(2,)", &ZERO)), rewards()]),
         ),
         (
-            "texts_of_bytes",
+            "texts_of_bytes.npz",
             pack(&[("index", array("|S4", "(2,)", &ZERO[..8])), rewards()]),
         ),
-        ("two_arrays_of_one_name", twice),
+        ("two_arrays_of_one_name.npz", twice),
         (
-            "shape_beyond_bytes",
+            "shape_beyond_bytes.npz",
             pack(&[
                 ("index", array("<i8", "(2000000000,)", &ZERO[..16])),
                 rewards(),
             ]),
         ),
         (
-            "shape_below_bytes",
+            "shape_below_bytes.npz",
             pack(&[("index", array("<i8", "(1,)", &ZERO[..16])), rewards()]),
         ),
         (
-            "no_numpy_array",
+            "no_numpy_array.npz",
             pack(&[("index", b"1, 2, 3".to_vec()), rewards()]),
         ),
-        ("no_arrays", pack(&[])),
+        ("no_arrays.npz", pack(&[])),
     ];
-    let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in cases {
-        let path = folder.path().join(format!("{name}.npz"));
-        fs::write(&path, bytes).unwrap();
-        snapshot(&format!("{name}_npz"), message(&path, &[]));
-    }
+    snapshot("wrong_archives", messages(cases));
 }
 
 #[test]
@@ -356,20 +373,14 @@ fn every_place_that_cannot_be_written_is_named() {
     };
     fs::create_dir(folder.path().join("a_folder.jsonl")).unwrap();
     let at = |name: &str| folder.path().join(name);
-    snapshot(
-        "out_in_missing_folder",
-        write(at("missing/out.jsonl"), &[0.0]),
-    );
-    snapshot("out_under_a_file", write(at("in.jsonl/out.jsonl"), &[0.0]));
-    snapshot("out_is_a_folder", write(at("a_folder.jsonl"), &[0.0]));
-    snapshot("out_of_another_kind", write(at("out.npz"), &[0.0]));
-    snapshot("out_not_a_number", write(at("out.jsonl"), &[f64::NAN]));
-    snapshot("out_of_another_batch", write(at("out.jsonl"), &[0.0, 1.0]));
-    #[cfg(target_os = "linux")]
-    snapshot(
-        "out_on_a_full_disk",
-        write(PathBuf::from("/dev/full"), &[0.0]),
-    );
+    let mut said = vec![
+        ("in_missing_folder", write(at("missing/out.jsonl"), &[0.0])),
+        ("under_a_file", write(at("in.jsonl/out.jsonl"), &[0.0])),
+        ("is_a_folder", write(at("a_folder.jsonl"), &[0.0])),
+        ("of_another_kind", write(at("out.npz"), &[0.0])),
+        ("not_a_number", write(at("out.jsonl"), &[f64::NAN])),
+        ("of_another_batch", write(at("out.jsonl"), &[0.0, 1.0])),
+    ];
     assert_eq!(
         fs::read_to_string(&input).unwrap(),
         "{\"group\": 1, \"reward\": 0.0}\n"
@@ -379,6 +390,15 @@ fn every_place_that_cannot_be_written_is_named() {
         2,
         "nothing half-written is left"
     );
+    #[cfg(target_os = "linux")]
+    {
+        let full = write(PathBuf::from("/dev/full"), &[0.0]);
+        assert_eq!(
+            full,
+            "/dev/full: it cannot be written: No space left on device (os error 28)"
+        );
+    }
     fs::remove_file(&input).unwrap();
-    snapshot("out_input_gone", write(at("out.jsonl"), &[0.0]));
+    said.push(("input_gone", write(at("out.jsonl"), &[0.0])));
+    snapshot("wrong_outputs", said);
 }
