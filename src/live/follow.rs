@@ -118,7 +118,8 @@ impl Follower {
         });
         match known {
             Some(version) => self.said = Said::Rejected(version.clone()),
-            None => self.settle_and_judge(self.reading.again(), Instant::now(), true),
+            // Not settled first: a save that is under way just now is looked at again.
+            None => self.judge_until_decided(&self.reading.clone(), Instant::now()),
         }
     }
 
@@ -145,7 +146,7 @@ impl Follower {
 
     /// Whether the file's version passed its checks and then failed at a step.
     fn is_withdrawn(&self) -> bool {
-        let current = self.shared.current.load();
+        let current = self.shared.current();
         let held = self.reading.version();
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
     }
@@ -155,8 +156,12 @@ impl Follower {
         let settled = self.settle(seen);
         // Saved again as it was: the change that was seen was the file being truncated for it.
         if is_asked || !settled.agrees(&self.reading) {
-            while !self.shared.is_stopped() && !self.judge(&settled, since) {}
+            self.judge_until_decided(&settled, since);
         }
+    }
+
+    fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {
+        while !self.shared.is_stopped() && !self.judge(reading, since) {}
     }
 
     /// Waits until the files hold the same as [`SETTLE`](super::watch::SETTLE) before, without an event in between; or
@@ -187,7 +192,7 @@ impl Follower {
             return true;
         };
         let host = self.shared.host.clone().with_guard(guard.clone());
-        let in_use = self.shared.current.load_full();
+        let in_use = self.shared.current();
         let (loaded, reading) = host.load_read(settled);
         let checked = match loaded {
             Ok(recipe) if recipe.version() == in_use.version() => Ok(None),
@@ -226,14 +231,13 @@ impl Follower {
         guard: &Guard,
     ) -> Result<(Recipe, Vec<Diagnostic>), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?;
-        let last = self.shared.observed.load_full();
-        let failed_on = self.shared.failed_on.load_full();
+        let observed = self.shared.observed();
         let dry_runs = DryRuns {
             candidate: &recipe,
             host,
             guard,
-            last: last.as_deref(),
-            failed_on: failed_on.as_deref(),
+            last: observed.last.as_deref(),
+            failed_on: observed.failed_on.as_deref(),
         };
         let warnings = catch_unwind(AssertUnwindSafe(|| dry_runs.run())).unwrap_or_else(|_| {
             Err(Diagnostic::error("advlab itself failed in a dry run")
@@ -260,7 +264,7 @@ impl Follower {
         self.shared.tell(LiveEvent::Rejected {
             version,
             error,
-            still_using: self.shared.current.load().version().clone(),
+            still_using: self.shared.current().version().clone(),
             at_step: false,
         });
     }
@@ -276,7 +280,7 @@ impl Follower {
                 .main()
                 .map_or_else(Default::default, Into::into),
             why,
-            still_using: self.shared.current.load().version().clone(),
+            still_using: self.shared.current().version().clone(),
         });
     }
 

@@ -232,11 +232,15 @@ impl LiveRecipe {
     /// Shows the batch of the step, before the hooks run on it, with the columns that they see: new versions are tried
     /// on it. Nothing is copied.
     pub fn observe(&self, batch: &Batch) {
-        self.shared.observed.store(Some(Arc::new(Observed {
-            batch: batch.clone(),
+        self.shared.observe(self.observed(batch.clone()));
+    }
+
+    fn observed(&self, batch: Batch) -> Observed {
+        Observed {
+            batch,
             state: self.state.clone(),
             loaded: self.loaded.clone(),
-        })));
+        }
     }
 
     /// Tells that the version in use failed at a step, although it had passed its checks. Goes back to the last version
@@ -250,11 +254,7 @@ impl LiveRecipe {
         };
         self.state = left;
         let failed = std::mem::replace(&mut self.loaded, worked);
-        if let Some(last) = self.shared.observed.load_full() {
-            self.observe(&last.batch);
-            let failed_on = self.shared.observed.load_full();
-            self.shared.failed_on.store(failed_on);
-        }
+        self.shared.observe_failure(|batch| self.observed(batch));
         self.shared.withdraw(&failed, &self.loaded, error);
         Ok(self.loaded.clone())
     }
@@ -282,7 +282,7 @@ impl LiveRecipe {
 
     /// The newest version that passed its checks: the next step uses it.
     pub fn newest(&self) -> Arc<Loaded> {
-        self.shared.current.load_full()
+        self.shared.current()
     }
 
     /// A version that was published, as long as it is among the last ones.

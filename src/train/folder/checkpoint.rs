@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hmac_sha256::Hash as Sha256;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::scripts::Scripts;
 use super::{make_folder, sync_folder};

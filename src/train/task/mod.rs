@@ -5,7 +5,7 @@ mod maze;
 
 use std::collections::HashSet;
 
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash as Sha256;
 use thiserror::Error;
 
 pub use arithmetic::Arithmetic;
