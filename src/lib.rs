@@ -34,7 +34,7 @@
 
 #![warn(missing_docs)]
 // Much of the crate is there for the commands.
-#![cfg_attr(not(feature = "cli"), allow(dead_code))]
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 
 pub mod batch;
 pub mod diagnostic;
