@@ -3,6 +3,7 @@
 mod buffer;
 mod builder;
 mod column;
+mod computed;
 mod error;
 mod example;
 #[cfg(feature = "files")]
@@ -17,13 +18,12 @@ use std::sync::Arc;
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::{BatchBuilder, MaskValue};
 pub use column::TokenValues;
+pub use computed::Computed;
 pub use error::BatchError;
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
-pub use files::{
-    Advantage, Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read,
-};
+pub use files::{Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read};
 pub use layout::{GroupId, Layout, Run};
 pub use level::{Level, UnknownLevel};
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::batch::{Advantage, Dtype, ReadOptions, Rollouts, read};
+use advlab::batch::{Dtype, ReadOptions, Rollouts, read};
 use advlab::script::{Host, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
 use advlab::train::Kept;
@@ -201,16 +201,8 @@ struct Times {
 }
 
 fn write(rollouts: &Rollouts, outcome: &Outcome, output: &Path) -> Result<()> {
-    let values: Vec<f64>;
-    let advantage = match outcome.advantage.level() {
-        Level::Token => Advantage::Token(outcome.advantage.buffer()),
-        _ => {
-            values = outcome.advantage.buffer().iter().collect();
-            Advantage::Response(&values)
-        }
-    };
     rollouts
-        .write_advantage(output, advantage)
+        .write_advantage(output, &outcome.advantage)
         .with_context(|| {
             format!(
                 "the advantage was computed, but not written to {}",

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::{Finding, Host, Verdict, check};
+use advlab::script::{CheckResult, Finding, Host, check};
 use anyhow::Result;
 use clap::Args;
 
@@ -43,17 +43,17 @@ impl Check {
                 style::bold(recipe.name()),
                 style::dim(recipe.version().short())
             );
-            let findings = check(&recipe);
+            let findings = check(&recipe, None);
             for finding in &findings {
-                let (sign, color) = match finding.verdict {
-                    Verdict::Holds => ("holds", "32"),
-                    Verdict::Fails => ("FAILS", "31;1"),
-                    Verdict::Note => ("note ", "33"),
+                let (sign, color) = match finding.result {
+                    CheckResult::Holds => ("holds", "32"),
+                    CheckResult::Fails => ("FAILS", "31;1"),
+                    CheckResult::Note => ("note ", "33"),
                 };
                 let line = format!(
                     "  {}  {:<29} {}",
                     style::verdict(sign, color),
-                    finding.check.name(),
+                    finding.check,
                     finding.detail
                 );
                 out!("{}", line.trim_end());
@@ -64,15 +64,15 @@ impl Check {
             let number = |verdict| {
                 findings
                     .iter()
-                    .filter(|finding| finding.verdict == verdict)
+                    .filter(|finding| finding.result == verdict)
                     .count()
             };
-            let fails = number(Verdict::Fails);
+            let fails = number(CheckResult::Fails);
             failed |= fails > 0;
             out!(
                 "  {} hold, {fails} fail, {} to know",
-                number(Verdict::Holds),
-                number(Verdict::Note)
+                number(CheckResult::Holds),
+                number(CheckResult::Note)
             );
         }
         Ok(if failed {
@@ -87,10 +87,10 @@ impl Check {
 fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
     let mut different: Vec<(Diagnostics, Vec<&str>)> = Vec::new();
     for finding in findings {
-        let (Verdict::Fails, Some(error)) = (finding.verdict, &finding.error) else {
+        let (CheckResult::Fails, Some(error)) = (finding.result, &finding.error) else {
             continue;
         };
-        let name = finding.check.name();
+        let name = finding.check;
         match different
             .iter_mut()
             .find(|(other, _)| is_same(other, error))

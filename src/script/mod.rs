@@ -8,7 +8,6 @@ mod blame;
 mod call;
 mod check;
 mod compile;
-mod computed;
 mod engine;
 mod error;
 mod evaluate;
@@ -31,8 +30,8 @@ mod state_json;
 mod summary;
 mod test_batch;
 
-pub use check::{Check, Finding, Verdict, check};
-pub use computed::Computed;
+pub use crate::batch::Computed;
+pub use check::{CheckResult, Finding, check, groups_are_independent};
 pub use evaluate::Evaluated;
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};

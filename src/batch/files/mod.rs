@@ -14,8 +14,7 @@ pub use note::Note;
 pub(crate) use replace::Replacement;
 
 use self::padded::{Spread, Tensor};
-use super::{Batch, FloatBuffer};
-use crate::batch::Level;
+use super::{Batch, Computed, Level};
 
 /// How to read a file.
 #[derive(Clone, Copy, Default)]
@@ -70,15 +69,6 @@ enum Origin {
         /// Whether an advantage of responses is f64, where no token column says so.
         wide: bool,
     },
-}
-
-/// The advantage of a batch, at one of the two levels that it can have.
-#[derive(Clone, Copy, Debug)]
-pub enum Advantage<'a> {
-    /// One number a response.
-    Response(&'a [f64]),
-    /// One number for each token that counts, response by response.
-    Token(&'a FloatBuffer),
 }
 
 /// Reads a file of rollouts. Its name says what it is: `.jsonl`, `.safetensors` or `.npz`.
@@ -137,15 +127,13 @@ impl Rollouts {
     pub fn write_advantage(
         &self,
         out: impl AsRef<Path>,
-        advantage: Advantage,
+        advantage: &Computed,
     ) -> Result<(), WriteError> {
         let out = out.as_ref();
         let layout = self.batch.layout();
-        let (found, level) = match advantage {
-            Advantage::Response(values) => (values.len(), Level::Response),
-            Advantage::Token(values) => (values.len(), Level::Token),
-        };
-        if found != layout.size(level) {
+        let (found, level) = (advantage.buffer().len(), advantage.level());
+        let is_signal = matches!(level, Level::Response | Level::Token);
+        if !is_signal || found != layout.size(level) {
             return Err(WriteError::Size {
                 path: out.to_path_buf(),
                 found,

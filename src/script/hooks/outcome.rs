@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::script::computed::Computed;
+use crate::batch::Computed;
 
 /// What a recipe made of a batch.
 #[derive(Clone, Debug)]

@@ -6,15 +6,15 @@ use std::path::Path;
 use super::json::Line;
 use super::{Lines, is_blank};
 use crate::batch::files::replace::Replacement;
-use crate::batch::files::{Advantage, ReadError, WriteError};
-use crate::batch::{FloatBuffer, Layout};
+use crate::batch::files::{ReadError, WriteError};
+use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
 /// Writes the lines of `input` to `out`, each with its advantage and otherwise to the byte as it is.
 pub(in crate::batch::files) fn write(
     input: &Path,
     numbers: &[usize],
     layout: &Layout,
-    advantage: Advantage,
+    advantage: &Computed,
     out: &Path,
 ) -> Result<(), WriteError> {
     let gone = |error: ReadError| WriteError::gone(input, error);
@@ -96,40 +96,37 @@ fn splice<'a>(text: &'a str, line: &Line, value: &'a [u8]) -> [&'a [u8]; 4] {
 fn value(
     out: &mut Vec<u8>,
     layout: &Layout,
-    advantage: Advantage,
+    advantage: &Computed,
     response: usize,
 ) -> Result<(), (Option<usize>, f64)> {
-    let values = match advantage {
-        Advantage::Response(values) => {
-            number(out, values[response]);
-            return match values[response].is_finite() {
-                true => Ok(()),
-                false => Err((None, values[response])),
-            };
-        }
-        Advantage::Token(values) => values,
-    };
-    let mut next = layout.tokens_of(response).start;
+    if advantage.level() == Level::Response {
+        let value = advantage.at(response, 0);
+        number(out, value);
+        return if value.is_finite() {
+            Ok(())
+        } else {
+            Err((None, value))
+        };
+    }
     let mut column = 0;
     out.push(b'[');
     let pad = |out: &mut Vec<u8>, columns: std::ops::Range<usize>| {
         columns.for_each(|_| out.extend_from_slice(b"0.0, "));
     };
-    for run in layout.runs(response) {
-        pad(out, column..run.columns().start);
-        for place in run.columns() {
-            match values {
-                FloatBuffer::F32(values) => number(out, values[next]),
-                FloatBuffer::F64(values) => number(out, values[next]),
+    for (tokens, columns) in layout.stretches(response) {
+        pad(out, column..columns.start);
+        column = columns.end;
+        for (token, column) in tokens.zip(columns) {
+            match advantage.buffer() {
+                FloatBuffer::F32(values) => number(out, values[token]),
+                FloatBuffer::F64(values) => number(out, values[token]),
             }
-            let value = values.get(next);
+            let value = advantage.at_token(response, token);
             if !value.is_finite() {
-                return Err((Some(place), value));
+                return Err((Some(column), value));
             }
             out.extend_from_slice(b", ");
-            next += 1;
         }
-        column = run.columns().end;
     }
     pad(out, column..layout.row_length(response));
     if out.ends_with(b", ") {

@@ -263,14 +263,8 @@ fn compact<T: Copy, const SIZE: usize>(
     let mut row = vec![0; layout.width() * SIZE];
     for response in 0..layout.responses() {
         row.fill(0);
-        let mut values = values[layout.tokens_of(response)].iter();
-        for run in layout.runs(response) {
-            let columns = run.columns();
-            let cells = row[columns.start * SIZE..columns.end * SIZE].chunks_exact_mut(SIZE);
-            cells
-                .zip(values.by_ref())
-                .for_each(|(cell, &value)| cell.copy_from_slice(&bytes(value)));
-        }
+        let (cells, _) = row.as_chunks_mut();
+        layout.scatter(response, cells, |token| bytes(values[token]));
         out.write_all(&row)?;
     }
     Ok(())

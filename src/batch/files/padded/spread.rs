@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::element::Element;
-use crate::batch::files::{Advantage, WriteError};
-use crate::batch::{Batch, FloatBuffer, Layout, TokenValues};
+use crate::batch::files::WriteError;
+use crate::batch::{Batch, Computed, Layout, Level, TokenValues};
 
 /// The name of the tensor in padded files.
 pub(super) const NAME: &str = "advantages";
@@ -13,7 +13,7 @@ pub(super) const NAME: &str = "advantages";
 /// An advantage as a tensor, written row by row.
 pub(in crate::batch::files) struct Spread<'a> {
     layout: &'a Layout,
-    advantage: Advantage<'a>,
+    advantage: &'a Computed,
     /// T; `None` where the file has no tokens at all and the advantage is one of responses.
     width: Option<usize>,
     element: Element,
@@ -24,14 +24,14 @@ impl<'a> Spread<'a> {
     /// counts where it has no token column.
     pub(in crate::batch::files) fn new(
         batch: &'a Batch,
-        advantage: Advantage<'a>,
+        advantage: &'a Computed,
         width: Option<usize>,
         wide: bool,
     ) -> Self {
         let layout: &Layout = batch.layout();
-        let width = match advantage {
-            Advantage::Response(_) => width,
-            Advantage::Token(_) => width.or(Some(layout.width())),
+        let width = match advantage.level() {
+            Level::Token => width.or(Some(layout.width())),
+            _ => width,
         };
         let wide = match batch.tokens.is_empty() {
             true => wide,
@@ -72,20 +72,24 @@ impl<'a> Spread<'a> {
             _ => (value as f32).is_finite(),
         };
         for response in 0..self.layout.responses() {
-            let mut tokens = self.layout.tokens_of(response);
-            let (token, found) = match self.advantage {
-                // What no token has is not written.
-                Advantage::Response(_) if self.width.is_some() && tokens.is_empty() => continue,
-                Advantage::Response(values) => match holds(values[response]) {
-                    true => continue,
-                    false => (None, values[response]),
-                },
-                Advantage::Token(values) => match tokens.find(|&at| !holds(values.get(at))) {
-                    None => continue,
-                    Some(at) => (Some(at), values.get(at)),
-                },
+            // What no token has is not written.
+            let is_token = self.advantage.level() == Level::Token;
+            let mut columns = self
+                .layout
+                .stretches(response)
+                .flat_map(|(_, columns)| columns);
+            let mut cells = match self.layout.tokens_of(response).len() {
+                0 if self.width.is_none() => 0..1,
+                length if is_token => 0..length,
+                length => 0..length.min(1),
             };
-            let place = token.map(|at| format!(", {},", self.column(response, at)));
+            let Some(token) = cells.find(|&token| !holds(self.advantage.at(response, token)))
+            else {
+                continue;
+            };
+            let found = self.advantage.at(response, token);
+            let column = columns.nth(token).filter(|_| is_token);
+            let place = column.map(|column| format!(", token {column},"));
             return Err(WriteError::NoValue {
                 path: out.to_path_buf(),
                 response,
@@ -98,21 +102,6 @@ impl<'a> Spread<'a> {
             });
         }
         Ok(())
-    }
-
-    /// The column of a response's token, in words.
-    fn column(&self, response: usize, token: usize) -> String {
-        let nth = token - self.layout.tokens_of(response).start;
-        let columns = self
-            .layout
-            .runs(response)
-            .iter()
-            .flat_map(|run| run.columns());
-        columns
-            .skip(nth)
-            .map(|column| format!("token {column}"))
-            .next()
-            .unwrap_or_default()
     }
 
     /// Writes all numbers, little-endian.
@@ -137,34 +126,14 @@ impl<'a> Spread<'a> {
         bytes: impl Fn(f64) -> [u8; SIZE],
     ) {
         let Some(width) = self.width else {
-            if let Advantage::Response(values) = self.advantage {
-                row.extend(bytes(values[response]));
-            }
+            row.extend(bytes(self.advantage.at(response, 0)));
             return;
         };
         row.resize(width * SIZE, 0);
-        let mut next = self.layout.tokens_of(response).start;
-        for run in self.layout.runs(response) {
-            let columns = run.columns();
-            let cells = row[columns.start * SIZE..columns.end * SIZE].chunks_exact_mut(SIZE);
-            match self.advantage {
-                Advantage::Response(values) => {
-                    let value = bytes(values[response]);
-                    cells.for_each(|cell| cell.copy_from_slice(&value));
-                }
-                Advantage::Token(FloatBuffer::F32(values)) => {
-                    let values = values[next..].iter().map(|&value| f64::from(value));
-                    cells
-                        .zip(values)
-                        .for_each(|(cell, value)| cell.copy_from_slice(&bytes(value)));
-                }
-                Advantage::Token(FloatBuffer::F64(values)) => {
-                    cells
-                        .zip(&values[next..])
-                        .for_each(|(cell, &value)| cell.copy_from_slice(&bytes(value)));
-                }
-            }
-            next += columns.len();
-        }
+        let (cells, _) = row.as_chunks_mut();
+        let advantage = self.advantage;
+        self.layout.scatter(response, cells, |token| {
+            bytes(advantage.at_token(response, token))
+        });
     }
 }
