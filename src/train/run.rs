@@ -249,7 +249,7 @@ fn restored(
     if checkpoint.is_failed {
         // The version in use fails at this very step: what the file holds now has to do it.
         let edited = host.load(&config.recipe)?;
-        if edited.version() != snapshot.recipe.version() {
+        if edited.version() != trainer.live.newest().version() {
             trainer.live.publish(edited)?;
         }
     }

@@ -309,7 +309,7 @@ impl Trainer {
                 batch: Some(batch),
                 back_to: worked.as_ref().ok().map(|loaded| loaded.recipe()),
             })?;
-            worked?;
+            worked.map_err(Failure::Version)?;
             // The failure has been told; what else may have happened to the file meanwhile has not.
             for event in self.live.events() {
                 if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
