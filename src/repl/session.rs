@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex};
 
 use super::command::{self, Watched, lock};
 use super::data::Data;
-use super::typed::{self, Defines, Typed};
-use super::{pieces, show};
+use super::show;
 use crate::Batch;
 use crate::batch::Mapping;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::value;
 use crate::paint::{Paint, width, wrapped};
-use crate::script::{Answer, Hook, Host, Outcome, Recipe, Session as Script, State, Version};
-use crate::tensor::{Guard, Level};
+use crate::script::{
+    Defines, Hook, Host, Outcome, Recipe, Session as Script, State, Version, is_typed,
+};
+use crate::tensor::Guard;
 use crate::train::Kept;
 
 /// The text that an input is answered with.
@@ -50,7 +51,6 @@ pub struct Session {
     data: Data,
     /// The version that was loaded with a run's batch.
     run_version: Option<Version>,
-    typed: Typed,
     /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
     lacks_helper: bool,
     /// The last piece of script, right or wrong.
@@ -72,7 +72,6 @@ impl Session {
             host: host.clone(),
             data,
             run_version: None,
-            typed: Typed::default(),
             lacks_helper: false,
             last_input: String::new(),
             saved: BTreeMap::new(),
@@ -163,10 +162,7 @@ impl Session {
     /// Whether the text is the beginning of an input that goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
         let is_script = !text.trim_start().starts_with([':', '?']);
-        is_script
-            && (pieces::is_open(text)
-                || pieces::has_open_bracket(text)
-                || self.script.is_incomplete(text))
+        is_script && self.script.is_incomplete(text)
     }
 
     /// Evaluates an input: a piece of script, a command, or a question.
@@ -217,7 +213,7 @@ impl Session {
     /// so where that is news.
     fn take_up_typed(&mut self, defines: Defines) -> Option<String> {
         let in_use = self.script.recipe();
-        let was_typed = in_use.is_some_and(typed::is_typed);
+        let was_typed = in_use.is_some_and(is_typed);
         let is_part = match defines {
             Defines::Hook => true,
             Defines::Helpers => was_typed || self.lacks_helper,
@@ -226,7 +222,7 @@ impl Session {
         if !is_part {
             return None;
         }
-        if !self.typed.has_hook() {
+        if !self.script.inputs().has_hook() {
             let text = "a recipe has an `advantage(batch, p)` or a `loss(batch, p)` too";
             return Some(self.paint.dim(text));
         }
@@ -234,7 +230,7 @@ impl Session {
             (Some((kept, _)), true) => kept.folder().display().to_string(),
             _ => recipe.name().to_string(),
         });
-        let recipe = match self.typed.recipe(self.script.host(), in_use) {
+        let recipe = match self.script.typed_recipe() {
             Ok(recipe) => recipe,
             // What is still missing has been told.
             Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
@@ -310,10 +306,6 @@ impl Session {
         &self.data
     }
 
-    pub(super) fn typed(&self) -> &Typed {
-        &self.typed
-    }
-
     /// The last piece of script, right or wrong.
     pub(super) fn last_input(&self) -> &str {
         &self.last_input
@@ -348,26 +340,12 @@ impl Session {
             self.last_input = text.to_string();
         }
         let evaluated = self.script.evaluate(text)?;
-        if !text.trim().is_empty() {
-            let signal = match &evaluated.answer {
-                Answer::Tensor(computed)
-                    if matches!(computed.level(), Level::Response | Level::Token) =>
-                {
-                    Some(computed.clone())
-                }
-                _ => None,
-            };
-            let has_value = !matches!(evaluated.answer, Answer::Nothing);
-            let recipe = self.script.recipe();
-            let recipe = recipe.filter(|recipe| !typed::is_typed(recipe));
-            self.typed.push(text, has_value, signal, recipe);
-        }
         let mut lines = evaluated.prints;
         lines.extend(evaluated.notes.iter().map(|note| self.note(note)));
         let metrics = evaluated.metrics.iter();
         lines.extend(metrics.map(|(name, number)| format!("metric {name} {}", value(*number))));
         lines.extend(show::answer(&evaluated.answer, self.paint));
-        lines.extend(self.take_up_typed(typed::defines(text)));
+        lines.extend(self.take_up_typed(Defines::of(text)));
         Ok(lines.join("\n"))
     }
 
@@ -376,8 +354,8 @@ impl Session {
         if let Some(recipe) = self.script.recipe() {
             return Ok(recipe.clone());
         }
-        if self.typed.has_advantage() {
-            return self.typed.recipe(self.script.host(), None);
+        if self.script.inputs().has_advantage() {
+            return self.script.typed_recipe();
         }
         let help =
             "`:recipe grpo` loads one; a formula with a value per response or token counts too";
@@ -447,7 +425,6 @@ impl Session {
             data.notes.push(note);
         }
         self.script.set_batch(&data.batch);
-        self.typed.forget_signal();
         data.notes.extend(self.use_recipe_of_run(&data));
         self.data = data;
         Ok(())
@@ -456,13 +433,9 @@ impl Session {
     /// Forgets what was typed, a typed recipe too. Says whether a recipe stays.
     pub(super) fn reset(&mut self) -> bool {
         self.script.reset();
-        self.typed.clear();
         self.last_input.clear();
         self.lacks_helper = false;
-        let stays = self
-            .script
-            .recipe()
-            .is_some_and(|one| !typed::is_typed(one));
+        let stays = self.script.recipe().is_some_and(|one| !is_typed(one));
         if !stays {
             self.choose(None);
         }

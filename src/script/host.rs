@@ -129,45 +129,43 @@ impl Host {
 
     /// Loads a recipe, and says which files it was read from.
     pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
-        let looks_like_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai");
-        match Builtin::find(recipe) {
-            Some(builtin) => (self.compile(builtin.name, builtin.text), Reading::default()),
-            None if looks_like_path || Path::new(recipe).exists() => {
-                self.load_file(Path::new(recipe))
-            }
-            None => {
-                let names = BUILTINS.iter().map(|builtin| builtin.name);
-                let file = format!("{recipe}.rhai");
-                let help = match suggest::nearest(recipe, names) {
-                    _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`".to_string(),
-                };
-                let error = Diagnostic::error(format!("there is no recipe `{recipe}`"));
-                (Err(error.with_help(help).into()), Reading::default())
-            }
-        }
+        let path = Path::new(recipe);
+        let error = if let Some(builtin) = Builtin::find(recipe) {
+            return (self.compile(builtin.name, builtin.text), Reading::default());
+        } else if let Some(kind) = another_kind(path) {
+            Diagnostic::error(format!("`{recipe}` is {kind}, not a recipe")).with_help(
+                "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: `advlab apply grpo rollouts.jsonl`",
+            )
+        } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
+            return self.load_read(&Reading::of(path));
+        } else {
+            let names = BUILTINS.iter().map(|builtin| builtin.name);
+            let file = format!("{recipe}.rhai");
+            let help = match suggest::nearest(recipe, names) {
+                _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`".to_string(),
+            };
+            Diagnostic::error(format!("there is no recipe `{recipe}`")).with_help(help)
+        };
+        (Err(error.into()), Reading::default())
     }
 
-    /// Loads a script by its path, and says which files it was read from.
-    pub(crate) fn load_file(&self, path: &Path) -> (Result<Recipe, Diagnostics>, Reading) {
-        let read = std::fs::read(path);
-        let mut reading = Reading {
-            main: Some(path.to_path_buf()),
-            files: [(path.to_path_buf(), Content::of(&read))].into(),
-            version: None,
+    /// Compiles the script of a reading, from the bytes that were read, with the imports; says which files it needed.
+    pub(crate) fn load_read(&self, read: &Reading) -> (Result<Recipe, Diagnostics>, Reading) {
+        let (Some(path), Some(content)) = (read.main(), read.main_content()) else {
+            unreachable!("the reading of a built-in is not compiled again")
         };
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         let name = path.display().to_string();
-        let library = Library::new(Some(folder));
-        let bytes = read.as_ref().map_or(Vec::new(), Vec::clone);
+        let library = Library::of_reading(folder, read);
         // A panic of ours is an error like any other: a script must not end a run.
-        let compiled = text_of(path, read).and_then(|text| {
+        let compiled = text_of(path, content).and_then(|text| {
             let compiled =
-                AssertUnwindSafe(|| compile(self.shared.clone(), &name, &text, library.clone()));
+                AssertUnwindSafe(|| compile(self.shared.clone(), &name, text, library.clone()));
             catch_unwind(compiled).unwrap_or_else(|_| {
                 Err(
                     Diagnostic::error(format!("advlab itself failed to compile {name}"))
@@ -176,10 +174,15 @@ impl Host {
                 )
             })
         });
-        if let Some(Content::Bytes(_)) = reading.main_content() {
-            reading.version = Some(Version::of(&name, &bytes, &library.imported().0));
-        }
-        reading.files.extend(library.files());
+        let mut files = library.files();
+        files.insert(path.to_path_buf(), content.clone());
+        let version = content.as_ref().ok();
+        let version = version.map(|bytes| Version::of(&name, bytes, &library.imported().0));
+        let reading = Reading {
+            main: Some(path.to_path_buf()),
+            files,
+            version,
+        };
         (compiled, reading)
     }
 
@@ -214,24 +217,33 @@ impl Shared {
     }
 }
 
+/// What a path is that can be no script.
+fn another_kind(path: &Path) -> Option<&'static str> {
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    match ending.as_deref().and_then(|ending| ending.to_str()) {
+        _ if path.is_dir() => Some("a folder"),
+        Some("jsonl" | "ndjson" | "json" | "safetensors" | "npz" | "parquet") => {
+            Some("a file of rollouts")
+        }
+        Some("toml") => Some("a configuration"),
+        _ => None,
+    }
+}
+
 /// The text of a script's file, or what is wrong with it.
-fn text_of(path: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, Diagnostics> {
-    let bytes = read.map_err(|error| {
-        let diagnostic = Diagnostic::error(format!("cannot read {}: {error}", path.display()));
-        match error.kind() {
+fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
+    let bytes = content.as_ref().map_err(|unread| {
+        let diagnostic = Diagnostic::error(format!("cannot read {}: {}", path.display(), unread.why));
+        match unread.kind {
             std::io::ErrorKind::NotFound => diagnostic.with_help(
                 "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
             ),
             _ => diagnostic,
         }
     })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        Diagnostic::error(format!(
-            "{} is not text: its byte {place} is not UTF-8",
-            path.display()
-        ))
-        .into()
+    std::str::from_utf8(bytes).map_err(|error| {
+        let (path, place) = (path.display(), error.valid_up_to());
+        Diagnostic::error(format!("{path} is not text: its byte {place} is not UTF-8")).into()
     })
 }
 

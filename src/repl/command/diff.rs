@@ -43,7 +43,7 @@ fn recipes(session: &Session, words: &[&str]) -> Result<(Recipe, Recipe), Diagno
                 .try_for_each(|setting| assign(&mut b, setting))?;
             Ok((a, b))
         }
-        [0] if session.script.recipe().is_none() && !session.typed().has_advantage() => {
+        [0] if session.script.recipe().is_none() && !session.script.inputs().has_advantage() => {
             let first = words[0];
             let other = if first == "grpo" { "dr_grpo" } else { "grpo" };
             error(

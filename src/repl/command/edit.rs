@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
-use super::super::items::{Item, items};
 use super::super::session::{Session, join};
 use super::super::terminal::highlighted;
-use super::super::typed::is_typed;
 use super::Answered;
 use super::title;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc;
-use crate::script::Builtin;
+use crate::script::{Builtin, is_typed};
 
 /// The source of a name, in colours; of the recipe in use without one.
 pub(in crate::repl) fn source(session: &mut Session, name: &str) -> Answered {
@@ -51,41 +49,17 @@ pub(super) fn edit(session: &mut Session, name: &str) -> Answered {
     session.evaluated(edited.trim_end())
 }
 
-/// The first function of a script without the script's own comment before it.
-fn without_head(function: &str) -> String {
-    let lines = function.lines().skip_while(|line| line.starts_with("//!"));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
 /// The script of a recipe, by its name or path or the recipe in use, or of a function, typed or in that recipe.
 fn text_of(session: &Session, name: &str) -> Result<String, Diagnostics> {
     let name = name.trim_end_matches("()");
-    let in_use = session.script.recipe();
-    let of_recipe = match in_use {
-        Some(recipe) if !is_typed(recipe) => recipe.text().to_string(),
-        _ => String::new(),
-    };
     if name.is_empty() {
-        let typed = session.typed().script(in_use);
-        return match in_use {
-            Some(recipe) if is_typed(recipe) => Ok(typed),
-            Some(_) => Ok(of_recipe),
-            None => session.recipe().map(|_| typed),
+        return match session.script.recipe() {
+            Some(recipe) if !is_typed(recipe) => Ok(recipe.text().to_string()),
+            _ => session.recipe().map(|_| session.script.typed_script()),
         };
     }
-    let functions = |text: &str| -> Vec<String> {
-        let items = items(text);
-        let functions = items.iter().filter_map(Item::function);
-        let of_name = functions.filter(|function| function.name == name);
-        of_name
-            .map(|function| without_head(&function.text))
-            .collect()
-    };
-    for text in [&session.typed().script(None), &of_recipe] {
-        let found = functions(text);
-        if !found.is_empty() {
-            return Ok(found.join("\n\n"));
-        }
+    if let Some(function) = session.script.source_of(name) {
+        return Ok(function);
     }
     if Builtin::find(name).is_some() || name.ends_with(".rhai") {
         return Ok(session.host().load(name)?.text().to_string());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rhai::{Array, Dynamic};
 
 use super::super::bind::{describe, number};
+use super::super::syntax::{Item, items};
 use super::{Answer, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::{Level, Tensor, grad};
@@ -38,6 +39,22 @@ pub struct GraphNode {
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
 impl Session {
+    /// The source of the functions of that name: those of the last input that has any, or else of the recipe.
+    pub fn source_of(&self, name: &str) -> Option<String> {
+        let typed = self.inputs.all.iter().rev().map(|input| &*input.text);
+        let texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
+        let is_it = |item: &Item| item.function().is_some_and(|(known, _)| known == name);
+        let mut found = texts.map(|text| {
+            let functions = items(text).into_iter().filter(is_it);
+            let functions: Vec<String> = functions.map(|item| item.text().to_string()).collect();
+            functions.join("\n\n")
+        });
+        let found = found.find(|functions| !functions.is_empty())?;
+        // The comment of the script itself is none of its first function.
+        let lines = found.lines().skip_while(|line| line.starts_with("//!"));
+        Some(lines.collect::<Vec<_>>().join("\n"))
+    }
+
     /// The numbers of an input: a tensor's values, with its level, or those of an array.
     ///
     /// # Errors
@@ -194,11 +211,11 @@ impl Session {
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         self.guard.rearm();
         let (scope, functions) = (self.scope.clone(), self.functions.clone());
-        let inputs = self.transcript.mark();
+        let inputs = self.inputs.mark();
         let value = self.run(text);
         self.scope = scope;
         self.functions = functions;
-        self.transcript.back_to(inputs);
+        self.inputs.back_to(inputs);
         self.stage.call.take_reports();
         value
     }
