@@ -3,7 +3,6 @@
 mod buffer;
 mod builder;
 mod column;
-mod error;
 mod example;
 mod files;
 pub(crate) mod known;
@@ -16,11 +15,8 @@ use std::sync::Arc;
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::{BatchBuilder, MaskValue};
 pub use column::TokenValues;
-pub use error::BatchError;
 pub(crate) use files::Replacement;
-pub use files::{
-    Advantage, Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read,
-};
+pub use files::{Advantage, Dtype, Mapping, ReadOptions, Rollouts, read};
 pub use layout::{GroupId, Layout, Run};
 pub use level::{Level, UnknownLevel};
 

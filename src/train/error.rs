@@ -7,7 +7,6 @@ use thiserror::Error;
 use super::config::ConfigError;
 use super::policy::PolicyError;
 use super::task::TaskError;
-use crate::batch::{BatchError, WriteError};
 use crate::diagnostic::Diagnostics;
 
 /// Why a run cannot begin, go on or be repeated.
@@ -22,15 +21,10 @@ pub enum TrainError {
     /// The policy refuses what it is given.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The step's columns are no batch.
-    #[error(transparent)]
-    Batch(#[from] BatchError),
-    /// A recipe cannot be loaded, or failed at a step with no version to fall back to.
+    /// A recipe cannot be loaded, or failed at a step with no version to fall back to; or the step's columns are no batch,
+    /// or a file cannot be written.
     #[error(transparent)]
     Script(#[from] Diagnostics),
-    /// A batch cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
     /// A file of the run's folder cannot be read or written.
     #[error("cannot {doing} {}: {source}{}", .path.display(), advice(source))]
     Io {

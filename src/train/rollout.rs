@@ -9,7 +9,8 @@ use super::estimate::PassAt;
 use super::policy::{Decoding, Policy, Responses, Samples, Scorer, Scores};
 use super::random::{Key, Purpose};
 use super::task::{Prompt, Task, Verdict, training_prompts};
-use crate::batch::{Batch, BatchError, FloatBuffer, TokenValues};
+use crate::batch::{Batch, FloatBuffer, TokenValues};
+use crate::diagnostic::Diagnostics;
 use crate::script::Computed;
 use crate::tensor::Level;
 
@@ -143,7 +144,7 @@ impl Columns<'_> {
         step: u64,
         places: &[usize],
         logp: Vec<f32>,
-    ) -> Result<Batch, BatchError> {
+    ) -> Result<Batch, Diagnostics> {
         let Rollout {
             responses,
             scores,
