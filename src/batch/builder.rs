@@ -387,7 +387,10 @@ pub(super) fn tokens_of_mask<M: MaskValue>(
             match (value == 1.0, runs.last_mut()) {
                 (true, Some(run)) if is_open => run.len += 1,
                 // The caller has seen that rows stay below 2^32 tokens.
-                (true, _) => runs.push(Run { start: column as u32, len: 1 }),
+                (true, _) => runs.push(Run {
+                    start: column as u32,
+                    len: 1,
+                }),
                 (false, _) if value != 0.0 => return Err((column, value)),
                 _ => {}
             }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::json::{Cursor, Fault, Scalar, shorten, unescape};
 use super::names::{Names, Role};
-use super::raw::{Arrays, Field, FieldKind, Header, Line, Odd, Origin, Raw, RawColumn, Schema, Values};
+use super::raw::{
+    Arrays, Field, FieldKind, Header, Line, Odd, Origin, Raw, RawColumn, Schema, Values,
+};
 use super::replace::Replacement;
 use super::spread::Spread;
 use super::{Progress, cannot_be_read, changed, words};

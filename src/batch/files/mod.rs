@@ -42,9 +42,21 @@ struct Format {
 }
 
 static FORMATS: [Format; 3] = [
-    Format { endings: &["jsonl", "ndjson"], read: jsonl::read, write: jsonl::write },
-    Format { endings: &["safetensors"], read: safetensors::read, write: safetensors::write },
-    Format { endings: &["npz"], read: npz::read, write: npz::write },
+    Format {
+        endings: &["jsonl", "ndjson"],
+        read: jsonl::read,
+        write: jsonl::write,
+    },
+    Format {
+        endings: &["safetensors"],
+        read: safetensors::read,
+        write: safetensors::write,
+    },
+    Format {
+        endings: &["npz"],
+        read: npz::read,
+        write: npz::write,
+    },
 ];
 
 /// How to read a file.
@@ -180,14 +192,18 @@ impl Rollouts {
         let Some((response, column, value)) = spread.find(of_tensor, holds) else {
             return Ok(());
         };
-        let token = column.map(|column| format!(", token {column},")).unwrap_or_default();
+        let token = column
+            .map(|column| format!(", token {column},"))
+            .unwrap_or_default();
         let why = match (value.is_finite(), of_tensor) {
             (true, _) => ", which is too large for f32 (`--dtype f64` writes f64)",
             (false, true) => "",
             (false, false) => ", which JSON has no number for",
         };
         let place = self.origin.name_of(response);
-        Err(format!("the advantage of {place}{token} is {value}{why}; nothing was written"))
+        Err(format!(
+            "the advantage of {place}{token} is {value}{why}; nothing was written"
+        ))
     }
 }
 

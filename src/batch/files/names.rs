@@ -168,8 +168,10 @@ impl Names {
                 )));
             }
             if !all().any(|field| field == theirs) {
-                let what =
-                    format!("`--map {ours}={theirs}`: there is no field `{theirs}`; {}", suggest::did_you_mean(theirs, all()));
+                let what = format!(
+                    "`--map {ours}={theirs}`: there is no field `{theirs}`; {}",
+                    suggest::did_you_mean(theirs, all())
+                );
                 return Err(Diagnostic::error(what).in_file(path));
             }
             names.readings.push(Reading::new(ours, theirs, true));
@@ -189,7 +191,11 @@ impl Names {
         if !names.provides("group", fields) {
             let wanted = wanted("`group`", "tensor `index` (or `group`) [B]");
             let what = "nothing says which responses belong to one prompt";
-            return missing(what, wanted, hint("group", &LIKELY_GROUPS, &all().collect::<Vec<_>>()));
+            return missing(
+                what,
+                wanted,
+                hint("group", &LIKELY_GROUPS, &all().collect::<Vec<_>>()),
+            );
         }
         let rewards = ["reward", "token_reward", "correct"];
         if !rewards.iter().any(|ours| names.provides(ours, fields)) {
@@ -198,7 +204,11 @@ impl Names {
                 "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
             );
             let what = "nothing says how good a response is";
-            return missing(what, wanted, hint("reward", &LIKELY_REWARDS, &all().collect::<Vec<_>>()));
+            return missing(
+                what,
+                wanted,
+                hint("reward", &LIKELY_REWARDS, &all().collect::<Vec<_>>()),
+            );
         }
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
@@ -241,7 +251,10 @@ impl Names {
             && self.reading(tokens).is_none()
         {
             let reading = Reading::new(tokens, tokens, false);
-            self.readings.push(Reading { role: Role::Token, ..reading });
+            self.readings.push(Reading {
+                role: Role::Token,
+                ..reading
+            });
         }
         self.note = Some(Diagnostic::note(format!(
             "read as a dump of {}: {}",
@@ -252,7 +265,11 @@ impl Names {
 
     /// The name that a field has by itself.
     fn own<'a>(&self, field: &'a str) -> &'a str {
-        if self.has_aliases { alias(field) } else { field }
+        if self.has_aliases {
+            alias(field)
+        } else {
+            field
+        }
     }
 
     /// Where one of our names is read from, if it is not from the field of that name.

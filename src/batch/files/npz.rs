@@ -129,7 +129,13 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
         path: path.to_path_buf(),
         zip: Mutex::new(zip),
     };
-    read_tensors(Header::Tensors, tensors, Arc::new(archive), schema, progress)
+    read_tensors(
+        Header::Tensors,
+        tensors,
+        Arc::new(archive),
+        schema,
+        progress,
+    )
 }
 
 /// Writes a copy of `input` with the advantage as its last array.

@@ -231,7 +231,9 @@ impl Raw {
         let error = error.in_file(&self.path).in_field(column);
         let line = response.and_then(|response| self.origin.line(response));
         let places = [
-            response.filter(|_| line.is_none()).map(|response| format!("response {response}")),
+            response
+                .filter(|_| line.is_none())
+                .map(|response| format!("response {response}")),
             token.map(|token| format!("token {token}")),
         ];
         let places: Vec<String> = places.into_iter().flatten().collect();

@@ -111,7 +111,9 @@ fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("it cannot be written: {error}")).in_file(path);
     match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => diagnostic,
-        Some(folder) if folder.exists() => diagnostic.with_help("what should be its folder is a file"),
+        Some(folder) if folder.exists() => {
+            diagnostic.with_help("what should be its folder is a file")
+        }
         Some(_) => diagnostic.with_help("its folder does not exist: make it first"),
         None => diagnostic,
     }

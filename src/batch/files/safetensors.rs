@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use safetensors::Dtype;
-use safetensors::tensor::TensorInfo;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::raw::{Origin, Raw, Schema};
 use super::replace::Replacement;
@@ -34,45 +34,47 @@ struct Safetensors {
     metadata: Metadata,
 }
 
+/// One tensor as the header has it. The crate's own entry refuses a type that it does not know.
+#[derive(Deserialize)]
+struct Entry {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
+}
+
 /// The header's entries as they stand.
 #[derive(Default)]
-struct Header {
-    tensors: Vec<(String, TensorInfo)>,
+struct Entries {
+    tensors: Vec<(String, Entry)>,
     metadata: Metadata,
 }
 
-impl<'de> Deserialize<'de> for Header {
+impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Header;
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Entries;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a map")
+                f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-                let mut header = Header::default();
-                let mut names = HashSet::new();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Entries::default();
                 while let Some(name) = map.next_key::<String>()? {
-                    if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format!(
-                            "it tells of `{name}` twice, and which of the two counts nobody can say; write the file again"
-                        )));
-                    }
                     if name == "__metadata__" {
-                        header.metadata = map.next_value()?;
+                        entries.metadata = map.next_value()?;
                         continue;
                     }
-                    let info = map.next_value();
-                    let info =
-                        info.map_err(|error| A::Error::custom(format!("tensor `{name}`: {error}")))?;
-                    header.tensors.push((name, info));
+                    let entry = map.next_value();
+                    let entry = entry
+                        .map_err(|error| A::Error::custom(format!("tensor `{name}`: {error}")))?;
+                    entries.tensors.push((name, entry));
                 }
-                Ok(header)
+                Ok(entries)
             }
         }
-        input.deserialize_map(Entries)
+        input.deserialize_map(Each)
     }
 }
 
@@ -101,15 +103,23 @@ impl Safetensors {
         }
         let mut header = vec![0; size as usize];
         file.read_exact(&mut header).map_err(no_read)?;
-        let header: Header = serde_json::from_slice(&header)
+        let header: Entries = serde_json::from_slice(&header)
             .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
+        let mut names = HashSet::new();
+        if let Some((twice, _)) = header.tensors.iter().find(|(name, _)| !names.insert(name)) {
+            return Err(damaged(format!(
+                "its header tells of `{twice}` twice, and which of the two counts nobody can say; write the file again"
+            )));
+        }
         let data = 8 + size;
         let mut tensors = Vec::new();
         for (name, info) in header.tensors {
             let info = check(&name, info, data);
-            tensors.push(info.map_err(|what| {
-                damaged(format!("its header says of tensor `{name}`: {what}"))
-            })?);
+            tensors.push(
+                info.map_err(|what| {
+                    damaged(format!("its header says of tensor `{name}`: {what}"))
+                })?,
+            );
         }
         tensors.sort_by_key(|tensor| (tensor.at, tensor.most));
         let mut end = data;
@@ -142,27 +152,33 @@ impl Safetensors {
 }
 
 /// One entry of the header; `data` is where the tensors begin.
-fn check(name: &str, info: TensorInfo, data: u64) -> Result<Info, String> {
-    let (start, end) = info.data_offsets;
+fn check(name: &str, entry: Entry, data: u64) -> Result<Info, String> {
+    let (start, end) = entry.data_offsets;
     let Some(bytes) = end.checked_sub(start) else {
         return Err(format!(
             "it ends at byte {end}, before its start at {start}"
         ));
     };
-    let mut sizes = info.shape.iter().copied();
-    let bits = sizes
-        .try_fold(1usize, usize::checked_mul)
-        .and_then(|elements| elements.checked_mul(info.dtype.bitsize()));
-    if bits.is_none_or(|bits| bits % 8 != 0 || bits / 8 != bytes) {
-        let shape = shape(&info.shape);
-        return Err(format!("{} {shape} does not fit its {bytes} bytes", info.dtype));
+    let dtype: Option<Dtype> = serde_json::from_value(entry.dtype.as_str().into()).ok();
+    let mut sizes = entry.shape.iter().copied();
+    let elements = sizes.try_fold(1usize, usize::checked_mul);
+    let fits = |dtype: Dtype| {
+        let bits = elements.and_then(|elements| elements.checked_mul(dtype.bitsize()));
+        bits.is_some() && bits == bytes.checked_mul(8)
+    };
+    if dtype.is_some_and(|dtype| !fits(dtype)) {
+        let shape = shape(&entry.shape);
+        return Err(format!(
+            "{} {shape} does not fit its {bytes} bytes",
+            entry.dtype
+        ));
     }
     let at = data.checked_add(start as u64);
     let at = at.filter(|at| at.checked_add(bytes as u64).is_some());
     Ok(Info {
         name: name.to_string(),
-        kind: Kind::Number(info.dtype),
-        shape: info.shape,
+        kind: dtype.map_or(Kind::Other(entry.dtype), Kind::Number),
+        shape: entry.shape,
         big_endian: false,
         fortran: false,
         at: at.ok_or("its place is beyond any file")?,
@@ -184,13 +200,19 @@ impl Archive for Safetensors {
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
     let file = Safetensors::open(path)?;
     let header = saved::header(path, &file.metadata)?;
-    read_tensors(header, file.tensors.clone(), Arc::new(file), schema, progress)
+    read_tensors(
+        header,
+        file.tensors.clone(),
+        Arc::new(file),
+        schema,
+        progress,
+    )
 }
 
 /// The bytes before the tensors, which follow without a gap in the order given: name, type, shape and bytes of each.
 pub(super) fn header<'a>(
     metadata: &Metadata,
-    tensors: impl Iterator<Item = (&'a str, Dtype, Vec<usize>, u64)>,
+    tensors: impl Iterator<Item = (&'a str, String, Vec<usize>, u64)>,
 ) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
@@ -228,23 +250,30 @@ pub(super) fn write(
     if !origin.is(&tensors) {
         return Err(changed(input, "its tensors are others"));
     }
-    let kept: Vec<(&Info, Dtype)> = tensors
-        .iter()
-        .filter(|tensor| tensor.name != spread::NAME)
-        .filter_map(|tensor| match tensor.kind {
-            Kind::Number(dtype) => Some((tensor, dtype)),
-            _ => None,
-        })
-        .collect();
-    let entries = kept
-        .iter()
-        .map(|(tensor, dtype)| (tensor.name.as_str(), *dtype, tensor.shape.clone(), tensor.most));
-    let dtype = if spread.is_f64 { Dtype::F64 } else { Dtype::F32 };
-    let last = (spread::NAME, dtype, spread.shape(), spread.bytes());
+    let kept = || tensors.iter().filter(|tensor| tensor.name != spread::NAME);
+    let entries = kept().map(|tensor| {
+        let dtype = match &tensor.kind {
+            Kind::Other(name) => name.clone(),
+            kind => kind.to_string().to_uppercase(),
+        };
+        (
+            tensor.name.as_str(),
+            dtype,
+            tensor.shape.clone(),
+            tensor.most,
+        )
+    });
+    let dtype = if spread.is_f64 { "F64" } else { "F32" };
+    let last = (
+        spread::NAME,
+        dtype.to_string(),
+        spread.shape(),
+        spread.bytes(),
+    );
     let header = header(&metadata, entries.chain([last]));
-    let write = || {
+    let mut write = || {
         out.write_all(&header)?;
-        for (tensor, _) in kept {
+        for tensor in kept() {
             file.seek(SeekFrom::Start(tensor.at))?;
             let copied = io::copy(&mut (&file).take(tensor.most), out)?;
             if copied != tensor.most {

@@ -33,8 +33,12 @@ pub(super) fn header(path: &Path, metadata: &Metadata) -> Result<Header, Diagnos
         }
     }
     let step = metadata.get(STEP).map_or("0", String::as_str).parse();
-    let step = step
-        .map_err(|_| damaged(path, format!("its header's `{STEP}` is no number of a step")))?;
+    let step = step.map_err(|_| {
+        damaged(
+            path,
+            format!("its header's `{STEP}` is no number of a step"),
+        )
+    })?;
     let group_names = metadata.get(NAMES).map(|names| {
         let names: Option<Vec<Value>> = serde_json::from_str(names).ok();
         let names = names.and_then(|names| names.into_iter().map(group_id).collect());
@@ -111,7 +115,12 @@ impl Batch {
             };
             let dtype = column.dtype();
             let elements: u64 = shape.iter().map(|&size| size as u64).product();
-            (*name, dtype, shape, elements * dtype.bitsize() as u64 / 8)
+            (
+                *name,
+                dtype.to_string(),
+                shape,
+                elements * dtype.bitsize() as u64 / 8,
+            )
         });
         out.write_all(&file::header(&metadata, header))?;
         for (_, column) in &columns {

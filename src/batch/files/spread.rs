@@ -52,8 +52,9 @@ impl<'a> Spread<'a> {
         of_tensor: bool,
         holds: impl Fn(f64) -> bool,
     ) -> Option<(usize, Option<usize>, f64)> {
-        let is_unwritten =
-            |response| of_tensor && self.width.is_some() && self.layout.tokens_of(response).is_empty();
+        let is_unwritten = |response| {
+            of_tensor && self.width.is_some() && self.layout.tokens_of(response).is_empty()
+        };
         (0..self.layout.responses()).find_map(|response| match self.advantage {
             Advantage::Response(_) if is_unwritten(response) => None,
             Advantage::Response(values) => {
@@ -61,7 +62,10 @@ impl<'a> Spread<'a> {
                 (!holds(value)).then_some((response, None, value))
             }
             Advantage::Token(values) => {
-                let token = self.layout.tokens_of(response).find(|&token| !holds(values.get(token)))?;
+                let token = self
+                    .layout
+                    .tokens_of(response)
+                    .find(|&token| !holds(values.get(token)))?;
                 let mut stretches = self.layout.stretches(response);
                 let (tokens, columns) = stretches.find(|(tokens, _)| tokens.contains(&token))?;
                 let column = columns.start + token - tokens.start;
@@ -110,11 +114,13 @@ impl<'a> Spread<'a> {
                 }
                 Advantage::Token(FloatBuffer::F32(values)) => {
                     let values: &[f32] = values;
-                    self.layout.scatter(response, &mut row, |token| narrow(values[token].into()));
+                    self.layout
+                        .scatter(response, &mut row, |token| narrow(values[token].into()));
                 }
                 Advantage::Token(FloatBuffer::F64(values)) => {
                     let values: &[f64] = values;
-                    self.layout.scatter(response, &mut row, |token| narrow(values[token]));
+                    self.layout
+                        .scatter(response, &mut row, |token| narrow(values[token]));
                 }
             }
             out.write_all(row.as_bytes())?;

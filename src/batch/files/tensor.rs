@@ -37,6 +37,16 @@ pub(super) enum Kind {
     Other(String),
 }
 
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Number(number) => f.write_str(&number.to_string().to_lowercase()),
+            Kind::String(_) => f.write_str("strings"),
+            Kind::Other(name) => f.write_str(name),
+        }
+    }
+}
+
 /// What a file says of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Info {
@@ -110,11 +120,7 @@ impl Info {
 
     /// Type and shape in words, such as `f32 [128, 1024]`.
     pub(super) fn describe(&self) -> String {
-        let kind = match &self.kind {
-            Kind::Number(number) => number.to_string().to_lowercase(),
-            Kind::String(_) => "strings".to_string(),
-            Kind::Other(name) => name.clone(),
-        };
+        let kind = &self.kind;
         format!("{kind} {}", shape(&self.shape))
     }
 }
@@ -181,7 +187,9 @@ impl Tensor {
             }
         })?;
         if info.kind == Kind::Number(Number::BOOL) {
-            bytes.par_iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            bytes
+                .par_iter_mut()
+                .for_each(|byte| *byte = u8::from(*byte != 0));
         }
         if info.big_endian {
             let size = match info.kind {
@@ -268,7 +276,9 @@ impl Tensor {
             return Err(self.wrong(self.describe(), "numbers".to_string()));
         };
         Ok(match (number, dtype) {
-            (Number::F64, None | Some(Dtype::F64)) => self.padded::<f64>(self.load(progress)?).into(),
+            (Number::F64, None | Some(Dtype::F64)) => {
+                self.padded::<f64>(self.load(progress)?).into()
+            }
             (_, Some(Dtype::F64)) => self.padded::<f64>(self.numbers(progress)?.into()).into(),
             (Number::F32, _) => self.padded::<f32>(self.load(progress)?).into(),
             (Number::F16, _) => self.padded::<f16>(self.load(progress)?).into(),

@@ -74,7 +74,10 @@ mod tests {
             of_messages(r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#),
             Some(3)
         );
-        assert_eq!(of_messages(r#"[{"content":null,"tool_calls":[1]}]"#), Some(0));
+        assert_eq!(
+            of_messages(r#"[{"content":null,"tool_calls":[1]}]"#),
+            Some(0)
+        );
         assert_eq!(
             of_messages(r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#),
             Some(2)

@@ -115,7 +115,8 @@ impl Inference<'_> {
                 let is_usable = match (&self.raw.origin, reading.role) {
                     (Origin::Lines { .. }, _) => self.is_whole(&reading, index)?,
                     (Origin::Tensors(_), Role::Completion) => {
-                        self.notes.left_out(&name, "strings are read from JSONL alone");
+                        self.notes
+                            .left_out(&name, "strings are read from JSONL alone");
                         false
                     }
                     (Origin::Tensors(_), _) => true,
@@ -158,15 +159,18 @@ impl Inference<'_> {
             self.notes.no_tokens(&tokens, &self.raw.origin);
             batch = batch.tokens(tokens);
         }
-        batch.groups(groups).build_located().map_err(|(response, error)| {
-            let error = error.in_file(&self.raw.path);
-            let line = response.and_then(|response| self.raw.origin.line(response));
-            match line {
-                Some(line) => error.on_line(line),
-                None => error,
-            }
-            .into()
-        })
+        batch
+            .groups(groups)
+            .build_located()
+            .map_err(|(response, error)| {
+                let error = error.in_file(&self.raw.path);
+                let line = response.and_then(|response| self.raw.origin.line(response));
+                match line {
+                    Some(line) => error.on_line(line),
+                    None => error,
+                }
+                .into()
+            })
     }
 
     /// The reading of one of our names, and the index of its column.
@@ -243,13 +247,16 @@ impl Inference<'_> {
             _ => return Ok(None),
         };
         // From 2^53 on a float no longer tells neighbours apart.
-        let is_step = |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
+        let is_step =
+            |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
         match steps.iter().position(|&step| !is_step(step)) {
             None => Ok(Some(steps)),
             Some(at) => {
                 let response = (!is_one).then_some(at);
                 let found = number(steps[at]);
-                Err(self.raw.wrong(&reading.theirs, response, None, found, EXPECTED))
+                Err(self
+                    .raw
+                    .wrong(&reading.theirs, response, None, found, EXPECTED))
             }
         }
     }
@@ -273,7 +280,9 @@ impl Inference<'_> {
                 };
                 let expected = "a finite number where the mask is 1";
                 let (response, token) = (Some(response), Some(token));
-                return Err(self.raw.wrong(&reading.theirs, response, token, found, expected));
+                return Err(self
+                    .raw
+                    .wrong(&reading.theirs, response, token, found, expected));
             }
             let count = strays.iter().map(|(.., count)| count).sum();
             let first = format!("{}, token {token}", self.raw.origin.name_of(response));
@@ -284,7 +293,8 @@ impl Inference<'_> {
             let lost = cells.find(tokens, false, |value| value.is_finite() && value != 0.0);
             if let Some(&(response, token, _)) = lost.first() {
                 let first = format!("{}, token {token}", self.raw.origin.name_of(response));
-                self.notes.masked_reward(&reading.theirs, lost.len(), &first);
+                self.notes
+                    .masked_reward(&reading.theirs, lost.len(), &first);
             }
         }
         Ok(())
@@ -384,9 +394,10 @@ impl Cells {
             };
         }
         let (first, count) = match self {
-            Cells::Ragged(arrays) => {
-                scan(arrays.row(response)[columns.clone()].iter().copied(), wanted)
-            }
+            Cells::Ragged(arrays) => scan(
+                arrays.row(response)[columns.clone()].iter().copied(),
+                wanted,
+            ),
             Cells::Padded(TokenValues::F16(array)) => padded!(array),
             Cells::Padded(TokenValues::Bf16(array)) => padded!(array),
             Cells::Padded(TokenValues::F32(array)) => padded!(array),

@@ -40,15 +40,23 @@ impl Inference<'_> {
                 let strings = tensor.strings(self.progress)?;
                 return Ok(strings.into_iter().map(GroupId::from).collect());
             }
-            Kind::Other(name) if npy::UNREAD_STRINGS.iter().any(|unread| name.starts_with(unread)) => {
+            Kind::Other(name)
+                if npy::UNREAD_STRINGS
+                    .iter()
+                    .any(|unread| name.starts_with(unread)) =>
+            {
                 let error = self.wrong_tensor(tensor, EXPECTED);
-                return Err(error.with_help("numpy: `np.array(ids).astype(str)` makes strings of them"));
+                return Err(
+                    error.with_help("numpy: `np.array(ids).astype(str)` makes strings of them")
+                );
             }
             _ if !info.is_number() => return Err(self.wrong_tensor(tensor, EXPECTED)),
             _ => {}
         }
         let wrong = |response, found: String| {
-            Err(self.raw.wrong(&reading.theirs, response, None, found, EXPECTED))
+            Err(self
+                .raw
+                .wrong(&reading.theirs, response, None, found, EXPECTED))
         };
         let numbers = match tensor.whole_numbers(self.progress)? {
             Ok(numbers) => numbers,
@@ -59,15 +67,27 @@ impl Inference<'_> {
             _ => None,
         };
         let Some(names) = names else {
-            let ids = numbers.into_iter().map(|number| match i64::try_from(number) {
-                Ok(number) => GroupId::Number(number),
-                Err(_) => number.to_string().into(),
-            });
+            let ids = numbers
+                .into_iter()
+                .map(|number| match i64::try_from(number) {
+                    Ok(number) => GroupId::Number(number),
+                    Err(_) => number.to_string().into(),
+                });
             return Ok(ids.collect());
         };
-        let ids = numbers.iter().map(|&number| names.get(usize::try_from(number).ok()?).cloned());
+        let ids = numbers
+            .iter()
+            .map(|&number| names.get(usize::try_from(number).ok()?).cloned());
         let ids: Option<Vec<GroupId>> = ids.collect();
-        ids.map_or_else(|| wrong(None, format!("a number beyond the {} names in the header", names.len())), Ok)
+        ids.map_or_else(
+            || {
+                wrong(
+                    None,
+                    format!("a number beyond the {} names in the header", names.len()),
+                )
+            },
+            Ok,
+        )
     }
 
     /// Finds T and which tokens count.
@@ -78,7 +98,8 @@ impl Inference<'_> {
         };
         let Some((reading, index)) = self.find("mask") else {
             let hint = self.mask_hint(width);
-            self.notes.add(format!("there is no mask: all tokens count{hint}"));
+            self.notes
+                .add(format!("there is no mask: all tokens count{hint}"));
             let mut tokens = Tokens::padded(width);
             (0..self.responses).for_each(|_| tokens.add_full(width));
             self.tokens = Some(tokens);
@@ -93,7 +114,9 @@ impl Inference<'_> {
                 let expected = "1 for a token that counts or 0 for one that does not";
                 let (response, token) = (Some(response), Some(token));
                 let found = value.to_string();
-                return Err(self.raw.wrong(&reading.theirs, response, token, found, expected));
+                return Err(self
+                    .raw
+                    .wrong(&reading.theirs, response, token, found, expected));
             }
         }
         Ok(())
@@ -103,7 +126,10 @@ impl Inference<'_> {
     fn find_width(&mut self) -> Result<(), Diagnostic> {
         let rows = self.responses;
         let mut width: Option<(usize, String)> = None;
-        let of_role = |role: Role| self.tensors().filter(move |(reading, _)| reading.role == role);
+        let of_role = |role: Role| {
+            self.tensors()
+                .filter(move |(reading, _)| reading.role == role)
+        };
         for (reading, tensor) in of_role(Role::Mask).chain(of_role(Role::Token)) {
             match (tensor.info.shape.as_slice(), &width) {
                 (&[found, columns], None) if found == rows => {
@@ -112,22 +138,29 @@ impl Inference<'_> {
                 (&[found, columns], Some((known, _))) if (found, columns) == (rows, *known) => {}
                 (_, known) => {
                     let expected = match known {
-                        Some((width, from)) => format!("{}, as `{from}` is", shape(&[rows, *width])),
+                        Some((width, from)) => {
+                            format!("{}, as `{from}` is", shape(&[rows, *width]))
+                        }
                         None => format!("[{rows}, T], a value for each token"),
                     };
                     let error = self.wrong_tensor(tensor, expected);
                     return Err(match (reading.ours.as_str(), tensor.info.shape.len()) {
-                        ("token_reward", 1) => error.with_help("a reward for the whole response is `reward`"),
+                        ("token_reward", 1) => {
+                            error.with_help("a reward for the whole response is `reward`")
+                        }
                         _ => error,
                     });
                 }
             }
         }
         if width.is_none() {
-            let mut widths = of_role(Role::Any).filter_map(|(_, tensor)| match tensor.info.shape.as_slice() {
-                &[found, width] if found == rows && tensor.info.is_number() => Some((width, tensor)),
-                _ => None,
-            });
+            let mut widths =
+                of_role(Role::Any).filter_map(|(_, tensor)| match tensor.info.shape.as_slice() {
+                    &[found, width] if found == rows && tensor.info.is_number() => {
+                        Some((width, tensor))
+                    }
+                    _ => None,
+                });
             if let Some((first, tensor)) = widths.next()
                 && widths.all(|(other, _)| other == first)
             {
@@ -150,13 +183,18 @@ impl Inference<'_> {
         ];
         let masks = || {
             let tensors = self.tensors().map(|(_, tensor)| &tensor.info);
-            tensors.filter(|info| info.is_number() && info.shape.len() == 2 && info.shape[0] == self.responses)
+            tensors.filter(|info| {
+                info.is_number() && info.shape.len() == 2 && info.shape[0] == self.responses
+            })
         };
         let mut likely = LIKELY.iter();
         let candidate = likely
             .find_map(|name| masks().find(|info| info.name == *name))
             .or_else(|| masks().find(|info| info.name.contains("mask")));
-        let Some(Info { name, shape: sizes, .. }) = candidate else {
+        let Some(Info {
+            name, shape: sizes, ..
+        }) = candidate
+        else {
             return String::new();
         };
         match sizes[1].checked_sub(width) {
@@ -172,7 +210,11 @@ impl Inference<'_> {
     }
 
     /// A tensor as a column, as what its name and its shape make it.
-    pub(super) fn tensor(&mut self, reading: &Reading, tensor: &Tensor) -> Result<Given, Diagnostic> {
+    pub(super) fn tensor(
+        &mut self,
+        reading: &Reading,
+        tensor: &Tensor,
+    ) -> Result<Given, Diagnostic> {
         let info = &tensor.info;
         let rows = self.responses;
         let width = self.width.as_ref().map(|(width, _)| *width);
@@ -188,7 +230,8 @@ impl Inference<'_> {
                 return Err(self.wrong_tensor(tensor, "numbers"));
             }
             Role::Response if !is_response => {
-                let error = self.wrong_tensor(tensor, format!("[{rows}], one value for each response"));
+                let error =
+                    self.wrong_tensor(tensor, format!("[{rows}], one value for each response"));
                 return Err(match (reading.ours.as_str(), info.shape.len()) {
                     ("reward", 2) => error.with_help(format!(
                         "a reward for each token is `token_reward`: `--map token_reward={}`",
@@ -201,7 +244,8 @@ impl Inference<'_> {
                 return Err(self.wrong_tensor(tensor, format!("numbers [{rows}] or [{rows}, T]")));
             }
             _ if !info.is_number() => {
-                self.notes.left_out(&info.name, &format!("it is {}", tensor.describe()));
+                self.notes
+                    .left_out(&info.name, &format!("it is {}", tensor.describe()));
                 return Ok(Given::Nothing);
             }
             _ => {}

@@ -1,11 +1,11 @@
 //! Columns of lines: which of them are whole, and how many tokens the response of a line has.
 
 use super::{Cells, Given, Inference};
+use crate::batch::GroupId;
 use crate::batch::files::names::{Reading, Role};
 use crate::batch::files::raw::{Arrays, RawColumn, Values};
 use crate::batch::files::words;
 use crate::batch::layout::Tokens;
-use crate::batch::GroupId;
 use crate::diagnostic::Diagnostic;
 
 /// How many tokens each response has.
@@ -45,14 +45,18 @@ impl Inference<'_> {
         }
         let column = &self.raw.columns[index];
         if reading.role == Role::Completion {
-            if self.raw.names.count_words && let Some(why) = no_words(column, |response| self.raw.origin.name_of(response)) {
+            if self.raw.names.count_words
+                && let Some(why) = no_words(column, |response| self.raw.origin.name_of(response))
+            {
                 self.no_length = Some((field.clone(), why));
                 return Ok(false);
             }
             return Ok(self.raw.names.count_words);
         }
         let wrong = |response: usize, found: String| {
-            Err(self.raw.wrong(field, Some(response), None, found, expected(reading)))
+            Err(self
+                .raw
+                .wrong(field, Some(response), None, found, expected(reading)))
         };
         if let Some(odd) = &column.odd {
             let is_other = matches!(column.values, Values::Other(_));
@@ -72,7 +76,8 @@ impl Inference<'_> {
                 // A string or an object is not meant to be a column.
                 (false, _) if is_other => Ok(false),
                 (false, found) => {
-                    let [here, other] = [odd.response, odd.other].map(|at| self.raw.origin.name_of(at));
+                    let [here, other] =
+                        [odd.response, odd.other].map(|at| self.raw.origin.name_of(at));
                     let why = format!("it is {found} in {here}, and not in {other}");
                     self.notes.left_out(field, &why);
                     Ok(false)
@@ -82,7 +87,9 @@ impl Inference<'_> {
         if column.filled == 0 {
             return match reading.role {
                 _ if reading.asked => wrong(column.null.unwrap_or_default(), "null".to_string()),
-                Role::Group | Role::Response => wrong(column.null.unwrap_or_default(), "null".to_string()),
+                Role::Group | Role::Response => {
+                    wrong(column.null.unwrap_or_default(), "null".to_string())
+                }
                 Role::Token | Role::Mask => {
                     self.notes.left_out(field, "it is null wherever it is");
                     Ok(false)
@@ -143,7 +150,9 @@ impl Inference<'_> {
     /// The columns of arrays.
     fn arrays(&self) -> impl Iterator<Item = &(Reading, usize)> {
         let is_array = |index: usize| matches!(self.raw.columns[index].values, Values::Arrays(_));
-        self.readings.iter().filter(move |(_, index)| is_array(*index))
+        self.readings
+            .iter()
+            .filter(move |(_, index)| is_array(*index))
     }
 
     fn rows(&self, index: usize) -> &Arrays {
@@ -156,7 +165,9 @@ impl Inference<'_> {
     fn lengths_of(&self, index: usize, are_words: bool) -> Lengths {
         let rows = self.rows(index);
         Lengths {
-            of_response: (0..self.responses).map(|response| rows.row(response).len()).collect(),
+            of_response: (0..self.responses)
+                .map(|response| rows.row(response).len())
+                .collect(),
             from: self.raw.columns[index].name.clone(),
             are_words,
         }
@@ -167,7 +178,9 @@ impl Inference<'_> {
         let Some(response) = self.differs(lengths, index) else {
             return Ok(());
         };
-        let Lengths { of_response, from, .. } = lengths;
+        let Lengths {
+            of_response, from, ..
+        } = lengths;
         let field = &self.raw.columns[index].name;
         let what = format!(
             "`{field}` has {} tokens, `{from}` has {}; the token arrays of one response are of one length",
@@ -184,7 +197,8 @@ impl Inference<'_> {
     /// The first response whose array is of another length.
     fn differs(&self, lengths: &Lengths, index: usize) -> Option<usize> {
         let rows = self.rows(index);
-        (0..self.responses).find(|&response| rows.row(response).len() != lengths.of_response[response])
+        (0..self.responses)
+            .find(|&response| rows.row(response).len() != lengths.of_response[response])
     }
 
     /// The lengths by `length` or by the words of a completion.
@@ -194,7 +208,9 @@ impl Inference<'_> {
                 return None;
             };
             // Other numbers are refused when the batch is built.
-            let is_length = |&length: &f64| length.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&length);
+            let is_length = |&length: &f64| {
+                length.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&length)
+            };
             return lengths.iter().all(is_length).then(|| Lengths {
                 of_response: lengths.iter().map(|&length| length as usize).collect(),
                 from: reading.theirs,
@@ -233,9 +249,16 @@ impl Inference<'_> {
             let rows = self.rows(index);
             (0..self.responses).all(|response| !rows.row(response).is_empty())
         };
-        let full: Vec<usize> = self.arrays().map(|(_, index)| *index).filter(|&index| is_full(index)).collect();
+        let full: Vec<usize> = self
+            .arrays()
+            .map(|(_, index)| *index)
+            .filter(|&index| is_full(index))
+            .collect();
         let lengths = full.first().map(|&index| self.lengths_of(index, false));
-        let lengths = lengths.filter(|lengths| full.iter().all(|&index| self.differs(lengths, index).is_none()));
+        let lengths = lengths.filter(|lengths| {
+            full.iter()
+                .all(|&index| self.differs(lengths, index).is_none())
+        });
         match (&lengths, self.no_length.take()) {
             (Some(lengths), _) => self.notes.add(format!(
                 "the length of a response is that of its array `{}`: there is no `mask`, no `length`, no known token array and no `completion`",
@@ -262,7 +285,9 @@ impl Inference<'_> {
                 let name = &self.raw.columns[mask].name;
                 let expected = "1 for a token that counts or 0 for one that does not";
                 let found = row[token].to_string();
-                return Err(self.raw.wrong(name, Some(response), Some(token), found, expected));
+                return Err(self
+                    .raw
+                    .wrong(name, Some(response), Some(token), found, expected));
             }
             tokens.add(row.iter().map(|&value| value == 1.0));
         }
@@ -279,14 +304,21 @@ impl Inference<'_> {
             let empty = || (0..self.responses).find(|&response| rows.row(response).is_empty());
             let why = match lengths {
                 None => match empty() {
-                    Some(at) => format!("it is empty in {}, and {nothing}", self.raw.origin.name_of(at)),
+                    Some(at) => format!(
+                        "it is empty in {}, and {nothing}",
+                        self.raw.origin.name_of(at)
+                    ),
                     None => format!("the arrays of the lines differ in length, and {nothing}"),
                 },
                 Some(lengths) => {
                     let Some(at) = self.differs(lengths, index) else {
                         continue;
                     };
-                    let Lengths { of_response, from, are_words } = lengths;
+                    let Lengths {
+                        of_response,
+                        from,
+                        are_words,
+                    } = lengths;
                     let (line, length) = (self.raw.origin.name_of(at), of_response[at]);
                     match rows.row(at).len() {
                         0 if *are_words => format!("it is empty in {line}"),
@@ -300,7 +332,8 @@ impl Inference<'_> {
                 }
             };
             self.notes.left_out(field, &why);
-            self.readings.retain(|(other, _)| other.ours != reading.ours);
+            self.readings
+                .retain(|(other, _)| other.ours != reading.ours);
         }
     }
 
