@@ -3,6 +3,7 @@
 mod buffer;
 mod builder;
 mod column;
+mod computed;
 mod example;
 mod files;
 pub(crate) mod known;
@@ -15,8 +16,9 @@ use std::sync::Arc;
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::{BatchBuilder, MaskValue};
 pub use column::TokenValues;
+pub use computed::Computed;
 pub(crate) use files::Replacement;
-pub use files::{Advantage, Dtype, Mapping, ReadOptions, Rollouts, read};
+pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
 pub use layout::{GroupId, Layout, Run};
 pub use level::{Level, UnknownLevel};
 

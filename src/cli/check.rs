@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::{Finding, Host, Verdict, check};
+use advlab::paint::beside;
+use advlab::script::{CheckResult, Finding, Host, check};
 use anyhow::Result;
 use clap::Args;
+use console::Term;
 
 use super::out::out;
 use super::{Setting, load, style};
@@ -25,6 +27,7 @@ impl Check {
     /// Prints a table a recipe: what held, what did not, what is worth knowing.
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new();
+        let paint = style::whole(&Term::stdout());
         let mut failed = false;
         for (place, name) in self.recipes.iter().enumerate() {
             let recipe = match load(&host, name, &self.set) {
@@ -40,39 +43,38 @@ impl Check {
             }
             out!(
                 "{} {}  compiles, passes the lint",
-                style::bold(recipe.name()),
-                style::dim(recipe.version().short())
+                paint.bold(recipe.name()),
+                paint.dim(recipe.version().short())
             );
-            let findings = check(&recipe);
+            let findings = check(&recipe, None);
             for finding in &findings {
-                let (sign, color) = match finding.verdict {
-                    Verdict::Holds => ("holds", "32"),
-                    Verdict::Fails => ("FAILS", "31;1"),
-                    Verdict::Note => ("note ", "33"),
+                let (sign, color) = match finding.result {
+                    CheckResult::Holds => ("holds", "32"),
+                    CheckResult::Fails => ("FAILS", "31;1"),
+                    CheckResult::Note => ("note ", "33"),
                 };
-                let line = format!(
-                    "  {}  {:<29} {}",
-                    style::verdict(sign, color),
-                    finding.check.name(),
-                    finding.detail
+                let sign = paint.with(color, sign);
+                let head = format!("  {sign}  {:<29}", finding.check);
+                out!(
+                    "{}",
+                    beside(head.trim_end(), 39, &finding.detail, paint.width)
                 );
-                out!("{}", line.trim_end());
             }
             for error in errors(&findings) {
-                out!("{}", error.render(style::color_on_stdout()).trim_end());
+                out!("{}", style::rendered(&error, &Term::stdout()).trim_end());
             }
             let number = |verdict| {
                 findings
                     .iter()
-                    .filter(|finding| finding.verdict == verdict)
+                    .filter(|finding| finding.result == verdict)
                     .count()
             };
-            let fails = number(Verdict::Fails);
+            let fails = number(CheckResult::Fails);
             failed |= fails > 0;
             out!(
                 "  {} hold, {fails} fail, {} to know",
-                number(Verdict::Holds),
-                number(Verdict::Note)
+                number(CheckResult::Holds),
+                number(CheckResult::Note)
             );
         }
         Ok(if failed {
@@ -87,10 +89,10 @@ impl Check {
 fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
     let mut different: Vec<(Diagnostics, Vec<&str>)> = Vec::new();
     for finding in findings {
-        let (Verdict::Fails, Some(error)) = (finding.verdict, &finding.error) else {
+        let (CheckResult::Fails, Some(error)) = (finding.result, &finding.error) else {
             continue;
         };
-        let name = finding.check.name();
+        let name = finding.check;
         match different
             .iter_mut()
             .find(|(other, _)| is_same(other, error))

@@ -4,12 +4,11 @@ use rhai::{Dynamic, Scope};
 
 use super::batch_type::ScriptBatch;
 use super::call::Call;
-use super::computed::Computed;
 use super::explain::Script;
 use super::host::Host;
 use super::library::Sources;
 use super::sandbox::on_deep_stack;
-use crate::batch::Batch;
+use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::{Frame, Tensor};
 
@@ -60,12 +59,7 @@ impl Host {
         let name = "example".into();
         let mut sources = Sources::new();
         sources.insert("example".into(), text.into());
-        let script = Script {
-            name: &name,
-            sources: &sources,
-            parameters: Vec::new(),
-            functions: Vec::new(),
-        };
+        let script = Script::new(&name, &sources);
         let value: Dynamic = engine
             .eval_with_scope(&mut scope, text)
             .map_err(|error| script.explain(&error))?;
@@ -76,7 +70,7 @@ impl Host {
             // A regrouped batch has a layout of its own.
             let frame = tensor.frame();
             let layout = frame.map_or(batch.layout(), |frame| frame.layout());
-            return Ok(Evaluated::Tensor(Computed::new(layout.clone(), value)));
+            return Ok(Evaluated::Tensor(value.over(layout)));
         }
         Ok(match super::bind::number(&value) {
             Some(number) => Evaluated::Number(number),

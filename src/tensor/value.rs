@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Level;
 use super::guard::Reservation;
-use crate::batch::FloatBuffer;
+use crate::batch::{Computed, FloatBuffer, Layout};
 
 /// The values of a computed tensor: one a cell of its level, in the layout's order.
 ///
@@ -43,6 +43,11 @@ impl Value {
     /// The values themselves.
     pub fn buffer(&self) -> &FloatBuffer {
         &self.buffer
+    }
+
+    /// The values over the layout that they were computed for.
+    pub(crate) fn over(&self, layout: &Arc<Layout>) -> Computed {
+        Computed::new(layout.clone(), self.level, self.buffer.clone())
     }
 
     /// Number of values.

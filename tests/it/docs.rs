@@ -5,7 +5,7 @@ use std::process::Command;
 
 use advlab::batch::Batch;
 use advlab::repl::{Paint, Session};
-use advlab::script::{Host, Verdict, check};
+use advlab::script::{CheckResult, Host, check};
 use advlab::{doc, repl};
 
 fn root() -> &'static Path {
@@ -64,7 +64,7 @@ fn the_reference_is_what_the_tables_make() {
     let page = read("docs/reference.md");
     assert!(
         page == made,
-        "docs/reference.md is not what the tables make: UPDATE_REFERENCE=1 cargo test --test docs"
+        "docs/reference.md is not what the tables make: UPDATE_REFERENCE=1 cargo test --test it docs::"
     );
 }
 
@@ -102,11 +102,11 @@ fn every_recipe_of_the_documentation_passes_the_check() {
         recipe
             .test_batch()
             .unwrap_or_else(|error| panic!("{}", error.render(false)));
-        for finding in check(&recipe) {
-            let (what, detail) = (finding.check.name(), &finding.detail);
+        for finding in check(&recipe, None) {
+            let (what, detail) = (finding.check, &finding.detail);
             assert_ne!(
-                finding.verdict,
-                Verdict::Fails,
+                finding.result,
+                CheckResult::Fails,
                 "{name}: {what}: {detail}\n{text}"
             );
         }

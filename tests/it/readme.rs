@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use advlab::script::{Host, Verdict, check};
+use advlab::script::{CheckResult, Host, check};
 
 fn readme() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
@@ -117,12 +117,12 @@ fn every_recipe_passes_the_check() {
         let recipe = host
             .compile("README", &text)
             .unwrap_or_else(|error| panic!("{}", error.render(false)));
-        for finding in check(&recipe) {
+        for finding in check(&recipe, None) {
             assert_ne!(
-                finding.verdict,
-                Verdict::Fails,
+                finding.result,
+                CheckResult::Fails,
                 "{}: {}",
-                finding.check.name(),
+                finding.check,
                 finding.detail
             );
         }
@@ -140,12 +140,12 @@ fn the_scripts_to_edit_pass_the_check() {
             let recipe = host
                 .load(&path.display().to_string())
                 .unwrap_or_else(|error| panic!("{}", error.render(false)));
-            for finding in check(&recipe) {
+            for finding in check(&recipe, None) {
                 assert_ne!(
-                    finding.verdict,
-                    Verdict::Fails,
+                    finding.result,
+                    CheckResult::Fails,
                     "{}: {}",
-                    finding.check.name(),
+                    finding.check,
                     finding.detail
                 );
             }

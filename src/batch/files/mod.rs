@@ -29,8 +29,7 @@ use self::names::Names;
 use self::raw::{Field, FieldKind, Header, Origin, Raw, RawColumn, Schema, Values};
 use self::spread::Spread;
 use self::tensor::{Archive, Info, Tensor};
-use super::{Batch, FloatBuffer};
-use crate::batch::Level;
+use super::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A kind of file that rollouts are read from.
@@ -104,15 +103,6 @@ pub struct Rollouts {
     is_f64: bool,
 }
 
-/// The advantage of a batch, at one of the two levels that it can have.
-#[derive(Clone, Copy, Debug)]
-pub enum Advantage<'a> {
-    /// One number a response.
-    Response(&'a [f64]),
-    /// One number for each token that counts, response by response.
-    Token(&'a FloatBuffer),
-}
-
 /// Reads a file of rollouts. Its name says what it is: `.jsonl`, `.safetensors` or `.npz`.
 ///
 /// # Errors
@@ -151,16 +141,14 @@ impl Rollouts {
     pub fn write_advantage(
         &self,
         out: impl AsRef<Path>,
-        advantage: Advantage,
+        advantage: &Computed,
     ) -> Result<(), Diagnostics> {
         let out = out.as_ref();
         let error = |message: String| Diagnostic::error(message).in_file(out);
-        let (found, level) = match advantage {
-            Advantage::Response(values) => (values.len(), Level::Response),
-            Advantage::Token(values) => (values.len(), Level::Token),
-        };
+        let (found, level) = (advantage.buffer().len(), advantage.level());
         let expected = self.batch.layout().size(level);
-        if found != expected {
+        let is_signal = matches!(level, Level::Response | Level::Token);
+        if !is_signal || found != expected {
             let what = format!(
                 "the advantage has {found} values, the batch has {expected} (one for each {level})"
             );

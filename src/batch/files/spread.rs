@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use zerocopy::{Immutable, IntoBytes};
 
-use super::Advantage;
-use crate::batch::{Batch, FloatBuffer, Layout, TokenValues};
+use crate::batch::{Batch, Computed, FloatBuffer, Layout, Level, TokenValues};
 
 /// The name of the tensor in padded files.
 pub(super) const NAME: &str = "advantages";
@@ -13,7 +12,7 @@ pub(super) const NAME: &str = "advantages";
 /// An advantage that is written response by response.
 pub(super) struct Spread<'a> {
     layout: &'a Layout,
-    advantage: Advantage<'a>,
+    advantage: &'a Computed,
     /// T of a tensor; `None` where the file has no tokens at all and the advantage is one of responses.
     width: Option<usize>,
     /// Whether a tensor is f64; it is f32 otherwise.
@@ -25,7 +24,7 @@ impl<'a> Spread<'a> {
     /// which counts where it has no token column.
     pub(super) fn new(
         batch: &'a Batch,
-        advantage: Advantage<'a>,
+        advantage: &'a Computed,
         width: Option<usize>,
         is_f64: bool,
     ) -> Self {
@@ -33,9 +32,9 @@ impl<'a> Spread<'a> {
         Spread {
             layout,
             advantage,
-            width: match advantage {
-                Advantage::Response(_) => width,
-                Advantage::Token(_) => width.or(Some(layout.width())),
+            width: match advantage.level() {
+                Level::Token => width.or(Some(layout.width())),
+                _ => width,
             },
             is_f64: if batch.tokens.is_empty() {
                 is_f64
@@ -52,25 +51,21 @@ impl<'a> Spread<'a> {
         of_tensor: bool,
         holds: impl Fn(f64) -> bool,
     ) -> Option<(usize, Option<usize>, f64)> {
-        let is_unwritten = |response| {
-            of_tensor && self.width.is_some() && self.layout.tokens_of(response).is_empty()
-        };
-        (0..self.layout.responses()).find_map(|response| match self.advantage {
-            Advantage::Response(_) if is_unwritten(response) => None,
-            Advantage::Response(values) => {
-                let value = values[response];
-                (!holds(value)).then_some((response, None, value))
-            }
-            Advantage::Token(values) => {
-                let token = self
-                    .layout
-                    .tokens_of(response)
-                    .find(|&token| !holds(values.get(token)))?;
-                let mut stretches = self.layout.stretches(response);
-                let (tokens, columns) = stretches.find(|(tokens, _)| tokens.contains(&token))?;
-                let column = columns.start + token - tokens.start;
-                Some((response, Some(column), values.get(token)))
-            }
+        let is_token = self.advantage.level() == Level::Token;
+        (0..self.layout.responses()).find_map(|response| {
+            let cells = match self.layout.tokens_of(response).len() {
+                length if is_token => 0..length,
+                0 if of_tensor && self.width.is_some() => 0..0,
+                _ => 0..1,
+            };
+            let value = |token| self.advantage.at(response, token);
+            let token = cells.into_iter().find(|&token| !holds(value(token)))?;
+            let mut columns = self
+                .layout
+                .stretches(response)
+                .flat_map(|(_, columns)| columns);
+            let column = columns.nth(token).filter(|_| is_token);
+            Some((response, column, value(token)))
         })
     }
 
@@ -104,24 +99,11 @@ impl<'a> Spread<'a> {
         let mut row = vec![T::default(); self.width.unwrap_or(1)];
         for response in 0..self.layout.responses() {
             row.fill(T::default());
-            match self.advantage {
-                Advantage::Response(values) if self.width.is_none() => {
-                    row[0] = narrow(values[response]);
-                }
-                Advantage::Response(values) => {
-                    let value = narrow(values[response]);
-                    self.layout.scatter(response, &mut row, |_| value);
-                }
-                Advantage::Token(FloatBuffer::F32(values)) => {
-                    let values: &[f32] = values;
-                    self.layout
-                        .scatter(response, &mut row, |token| narrow(values[token].into()));
-                }
-                Advantage::Token(FloatBuffer::F64(values)) => {
-                    let values: &[f64] = values;
-                    self.layout
-                        .scatter(response, &mut row, |token| narrow(values[token]));
-                }
+            if self.width.is_none() {
+                row[0] = narrow(self.advantage.at(response, 0));
+            } else {
+                let value = |token| narrow(self.advantage.at_token(response, token));
+                self.layout.scatter(response, &mut row, value);
             }
             out.write_all(row.as_bytes())?;
         }
@@ -130,10 +112,9 @@ impl<'a> Spread<'a> {
 
     /// A response's advantage in JSON: a number, or an array with 0 where the mask is 0. All are finite.
     pub(super) fn json(&self, response: usize, out: &mut Vec<u8>) {
-        let values = match self.advantage {
-            Advantage::Response(values) => return number(out, values[response]),
-            Advantage::Token(values) => values,
-        };
+        if self.advantage.level() == Level::Response {
+            return number(out, self.advantage.at(response, 0));
+        }
         let mut column = 0;
         out.push(b'[');
         let pad = |out: &mut Vec<u8>, columns: std::ops::Range<usize>| {
@@ -142,7 +123,7 @@ impl<'a> Spread<'a> {
         for (tokens, columns) in self.layout.stretches(response) {
             pad(out, column..columns.start);
             for token in tokens {
-                match values {
+                match self.advantage.buffer() {
                     FloatBuffer::F32(values) => number(out, values[token]),
                     FloatBuffer::F64(values) => number(out, values[token]),
                 }

@@ -1,19 +1,20 @@
-//! Checks a recipe on degenerate batches: what must hold of any advantage, and what is worth knowing of this one.
+//! Checks a recipe on degenerate batches: what must hold of any advantage and any loss, and what is worth knowing of this
+//! one.
 
 mod invariants;
+mod loss;
 mod rollouts;
-
-use std::collections::BTreeMap;
 
 use self::rollouts::Rollouts;
 use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
+use super::test_batch::TEST_BATCH;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CheckResult {
     /// It holds.
     Holds,
     /// It must hold, and does not.
@@ -22,203 +23,209 @@ pub enum Verdict {
     Note,
 }
 
-/// What a check found.
+use CheckResult::{Fails, Holds, Note};
+
+/// One check and how it came out.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What was checked, in a few words.
-    pub check: Check,
+    /// What was checked, in a few words, such as `groups are independent`.
+    pub check: &'static str,
     /// How it came out.
-    pub verdict: Verdict,
+    pub result: CheckResult,
     /// What was seen, in one line; empty where there is nothing to say.
     pub detail: String,
     /// The recipe's own error, where it had one.
     pub error: Option<Diagnostics>,
 }
 
-/// What is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Check {
-    /// Groups with right and wrong responses, of several sizes, interleaved.
-    Mixed,
-    /// Every response is right.
-    AllRight,
-    /// Every response is wrong.
-    AllWrong,
-    /// Every group has one response.
-    GroupsOfOne,
-    /// All responses are of one group.
-    OneGroup,
-    /// Every response has one token.
-    OneToken,
-    /// Some response has no token that counts.
-    NoTokens,
-    /// All rewards of a group are 0.7, 0.1 or 1/3.
-    EqualRewards,
-    /// Padding holds NaN.
-    Padding,
-    /// The responses in another order.
-    Permutation,
-    /// One thread and four.
-    Threads,
-    /// f32 and f64.
-    Precision,
-    /// The same batch twice.
-    Repetition,
-    /// The sum of a group's advantages.
-    GroupSum,
-    /// One group alone, without the others.
-    GroupAlone,
-    /// The sign of the advantage of right and wrong responses.
-    Sign,
-    /// The gradient at logp = old_logp, for a loss.
-    OnPolicy,
-}
-
-impl Check {
-    /// What is checked, in a few words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Check::Mixed => "mixed groups",
-            Check::AllRight => "all right",
-            Check::AllWrong => "all wrong",
-            Check::GroupsOfOne => "groups of one",
-            Check::OneGroup => "one group",
-            Check::OneToken => "one-token responses",
-            Check::NoTokens => "a response without tokens",
-            Check::EqualRewards => "equal rewards give 0",
-            Check::Padding => "padding full of NaN",
-            Check::Permutation => "permuted responses",
-            Check::Threads => "one thread and four",
-            Check::Precision => "f32 and f64",
-            Check::Repetition => "the same batch twice",
-            Check::GroupSum => "sums to 0 in a group",
-            Check::GroupAlone => "groups are independent",
-            Check::Sign => "right up, wrong down",
-            Check::OnPolicy => "gradient at logp = old_logp",
-        }
-    }
-}
-
 /// Runs the recipe on degenerate batches and compares what comes out.
-pub fn check(recipe: &Recipe) -> Vec<Finding> {
-    let mut checks = Checks {
-        recipe,
-        findings: Vec::new(),
+///
+/// The batches are made from `input`; without one from what the script's `test_batch()` returns; and without that from
+/// one that has all usual columns.
+pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
+    let mut checks = Checks::new(recipe);
+    let (rollouts, origin) = match (input, recipe.test_batch()) {
+        (Some(batch), _) => Rollouts::of(batch),
+        (None, Ok(Some(batch))) => {
+            let (rollouts, _) = Rollouts::of(&batch);
+            (rollouts, format!("as `{TEST_BATCH}()` has them"))
+        }
+        (None, Ok(None)) => (Rollouts::mixed(), String::new()),
+        (None, Err(error)) => {
+            checks.refused(TEST_BATCH, Fails, error);
+            return checks.findings;
+        }
     };
-    let mixed = Rollouts::mixed();
-    let Some(base) = checks.runs(Check::Mixed, &mixed.whole()) else {
+    let Some(base) = checks.runs(MIXED, origin, &rollouts.whole()) else {
         return checks.findings;
     };
-    checks.degenerate(&mixed);
-    checks.equal_rewards(&mixed);
-    checks.invariant(&mixed, &base);
-    checks.worth_knowing(&mixed, &base);
-    if !recipe.has(Hook::Advantage) {
-        checks.on_policy(&mixed);
+    let mut loss_runs = recipe.has(Hook::Loss);
+    // A loss alone has been run: its equivalent advantage is what came out.
+    if loss_runs && recipe.has(Hook::Advantage) {
+        checks.runs_loss = true;
+        loss_runs = checks.runs(LOSS, "", &rollouts.whole()).is_some();
+        checks.runs_loss = loss_runs;
+    }
+    checks.degenerate(&rollouts);
+    checks.equal_rewards(&rollouts);
+    checks.invariant(&rollouts, &base);
+    checks.worth_knowing(&rollouts, &base);
+    if loss_runs {
+        checks.loss(&rollouts);
     }
     checks.findings
 }
 
+/// Whether the advantages of a group are the same where it is alone in its batch, seen on groups of `batch`, with its rewards and
+/// with others.
+///
+/// # Errors
+/// [`Diagnostics`] where the recipe fails on the batch.
+pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
+    let checks = Checks::new(recipe);
+    let (rollouts, _) = Rollouts::of(batch);
+    // Groups of unlike shares of right ones: what divides by a mean over the batch shows nothing where all are alike.
+    let unlike = rollouts.clone().with_rewards(|response, group| {
+        f64::from(u8::from(
+            rollouts::wave(response, group, 6) * 4.0 < 1.0 + (group % 3) as f64,
+        ))
+    });
+    let influence = |rollouts: &Rollouts| -> Result<f64, Diagnostics> {
+        let base = checks.advantage(&rollouts.whole())?;
+        // What only fails where a group is alone needs the others.
+        Ok(checks.influence(rollouts, &base).unwrap_or(f64::INFINITY))
+    };
+    let mut most = influence(&rollouts)?;
+    // The recipe may refuse these.
+    for rollouts in [unlike, Rollouts::mixed()] {
+        most = most.max(influence(&rollouts).unwrap_or(0.0));
+    }
+    Ok(most <= invariants::EXACT)
+}
+
+/// The check of the ordinary case.
+const MIXED: &str = "mixed groups";
+/// The check of the loss in the ordinary case, where the recipe has an advantage too.
+const LOSS: &str = "the loss";
+
 struct Checks<'a> {
     recipe: &'a Recipe,
+    /// Whether the loss is run after the advantage wherever the recipe is run.
+    runs_loss: bool,
     findings: Vec<Finding>,
 }
 
-impl Checks<'_> {
-    fn add(&mut self, check: Check, verdict: Verdict, detail: impl Into<String>) {
+impl<'a> Checks<'a> {
+    fn new(recipe: &'a Recipe) -> Self {
+        Checks {
+            recipe,
+            runs_loss: false,
+            findings: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, check: &'static str, result: CheckResult, detail: impl Into<String>) {
         self.findings.push(Finding {
             check,
-            verdict,
+            result,
             detail: detail.into(),
             error: None,
         });
     }
 
+    fn holds_or(&mut self, check: &'static str, holds: bool, otherwise: CheckResult, why: String) {
+        if holds {
+            self.add(check, Holds, "");
+        } else {
+            self.add(check, otherwise, why);
+        }
+    }
+
+    /// Adds the recipe's own error.
+    fn refused(&mut self, check: &'static str, result: CheckResult, error: Diagnostics) {
+        self.findings.push(Finding {
+            check,
+            result,
+            detail: error[0].message.clone(),
+            error: Some(error),
+        });
+    }
+
     fn advantage(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
         let mut state = self.recipe.init()?;
-        self.recipe.advantage(batch, &mut state)
+        let outcome = self.recipe.advantage(batch, &mut state)?;
+        if self.runs_loss {
+            let advantage = Some(&outcome.advantage);
+            self.recipe.loss(batch, advantage, &mut state)?;
+        }
+        Ok(outcome)
     }
 
     /// Whether the recipe runs on the batch at all.
-    fn runs(&mut self, check: Check, batch: &Batch) -> Option<Outcome> {
+    fn runs(
+        &mut self,
+        check: &'static str,
+        detail: impl Into<String>,
+        batch: &Batch,
+    ) -> Option<Outcome> {
         match self.advantage(batch) {
             Ok(outcome) => {
-                self.add(check, Verdict::Holds, "");
+                self.add(check, Holds, detail);
                 Some(outcome)
             }
             Err(error) => {
-                let text = error
-                    .first()
-                    .map_or(String::new(), |first| first.message.clone());
                 // That a message of an operation refuses the batch is worth knowing; that the result is not finite, or
                 // that the recipe cannot do the ordinary case, is a failure.
                 let not_finite = [" is NaN", " is inf", " is -inf"]
                     .iter()
-                    .any(|what| text.contains(what));
-                let verdict = match check == Check::Mixed || not_finite {
-                    true => Verdict::Fails,
-                    false => Verdict::Note,
-                };
-                self.findings.push(Finding {
-                    check,
-                    verdict,
-                    detail: text,
-                    error: Some(error),
-                });
+                    .any(|what| error[0].message.contains(what));
+                let must = not_finite || matches!(check, MIXED | LOSS);
+                self.refused(check, if must { Fails } else { Note }, error);
                 None
             }
         }
     }
 
     fn degenerate(&mut self, mixed: &Rollouts) {
+        let mixed = || mixed.clone();
         let batches = [
-            (Check::AllRight, mixed.clone().with_rewards(|_, _| 1.0)),
-            (Check::AllWrong, mixed.clone().with_rewards(|_, _| 0.0)),
-            (Check::GroupsOfOne, mixed.clone().with_groups(|i| i as i64)),
-            (Check::OneGroup, mixed.clone().with_groups(|_| 0)),
-            (Check::OneToken, mixed.clone().with_lengths(|_| 1)),
+            ("all right", mixed().with_rewards(|_, _| 1.0)),
+            ("all wrong", mixed().with_rewards(|_, _| 0.0)),
+            ("groups of one", mixed().with_groups(|i| i as i64)),
+            ("one group", mixed().with_groups(|_| 0)),
+            ("one-token responses", mixed().with_lengths(|_| 1)),
             (
-                Check::NoTokens,
-                mixed
-                    .clone()
-                    .with_lengths(|i| if i % 4 == 0 { 0 } else { 1 + i % 5 }),
+                "a response without tokens",
+                mixed().with_lengths(|i| if i % 4 == 0 { 0 } else { usize::MAX }),
             ),
         ];
         for (check, rollouts) in batches {
-            self.runs(check, &rollouts.whole());
+            self.runs(check, "", &rollouts.whole());
         }
     }
 
     fn equal_rewards(&mut self, mixed: &Rollouts) {
-        let rewards = BTreeMap::from([(7, 0.7), (3, 0.1), (5, 1.0 / 3.0), (9, -2.3)]);
+        const CHECK: &str = "equal rewards give 0";
+        let rewards = [0.7, 0.1, 1.0 / 3.0, -2.3, 0.0];
         let equal = mixed
             .clone()
-            .with_rewards(|_, group| rewards.get(&group).copied().unwrap_or(0.0));
+            .with_rewards(|_, group| rewards[group % rewards.len()]);
         let Ok(outcome) = self.advantage(&equal.whole()) else {
-            return self.add(Check::EqualRewards, Verdict::Note, "refused, see above");
+            return self.add(CHECK, Note, "refused, see above");
         };
-        let largest = outcome
-            .advantage
-            .buffer()
-            .iter()
-            .fold(0.0f64, |most, x| most.max(x.abs()));
-        match largest {
-            0.0 => self.add(
-                Check::EqualRewards,
-                Verdict::Holds,
-                "exactly, whatever the reward",
-            ),
+        match largest(outcome.advantage.buffer().iter()) {
+            0.0 => self.add(CHECK, Holds, "exactly, whatever the reward"),
             // A rounding error is never meant; a real value may be.
-            x if x < 1e-6 => self.add(
-                Check::EqualRewards,
-                Verdict::Fails,
-                format!("off by rounding: up to {x:.1e}"),
-            ),
-            x => self.add(
-                Check::EqualRewards,
-                Verdict::Note,
-                format!("groups without a difference get up to {x:.3}"),
-            ),
+            x if x < 1e-6 => self.add(CHECK, Fails, format!("off by rounding: up to {x:.1e}")),
+            x => {
+                let detail = format!("groups without a difference get up to {x:.3}");
+                self.add(CHECK, Note, detail);
+            }
         }
     }
+}
+
+/// The largest absolute value, 0 of none.
+fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |most, x| most.max(x.abs()))
 }

@@ -1,135 +1,272 @@
-//! The batches that a check runs on: rollouts made up so that everything occurs in them.
+//! The batches that a check runs on: rollouts with everything in them, and what degenerate ones are made of.
 
-use crate::batch::Batch;
+use std::collections::BTreeMap;
+
+use ndarray::Array2;
+
+use crate::batch::{Batch, GroupId};
 
 /// Responses from which batches of all kinds are made.
 #[derive(Clone)]
 pub(super) struct Rollouts {
-    pub(super) groups: Vec<i64>,
-    pub(super) rewards: Vec<f64>,
-    pub(super) lengths: Vec<usize>,
+    groups: Vec<GroupId>,
+    /// Tokens of each response that count; `None` where the batch says nothing of tokens.
+    lengths: Option<Vec<usize>>,
+    responses: BTreeMap<String, Vec<f64>>,
+    /// A row for each response, of as many tokens as it has, or more.
+    tokens: BTreeMap<String, Vec<Vec<f64>>>,
     /// What stands where the mask is 0.
     pub(super) padding: f64,
-    /// Whether `logp` is `old_logp`.
-    pub(super) on_policy: bool,
+    step: u64,
 }
 
-/// The width of the padded rows, with holes.
-const WIDTH: usize = 12;
+/// Responses and tokens of a batch that are taken over, in whole groups: a check runs some dozens of times.
+const RESPONSES: usize = 1024;
+const TOKENS: usize = 1 << 16;
+
+/// How far `logp` is from `old_logp` at most: far enough for a ratio to be clipped.
+const MOVED: f64 = 0.4;
 
 impl Rollouts {
     /// Sizes, rewards and lengths with everything mixed; interleaved.
     pub(super) fn mixed() -> Rollouts {
-        let groups = vec![
+        // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
+        let groups: [i64; 26] = [
             7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
         ];
-        // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
-        let rewards = vec![
-            1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0,
-            1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0,
+        let right = [0, 3, 4, 5, 6, 10, 11, 12, 17, 20, 23];
+        let reward = (0..groups.len()).map(|i| f64::from(u8::from(right.contains(&i))));
+        let lengths: Vec<usize> = (0..groups.len()).map(|i| 1 + (i * 5) % 7).collect();
+        let rows = |value: &dyn Fn(usize, usize) -> f64| -> Vec<Vec<f64>> {
+            let row = |(i, &length): (usize, &usize)| (0..length).map(|t| value(i, t)).collect();
+            lengths.iter().enumerate().map(row).collect()
+        };
+        let old = |response, token| -0.1 - wave(response, token, 1);
+        let tokens = [
+            ("old_logp", rows(&old)),
+            (
+                "ref_logp",
+                rows(&|i, t| old(i, t) + 0.2 * (wave(i, t, 2) - 0.5)),
+            ),
+            ("value", rows(&|i, t| wave(i, t, 4))),
+            ("entropy", rows(&|i, t| wave(i, t, 5))),
         ];
-        let lengths = (0..groups.len()).map(|i| 1 + (i * 5) % 7).collect();
         Rollouts {
-            groups,
-            rewards,
-            lengths,
+            groups: groups.into_iter().map(GroupId::from).collect(),
+            responses: BTreeMap::from([("reward".to_string(), reward.collect())]),
+            tokens: tokens.map(|(name, rows)| (name.to_string(), rows)).into(),
+            lengths: Some(lengths),
             padding: 0.0,
-            on_policy: false,
+            step: 0,
         }
+        .with_what_losses_need()
     }
 
-    pub(super) fn with_rewards(mut self, reward: impl Fn(usize, i64) -> f64) -> Rollouts {
-        self.rewards = self
-            .groups
-            .iter()
-            .enumerate()
-            .map(|(i, &group)| reward(i, group))
+    /// The first groups of a batch, and which of its responses they are, in words.
+    pub(super) fn of(batch: &Batch) -> (Rollouts, String) {
+        let layout = batch.layout();
+        let (mut groups, mut responses, mut tokens) = (0, 0, 0);
+        while groups < layout.groups() && (groups < 2 || responses < RESPONSES && tokens < TOKENS) {
+            let members = layout.members(groups);
+            responses += members.len();
+            let lengths = members.iter().map(|&i| layout.tokens_of(i as usize).len());
+            tokens += lengths.sum::<usize>();
+            groups += 1;
+        }
+        let taken: Vec<usize> = (0..layout.responses())
+            .filter(|&response| layout.group_of(response) < groups)
             .collect();
+        let all = taken.iter();
+        let has_tokens = layout.width() > 0 || batch.token_columns().next().is_some();
+        let rollouts = Rollouts {
+            groups: all
+                .clone()
+                .map(|&response| layout.group_id(layout.group_of(response)).clone())
+                .collect(),
+            lengths: has_tokens.then(|| all.clone().map(|&i| layout.tokens_of(i).len()).collect()),
+            responses: batch
+                .response_columns()
+                .map(|(name, values)| (name.into(), all.clone().map(|&i| values[i]).collect()))
+                .collect(),
+            tokens: batch
+                .token_columns()
+                .map(|(name, values)| {
+                    let row = |&i: &usize| values.of_response(layout, i).collect();
+                    (name.into(), all.clone().map(row).collect())
+                })
+                .collect(),
+            padding: 0.0,
+            step: batch.step(),
+        };
+        let origin = if groups < layout.groups() {
+            format!("the first {groups} of its {} groups", layout.groups())
+        } else {
+            format!("its {} groups", layout.groups())
+        };
+        (rollouts.with_what_losses_need(), origin)
+    }
+
+    /// An advantage for a loss on `batch.advantage`, and log-probs that have moved since the tokens were drawn.
+    fn with_what_losses_need(mut self) -> Rollouts {
+        let mut named = ["reward", "correct"].iter();
+        let rewards = named.find_map(|name| self.responses.get(*name)).cloned();
+        let sums = |rows: &Vec<Vec<f64>>| rows.iter().map(|row| row.iter().sum()).collect();
+        let rewards = rewards.or_else(|| self.tokens.get("token_reward").map(sums));
+        if let Some(mut rewards) = rewards.filter(|_| !self.tokens.contains_key("advantage")) {
+            let mean = rewards.iter().sum::<f64>() / rewards.len().max(1) as f64;
+            rewards.iter_mut().for_each(|reward| *reward -= mean);
+            self.responses.entry("advantage".into()).or_insert(rewards);
+        }
+        if let Some(old) = self.tokens.get("old_logp").cloned()
+            && self.tokens.get("logp").is_none_or(|logp| *logp == old)
+        {
+            self.tokens.insert("logp".into(), old);
+            let move_on = |i, t, old| old + 2.0 * MOVED * (wave(i, t, 3) - 0.5);
+            return self.with_tokens("logp", move_on);
+        }
+        self
+    }
+
+    /// The rollouts with `logp` as it was when the tokens were drawn.
+    pub(super) fn on_policy(mut self) -> Rollouts {
+        if let Some(old) = self.tokens.get("old_logp").cloned() {
+            self.tokens.insert("logp".into(), old);
+        }
+        self
+    }
+
+    /// The rollouts with other values of a token column, made from the index of the response, that of its token, and the
+    /// value there.
+    pub(super) fn with_tokens(
+        mut self,
+        name: &str,
+        value: impl Fn(usize, usize, f64) -> f64,
+    ) -> Rollouts {
+        for (i, row) in self.tokens.get_mut(name).into_iter().flatten().enumerate() {
+            for (t, cell) in row.iter_mut().enumerate() {
+                *cell = value(i, t, *cell);
+            }
+        }
+        self
+    }
+
+    /// The rollouts with other values of the column `advantage`.
+    pub(super) fn with_advantage(mut self, value: impl Fn(f64) -> f64) -> Rollouts {
+        let column = self.responses.get_mut("advantage").into_iter().flatten();
+        column.for_each(|cell| *cell = value(*cell));
+        self.with_tokens("advantage", |_, _, cell| value(cell))
+    }
+
+    /// The rollouts with other rewards, made from the index of the response and that of its group.
+    pub(super) fn with_rewards(mut self, reward: impl Fn(usize, usize) -> f64) -> Rollouts {
+        let mut seen: Vec<&GroupId> = Vec::new();
+        let mut rewards = Vec::new();
+        for (i, id) in self.groups.iter().enumerate() {
+            let group = seen.iter().position(|known| *known == id);
+            let group = group.unwrap_or_else(|| {
+                seen.push(id);
+                seen.len() - 1
+            });
+            rewards.push(reward(i, group));
+        }
+        if let Some(correct) = self.responses.get_mut("correct") {
+            *correct = rewards
+                .iter()
+                .map(|&x| f64::from(u8::from(x > 0.0)))
+                .collect();
+        }
+        if let Some(rows) = self.tokens.get_mut("token_reward") {
+            let lengths = self.lengths.iter().flatten();
+            for ((row, &reward), &length) in rows.iter_mut().zip(&rewards).zip(lengths) {
+                row.fill(0.0);
+                if let Some(last) = row[..length].last_mut() {
+                    *last = reward;
+                }
+            }
+        }
+        if let Some(column) = self.responses.get_mut("reward") {
+            *column = rewards;
+        }
         self
     }
 
     pub(super) fn with_groups(mut self, group: impl Fn(usize) -> i64) -> Rollouts {
-        self.groups = (0..self.groups.len()).map(group).collect();
+        self.groups = (0..self.groups.len()).map(|i| group(i).into()).collect();
         self
     }
 
-    pub(super) fn with_lengths(mut self, length: impl Fn(usize) -> usize) -> Rollouts {
-        self.lengths = (0..self.groups.len()).map(length).collect();
+    /// The rollouts with the first tokens of each response alone, at most that many.
+    pub(super) fn with_lengths(mut self, most: impl Fn(usize) -> usize) -> Rollouts {
+        let counted = self.responses.get_mut("length");
+        let lengths = self.lengths.iter_mut().flatten().enumerate();
+        let mut columns = counted.into_iter().flatten();
+        for (i, length) in lengths {
+            let shorter = most(i).min(*length);
+            // A length that counts the tokens counts those that are left; another one stays.
+            if let Some(cell) = columns.next().filter(|cell| **cell == *length as f64) {
+                *cell = shorter as f64;
+            }
+            *length = shorter;
+        }
         self
     }
 
-    /// The responses at these places, with the numbers of their tokens unchanged.
-    pub(super) fn batch(&self, places: &[usize], wide: bool) -> Batch {
-        let rows = |value: &dyn Fn(usize, usize) -> f64| {
-            let cell = |(row, column): (usize, usize)| {
-                let response = places[row];
-                if counts(response, column, self.lengths[response]) {
-                    value(response, column)
-                } else {
-                    self.padding
-                }
-            };
-            ndarray::Array2::from_shape_fn((places.len(), WIDTH), cell)
-        };
-        let mask = ndarray::Array2::from_shape_fn((places.len(), WIDTH), |(row, column)| {
-            counts(places[row], column, self.lengths[places[row]])
-        });
-        let old = |response: usize, column: usize| -0.1 - wave(response, column, 1);
-        let moved = if self.on_policy { 0.0 } else { 0.2 };
-        let columns: [(&str, ndarray::Array2<f64>); 5] = [
-            ("old_logp", rows(&old)),
-            (
-                "ref_logp",
-                rows(&|r, c| old(r, c) + 0.2 * (wave(r, c, 2) - 0.5)),
-            ),
-            (
-                "logp",
-                rows(&|r, c| old(r, c) + moved * (wave(r, c, 3) - 0.5)),
-            ),
-            ("value", rows(&|r, c| wave(r, c, 4))),
-            ("entropy", rows(&|r, c| wave(r, c, 5))),
-        ];
-        let of_responses = |value: &dyn Fn(usize) -> f64| -> Vec<f64> {
-            places.iter().map(|&place| value(place)).collect()
-        };
-        let mut builder = Batch::builder()
-            .groups(places.iter().map(|&place| self.groups[place]))
-            .mask(mask.view())
-            .response("reward", of_responses(&|place| self.rewards[place]))
-            // For a loss on `batch.advantage`.
-            .response(
-                "advantage",
-                of_responses(&|place| self.rewards[place] - 0.5),
-            );
-        for (name, values) in columns {
-            builder = match wide {
-                true => builder.token(name, values),
-                false => builder.token(name, values.mapv(|value| value as f32)),
-            };
-        }
-        match builder.build() {
-            Ok(batch) => batch,
-            Err(error) => unreachable!("the check's batches are right: {error}"),
-        }
-    }
-
+    /// All responses, in f64.
     pub(super) fn whole(&self) -> Batch {
         self.batch(&(0..self.groups.len()).collect::<Vec<_>>(), true)
     }
-}
 
-/// Whether a token counts: the first ones of the row do, but for a hole in every other response.
-fn counts(response: usize, column: usize, length: usize) -> bool {
-    match (response % 2 == 1 && length > 1, column) {
-        (false, column) => column < length,
-        // A tool's output after the first token.
-        (true, 0) => true,
-        (true, column) => column > 2 && column < length + 2,
+    /// The responses of these indices, padded, with holes in every other row.
+    pub(super) fn batch(&self, indices: &[usize], is_f64: bool) -> Batch {
+        let mut builder = Batch::builder()
+            .groups(indices.iter().map(|&i| self.groups[i].clone()))
+            .step(self.step);
+        for (name, values) in &self.responses {
+            let values: Vec<f64> = indices.iter().map(|&i| values[i]).collect();
+            builder = builder.response(name, values);
+        }
+        if let Some(lengths) = &self.lengths {
+            // A hole of two takes its columns too.
+            let width = lengths.iter().max().map_or(0, |longest| longest + 2);
+            let shape = (indices.len(), width);
+            let token = |(row, column): (usize, usize)| {
+                token_at(indices[row], column, lengths[indices[row]])
+            };
+            let mask = Array2::from_shape_fn(shape, |cell| token(cell).is_some());
+            builder = builder.mask(mask.view());
+            for (name, rows) in &self.tokens {
+                let values = Array2::from_shape_fn(shape, |cell| match token(cell) {
+                    Some(token) => rows[indices[cell.0]][token],
+                    None => self.padding,
+                });
+                builder = if is_f64 {
+                    builder.token(name, values)
+                } else {
+                    builder.token(name, values.mapv(|value| value as f32))
+                };
+            }
+        }
+        match builder.build() {
+            Ok(batch) => batch,
+            Err(error) => unreachable!("the columns are those of a batch: {error}"),
+        }
     }
 }
 
+/// The token of a response at a column: the first columns of its row, but for a hole of two after the first token, as of a
+/// tool's output, in every other response.
+fn token_at(response: usize, column: usize, length: usize) -> Option<usize> {
+    let has_hole = response % 2 == 1 && length > 1;
+    let token = match column {
+        1 | 2 if has_hole => return None,
+        3.. if has_hole => column - 2,
+        _ => column,
+    };
+    (token < length).then_some(token)
+}
+
 /// A number in [0, 1) that looks random and is the same everywhere.
-fn wave(response: usize, column: usize, salt: usize) -> f64 {
-    let x = (response * 31 + column * 17 + salt * 101) as f64;
+pub(super) fn wave(response: usize, token: usize, salt: usize) -> f64 {
+    let x = (response * 31 + token * 17 + salt * 101) as f64;
     (x * 0.618_033_988_749_894_9).fract()
 }

@@ -17,11 +17,10 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::Call;
-use super::computed::Computed;
 use super::recipe::{Hook, Recipe};
 use super::sandbox::on_deep_stack;
 use super::state::State;
-use crate::batch::Batch;
+use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
@@ -115,7 +114,7 @@ impl Recipe {
             reward,
             advantage,
             loss,
-            correct: correct.map(|value| Computed::new(batch.layout().clone(), value)),
+            correct: correct.map(|value| value.over(batch.layout())),
             notes: reports.notes,
             metrics: reports.metrics,
             prints: reports.prints,
@@ -156,9 +155,10 @@ impl Recipe {
         let reports = run.call.take_reports();
         Ok(Loss {
             value,
-            gradient: Computed::new(batch.layout().clone(), gradient),
+            gradient: gradient.over(batch.layout()),
             metrics: reports.metrics,
             prints: reports.prints,
+            notes: reports.notes,
             time: started.elapsed(),
         })
     }
@@ -292,7 +292,7 @@ impl<'a> Run<'a> {
         let scaled = op::mul(&gradient, &Tensor::number(-tokens))
             .and_then(|tensor| tensor.evaluate())
             .map_err(|error| self.failed(Hook::Loss, error))?;
-        Ok(Computed::new(self.input.layout().clone(), scaled))
+        Ok(scaled.over(self.input.layout()))
     }
 }
 

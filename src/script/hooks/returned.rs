@@ -3,10 +3,10 @@
 use rhai::Dynamic;
 
 use super::Run;
+use crate::batch::Computed;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::bind;
 use crate::script::blame::blame;
-use crate::script::computed::Computed;
 use crate::script::engine::returned;
 use crate::script::error::Problem;
 use crate::script::recipe::Hook;
@@ -60,7 +60,7 @@ impl Run<'_> {
             .evaluate()
             .map_err(|error| self.failed(hook, error))?;
         self.finite(hook, &tensor, &value, &format!("the {name}"))?;
-        let computed = Computed::new(self.input.layout().clone(), value);
+        let computed = value.over(self.input.layout());
         Ok((tensor, computed))
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map};
 
 use super::super::batch_type::ScriptBatch;
-use super::super::computed::Computed;
-use crate::batch::Layout;
+use crate::batch::{Computed, Layout};
 use crate::tensor::{Tensor, TensorError};
 
 /// Elements of an array or a map that are taken over to be shown.
@@ -58,7 +57,7 @@ impl Answer {
         if let Some(tensor) = value.read_lock::<Tensor>() {
             return match tensor.frame() {
                 Some(frame) => {
-                    let computed = Computed::new(frame.layout().clone(), tensor.evaluate()?);
+                    let computed = tensor.evaluate()?.over(frame.layout());
                     Ok(Answer::Tensor(computed))
                 }
                 None => Ok(Answer::Number(tensor.evaluate()?.get(0))),
@@ -110,7 +109,7 @@ impl Columns {
                 continue;
             };
             let value = tensor.evaluate()?;
-            let computed = Computed::new(batch.frame().layout().clone(), value);
+            let computed = value.over(batch.frame().layout());
             columns.push((name.clone(), computed));
         }
         Ok(Columns {

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use advlab::batch::{self, Advantage, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts};
+use super::{per_response, per_token};
+use advlab::batch::{self, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts};
 use safetensors::tensor::{Dtype as Type, SafeTensors, TensorView};
 
 use crate::cases::{self, Case};
@@ -72,7 +73,7 @@ fn an_advantage_under_an_escaped_name_is_replaced() {
     fs::write(&path, r#"{"group": 1, "reward": 1, "adv\u0061ntage": 9}"#).unwrap();
     let rollouts = read(&path, &[], None);
     rollouts
-        .write_advantage(&path, Advantage::Response(&[0.5]))
+        .write_advantage(&path, &per_response(&rollouts, &[0.5]))
         .unwrap();
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text, r#"{"group": 1, "reward": 1, "adv\u0061ntage": 0.5}"#);
@@ -210,15 +211,15 @@ fn rewards_in_f64_give_advantages_in_f64() {
     let mask = || ("response_mask", Type::U8, &[2, 2][..], vec![1, 1, 1, 0]);
     save(&path, &[index(), rewards(), mask()]);
     let rollouts = read(&path, &[], None);
-    let advantage = Advantage::Response(&[0.1, 1e39]);
-    rollouts.write_advantage(&out, advantage).unwrap();
+    let advantage = per_response(&rollouts, &[0.1, 1e39]);
+    rollouts.write_advantage(&out, &advantage).unwrap();
     let padded = f64s(&[0.1, 0.1, 1e39, 0.0]);
     assert_eq!(written(&out), (Type::F64, padded.clone()));
 
     // The precision that was asked for comes first.
     let narrow = read(&path, &[], Some(Dtype::F32));
     fs::remove_file(&out).unwrap();
-    let error = narrow.write_advantage(&out, advantage).unwrap_err();
+    let error = narrow.write_advantage(&out, &advantage).unwrap_err();
     let message = error.to_string();
     let said = message.split_once("out.safetensors: ").unwrap().1;
     insta::assert_snapshot!(said, @"the advantage of response 1 is 1000000000000000000000000000000000000000, which is too large for f32 (`--dtype f64` writes f64); nothing was written");
@@ -229,17 +230,17 @@ fn rewards_in_f64_give_advantages_in_f64() {
     save(&path, &[index(), rewards(), mask(), logp]);
     let rollouts = read(&path, &[], None);
     rollouts
-        .write_advantage(&out, Advantage::Response(&[0.5, 1.0]))
+        .write_advantage(&out, &per_response(&rollouts, &[0.5, 1.0]))
         .unwrap();
     assert_eq!(written(&out), (Type::F32, f32s(&[0.5, 0.5, 1.0, 0.0])));
     let tokens = FloatBuffer::F64(vec![0.0, 1.0, f64::NAN].into());
     let error = rollouts
-        .write_advantage(&out, Advantage::Token(&tokens))
+        .write_advantage(&out, &per_token(&rollouts, &tokens))
         .unwrap_err();
     let message = error.to_string();
     let said = message.split_once("out.safetensors: ").unwrap().1;
     insta::assert_snapshot!(said, @"the advantage of response 1, token 0, is NaN; nothing was written");
     let wide = read(&path, &[], Some(Dtype::F64));
-    wide.write_advantage(&out, advantage).unwrap();
+    wide.write_advantage(&out, &advantage).unwrap();
     assert_eq!(written(&out), (Type::F64, padded));
 }

@@ -3,8 +3,9 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use super::{per_response, per_token};
 use advlab::batch::{
-    self, Advantage, Batch, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
+    self, Batch, Computed, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
 };
 use advlab::tensor::Level;
 use half::bf16;
@@ -156,7 +157,7 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
     let before = fs::read(&path).unwrap();
     let out = folder.path().join("out.safetensors");
     rollouts
-        .write_advantage(&out, Advantage::Response(&[0.5, -1.0, 9.0]))
+        .write_advantage(&out, &per_response(&rollouts, &[0.5, -1.0, 9.0]))
         .unwrap();
     assert_eq!(fs::read(&path).unwrap(), before);
     let check = |expected: &[f32]| {
@@ -180,13 +181,13 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
     assert!(notes.any(|note| note.starts_with("`advantages` is left out")));
     let values = FloatBuffer::F64(vec![1.0, 2.0, 3.0, 4.0, 5.0].into());
     rollouts
-        .write_advantage(&out, Advantage::Token(&values))
+        .write_advantage(&out, &per_token(&rollouts, &values))
         .unwrap();
     check(&[1., 2., 0., 0., 3., 0., 4., 5., 0., 0., 0., 0.]);
 
     save(&out, &verl()[..7]);
     let error = rollouts
-        .write_advantage(&out, Advantage::Token(&values))
+        .write_advantage(&out, &per_token(&rollouts, &values))
         .unwrap_err();
     assert!(
         error.to_string().contains("changed after it was read"),
@@ -236,7 +237,7 @@ fn npz_files_read_compressed_or_not_and_come_back() {
         assert_eq!(rollouts.batch.layout().size(Level::Group), 1);
 
         rollouts
-            .write_advantage(&path, Advantage::Response(&[0.1, -3.0]))
+            .write_advantage(&path, &per_response(&rollouts, &[0.1, -3.0]))
             .unwrap();
         let mut npz = NpzReader::new(File::open(&path).unwrap()).unwrap();
         assert_eq!(npz.len(), 5);
@@ -246,7 +247,7 @@ fn npz_files_read_compressed_or_not_and_come_back() {
         assert_eq!(rewards, array![1, 0]);
         let again = read(&path);
         again
-            .write_advantage(&path, Advantage::Response(&[0.0, 0.0]))
+            .write_advantage(&path, &per_response(&rollouts, &[0.0, 0.0]))
             .unwrap();
         assert_eq!(
             NpzReader::new(File::open(&path).unwrap()).unwrap().len(),
@@ -337,7 +338,7 @@ fn numpy_s_texts_half_floats_and_big_endian_numbers_are_read() {
     assert_eq!(layout.tokens(), 4);
     // No tensor is [B, T], so the advantage is [B].
     rollouts
-        .write_advantage(&path, Advantage::Response(&[1.0, 2.0]))
+        .write_advantage(&path, &per_response(&rollouts, &[1.0, 2.0]))
         .unwrap();
     let mut npz = NpzReader::new(File::open(&path).unwrap()).unwrap();
     let advantages: Array1<f32> = npz.by_name("advantages").unwrap();
@@ -422,15 +423,15 @@ fn an_old_advantage_alone_makes_no_tokens() {
     let rollouts = read(&path);
     assert_eq!(rollouts.batch.layout().tokens(), 12);
     let out = folder.path().join("out.safetensors");
-    let advantages = |advantage: Advantage| {
-        rollouts.write_advantage(&out, advantage).unwrap();
+    let advantages = |advantage: Computed| {
+        rollouts.write_advantage(&out, &advantage).unwrap();
         let file = fs::read(&out).unwrap();
         let file = safetensors::SafeTensors::deserialize(&file).unwrap();
         let view = file.tensor("advantages").unwrap();
         (view.shape().to_vec(), view.data().to_vec())
     };
-    let response = advantages(Advantage::Response(&[-1.0, 1.0]));
+    let response = advantages(per_response(&rollouts, &[-1.0, 1.0]));
     assert_eq!(response, (vec![2], f32s(&[-1.0, 1.0])));
     let values = FloatBuffer::F32((0..12).map(|token| token as f32).collect());
-    assert_eq!(advantages(Advantage::Token(&values)).0, [2, 9]);
+    assert_eq!(advantages(per_token(&rollouts, &values)).0, [2, 9]);
 }

@@ -3,7 +3,8 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use advlab::batch::{self, Advantage, Batch, FloatBuffer, GroupId, ReadOptions, TokenValues};
+use super::{per_response, per_token};
+use advlab::batch::{self, Batch, FloatBuffer, GroupId, ReadOptions, TokenValues};
 use ndarray::{Array1, Array2};
 use ndarray_npy::NpzWriter;
 use proptest::prelude::*;
@@ -165,7 +166,7 @@ proptest! {
         let tokens = rollouts.batch.layout().tokens();
         let values: Vec<f64> = (0..tokens).map(|token| seed / (token + 1) as f64).collect();
         let values = FloatBuffer::F64(values.into());
-        rollouts.write_advantage(&path, Advantage::Token(&values)).unwrap();
+        rollouts.write_advantage(&path, &per_token(&rollouts, &values)).unwrap();
         let map = [batch::Mapping { ours: "old_advantage".into(), theirs: "advantage".into() }];
         let again = batch::read(&path, &ReadOptions { map: &map, ..ReadOptions::default() }).unwrap();
         let TokenValues::Compact(read) = again.batch.token_column("old_advantage").unwrap() else {
@@ -218,7 +219,7 @@ fn survives(
         // A length may be damaged into billions of tokens, which is a batch all the same, but no padded file.
         let _ = rollouts.write_advantage(
             folder.join(format!("out-{name}")),
-            Advantage::Response(&zeros),
+            &per_response(&rollouts, &zeros),
         );
     }
 }

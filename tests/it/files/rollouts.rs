@@ -4,9 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use advlab::batch::{
-    self, Advantage, Batch, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
-};
+use super::{per_response, per_token};
+use advlab::batch::{self, Batch, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -262,7 +261,7 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
     let rollouts = read(&input);
     let out = folder.path().join("out.jsonl");
     rollouts
-        .write_advantage(&out, Advantage::Response(&[0.1, -1.0]))
+        .write_advantage(&out, &per_response(&rollouts, &[0.1, -1.0]))
         .unwrap();
     assert_eq!(
         fs::read_to_string(&out).unwrap(),
@@ -270,19 +269,19 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
     );
     let values = FloatBuffer::F32(vec![0.1f32, 2.0, 1e-7].into());
     rollouts
-        .write_advantage(&input, Advantage::Token(&values))
+        .write_advantage(&input, &per_token(&rollouts, &values))
         .unwrap();
     assert_eq!(
         fs::read_to_string(&input).unwrap(),
         "\u{feff}{\"group\": 9007199254740993, \"reward\": 1.0, \"old_logp\": [1e5,0.10], \"t\": \"\\u00e9}\", \"advantage\": [0.1, 2.0]}\r\n\n{\"group\":1,\"reward\":0,\"old_logp\":[-0.0],\"advantage\":[1e-7] }"
     );
     let message = rollouts
-        .write_advantage(&out, Advantage::Response(&[f64::NAN, 0.0]))
+        .write_advantage(&out, &per_response(&rollouts, &[f64::NAN, 0.0]))
         .unwrap_err()
         .to_string();
     assert!(message.contains("line 1 is NaN"), "{message}");
     fs::write(&input, "{\"group\": 1}").unwrap();
-    let error = rollouts.write_advantage(&input, Advantage::Response(&[0.0, 0.0]));
+    let error = rollouts.write_advantage(&input, &per_response(&rollouts, &[0.0, 0.0]));
     assert!(
         error
             .unwrap_err()

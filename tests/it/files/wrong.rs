@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use advlab::batch::{self, Advantage, Mapping, ReadOptions};
+use super::per_response;
+use advlab::batch::{self, Mapping, ReadOptions};
 use safetensors::tensor::{Dtype, TensorView};
 
 use crate::cases;
@@ -366,7 +367,7 @@ fn every_place_that_cannot_be_written_is_named() {
     let rollouts = batch::read(&input, &ReadOptions::default()).unwrap();
     let write = |out: PathBuf, values: &[f64]| {
         let error = rollouts
-            .write_advantage(&out, Advantage::Response(values))
+            .write_advantage(&out, &per_response(&rollouts, values))
             .unwrap_err();
         let folder = format!("{}/", folder.path().display());
         error.to_string().replace(&folder, "")

@@ -1,5 +1,6 @@
 //! The script host, as scripts and embedding programs meet it: hooks, parameters, state, groups, columns, imports.
 
+mod checks;
 mod columns;
 mod comparisons;
 mod groups;

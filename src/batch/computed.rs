@@ -1,33 +1,44 @@
-//! What a hook computed, free of the script engine: values at a level, over the batch's layout.
+//! What was computed of a batch: values at a level, over the batch's layout.
 
 use std::sync::Arc;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use crate::batch::{FloatBuffer, Layout};
+use super::{FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
-use crate::tensor::{Level, Value};
 
 /// Values at a level, with the layout that they lie over: an advantage, a reward, a gradient.
 #[derive(Clone, Debug)]
 pub struct Computed {
     layout: Arc<Layout>,
-    value: Arc<Value>,
+    level: Level,
+    values: FloatBuffer,
 }
 
 impl Computed {
-    pub(super) fn new(layout: Arc<Layout>, value: Arc<Value>) -> Self {
-        Computed { layout, value }
+    /// Values over a layout. Panics where there are not as many as the layout has cells of the level.
+    pub fn new(layout: Arc<Layout>, level: Level, values: impl Into<FloatBuffer>) -> Self {
+        let values = values.into();
+        let (found, size) = (values.len(), layout.size(level));
+        assert_eq!(
+            found, size,
+            "{found} values for {size} of the {level} level"
+        );
+        Computed {
+            layout,
+            level,
+            values,
+        }
     }
 
     /// Where the values are: `Response` or `Token` for a reward or an advantage.
     pub fn level(&self) -> Level {
-        self.value.level()
+        self.level
     }
 
     /// The values: one a response, or one a token that counts, response by response.
     pub fn buffer(&self) -> &FloatBuffer {
-        self.value.buffer()
+        &self.values
     }
 
     /// The layout that the values lie over.
@@ -39,12 +50,15 @@ impl Computed {
     ///
     /// `token` counts the response's tokens that count, from 0. Panics where there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {
-        match self.level() {
-            Level::Token => self
-                .value
-                .get(self.layout.tokens_of(response).start + token),
-            _ => self.value.get(response),
-        }
+        self.at_token(response, self.layout.tokens_of(response).start + token)
+    }
+
+    /// The value of a token by its index in a token tensor; `response` is the one that it belongs to.
+    pub(crate) fn at_token(&self, response: usize, token: usize) -> f64 {
+        self.values.get(match self.level {
+            Level::Token => token,
+            _ => response,
+        })
     }
 
     /// The value of each token that counts, response by response; response values are spread over their tokens.
@@ -96,10 +110,7 @@ impl Computed {
         for (response, mut row) in array.rows_mut().into_iter().enumerate() {
             row.fill(T::default());
             self.layout.scatter(response, &mut row, |token| {
-                narrow(self.value.get(match self.level() {
-                    Level::Token => token,
-                    _ => response,
-                }))
+                narrow(self.at_token(response, token))
             });
         }
     }

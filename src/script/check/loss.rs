@@ -1,0 +1,184 @@
+//! What must hold of a loss: that its gradient is its slope, and that following it raises what the advantage says is good.
+
+use super::CheckResult::{Fails, Holds, Note};
+use super::rollouts::{Rollouts, wave};
+use super::{Checks, largest};
+use crate::batch::{Computed, FloatBuffer, Level};
+use crate::diagnostic::Diagnostics;
+use crate::script::hooks::Loss;
+use crate::script::recipe::Hook;
+
+/// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
+const STEP: f64 = 1e-5;
+/// The directions in which the slope is measured.
+const DIRECTIONS: usize = 3;
+/// How far a slope may be off the gradient's, as a share of it.
+const SLOPE: f64 = 1e-4;
+
+impl Checks<'_> {
+    pub(super) fn loss(&mut self, mixed: &Rollouts) {
+        if let Err(error) = self.slope(mixed) {
+            self.refused("gradient of the loss", Fails, error);
+        }
+        if let Err(error) = self.sign(&mixed.clone().on_policy()) {
+            self.refused("sign of the loss", Fails, error);
+        }
+        self.on_policy(mixed);
+    }
+
+    /// The loss with the advantage that it sees; `sign` is -1 to turn that round.
+    fn loss_on(&self, rollouts: &Rollouts, sign: f64) -> Result<(Loss, Computed), Diagnostics> {
+        let batch = rollouts.clone().with_advantage(|x| sign * x).whole();
+        let layout = batch.layout().clone();
+        let mut state = self.recipe.init()?;
+        if self.recipe.has(Hook::Advantage) {
+            let advantage = self.recipe.advantage(&batch, &mut state)?.advantage;
+            let values: Vec<f64> = advantage.buffer().iter().map(|x| sign * x).collect();
+            let advantage = Computed::new(layout, advantage.level(), values);
+            let loss = self.recipe.loss(&batch, Some(&advantage), &mut state)?;
+            return Ok((loss, advantage));
+        }
+        let column = batch.response_buffer("advantage");
+        let column = column.map(|values| (Level::Response, FloatBuffer::F64(values.clone())));
+        let (level, values) = match (column, batch.token_column("advantage")) {
+            (Some(column), _) => column,
+            (None, Some(values)) => {
+                let rows = (0..layout.responses()).flat_map(|i| values.of_response(&layout, i));
+                (Level::Token, FloatBuffer::F64(rows.collect()))
+            }
+            // Nothing says what is good.
+            (None, None) => (Level::Response, vec![0.0; layout.responses()].into()),
+        };
+        let loss = self.recipe.loss(&batch, None, &mut state)?;
+        Ok((loss, Computed::new(layout, level, values)))
+    }
+
+    /// The gradient against finite differences, away from logp = old_logp, where ratios are clipped.
+    fn slope(&mut self, mixed: &Rollouts) -> Result<(), Diagnostics> {
+        let (loss, _) = self.loss_on(mixed, 1.0)?;
+        let layout = loss.gradient.layout().clone();
+        let mut worst = 0.0f64;
+        for salt in 0..DIRECTIONS {
+            let direction = |response, token| wave(response, token, 7 + salt) - 0.5;
+            let at = |step: f64| {
+                let moved = mixed
+                    .clone()
+                    .with_tokens("logp", |i, t, logp| logp + step * direction(i, t));
+                self.loss_on(&moved, 1.0).map(|(loss, _)| loss.value)
+            };
+            let slope = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
+            let (mut expected, mut scale) = (0.0, slope.abs());
+            for response in 0..layout.responses() {
+                for token in 0..layout.tokens_of(response).len() {
+                    let part = loss.gradient.at(response, token) * direction(response, token);
+                    expected += part;
+                    scale += part.abs();
+                }
+            }
+            if scale > 0.0 {
+                worst = worst.max((slope - expected).abs() / scale);
+            }
+        }
+        const CHECK: &str = "gradient of the loss";
+        if worst <= SLOPE {
+            self.add(CHECK, Holds, "is its slope");
+        } else if self
+            .recipe
+            .sources()
+            .any(|(_, text)| text.contains("detach"))
+        {
+            let detail = "is not its slope, as something on the way is detached";
+            self.add(CHECK, Note, detail);
+        } else {
+            let detail = format!(
+                "is {:.0} % off its slope: is a number of `value()` on the way, which the gradient takes as a constant?",
+                100.0 * worst
+            );
+            self.add(CHECK, Fails, detail);
+        }
+        Ok(())
+    }
+
+    /// Whether -M dloss/dlogp goes where the advantage points: a descent on the loss raises what is good.
+    fn sign(&mut self, on_policy: &Rollouts) -> Result<(), Diagnostics> {
+        const CHECK: &str = "sign of the loss";
+        let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
+        let (turned, _) = self.loss_on(on_policy, -1.0)?;
+        // The part that turns with the advantage: what a KL or an entropy bonus pulls at stays out of it.
+        let pairs = loss
+            .gradient
+            .buffer()
+            .iter()
+            .zip(turned.gradient.buffer().iter());
+        let odd: Vec<f64> = pairs.map(|(slope, turned)| turned - slope).collect();
+        let reads_advantage = odd.iter().any(|&x| x != 0.0);
+        let pull = if reads_advantage {
+            odd
+        } else {
+            loss.gradient.buffer().iter().map(|slope| -slope).collect()
+        };
+        let what = if reads_advantage {
+            "the advantage"
+        } else {
+            "the reward"
+        };
+        let along = correlation(
+            &Computed::new(loss.gradient.layout().clone(), Level::Token, pull),
+            &advantage,
+        );
+        if largest(advantage.buffer().iter()) == 0.0 {
+            self.add(CHECK, Note, "every advantage is 0 here: nothing to follow");
+        } else if !reads_advantage && self.recipe.has(Hook::Advantage) {
+            self.add(CHECK, Note, "the loss does not use `batch.advantage`");
+        } else if along < -WEAK {
+            let detail = format!(
+                "a smaller loss lowers what {what} says is good: is a minus missing? (correlation {along:.2})"
+            );
+            self.add(CHECK, Fails, detail);
+        } else if along <= WEAK {
+            let detail =
+                format!("at logp = old_logp it hardly follows {what} (correlation {along:.2})");
+            self.add(CHECK, Note, detail);
+        } else {
+            self.add(CHECK, Holds, format!("follows {what}"));
+        }
+        Ok(())
+    }
+
+    /// A loss whose gradient is far larger where logp = old_logp, as it is at every step's first update.
+    fn on_policy(&mut self, mixed: &Rollouts) {
+        const CHECK: &str = "gradient at logp = old_logp";
+        let steepest = |rollouts: &Rollouts| {
+            let (loss, _) = self.loss_on(rollouts, 1.0).ok()?;
+            Some(largest(loss.gradient.buffer().iter()))
+        };
+        match (steepest(&mixed.clone().on_policy()), steepest(mixed)) {
+            (Some(on), Some(off)) if on > 1e3 * off.max(1e-12) => {
+                let detail = format!(
+                    "{:.0e} times larger than beside it: is something divided by a std of 0?",
+                    on / off.max(1e-12)
+                );
+                self.add(CHECK, Note, detail);
+            }
+            (Some(0.0), _) => {
+                self.add(CHECK, Note, "0: the first update of each step does nothing")
+            }
+            (Some(_), Some(_)) => self.add(CHECK, Holds, ""),
+            _ => self.add(CHECK, Note, "refused"),
+        }
+    }
+}
+
+/// A correlation of no more says nothing.
+const WEAK: f64 = 0.1;
+
+/// The correlation over tokens, without taking means off: the signs are what matters.
+fn correlation(a: &Computed, b: &Computed) -> f64 {
+    let (mut both, mut of_a, mut of_b) = (0.0, 0.0, 0.0);
+    for (a, b) in a.per_token().zip(b.per_token()) {
+        both += a * b;
+        of_a += a * a;
+        of_b += b * b;
+    }
+    both / (of_a * of_b).sqrt().max(f64::MIN_POSITIVE)
+}

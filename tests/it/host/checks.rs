@@ -1,0 +1,206 @@
+//! What `check` says of recipes: of losses above all, whose mistakes no advantage shows.
+
+use advlab::batch::Batch;
+use advlab::script::{CheckResult, Finding, Host, check, groups_are_independent};
+
+use super::lab::recipe;
+
+fn findings(text: &str, input: Option<&Batch>) -> Vec<Finding> {
+    check(&recipe(text), input)
+}
+
+/// The checks that come out so, with what they say.
+fn of(findings: &[Finding], result: CheckResult) -> Vec<(&str, &str)> {
+    findings
+        .iter()
+        .filter(|finding| finding.result == result)
+        .map(|finding| (finding.check, finding.detail.as_str()))
+        .collect()
+}
+
+fn with_loss(body: &str) -> String {
+    format!(
+        "fn advantage(batch, p) {{ batch.reward - batch.reward.mean(\"group\") }}
+         fn loss(batch, p) {{
+             let a = batch.advantage;
+             let ratio = exp(batch.logp - batch.old_logp);
+             {body}
+         }}"
+    )
+}
+
+#[test]
+fn every_mistake_in_a_loss_fails() {
+    for (body, check, detail) in [
+        (
+            "(ratio * a).mean(\"batch\")",
+            "sign of the loss",
+            "a smaller loss lowers what the advantage says is good: is a minus missing? (correlation -1.00)",
+        ),
+        (
+            "-(ratio.detach() * a).mean(\"batch\")",
+            "the loss",
+            "the loss does not depend on `batch.logp`",
+        ),
+        (
+            "-(ratio * a).mean(\"response\")",
+            "the loss",
+            "`loss` must return a batch tensor, it returned a response tensor",
+        ),
+        (
+            "-(ratio * a).mean(\"batch\").value()",
+            "the loss",
+            "`loss` must return a batch tensor, it returned a number (",
+        ),
+        (
+            "-(batch.old_logp * a).mean(\"batch\")",
+            "the loss",
+            "the loss does not depend on `batch.logp`",
+        ),
+        (
+            "-(ratio * a).mean(\"batch\") / ratio.mean(\"batch\").value()",
+            "gradient of the loss",
+            "off its slope: is a number of `value()` on the way, which the gradient takes as a constant?",
+        ),
+        (
+            "-(ratio * a).mean(\"batch\") + 0.01 * sqrt((batch.logp - batch.old_logp) ** 2).mean(\"batch\")",
+            "sign of the loss",
+            "dloss/dlogp is NaN at token 0 of response 0 of group 7",
+        ),
+    ] {
+        let findings = findings(&with_loss(body), None);
+        let fails = of(&findings, CheckResult::Fails);
+        let is_told = |(found, told): &(&str, &str)| *found == check && told.contains(detail);
+        assert!(fails.iter().any(is_told), "{body}: {fails:?}");
+    }
+}
+
+/// What is right holds: clipped, with a KL that pulls elsewhere, or with a ratio that is detached on purpose.
+#[test]
+fn losses_of_the_field_hold() {
+    let clipped = "-min(ratio * a, ratio.clamp(0.8, 1.2) * a)";
+    let kl = "kl(batch.logp, batch.ref_logp, \"k3\")";
+    for (body, note) in [
+        (format!("{clipped}.mean(\"batch\")"), None),
+        (
+            format!("{clipped}.mean(\"response\").mean(\"batch\")"),
+            None,
+        ),
+        (format!("({clipped} + 10.0 * {kl}).mean(\"batch\")"), None),
+        (
+            "-(ratio.clamp(0.0, 1.2).detach() * a * batch.logp).mean(\"batch\")".to_string(),
+            Some("gradient of the loss"),
+        ),
+        (format!("{kl}.mean(\"batch\")"), Some("sign of the loss")),
+    ] {
+        let findings = findings(&with_loss(&body), None);
+        assert_eq!(of(&findings, CheckResult::Fails), [], "{body}");
+        let notes = of(&findings, CheckResult::Note);
+        let notes: Vec<&str> = notes.iter().map(|(check, _)| *check).collect();
+        let of_loss = notes.iter().find(|check| check.contains("of the loss"));
+        assert_eq!(of_loss.copied(), note, "{body}");
+    }
+}
+
+#[test]
+fn the_built_in_losses_hold() {
+    for name in ["ppo_clip", "policy_gradient", "pacs"] {
+        let findings = check(&Host::new().load(name).unwrap(), None);
+        assert_eq!(of(&findings, CheckResult::Fails), [], "{name}");
+        for check in ["gradient of the loss", "sign of the loss"] {
+            let holds = of(&findings, CheckResult::Holds);
+            assert!(
+                holds.iter().any(|(held, _)| *held == check),
+                "{name}: {check}"
+            );
+        }
+    }
+}
+
+/// A flipped sign of a loss that has no advantage is told by the reward.
+#[test]
+fn a_flipped_loss_without_an_advantage_fails() {
+    let flipped = "fn loss(batch, p) {
+        let logit = (batch.logp - batch.old_logp).sum(\"response\");
+        -bce_with_logits(logit, batch.correct).mean(\"batch\")
+    }";
+    let findings = findings(flipped, None);
+    let fails = of(&findings, CheckResult::Fails);
+    assert_eq!(fails[0].0, "sign of the loss");
+    assert!(
+        fails[0].1.contains("what the reward says is good"),
+        "{fails:?}"
+    );
+}
+
+const TESTED: &str = r#"
+    fn advantage(batch, p) { batch.score - batch.score.mean("group") }
+    fn test_batch() {
+        #{ group: ["a", "a", "b", "b", "b"], reward: [1, 0, 0, 1, 0], score: [0.5, 0.25, 1, 0, 2] }
+    }
+"#;
+
+#[test]
+fn a_column_of_its_own_comes_from_the_test_batch_or_the_input() {
+    let tested = findings(TESTED, None);
+    assert_eq!(of(&tested, CheckResult::Fails), []);
+    assert_eq!(tested[0].detail, "as `test_batch()` has them");
+
+    let text = "fn advantage(batch, p) { batch.score - batch.score.mean(\"group\") }";
+    let alone = findings(text, None);
+    assert_eq!(of(&alone, CheckResult::Fails).len(), 1);
+
+    let mask = ndarray::array![[1, 0, 1], [1, 1, 1], [1, 0, 0], [0, 0, 0]];
+    let batch = Batch::builder()
+        .groups([1, 1, 2, 2])
+        .mask(mask.view())
+        .response("reward", vec![1.0, 0.0, 0.5, 0.0])
+        .response("score", vec![1.0, 0.5, 0.25, 0.0])
+        .token("old_logp", mask.mapv(|x| -f64::from(x)))
+        .build()
+        .unwrap();
+    let on_input = findings(text, Some(&batch));
+    assert_eq!(of(&on_input, CheckResult::Fails), []);
+    assert_eq!(on_input[0].detail, "its 2 groups");
+    for name in ["grpo", "gae", "ppo_clip", "pacs"] {
+        let findings = check(&Host::new().load(name).unwrap(), Some(&batch));
+        let fails = of(&findings, CheckResult::Fails);
+        // There is no `value` for gae.
+        assert_eq!(fails.len(), usize::from(name == "gae"), "{name}: {fails:?}");
+    }
+}
+
+#[test]
+fn a_wrong_test_batch_fails() {
+    let text = "fn advantage(batch, p) { batch.reward } fn test_batch() { 1 }";
+    let findings = findings(text, None);
+    assert_eq!(findings.len(), 1);
+    let detail = &findings[0].detail;
+    assert!(detail.contains("this is a number (1)"), "{detail}");
+}
+
+#[test]
+fn designs_normalised_over_the_batch_are_no_groups_apart() {
+    for (body, expected) in [
+        ("batch.reward - batch.reward.mean(\"group\")", true),
+        (
+            "let w = batch.reward.std(\"group\"); batch.reward * w / w.mean(\"batch\")",
+            false,
+        ),
+        ("batch.reward - batch.reward.mean(\"batch\")", false),
+    ] {
+        let recipe = recipe(&format!("fn advantage(batch, p) {{ {body} }}"));
+        // All groups are alike here.
+        let batch = Batch::builder()
+            .groups([0, 0, 1, 1, 2, 2])
+            .response("reward", vec![1.0, 0.0, 1.0, 0.0, 1.0, 0.0])
+            .build()
+            .unwrap();
+        let independent = groups_are_independent(&recipe, &batch).unwrap();
+        assert_eq!(independent, expected, "{body}");
+    }
+    let reinforce = Host::new().load("reinforce_pp").unwrap();
+    assert!(!groups_are_independent(&reinforce, &Batch::example()).unwrap());
+    let fails = recipe("fn advantage(batch, p) { batch.score }");
+    assert!(groups_are_independent(&fails, &Batch::example()).is_err());
+}
