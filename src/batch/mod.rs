@@ -5,6 +5,7 @@ mod builder;
 mod column;
 mod computed;
 mod example;
+#[cfg(feature = "files")]
 mod files;
 pub(crate) mod known;
 pub(crate) mod layout;
@@ -17,7 +18,9 @@ pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::{BatchBuilder, MaskValue};
 pub use column::TokenValues;
 pub use computed::Computed;
+#[cfg(feature = "files")]
 pub(crate) use files::Replacement;
+#[cfg(feature = "files")]
 pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
 pub use layout::{GroupId, Layout, Run};
 pub use level::{Level, UnknownLevel};

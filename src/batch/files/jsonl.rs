@@ -462,3 +462,38 @@ pub(super) fn write(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_exact_and_nothing_else_is_one() {
+        let id = |raw: &str| match raw.strip_prefix('"') {
+            Some(_) => unescape(between(raw)).map(|id| id_of(&mut HashSet::new(), &id)),
+            None => match Cursor::new(raw).scalar() {
+                Ok(Scalar::Number(value)) => whole(raw, value),
+                _ => None,
+            },
+        };
+        assert_eq!(id("9007199254740993"), Some(9007199254740993_i64.into()));
+        assert_eq!(id("-3"), Some((-3).into()));
+        assert_eq!(id("7.0"), Some(7.into()));
+        let beyond = "18446744073709551617";
+        assert_eq!(id(beyond), Some(beyond.into()));
+        assert_eq!(id(r#""a\u00e9\"""#), Some("aé\"".into()));
+        assert_eq!(id(r#""""#), Some("".into()));
+        for wrong in [
+            "0.5",
+            "1e300",
+            "true",
+            "null",
+            "[1]",
+            "{}",
+            "NaN",
+            r#""\ud800""#,
+        ] {
+            assert_eq!(id(wrong), None, "{wrong}");
+        }
+    }
+}

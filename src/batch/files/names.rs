@@ -191,11 +191,7 @@ impl Names {
         if !names.provides("group", fields) {
             let wanted = wanted("`group`", "tensor `index` (or `group`) [B]");
             let what = "nothing says which responses belong to one prompt";
-            return missing(
-                what,
-                wanted,
-                hint("group", &LIKELY_GROUPS, &all().collect::<Vec<_>>()),
-            );
+            return missing(what, wanted, hint("group", LIKELY_GROUPS, all()));
         }
         let rewards = ["reward", "token_reward", "correct"];
         if !rewards.iter().any(|ours| names.provides(ours, fields)) {
@@ -204,11 +200,7 @@ impl Names {
                 "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
             );
             let what = "nothing says how good a response is";
-            return missing(
-                what,
-                wanted,
-                hint("reward", &LIKELY_REWARDS, &all().collect::<Vec<_>>()),
-            );
+            return missing(what, wanted, hint("reward", LIKELY_REWARDS, all()));
         }
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
@@ -306,53 +298,20 @@ impl Names {
     }
 }
 
-const LIKELY_GROUPS: [&str; 20] = [
-    "group_id",
-    "prompt_id",
-    "prompt_idx",
-    "uid",
-    "index",
-    "question_id",
-    "problem_id",
-    "task_id",
-    "example_id",
-    "sample_id",
-    "qid",
-    "idx",
-    "id",
-    "prompt",
-    "input",
-    "question",
-    "problem",
-    "query",
-    "instruction",
-    "messages",
-];
+const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id problem_id task_id example_id \
+    sample_id qid idx id prompt input question problem query instruction messages";
 
-const LIKELY_REWARDS: [&str; 14] = [
-    "rewards",
-    "score",
-    "scores",
-    "token_level_scores",
-    "total_reward",
-    "reward_score",
-    "return",
-    "acc",
-    "accuracy",
-    "is_correct",
-    "passed",
-    "success",
-    "label",
-    "verified",
-];
+const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy \
+    is_correct passed success label verified";
 
 /// What to do about a file without a column: the likeliest field for it, or all of them.
-fn hint(ours: &str, likely: &[&str], all: &[&str]) -> String {
+fn hint<'a>(ours: &str, likely: &str, all: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = all.collect();
     if all.is_empty() {
         return "there is nothing at all".to_string();
     }
     let there = format!("there is {}", suggest::list(all.iter().copied()));
-    let mut likely = likely.iter();
+    let mut likely = likely.split(' ');
     let candidate = likely
         .find_map(|name| all.iter().find(|field| field.eq_ignore_ascii_case(name)))
         .copied()

@@ -218,6 +218,15 @@ impl RawColumn {
 }
 
 impl Raw {
+    /// An error in the file, at the line of a response where there is one.
+    pub(super) fn error(&self, response: Option<usize>, error: Diagnostic) -> Diagnostic {
+        let error = error.in_file(&self.path);
+        match response.and_then(|response| self.origin.line(response)) {
+            Some(line) => error.on_line(line),
+            None => error,
+        }
+    }
+
     /// The error for what is found in a column of the file, at a response and at one of its tokens where it is theirs.
     pub(super) fn wrong(
         &self,
@@ -227,8 +236,7 @@ impl Raw {
         found: impl Into<String>,
         expected: impl Into<String>,
     ) -> Diagnostic {
-        let error = Diagnostic::error("").expected(expected);
-        let error = error.in_file(&self.path).in_field(column);
+        let error = Diagnostic::error("").expected(expected).in_field(column);
         let line = response.and_then(|response| self.origin.line(response));
         let places = [
             response
@@ -241,10 +249,7 @@ impl Raw {
             nowhere if nowhere.is_empty() => found.into(),
             place => format!("{} at {place}", found.into()),
         };
-        match line {
-            Some(line) => error.found(found).on_line(line),
-            None => error.found(found),
-        }
+        self.error(response, error.found(found))
     }
 }
 

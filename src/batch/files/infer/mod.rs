@@ -162,15 +162,7 @@ impl Inference<'_> {
         batch
             .groups(groups)
             .build_located()
-            .map_err(|(response, error)| {
-                let error = error.in_file(&self.raw.path);
-                let line = response.and_then(|response| self.raw.origin.line(response));
-                match line {
-                    Some(line) => error.on_line(line),
-                    None => error,
-                }
-                .into()
-            })
+            .map_err(|(response, error)| self.raw.error(response, error).into())
     }
 
     /// The reading of one of our names, and the index of its column.

@@ -174,22 +174,16 @@ impl Inference<'_> {
     /// The tensor that may be the mask of a file that has none by our names, and what to do.
     fn mask_hint(&self, width: usize) -> String {
         // The masks that trainers call by name come first; `attention_mask` may mark the prompt too.
-        const LIKELY: [&str; 5] = [
-            "completion_mask",
-            "action_mask",
-            "loss_mask",
-            "loss_masks",
-            "attention_mask",
-        ];
+        let likely = "completion_mask action_mask loss_mask loss_masks attention_mask";
         let masks = || {
             let tensors = self.tensors().map(|(_, tensor)| &tensor.info);
             tensors.filter(|info| {
                 info.is_number() && info.shape.len() == 2 && info.shape[0] == self.responses
             })
         };
-        let mut likely = LIKELY.iter();
+        let mut likely = likely.split(' ');
         let candidate = likely
-            .find_map(|name| masks().find(|info| info.name == *name))
+            .find_map(|name| masks().find(|info| info.name == name))
             .or_else(|| masks().find(|info| info.name.contains("mask")));
         let Some(Info {
             name, shape: sizes, ..

@@ -33,16 +33,7 @@ fn expected(reading: &Reading) -> &'static str {
 impl Inference<'_> {
     /// Whether a column has a value of the right kind in every line. Otherwise it is left out, or that is an error.
     pub(super) fn is_whole(&mut self, reading: &Reading, index: usize) -> Result<bool, Diagnostic> {
-        let column = &mut self.raw.columns[index];
         let field = &reading.theirs;
-        if let (Values::Ids(ids), true) = (&column.values, reading.role != Role::Group)
-            && let Some(numbers) = numbers(ids)
-        {
-            // The field names groups too.
-            let group = Values::Numbers(numbers);
-            let whole = RawColumn::new(String::new(), group);
-            return Ok(self.has_kind(reading, &whole));
-        }
         let column = &self.raw.columns[index];
         if reading.role == Role::Completion {
             if self.raw.names.count_words
@@ -66,11 +57,7 @@ impl Inference<'_> {
                     let what = format!(
                         "`{field}` is missing, while {other} has it; a column has a value in every response"
                     );
-                    let error = Diagnostic::error(what).in_file(&self.raw.path);
-                    Err(match self.raw.origin.line(odd.response) {
-                        Some(line) => error.on_line(line),
-                        None => error,
-                    })
+                    Err(self.raw.error(Some(odd.response), Diagnostic::error(what)))
                 }
                 (true, found) => wrong(odd.response, found.to_string()),
                 // A string or an object is not meant to be a column.
@@ -85,37 +72,29 @@ impl Inference<'_> {
             };
         }
         if column.filled == 0 {
-            return match reading.role {
-                _ if reading.asked => wrong(column.null.unwrap_or_default(), "null".to_string()),
-                Role::Group | Role::Response => {
-                    wrong(column.null.unwrap_or_default(), "null".to_string())
-                }
-                Role::Token | Role::Mask => {
-                    self.notes.left_out(field, "it is null wherever it is");
-                    Ok(false)
-                }
-                _ => Ok(false),
-            };
+            if reading.asked || matches!(reading.role, Role::Group | Role::Response) {
+                return wrong(column.null.unwrap_or_default(), "null".to_string());
+            }
+            if matches!(reading.role, Role::Token | Role::Mask) {
+                self.notes.left_out(field, "it is null wherever it is");
+            }
+            return Ok(false);
         }
-        if self.has_kind(reading, column) {
-            return Ok(true);
-        }
-        let found = column.describe(0);
-        if reading.is_needed() {
-            return wrong(0, found);
-        }
-        self.notes.left_out(field, &format!("it is {found}"));
-        Ok(false)
-    }
-
-    /// Whether the values are of the kind that the column's role takes.
-    fn has_kind(&self, reading: &Reading, column: &RawColumn) -> bool {
-        match (reading.role, &column.values) {
+        let has_kind = match (reading.role, &column.values) {
             (Role::Group, Values::Ids(_)) => true,
             (Role::Mask | Role::Token | Role::Any, Values::Arrays(_)) => true,
             (Role::Response | Role::Step | Role::Any, Values::Numbers(_)) => true,
+            // The field names groups too.
+            (Role::Response | Role::Step | Role::Any, Values::Ids(ids)) => numbers(ids).is_some(),
             _ => false,
+        };
+        let found = column.describe(0);
+        match (has_kind, reading.is_needed()) {
+            (false, true) => return wrong(0, found),
+            (false, false) => self.notes.left_out(field, &format!("it is {found}")),
+            (true, _) => {}
         }
+        Ok(has_kind)
     }
 
     /// How many tokens each response has, and which count: by the mask or a known token array, by `length`, by the words
@@ -187,11 +166,7 @@ impl Inference<'_> {
             self.rows(index).row(response).len(),
             of_response[response]
         );
-        let error = Diagnostic::error(what).in_file(&self.raw.path);
-        Err(match self.raw.origin.line(response) {
-            Some(line) => error.on_line(line),
-            None => error,
-        })
+        Err(self.raw.error(Some(response), Diagnostic::error(what)))
     }
 
     /// The first response whose array is of another length.
