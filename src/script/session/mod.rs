@@ -188,7 +188,7 @@ impl Session {
         Ok(Evaluation {
             answer,
             prints: reports.prints,
-            metrics: reports.metrics,
+            metrics: reports.metrics(),
             notes: reports.notes,
         })
     }
