@@ -50,7 +50,8 @@ pub struct Row {
     pub clip_share: Option<f64>,
     /// Mean norm of the step's gradients, before they are scaled down.
     pub grad_norm: f64,
-    /// What scripts reported with `metric`, averaged over the step's updates.
+    /// What scripts reported with `metric`: a loss's averaged over the step's updates; by hook, as in `loss/clipped`, where
+    /// the advantage has one of that name too.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         serialize_with = "all_numbers"

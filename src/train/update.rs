@@ -10,7 +10,7 @@ use super::random::{Key, Purpose};
 use super::rollout::{Columns, Rollout, mean};
 use crate::batch::{Batch, FloatBuffer, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Hook, Outcome, Recipe, State, Summary};
+use crate::script::{Hook, Outcome, Recipe, State, Summary, metric_names};
 
 /// Why a version could not make a step: its own failure, which another version may not have, or the run's.
 pub(super) enum Failure {
@@ -73,15 +73,15 @@ struct Sums {
     updates: f64,
     loss: f64,
     grad_norm: f64,
-    /// The sum and the number of each metric.
-    metrics: BTreeMap<String, (f64, f64)>,
+    /// The sum and the number of each metric of a hook.
+    metrics: BTreeMap<(String, Hook), (f64, f64)>,
     prints: Vec<String>,
 }
 
 impl Sums {
-    fn report(&mut self, metrics: Vec<(String, f64)>, prints: Vec<String>) {
+    fn report(&mut self, hook: Hook, metrics: Vec<(String, f64)>, prints: Vec<String>) {
         for (name, value) in metrics {
-            let (sum, count) = self.metrics.entry(name).or_default();
+            let (sum, count) = self.metrics.entry((name, hook)).or_default();
             *sum += value;
             *count += 1.0;
         }
@@ -104,7 +104,8 @@ impl Learner<'_> {
             true => {
                 let mut outcome = recipe.advantage(batch, self.state)?;
                 let prints = std::mem::take(&mut outcome.prints);
-                sums.report(std::mem::take(&mut outcome.metrics), prints);
+                let metrics = std::mem::take(&mut outcome.metrics);
+                sums.report(Hook::Advantage, metrics, prints);
                 outcome
             }
             // The equivalent advantage is only reported: the loss runs again, on each minibatch.
@@ -135,15 +136,17 @@ impl Learner<'_> {
                 is_changed = true;
             }
         }
-        let metrics = sums.metrics.into_iter();
+        let reported = sums.metrics.keys();
+        let reported: Vec<_> = reported
+            .map(|(name, hook)| (Some(*hook), &**name))
+            .collect();
+        let means = sums.metrics.values().map(|(sum, count)| sum / count);
         Ok(Learned {
             summary: Summary::of(&outcome),
             recipe_reward: recipe_reward(&outcome),
             loss: sums.loss / sums.updates,
             grad_norm: sums.grad_norm / sums.updates,
-            metrics: metrics
-                .map(|(name, (sum, count))| (name, sum / count))
-                .collect(),
+            metrics: metric_names(&reported).into_iter().zip(means).collect(),
             prints: sums.prints,
             recipe_time,
             update_time: started.elapsed(),
@@ -186,7 +189,7 @@ impl Learner<'_> {
         sums.grad_norm += self.policy.update(max_grad_norm)?;
         sums.loss += loss.value + kl;
         sums.updates += 1.0;
-        sums.report(loss.metrics, loss.prints);
+        sums.report(Hook::Loss, loss.metrics, loss.prints);
         Ok(())
     }
 

@@ -187,8 +187,8 @@ impl Session {
         }
         Ok(Evaluation {
             answer,
-            prints: reports.prints,
             metrics: reports.metrics(),
+            prints: reports.prints,
             notes: reports.notes,
         })
     }
