@@ -84,12 +84,20 @@ impl Reports {
         fits
     }
 
-    /// The metrics in the order of their first reports.
+    /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, where several have one of that
+    /// name.
     pub(super) fn metrics(&self) -> Vec<(String, f64)> {
-        let reported = self.metrics.iter();
-        let reported: Vec<_> = reported.map(|(hook, name, _)| (*hook, &**name)).collect();
-        let numbers = self.metrics.iter().map(|(.., number)| *number);
-        metric_names(&reported).into_iter().zip(numbers).collect()
+        let name = |hook: Option<Hook>, name: &str| {
+            let mut all = self.metrics.iter();
+            match hook.filter(|_| all.any(|(other, same, _)| same == name && *other != hook)) {
+                Some(hook) => format!("{}/{name}", hook.name()),
+                None => name.to_string(),
+            }
+        };
+        let metrics = self.metrics.iter();
+        metrics
+            .map(|(hook, of, number)| (name(*hook, of), *number))
+            .collect()
     }
 
     /// Keeps a printed line; beyond some bytes it says once that there is more.
@@ -105,17 +113,4 @@ impl Reports {
             line.to_string()
         });
     }
-}
-
-/// The names under which metrics are kept: their own; where several hooks have reported one of that name, with the hook,
-/// as in `loss/clipped`.
-pub(crate) fn metric_names(reported: &[(Option<Hook>, &str)]) -> Vec<String> {
-    let name = |&(hook, name): &(Option<Hook>, &str)| {
-        let is_shared = |&(other, same): &(Option<Hook>, &str)| same == name && other != hook;
-        match hook.filter(|_| reported.iter().any(is_shared)) {
-            Some(hook) => format!("{}/{name}", hook.name()),
-            None => name.to_string(),
-        }
-    };
-    reported.iter().map(name).collect()
 }

@@ -64,7 +64,7 @@ fn the_reference_is_what_the_tables_make() {
     let page = read("docs/reference.md");
     assert!(
         page == made,
-        "docs/reference.md is not what the tables make: UPDATE_REFERENCE=1 cargo test --test docs"
+        "docs/reference.md is not what the tables make: UPDATE_REFERENCE=1 cargo test --test it docs::"
     );
 }
 

@@ -1,9 +1,13 @@
 //! What holds of every built-in recipe on any rollouts: order, padding, threads and other groups do not matter.
 
+use std::sync::LazyLock;
+
 use advlab::batch::Batch;
-use advlab::script::{BUILTINS, Computed, Host, Recipe, Setting, groups_are_independent};
+use advlab::script::{BUILTINS, Computed, Hook, Host, Recipe, Setting, groups_are_independent};
+use advlab::tensor::Level;
 use ndarray::Array2;
 use proptest::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// Rollouts as a test draws them; padding and order are decided when they become a batch.
 #[derive(Clone, Debug)]
@@ -38,9 +42,9 @@ fn rollouts() -> impl Strategy<Value = Rollouts> {
 }
 
 impl Rollouts {
-    /// The responses at these places; `padding` fills the cells that do not count.
-    fn batch(&self, places: &[usize], padding: f64, wide: bool) -> Batch {
-        let rows: Vec<&Response> = places.iter().map(|&place| &self.responses[place]).collect();
+    /// The responses of these indices; `padding` fills the cells that do not count.
+    fn batch(&self, order: &[usize], padding: f64, is_f64: bool) -> Batch {
+        let rows: Vec<&Response> = order.iter().map(|&index| &self.responses[index]).collect();
         let longest = rows.iter().map(|row| row.cells.len()).max().unwrap_or(0);
         let shape = (rows.len(), longest + self.slack);
         let cell = |row: usize, column: usize| rows[row].cells.get(column);
@@ -72,9 +76,10 @@ impl Rollouts {
             ("logp", numbers(&|x| x[0] + 0.1 * x[2])),
             ("value", numbers(&|x| x[3])),
         ] {
-            builder = match wide {
-                true => builder.token(name, values),
-                false => builder.token(name, values.mapv(|x| x as f32)),
+            builder = if is_f64 {
+                builder.token(name, values)
+            } else {
+                builder.token(name, values.mapv(|x| x as f32))
             };
         }
         builder.build().expect("a batch")
@@ -85,20 +90,19 @@ impl Rollouts {
     }
 }
 
-fn recipes() -> Vec<Recipe> {
+/// Every built-in recipe, compiled once for all cases.
+static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| {
     let host = Host::new();
-    let mut recipes: Vec<Recipe> = BUILTINS
-        .iter()
-        .map(|builtin| host.load(builtin.name).expect("a built-in"))
-        .collect();
-    for recipe in &mut recipes {
-        if recipe.name() == "passk" {
+    let load = |name: &str| {
+        let mut recipe = host.load(name).expect("a built-in");
+        if name == "passk" {
             // Any group size is at least 1.
             recipe.set("k", Setting::Whole(1)).expect("a whole number");
         }
-    }
-    recipes
-}
+        recipe
+    };
+    BUILTINS.iter().map(|builtin| load(builtin.name)).collect()
+});
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Computed, TestCaseError> {
     let mut state = recipe.init().expect("no state");
@@ -112,7 +116,7 @@ fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Computed, TestCaseError> 
 fn of(computed: &Computed, response: usize) -> Vec<f64> {
     let tokens = computed.layout().tokens_of(response).len();
     match computed.level() {
-        advlab::tensor::Level::Response => vec![computed.at(response, 0)],
+        Level::Response => vec![computed.at(response, 0)],
         _ => (0..tokens)
             .map(|token| computed.at(response, token))
             .collect(),
@@ -130,6 +134,12 @@ fn close(a: &[f64], b: &[f64], tolerance: f64) -> bool {
             .all(|(a, b)| (a - b).abs() <= tolerance * a.abs().max(1.0))
 }
 
+/// A pool of one thread and one of four.
+static POOLS: LazyLock<(ThreadPool, ThreadPool)> = LazyLock::new(|| {
+    let pool = |threads| ThreadPoolBuilder::new().num_threads(threads).build();
+    (pool(1).expect("a thread"), pool(4).expect("threads"))
+});
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -139,15 +149,15 @@ proptest! {
         keys in prop::collection::vec(any::<u32>(), 14),
     ) {
         let mut order = rollouts.all();
-        order.sort_by_key(|&place| keys[place]);
+        order.sort_by_key(|&index| keys[index]);
         // Which of two groups of one accuracy comes first decides a tie of grpo_lambda's: that order stays.
         let mut stable = rollouts.all();
         let first = |group: u8| rollouts.responses.iter().position(|r| r.group == group);
-        stable.sort_by_key(|&place| (first(rollouts.responses[place].group), keys[place]));
-        for recipe in recipes() {
+        stable.sort_by_key(|&index| (first(rollouts.responses[index].group), keys[index]));
+        for recipe in RECIPES.iter() {
             let order = if recipe.name() == "grpo_lambda" { &stable } else { &order };
-            let base = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
-            let permuted = advantage(&recipe, &rollouts.batch(order, 0.0, true))?;
+            let base = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
+            let permuted = advantage(recipe, &rollouts.batch(order, 0.0, true))?;
             for (row, &response) in order.iter().enumerate() {
                 let (was, is) = (of(&base, response), of(&permuted, row));
                 prop_assert!(close(&was, &is, 1e-9), "{}: {was:?} became {is:?}", recipe.name());
@@ -158,34 +168,33 @@ proptest! {
     #[test]
     fn padding_never_matters(rollouts in rollouts()) {
         let wider = Rollouts { slack: rollouts.slack + 3, ..rollouts.clone() };
-        for recipe in recipes() {
-            let base = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
+        for recipe in RECIPES.iter() {
+            let base = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
             for other in [
                 rollouts.batch(&rollouts.all(), f64::NAN, true),
                 rollouts.batch(&rollouts.all(), f64::INFINITY, true),
                 wider.batch(&rollouts.all(), -1e300, true),
             ] {
-                prop_assert_eq!(bits(&base), bits(&advantage(&recipe, &other)?), "{}", recipe.name());
+                prop_assert_eq!(bits(&base), bits(&advantage(recipe, &other)?), "{}", recipe.name());
             }
         }
     }
 
     #[test]
     fn one_thread_and_four_give_the_same_bits(rollouts in rollouts()) {
-        let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-        let (one, four) = (pool(1), pool(4));
-        for recipe in recipes() {
+        let (one, four) = &*POOLS;
+        for recipe in RECIPES.iter() {
             let batch = rollouts.batch(&rollouts.all(), f64::NAN, true);
-            let run = || advantage(&recipe, &batch);
+            let run = || advantage(recipe, &batch);
             prop_assert_eq!(bits(&one.install(run)?), bits(&four.install(run)?), "{}", recipe.name());
         }
     }
 
     #[test]
     fn f32_is_near_f64(rollouts in rollouts()) {
-        for recipe in recipes() {
-            let wide = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
-            let narrow = advantage(&recipe, &rollouts.batch(&rollouts.all(), 0.0, false))?;
+        for recipe in RECIPES.iter() {
+            let wide = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
+            let narrow = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, false))?;
             // A std near 0 magnifies what f32 rounds off; equal rewards are exact in both.
             let (wide, narrow): (Vec<f64>, Vec<f64>) =
                 (wide.buffer().iter().collect(), narrow.buffer().iter().collect());
@@ -195,21 +204,21 @@ proptest! {
 }
 
 /// The recipes whose groups `check` calls independent; a loss is averaged over the batch, so it is left out here.
-fn independent() -> Vec<Recipe> {
+fn independent() -> Vec<&'static Recipe> {
     let is_independent = |recipe: &Recipe| {
         let batch = Batch::example();
         groups_are_independent(recipe, &batch).expect("it runs on the example")
     };
-    recipes()
-        .into_iter()
-        .filter(|recipe| recipe.has(advlab::script::Hook::Advantage) && is_independent(recipe))
+    RECIPES
+        .iter()
+        .filter(|recipe| recipe.has(Hook::Advantage) && is_independent(recipe))
         .collect()
 }
 
 #[test]
 fn what_check_calls_group_independent_is() {
     let recipes = independent();
-    let names: Vec<&str> = recipes.iter().map(Recipe::name).collect();
+    let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name()).collect();
     assert_eq!(names, ["grpo", "dr_grpo", "rloo", "passk"]);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: 96,
@@ -221,7 +230,7 @@ fn what_check_calls_group_independent_is() {
             let whole = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
             for group in 0u8..4 {
                 let mut members = rollouts.all();
-                members.retain(|&place| rollouts.responses[place].group == group);
+                members.retain(|&index| rollouts.responses[index].group == group);
                 if members.is_empty() {
                     continue;
                 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-const GROUPS: usize = 128;
+const GROUPS: usize = 32;
 const SIZE: usize = 16;
 const WIDTH: usize = 1024;
 const RESPONSES: usize = GROUPS * SIZE;

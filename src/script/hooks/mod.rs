@@ -57,6 +57,8 @@ pub struct Loss {
     pub metrics: Vec<(String, f64)>,
     /// What the script printed.
     pub prints: Vec<String>,
+    /// What was read otherwise than its name says, in words.
+    pub notes: Vec<String>,
     /// How long it took.
     pub time: Duration,
 }
@@ -195,6 +197,7 @@ impl Recipe {
             gradient: gradient.over(batch.layout()),
             metrics: reports.metrics(),
             prints: reports.prints,
+            notes: reports.notes,
             time: started.elapsed(),
         })
     }

@@ -25,7 +25,7 @@ fn check(a: &dyn Executor, b: &dyn Executor, tensor: &Tensor, what: &str) {
     );
 }
 
-/// Values of a is_f64 range, with zeros and ties, the same for each seed; whole numbers where the row needs them.
+/// Values of a wide range, with zeros and ties, the same for each seed; whole numbers where the row needs them.
 fn inputs(frame: &Arc<Frame>, param: &Param, level: Level, whole: bool, seed: usize) -> Vec<f64> {
     let least = if param.name == "k" { 0.0 } else { 5.0 };
     let value = |i: usize| {
@@ -41,28 +41,33 @@ fn inputs(frame: &Arc<Frame>, param: &Param, level: Level, whole: bool, seed: us
     (0..frame.size(level)).map(value).collect()
 }
 
-/// All rows at all levels on batches of several blocks: many groups in f32 and in f64, and few.
-pub(super) fn agree(a: &dyn Executor, b: &dyn Executor) {
-    for (world, is_f64) in [
-        (World::large(), true),
-        (World::large(), false),
-        (World::of_two_groups(), true),
-    ] {
-        let frame = world.frame_with(is_f64, Guard::unlimited());
-        let leaf = if is_f64 { leaf } else { narrow_leaf };
-        for op in op::table() {
-            let whole = matches!(op.class, op::Class::Combinatorics);
-            for case in cases(op) {
-                let draw = |(seed, (param, level))| inputs(&frame, param, level, whole, seed);
-                let inputs = case.tensors().enumerate().map(draw).collect();
-                let (_, result) = case.apply(&frame, inputs, leaf).unwrap();
-                check(a, b, &result, &format!("{case:?}"));
-            }
+/// All rows at all levels of a batch of several blocks.
+fn agree(world: World, is_f64: bool) {
+    let (one, four) = (OnThreads::new(1), OnThreads::new(4));
+    let frame = world.frame_with(is_f64, Guard::unlimited());
+    let leaf = if is_f64 { leaf } else { narrow_leaf };
+    for op in op::table() {
+        let whole = matches!(op.class, op::Class::Combinatorics);
+        for case in cases(op) {
+            let draw = |(seed, (param, level))| inputs(&frame, param, level, whole, seed);
+            let inputs = case.tensors().enumerate().map(draw).collect();
+            let (_, result) = case.apply(&frame, inputs, leaf).unwrap();
+            check(&one, &four, &result, &format!("{case:?}"));
         }
     }
 }
 
 #[test]
-fn one_thread_and_four_give_the_same_bits() {
-    agree(&OnThreads::new(1), &OnThreads::new(4));
+fn one_thread_and_four_give_the_same_bits_of_many_groups() {
+    agree(World::large(), true);
+}
+
+#[test]
+fn one_thread_and_four_give_the_same_bits_of_many_groups_in_f32() {
+    agree(World::large(), false);
+}
+
+#[test]
+fn one_thread_and_four_give_the_same_bits_of_few_groups() {
+    agree(World::of_two_groups(), true);
 }
