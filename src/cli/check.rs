@@ -99,7 +99,7 @@ impl Check {
             } else {
                 "a file of rollouts"
             };
-            let error = Diagnostic::error(format!("{name} is {kind}, not a recipe"));
+            let error = Diagnostic::error(format!("`{name}` is {kind}, not a recipe"));
             let help = format!("`advlab check RECIPE {name}`");
             return Err(Diagnostics::from(error.with_help(help)).into());
         }

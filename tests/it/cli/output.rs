@@ -198,7 +198,7 @@ fn check_on_rollouts() {
         let ran = run(swapped);
         assert_eq!(ran.status, 1);
         let said = [
-            "rollouts.jsonl is a file of rollouts, not a recipe",
+            "`rollouts.jsonl` is a file of rollouts, not a recipe",
             "advlab check RECIPE rollouts.jsonl",
         ];
         assert!(

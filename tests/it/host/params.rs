@@ -113,9 +113,9 @@ fn wrong_declarations_are_errors_at_load() {
             "k: #{ value: \"a\", choices: [\"b\"] }",
             "default does not fit",
         ),
-        ("k: #{ value: \"a\", choices: \"a\" }", "array of texts"),
+        ("k: #{ value: \"a\", choices: \"a\" }", "array of strings"),
         ("k: #{ value: [1] }", "cannot be an array"),
-        ("k: #{ value: 4, doc: 1 }", "`doc` must be a text"),
+        ("k: #{ value: 4, doc: 1 }", "`doc` must be a string"),
     ] {
         let text = format!(
             "fn params() {{ #{{ {declared} }} }}\nfn advantage(batch, p) {{ batch.reward }}"
