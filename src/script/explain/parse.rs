@@ -75,7 +75,7 @@ fn of_python(site: &Site<'_>, kind: &ParseErrorType) -> Option<(String, &'static
                 "variables have no types: `let x = 0.5;`",
             ),
             (ParseErrorType::MissingToken(..), found) => {
-                let here = elsewhere::operator(found)?;
+                let here = elsewhere::KEYWORDS.find(found)?;
                 return Some((format!("`{found}` in this place"), here));
             }
             _ => return None,
@@ -146,28 +146,16 @@ fn lexical(error: &LexError, token: &str) -> Diagnostic {
 
 /// A word or a sign that the language keeps for itself, or does not have.
 fn reserved(name: &str) -> Diagnostic {
-    let help = match name {
-        "#" => "a comment is `// ...`, a map `#{ k: 4 }`",
-        "++" => "one more is `x += 1`",
-        "--" => "one less is `x -= 1`",
-        "?" => "a conditional is `if c { a } else { b }`, elementwise `where(c, a, b)`",
-        "@" => "an elementwise product is `a * b`",
-        "===" => "equality is `==`",
-        "!==" | "<>" => "inequality is `!=`",
-        ":=" | "<-" => "a variable is declared by `let x = ...;`, and changed by `x = ...;`",
-        "=>" | "->" => "an anonymous function is `|x| x + 1`",
-        "::<" => "functions have no type parameters",
-        "var" => "the variance is `x.std(\"group\") ** 2`; a variable is `let x = ...;`",
-        "this" => "`this` is the recipe's state, in its hooks only",
-        "print" => "it is a function: `print(x)`",
-        "eval" => "write the code into the script itself",
-        _ => match elsewhere::keyword(name).or_else(|| elsewhere::operator(name)) {
-            Some(here) => here,
-            None if name.starts_with(char::is_alphabetic) => "choose another name",
-            None => "is another operator meant?",
-        },
-    };
-    let message = match (name, name.starts_with(char::is_alphabetic)) {
+    let is_word = name.starts_with(char::is_alphabetic);
+    let help = elsewhere::RESERVED
+        .find(name)
+        .or_else(|| elsewhere::KEYWORDS.find(name));
+    let help = help.unwrap_or(if is_word {
+        "choose another name"
+    } else {
+        "is another operator meant?"
+    });
+    let message = match (name, is_word) {
         ("eval", _) => "there is no `eval`".to_string(),
         (name, true) => format!("`{name}` is a reserved word"),
         (name, false) => format!("`{name}` is not an operator of this language"),
@@ -250,9 +238,10 @@ fn parsed(kind: &ParseErrorType) -> Diagnostic {
                 ValueKind::of_type(wanted).described(),
                 ValueKind::of_type(found).described()
             ),
-            match wanted.contains("iterable") {
-                true => "a loop runs over a range or an array: `for i in 0..3 { ... }`",
-                false => "a condition is a comparison, as in `if batch.step > 100 { ... }`",
+            if wanted.contains("iterable") {
+                "a loop runs over a range or an array: `for i in 0..3 { ... }`"
+            } else {
+                "a condition is a comparison, as in `if batch.step > 100 { ... }`"
             },
         ),
         ParseErrorType::WrongDocComment => said(

@@ -91,7 +91,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
         return Diagnostic::error("there are no list comprehensions")
             .with_help("fill an array in a loop: `let sizes = []; for g in batch.groups { sizes.push(g.reward.len()); }`");
     }
-    if let Some(here) = elsewhere::keyword(name) {
+    if let Some(here) = elsewhere::KEYWORDS.find(name) {
         return Diagnostic::error(format!("`{name}` is not part of this language")).with_help(here);
     }
     let is_new = next == "=" && texts.first() == Some(&name);
@@ -103,7 +103,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     let near = names(code)
         .into_iter()
         .filter(|known| *known != name && name.len() > 1);
-    diagnostic.with_help(if let Some(here) = elsewhere::name(name) {
+    diagnostic.with_help(if let Some(here) = elsewhere::NAMES.find(name) {
         here.to_string()
     } else if name != "batch" && name.parse::<Level>().is_ok() {
         format!("a level is written in quotes: `x.mean(\"{name}\")`")
@@ -222,7 +222,7 @@ fn mismatch(wanted: &str, found: &str) -> Diagnostic {
 
 pub(super) fn no_import(name: &str) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("nothing is imported as `{name}`"));
-    match elsewhere::name(name) {
+    match elsewhere::NAMES.find(name) {
         Some(here) => diagnostic.with_help(here),
         None => diagnostic.with_help(format!(
             "to import a recipe of that name, write `import \"{name}\" as {name};` at the top of the script"
@@ -297,7 +297,7 @@ pub(in crate::script) fn tensor_condition() -> Diagnostic {
 /// A property that tensors do not have.
 pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {
     let only = "its only property is `level`; the rest are methods, such as `x.mean(\"group\")`";
-    let help = elsewhere::property(name).map(str::to_string);
+    let help = elsewhere::PROPERTIES.find(name).map(str::to_string);
     let help = help.or_else(|| functions::signature(name));
     Diagnostic::error(format!("a tensor has no property `{name}`"))
         .with_help(help.unwrap_or_else(|| only.to_string()))

@@ -68,9 +68,10 @@ impl<'a> Script<'a> {
             match innermost {
                 EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
                     if let Some((line, _)) = line_column(*position) {
-                        let function = match function.starts_with(CLOSURE) {
-                            true => "a closure".to_string(),
-                            false => format!("`{function}`"),
+                        let function = if function.starts_with(CLOSURE) {
+                            "a closure".to_string()
+                        } else {
+                            format!("`{function}`")
                         };
                         trace.insert(0, format!("in {function}, called at {source}:{line}"));
                     }
