@@ -1,7 +1,7 @@
 //! What people write who come from Python, torch or Rust, and what it is here.
 
 /// Lines of `words: what it is here`.
-pub(super) struct Table(&'static str);
+pub(super) struct Table(pub(super) &'static str);
 
 /// Functions and methods of torch, numpy and the trainers.
 pub(super) const FUNCTIONS: Table = Table(

@@ -21,48 +21,48 @@ pub(super) fn failed(
     place: Option<&Span>,
 ) -> Diagnostic {
     match error {
-            EvalAltResult::ErrorRuntime(value, _) => thrown(value),
-            EvalAltResult::ErrorFunctionNotFound(signature, _) => unknown_function(script, signature),
-            EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
-            EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
-            EvalAltResult::ErrorMismatchDataType(wanted, found, _)
-            | EvalAltResult::ErrorMismatchOutputType(wanted, found, _) => mismatch(wanted, found),
-            EvalAltResult::ErrorForbiddenVariable(name, _) => {
-                Diagnostic::error(format!("`{name}` cannot be used as a variable's name"))
-                    .with_help("choose another name")
-            }
-            EvalAltResult::ErrorModuleNotFound(name, _) => no_import(name),
-            EvalAltResult::ErrorAssignmentToConstant(name, _) => constant(name),
-            EvalAltResult::ErrorFor(_) => Diagnostic::error("`for` needs an array, a range or `batch.groups`")
-                .with_help("operations on tensors need no loop over responses or tokens; `for g in batch.groups { ... }` goes group by group"),
-            EvalAltResult::ErrorUnboundThis(_) => {
-                Diagnostic::error("`this`, the recipe's state, exists in hooks only")
-                    .with_help("pass what the function needs as an argument")
-            }
-            EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
-            EvalAltResult::ErrorIndexNotFound(index, _) => {
-                Diagnostic::error(format!("there is no entry `{index}`"))
-                    .with_help("`key in map` tells whether there is one")
-            }
-            EvalAltResult::ErrorArrayBounds(length, index, _) => beyond("the array", *length, *index),
-            EvalAltResult::ErrorStringBounds(length, index, _) => beyond("the string", *length, *index),
-            EvalAltResult::ErrorDotExpr(what, _) => property(what),
-            EvalAltResult::ErrorArithmetic(what, _) => arithmetic(what),
-            EvalAltResult::ErrorDataRace(..) => {
-                Diagnostic::error("a closure uses a variable that the call around it is changing")
-                    .with_help("copy what the closure needs before the call: `let n = a.len();`")
-            }
-            EvalAltResult::ErrorNonPureMethodCallOnConstant(name, _) => {
-                Diagnostic::error(format!("`{name}` changes its receiver, which is a constant"))
-                    .with_help("declare it with `let` instead of `const`")
-            }
-            other => {
-                let text = other.to_string();
-                // The engine's texts end in the position, which stands at the caret.
-                let text = text.split(" (line ").next().unwrap_or(&text);
-                Diagnostic::error(lower_first(text))
-            }
+        EvalAltResult::ErrorRuntime(value, _) => thrown(value),
+        EvalAltResult::ErrorFunctionNotFound(signature, _) => unknown_function(script, signature),
+        EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
+        EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
+        EvalAltResult::ErrorMismatchDataType(wanted, found, _)
+        | EvalAltResult::ErrorMismatchOutputType(wanted, found, _) => mismatch(wanted, found),
+        EvalAltResult::ErrorForbiddenVariable(name, _) => {
+            Diagnostic::error(format!("`{name}` cannot be used as a variable's name"))
+                .with_help("choose another name")
         }
+        EvalAltResult::ErrorModuleNotFound(name, _) => no_import(name),
+        EvalAltResult::ErrorAssignmentToConstant(name, _) => constant(name),
+        EvalAltResult::ErrorFor(_) => Diagnostic::error("`for` needs an array, a range or `batch.groups`")
+            .with_help("operations on tensors need no loop over responses or tokens; `for g in batch.groups { ... }` goes group by group"),
+        EvalAltResult::ErrorUnboundThis(_) => {
+            Diagnostic::error("`this`, the recipe's state, exists in hooks only")
+                .with_help("pass what the function needs as an argument")
+        }
+        EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
+        EvalAltResult::ErrorIndexNotFound(index, _) => {
+            Diagnostic::error(format!("there is no entry `{index}`"))
+                .with_help("`key in map` tells whether there is one")
+        }
+        EvalAltResult::ErrorArrayBounds(length, index, _) => beyond("the array", *length, *index),
+        EvalAltResult::ErrorStringBounds(length, index, _) => beyond("the string", *length, *index),
+        EvalAltResult::ErrorDotExpr(what, _) => property(what),
+        EvalAltResult::ErrorArithmetic(what, _) => arithmetic(what),
+        EvalAltResult::ErrorDataRace(..) => {
+            Diagnostic::error("a closure uses a variable that the call around it is changing")
+                .with_help("copy what the closure needs before the call: `let n = a.len();`")
+        }
+        EvalAltResult::ErrorNonPureMethodCallOnConstant(name, _) => {
+            Diagnostic::error(format!("`{name}` changes its receiver, which is a constant"))
+                .with_help("declare it with `let` instead of `const`")
+        }
+        other => {
+            let text = other.to_string();
+            // The engine's texts end in the position, which stands at the caret.
+            let text = text.split(" (line ").next().unwrap_or(&text);
+            Diagnostic::error(lower_first(text))
+        }
+    }
 }
 
 /// A name that stands for nothing.
