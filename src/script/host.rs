@@ -137,7 +137,7 @@ impl Host {
                 "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: `advlab apply grpo rollouts.jsonl`",
             )
         } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
-            return self.load_file(path);
+            return self.load_read(&Reading::of(path));
         } else {
             let names = BUILTINS.iter().map(|builtin| builtin.name);
             let file = format!("{recipe}.rhai");
@@ -151,25 +151,21 @@ impl Host {
         (Err(error.into()), Reading::default())
     }
 
-    /// Loads a script by its path, and says which files it was read from.
-    pub(crate) fn load_file(&self, path: &Path) -> (Result<Recipe, Diagnostics>, Reading) {
-        let read = std::fs::read(path);
-        let mut reading = Reading {
-            main: Some(path.to_path_buf()),
-            files: [(path.to_path_buf(), Content::of(&read))].into(),
-            version: None,
+    /// Compiles the script of a reading, from the bytes that were read, with the imports; says which files it needed.
+    pub(crate) fn load_read(&self, read: &Reading) -> (Result<Recipe, Diagnostics>, Reading) {
+        let (Some(path), Some(content)) = (read.main(), read.main_content()) else {
+            unreachable!("the reading of a built-in is not compiled again")
         };
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         let name = path.display().to_string();
-        let library = Library::new(Some(folder));
-        let bytes = read.as_ref().map_or(Vec::new(), Vec::clone);
+        let library = Library::of_reading(folder, read);
         // A panic of ours is an error like any other: a script must not end a run.
-        let compiled = text_of(path, read).and_then(|text| {
+        let compiled = text_of(path, content).and_then(|text| {
             let compiled =
-                AssertUnwindSafe(|| compile(self.shared.clone(), &name, &text, library.clone()));
+                AssertUnwindSafe(|| compile(self.shared.clone(), &name, text, library.clone()));
             catch_unwind(compiled).unwrap_or_else(|_| {
                 Err(
                     Diagnostic::error(format!("advlab itself failed to compile {name}"))
@@ -178,10 +174,15 @@ impl Host {
                 )
             })
         });
-        if let Some(Content::Bytes(_)) = reading.main_content() {
-            reading.version = Some(Version::of(&name, &bytes, &library.imported().0));
-        }
-        reading.files.extend(library.files());
+        let mut files = library.files();
+        files.insert(path.to_path_buf(), content.clone());
+        let version = content.as_ref().ok();
+        let version = version.map(|bytes| Version::of(&name, bytes, &library.imported().0));
+        let reading = Reading {
+            main: Some(path.to_path_buf()),
+            files,
+            version,
+        };
         (compiled, reading)
     }
 
@@ -230,23 +231,19 @@ fn another_kind(path: &Path) -> Option<&'static str> {
 }
 
 /// The text of a script's file, or what is wrong with it.
-fn text_of(path: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, Diagnostics> {
-    let bytes = read.map_err(|error| {
-        let diagnostic = Diagnostic::error(format!("cannot read {}: {error}", path.display()));
-        match error.kind() {
+fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
+    let bytes = content.as_ref().map_err(|unread| {
+        let diagnostic = Diagnostic::error(format!("cannot read {}: {}", path.display(), unread.why));
+        match unread.kind {
             std::io::ErrorKind::NotFound => diagnostic.with_help(
                 "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
             ),
             _ => diagnostic,
         }
     })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        Diagnostic::error(format!(
-            "{} is not text: its byte {place} is not UTF-8",
-            path.display()
-        ))
-        .into()
+    std::str::from_utf8(bytes).map_err(|error| {
+        let (path, place) = (path.display(), error.valid_up_to());
+        Diagnostic::error(format!("{path} is not text: its byte {place} is not UTF-8")).into()
     })
 }
 

@@ -39,7 +39,7 @@ pub use host::{Host, Limits};
 pub use library::{BUILTINS, Builtin};
 pub use members::{MEMBERS, Member, Owner};
 pub use params::{Parameter, ParameterError, Parameters, Setting};
-pub(crate) use reading::{Content, Reading};
+pub(crate) use reading::Reading;
 pub use recipe::{Hook, Recipe, Version};
 pub use session::{Answer, Columns, Evaluation, GraphNode, Name, Pairs, Session, Timing};
 pub(crate) use session::{Defines, is_typed, language_definitions};

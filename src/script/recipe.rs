@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use hmac_sha256::Hash as Sha256;
 use rhai::{AST, EvalAltResult, Map};
-use sha2::{Digest, Sha256};
 
 use super::explain::Script;
 use super::host::{Host, Shared};
