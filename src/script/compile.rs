@@ -151,9 +151,10 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
     }
     hooks.sort();
     let computes = |hook: &Hook| matches!(hook, Hook::Advantage | Hook::Loss);
-    match hooks.iter().any(computes) {
-        true => Ok(hooks),
-        false => Err(no_hook(ast, script).into()),
+    if hooks.iter().any(computes) {
+        Ok(hooks)
+    } else {
+        Err(no_hook(ast, script).into())
     }
 }
 
