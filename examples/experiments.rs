@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use advlab::script::Builtin;
-use advlab::train::{Config, Event, Run, TrainError};
+use advlab::train::{Config, Event, Run};
 use serde_json::Value;
 
 /// A parameter that is set, by its name and value.
@@ -122,16 +122,17 @@ fn table_line(
 fn train(folder: &Path, config: Config, edited: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let half = config.steps / 2;
     let text = |name: &str| Builtin::find(name).map_or("", |builtin| builtin.text);
+    let metrics = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
+    let done = metrics.lines().count() as u64;
+    if done >= config.steps {
+        return Ok(());
+    }
     if let Some(edited) = edited {
-        let metrics = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
-        let is_edited = metrics.lines().count() as u64 >= half;
+        let is_edited = done >= half;
         std::fs::write(edited, text(if is_edited { "grpo" } else { "passk" }))?;
     }
     let mut run = match folder.join("config.toml").exists() {
-        true => match Run::resume(folder, Some(config.steps)) {
-            Err(TrainError::Done { .. }) => return Ok(()),
-            resumed => resumed?,
-        },
+        true => Run::resume(folder, Some(config.steps))?,
         false => Run::create(config)?,
     };
     let mut saved = Ok(());

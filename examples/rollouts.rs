@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let words: Vec<&str> = moves.iter().map(|&token| MOVES[token as usize]).collect();
         let line = json!({
             "group": format!("maze-{prompt:02}"),
-            "reward": task.verify(&prompts[prompt], moves).reward,
+            "reward": f64::from(u8::from(task.verify(&prompts[prompt], moves))),
             "completion": words.join(" "),
             "old_logp": rounded(&samples.scores.logp[range.clone()]),
             "ref_logp": rounded(&under_reference.logp[range.clone()]),
@@ -81,8 +81,8 @@ fn batch(task: &Maze, prompts: &[Prompt], samples: &Samples) -> Result<Batch, Bo
     let responses = &samples.responses;
     let rewards: Vec<f64> = (0..responses.len())
         .map(|i| {
-            task.verify(&prompts[responses.prompts()[i]], responses.response(i))
-                .reward
+            let prompt = &prompts[responses.prompts()[i]];
+            f64::from(u8::from(task.verify(prompt, responses.response(i))))
         })
         .collect();
     Ok(Batch::builder()

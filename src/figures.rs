@@ -15,6 +15,12 @@ pub fn count(number: usize) -> String {
     text
 }
 
+/// A count with what is counted: `1 group`, `1 234 groups`.
+pub fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(number))
+}
+
 /// A share of a whole: `44.6 %`.
 pub fn share(part: usize, whole: usize) -> String {
     // Counts are far below 2^53.
@@ -165,6 +171,8 @@ mod tests {
     #[test]
     fn counts_shares_and_times_have_their_units() {
         assert_eq!(count(1_234_567), "1 234 567");
+        assert_eq!(counted(1, "group"), "1 group");
+        assert_eq!(counted(1000, "group"), "1 000 groups");
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(time(Duration::from_micros(250)), "250 us");
         assert_eq!(time(Duration::from_millis(2500)), "2.50 s");

@@ -1,18 +1,24 @@
 //! `advlab apply RECIPE INPUT`: a recipe on rollouts that are there already.
 
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use advlab::batch::{Dtype, ReadOptions, Rollouts, read};
-use advlab::script::{Host, Outcome, Recipe, Summary};
+use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
+use advlab::figures::{counted, time, value};
+use advlab::paint::Paint;
+use advlab::script::{BUILTINS, Computed, Hook, Host, Outcome, Recipe, Spread, Summary};
 use advlab::tensor::Level;
 use advlab::train::Kept;
-use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
-use serde_json::json;
+use anyhow::Result;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use console::Term;
+use serde_json::{Map, json};
 
-use super::out::out;
 use super::progress::Progress;
 use super::{Setting, load, mappings, style};
 
@@ -23,9 +29,12 @@ pub struct Apply {
     recipe: String,
     /// The rollouts: .jsonl, .safetensors or .npz, or a run's folder: its last batch
     input: PathBuf,
-    /// Write a copy of the input with the advantage added
+    /// Write a copy of the input with the advantage added; `-` is standard output, and the summary then goes to standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Let the output replace the input
+    #[arg(long, requires = "output")]
+    force: bool,
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<Setting>,
@@ -33,8 +42,9 @@ pub struct Apply {
     #[arg(long, value_name = "OURS=THEIRS")]
     map: Vec<Setting>,
     /// The precision of token columns; the file's own (f64 for JSONL) if not given
-    #[arg(long, value_enum)]
-    dtype: Option<Precision>,
+    #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
+        .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
+    dtype: Option<Dtype>,
     /// The seed of `batch.random`
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -43,18 +53,11 @@ pub struct Apply {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Precision {
-    F32,
-    F64,
-}
-
 impl Apply {
     /// Reads, computes, writes, and sums up.
     pub fn run(mut self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
-        let recipe = load(&host, &self.recipe, &self.set)?;
-
+        let recipe = load(&host, &self.recipe, &self.set).map_err(|error| self.swapped(error))?;
         let mut notes = Vec::new();
         if self.input.is_dir() {
             let batch = Kept::open(&self.input)?.last().1.to_path_buf();
@@ -64,40 +67,87 @@ impl Apply {
             ));
             self.input = batch;
         }
+        self.spare_the_input()?;
 
         let started = Instant::now();
         let rollouts = self.read()?;
         let reading = started.elapsed();
-
         let mut state = recipe.init()?;
-        let outcome = recipe.advantage(&rollouts.batch, &mut state)?;
-        notes.extend(rollouts.notes.iter().map(ToString::to_string));
-        notes.extend(outcome.notes.iter().cloned());
+        let mut outcome = recipe.advantage(&rollouts.batch, &mut state)?;
         if outcome.advantage.level() == Level::Token && rollouts.batch.layout().tokens() == 0 {
-            bail!(
-                "{}: {} gives an advantage to each token, and no token counts here; the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`",
+            let message = format!(
+                "{}: {} gives an advantage to each token, and no token counts here",
                 self.input.display(),
                 recipe.name()
             );
+            let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
+            return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
+        let loss = match recipe.has(Hook::Advantage) && recipe.has(Hook::Loss) {
+            true => match recipe.loss(&rollouts.batch, Some(&outcome.advantage), &mut state) {
+                Ok(loss) => {
+                    outcome.notes.extend(loss.notes);
+                    outcome.metrics.extend(loss.metrics);
+                    outcome.prints.extend(loss.prints);
+                    outcome.time += loss.time;
+                    Some((loss.value, spread(&loss.gradient, 1.0)))
+                }
+                Err(error) => {
+                    warn_of_no_loss(error);
+                    None
+                }
+            },
+            // The advantage is -M times the gradient there.
+            false => outcome.loss.map(|loss| {
+                let tokens = rollouts.batch.layout().tokens() as f64;
+                (loss, spread(&outcome.advantage, -1.0 / tokens))
+            }),
+        };
+        notes.extend(rollouts.notes.iter().map(ToString::to_string));
+        notes.append(&mut outcome.notes);
 
         let started = Instant::now();
         if let Some(output) = &self.output {
-            write(&rollouts, &outcome, output)?;
+            write(&rollouts, &outcome.advantage, output)?;
         }
         let writing = self.output.as_ref().map(|_| started.elapsed());
-
-        let times = Times {
+        let applied = Applied {
+            recipe,
+            rollouts,
+            outcome,
+            loss,
+            notes,
             reading,
-            computing: outcome.time,
             writing,
+            output: self.output,
         };
-        if self.json {
-            out!("{}", as_json(&recipe, &rollouts, &outcome, &notes, &times));
-        } else {
-            self.print(&recipe, &outcome, &notes, &times)?;
-        }
+        applied.tell(self.json)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// What is wrong with the recipe: that it is the rollouts, where the input is a recipe.
+    fn swapped(&self, error: anyhow::Error) -> anyhow::Error {
+        let input = self.input.display().to_string();
+        let is_recipe = BUILTINS.iter().any(|builtin| builtin.name == input);
+        if !Path::new(&self.recipe).exists() || !(is_recipe || input.ends_with(".rhai")) {
+            return error;
+        }
+        let help = format!("`advlab apply {input} {}`", self.recipe);
+        let error = Diagnostic::error("the recipe comes first, the rollouts second");
+        Diagnostics::from(error.with_help(help)).into()
+    }
+
+    /// Refuses an output that is the input, also by way of a link.
+    fn spare_the_input(&self) -> Result<(), Diagnostics> {
+        let is_input = |output| same_file::is_same_file(&self.input, output).unwrap_or(false);
+        match &self.output {
+            Some(output) if !self.force && is_input(output) => {
+                let message = format!("{} is the input itself", output.display());
+                let help = "choose another name, or `--force` to replace it";
+                Err(Diagnostic::error(message).with_help(help).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn read(&self) -> Result<Rollouts> {
@@ -106,142 +156,167 @@ impl Apply {
         let tell = |done, total| progress.at(done, total);
         let options = ReadOptions {
             map: &map,
-            dtype: self.dtype.map(|dtype| match dtype {
-                Precision::F32 => Dtype::F32,
-                Precision::F64 => Dtype::F64,
-            }),
+            dtype: self.dtype,
             progress: Some(&tell),
         };
         Ok(read(&self.input, &options)?)
     }
+}
 
-    fn print(
-        &self,
-        recipe: &Recipe,
-        outcome: &Outcome,
-        notes: &[String],
-        times: &Times,
-    ) -> Result<()> {
-        for line in &outcome.prints {
-            out!("{line}");
+/// A recipe's advantage stands also where its loss lacks something, such as log-probs.
+fn warn_of_no_loss(mut error: Diagnostics) {
+    let first = error.first_mut();
+    first.severity = Severity::Warning;
+    first.message = format!("the loss is not computed: {}", first.message);
+    eprint!("{}", style::rendered(&error, &Term::stderr()));
+}
+
+fn spread(values: &Computed, scale: f64) -> Spread {
+    let buffer = values.buffer();
+    Spread::of((0..buffer.len()).map(|index| scale * buffer.get(index)))
+}
+
+fn write(rollouts: &Rollouts, advantage: &Computed, output: &Path) -> Result<()> {
+    if !is_stdout(output) {
+        rollouts.write_advantage(output, advantage)?;
+        return Ok(());
+    }
+    // Whole in a file first: who reads the pipe gets all of it or nothing.
+    let name = rollouts.path().file_name().unwrap_or_default();
+    let file = tempfile::Builder::new().suffix(name).tempfile()?;
+    rollouts.write_advantage(file.path(), advantage)?;
+    io::copy(&mut File::open(file.path())?, &mut io::stdout())?;
+    Ok(())
+}
+
+fn is_stdout(output: &Path) -> bool {
+    output == Path::new("-")
+}
+
+/// What came of it.
+struct Applied {
+    recipe: Recipe,
+    rollouts: Rollouts,
+    outcome: Outcome,
+    /// The recipe's own loss, with the spread of dloss/dlogp.
+    loss: Option<(f64, Spread)>,
+    notes: Vec<String>,
+    reading: Duration,
+    writing: Option<Duration>,
+    output: Option<PathBuf>,
+}
+
+impl Applied {
+    /// Prints the summary where the rollouts are not printed.
+    fn tell(&self, json: bool) -> Result<()> {
+        let (mut out, paint): (Box<dyn Write>, Paint) = match self.output.as_deref() {
+            Some(output) if is_stdout(output) => (Box::new(io::stderr()), style::on_stderr()),
+            _ => (Box::new(io::stdout()), style::on_stdout()),
+        };
+        if json {
+            writeln!(out, "{}", self.to_json())?;
+            return Ok(());
         }
-        for note in notes {
-            eprintln!("note: {note}");
+        for line in &self.outcome.prints {
+            writeln!(out, "{line}")?;
         }
-        let summary = Summary::of(outcome);
-        let settings: Vec<String> = recipe
-            .params()
-            .iter()
+        for note in &self.notes {
+            let note = style::rendered(&[Diagnostic::note(note)], &Term::stderr());
+            eprint!("{note}");
+        }
+        let summary = Summary::of(&self.outcome);
+        let settings = self.recipe.params().iter();
+        let settings: Vec<String> = settings
             .map(|(parameter, value)| format!("{}={value}", parameter.name))
             .collect();
-        out!(
+        writeln!(
+            out,
             "{} {}  {}",
-            style::bold(recipe.name()),
-            style::dim(recipe.version().short()),
-            style::dim(&settings.join(" "))
-        );
+            paint.bold(self.recipe.name()),
+            paint.dim(self.recipe.version().short()),
+            paint.dim(&settings.join(" "))
+        )?;
         let [least, most] = summary.group_size;
         let sizes = if least == most {
             format!("{least}")
         } else {
             format!("{least} to {most}")
         };
-        out!(
-            "{}: {} responses in {} groups of {sizes}, {} tokens",
-            self.input.display(),
-            style::count(summary.responses),
-            style::count(summary.groups),
-            style::count(summary.tokens),
-        );
-        out!();
-        for (name, text) in self.rows(&summary, outcome, times) {
-            out!("  {name:<11} {text}");
+        writeln!(
+            out,
+            "{}: {} in {} of {sizes}, {}\n",
+            self.rollouts.path().display(),
+            counted(summary.responses, "response"),
+            counted(summary.groups, "group"),
+            counted(summary.tokens, "token"),
+        )?;
+        for (name, text) in self.rows(&summary) {
+            writeln!(out, "  {name:<11} {text}")?;
         }
         Ok(())
     }
 
     /// The table below the head: what a row is about, and what it says.
-    fn rows(
-        &self,
-        summary: &Summary,
-        outcome: &Outcome,
-        times: &Times,
-    ) -> Vec<(&'static str, String)> {
+    fn rows(&self, summary: &Summary) -> Vec<(&'static str, String)> {
         let mut rows = summary.rows();
         let mut row = |name, text| rows.push((name, text));
-        if let Some(loss) = outcome.loss {
-            row(
-                "loss",
-                format!("{loss:.6}   (the advantage is the equivalent one, -M dloss/dlogp)"),
-            );
+        if let Some((loss, gradient)) = &self.loss {
+            let of_what = match self.outcome.loss {
+                Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
+                None => "",
+            };
+            row("loss", format!("{}{of_what}", value(*loss)));
+            let [mean, std, min, max] =
+                [gradient.mean, gradient.std, gradient.min, gradient.max].map(value);
+            let text = format!("mean {mean}   std {std}   min {min}   max {max}");
+            row("dloss/dlogp", text);
         }
-        for (name, value) in &outcome.metrics {
-            row("metric", format!("{name} {value:.6}"));
+        for (name, number) in &self.outcome.metrics {
+            row("metric", format!("{name} {}", value(*number)));
         }
-        let mut time = format!(
-            "read {}   recipe {}",
-            style::time(times.reading),
-            style::time(times.computing)
+        let (reading, computing) = (time(self.reading), time(self.outcome.time));
+        let writing = self
+            .writing
+            .map(|writing| format!("   write {}", time(writing)));
+        let writing = writing.unwrap_or_default();
+        row(
+            "time",
+            format!("read {reading}   recipe {computing}{writing}"),
         );
-        if let Some(writing) = times.writing {
-            time.push_str(&format!("   write {}", style::time(writing)));
-        }
-        row("time", time);
         if let Some(output) = &self.output {
             row("written", output.display().to_string());
         }
         rows
     }
-}
 
-struct Times {
-    reading: Duration,
-    computing: Duration,
-    writing: Option<Duration>,
-}
-
-fn write(rollouts: &Rollouts, outcome: &Outcome, output: &Path) -> Result<()> {
-    rollouts
-        .write_advantage(output, &outcome.advantage)
-        .with_context(|| {
-            format!(
-                "the advantage was computed, but not written to {}",
-                output.display()
-            )
+    fn to_json(&self) -> serde_json::Value {
+        let Applied {
+            recipe, outcome, ..
+        } = self;
+        let params = recipe.params().iter();
+        let params: Map<_, _> = params
+            .map(|(parameter, value)| (parameter.name.clone(), json!(value)))
+            .collect();
+        let metrics = outcome.metrics.iter();
+        let metrics: Map<_, _> = metrics
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        json!({
+            "recipe": recipe.name(),
+            "version": recipe.version().as_str(),
+            "params": params,
+            "input": self.rollouts.path(),
+            "summary": Summary::of(outcome),
+            "loss": self.loss.map(|(loss, _)| loss),
+            "gradient": self.loss.map(|(_, gradient)| gradient),
+            "metrics": metrics,
+            "notes": self.notes,
+            "prints": outcome.prints,
+            "seconds": {
+                "read": self.reading.as_secs_f64(),
+                "recipe": outcome.time.as_secs_f64(),
+                "write": self.writing.map(|writing| writing.as_secs_f64()),
+            },
         })
-}
-
-fn as_json(
-    recipe: &Recipe,
-    rollouts: &Rollouts,
-    outcome: &Outcome,
-    notes: &[String],
-    times: &Times,
-) -> serde_json::Value {
-    let params: serde_json::Map<String, serde_json::Value> = recipe
-        .params()
-        .iter()
-        .map(|(parameter, value)| (parameter.name.clone(), json!(value.to_string())))
-        .collect();
-    let metrics: serde_json::Map<String, serde_json::Value> = outcome
-        .metrics
-        .iter()
-        .map(|(name, value)| (name.clone(), json!(value)))
-        .collect();
-    json!({
-        "recipe": recipe.name(),
-        "version": recipe.version().as_str(),
-        "params": params,
-        "input": rollouts.path(),
-        "summary": Summary::of(outcome),
-        "loss": outcome.loss,
-        "metrics": metrics,
-        "notes": notes,
-        "prints": outcome.prints,
-        "seconds": {
-            "read": times.reading.as_secs_f64(),
-            "recipe": times.computing.as_secs_f64(),
-            "write": times.writing.map(|writing| writing.as_secs_f64()),
-        },
-    })
+    }
 }

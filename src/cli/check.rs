@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::paint::beside;
 use advlab::script::{CheckResult, Finding, Host, check};
 use anyhow::Result;
 use clap::Args;
+use console::Term;
 
 use super::out::out;
 use super::{Setting, load, style};
@@ -25,6 +27,7 @@ impl Check {
     /// Prints a table a recipe: what held, what did not, what is worth knowing.
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new();
+        let paint = style::whole(&Term::stdout());
         let mut failed = false;
         for (place, name) in self.recipes.iter().enumerate() {
             let recipe = match load(&host, name, &self.set) {
@@ -40,8 +43,8 @@ impl Check {
             }
             out!(
                 "{} {}  compiles, passes the lint",
-                style::bold(recipe.name()),
-                style::dim(recipe.version().short())
+                paint.bold(recipe.name()),
+                paint.dim(recipe.version().short())
             );
             let findings = check(&recipe, None);
             for finding in &findings {
@@ -50,16 +53,15 @@ impl Check {
                     CheckResult::Fails => ("FAILS", "31;1"),
                     CheckResult::Note => ("note ", "33"),
                 };
-                let line = format!(
-                    "  {}  {:<29} {}",
-                    style::verdict(sign, color),
-                    finding.check,
-                    finding.detail
+                let sign = paint.with(color, sign);
+                let head = format!("  {sign}  {:<29}", finding.check);
+                out!(
+                    "{}",
+                    beside(head.trim_end(), 39, &finding.detail, paint.width)
                 );
-                out!("{}", line.trim_end());
             }
             for error in errors(&findings) {
-                out!("{}", error.render(style::color_on_stdout()).trim_end());
+                out!("{}", style::rendered(&error, &Term::stdout()).trim_end());
             }
             let number = |verdict| {
                 findings

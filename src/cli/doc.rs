@@ -24,7 +24,7 @@ pub struct Doc {
 impl Doc {
     /// Prints the explanation, or writes the definition files.
     pub fn run(self) -> Result<ExitCode> {
-        let paint = style::paint_on_stdout();
+        let paint = style::on_stdout();
         match (self.definitions, self.name) {
             (Some(folder), _) => write_definitions(&folder)?,
             (None, Some(name)) => out!("{}", doc::explain(&Host::new(), &name, paint)?),

@@ -12,14 +12,17 @@ mod replay;
 mod style;
 mod train;
 mod train_view;
+mod usage;
 
 use std::process::ExitCode;
 
 use advlab::batch::Mapping;
-use advlab::diagnostic::Diagnostics;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Host, Recipe};
 use anyhow::Result;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
+use console::Term;
 
 pub use out::reader_left;
 
@@ -73,17 +76,18 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 
 /// Reads the arguments; `Err` has the exit status where there is nothing to run: wrong usage, or a help that was asked for.
 pub fn arguments() -> Result<Arguments, ExitCode> {
-    Arguments::try_parse().map_err(|error| {
-        let text = error.render();
-        let text = match style::color_on_stderr() {
-            true => text.ansi().to_string(),
-            false => text.to_string(),
-        };
-        match error.use_stderr() {
-            // clap writes its prefix small, and the diagnostics of scripts begin with a capital.
-            true => eprint!("{}", text.replacen("error:", "Error:", 1)),
+    Arguments::try_parse().map_err(|mut error| {
+        if let Some(tip) = usage::tip(&error, &std::env::args().collect::<Vec<_>>()) {
+            error.insert(
+                ContextKind::Suggested,
+                ContextValue::StyledStrs(vec![tip.into()]),
+            );
+        }
+        if error.use_stderr() {
+            usage::print(&error);
+        } else {
             // What nobody reads is not printed.
-            false => drop(error.print()),
+            let _ = error.print();
         }
         u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
     })
@@ -91,10 +95,11 @@ pub fn arguments() -> Result<Arguments, ExitCode> {
 
 /// Prints what went wrong, a script's error with its line and a caret.
 pub fn report(error: &anyhow::Error) {
-    match error.downcast_ref::<Diagnostics>() {
-        Some(script) => eprint!("{}", script.render(style::color_on_stderr())),
-        None => eprintln!("{} {}", style::red("Error:"), chain(error)),
-    }
+    let diagnostics = match error.downcast_ref::<Diagnostics>() {
+        Some(diagnostics) => diagnostics.clone(),
+        None => Diagnostic::error(chain(error)).into(),
+    };
+    eprint!("{}", style::rendered(&diagnostics, &Term::stderr()));
 }
 
 /// The error with its causes; a cause that the error's own message tells already is not told again.
@@ -117,9 +122,7 @@ fn load(host: &Host, name: &str, settings: &[Setting]) -> Result<Recipe> {
             .set_text(name, value)
             .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
     }
-    for warning in recipe.warnings() {
-        eprint!("{}", warning.render(style::color_on_stderr()));
-    }
+    eprint!("{}", style::rendered(recipe.warnings(), &Term::stderr()));
     Ok(recipe)
 }
 

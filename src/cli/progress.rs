@@ -18,7 +18,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar that says what is going on.
+    /// A bar named `what`.
     pub fn new(what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         let style = "{msg} [{bar:30}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
@@ -33,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// Tells how many bytes of how many are done.
+    /// Tells how many of all bytes are done.
     pub fn at(&self, done: u64, total: u64) {
         if !self.shown.get() && self.started.elapsed() > PATIENCE {
             self.shown.set(true);
@@ -58,10 +58,11 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// A bar that says what is going on; `done` steps of all were done before.
+    /// A bar named `what`; `done` steps of all were done before.
     pub fn new(what: &str, steps: u64, done: u64) -> Steps {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-        let style = "{prefix} [{bar:12}] {pos}/{len}  {msg}{per_sec}  {eta} left";
+        // 80 columns have room for a million steps.
+        let style = "{prefix} [{bar:8}] {pos}/{len}  {per_sec}  {eta} left  {msg}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
                 // What cannot be written is not shown.
@@ -76,7 +77,7 @@ impl Steps {
         Steps { bar }
     }
 
-    /// Tells how many steps are done, and what there is to say of the last one.
+    /// Tells how many steps are done, with a few words on the last one.
     pub fn at(&self, done: u64, what: String) {
         self.bar.set_message(what);
         self.bar.set_position(done);

@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
+use advlab::paint::beside;
 use advlab::script::{BUILTINS, Hook, Host};
 use anyhow::Result;
+use console::Term;
 
 use super::out::out;
 use super::style;
@@ -11,6 +13,7 @@ use super::style;
 /// Lists the built-in recipes.
 pub fn run() -> Result<ExitCode> {
     let host = Host::new();
+    let paint = style::whole(&Term::stdout());
     for builtin in BUILTINS {
         let recipe = host.load(builtin.name)?;
         let hooks: Vec<&str> = Hook::OF_BATCH
@@ -18,12 +21,12 @@ pub fn run() -> Result<ExitCode> {
             .filter(|&hook| recipe.has(hook))
             .map(Hook::name)
             .collect();
-        let name = style::bold(&format!("{:<22}", builtin.name));
-        out!(
-            "{name} {:<18} {}",
-            style::dim(&hooks.join(", ")),
-            recipe.summary()
+        let head = format!(
+            "{} {}",
+            paint.bold(&format!("{:<22}", builtin.name)),
+            paint.dim(&hooks.join(", "))
         );
+        out!("{}", beside(&head, 42, recipe.summary(), paint.width));
     }
     out!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies one to edit.");
     Ok(ExitCode::SUCCESS)

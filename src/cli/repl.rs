@@ -38,7 +38,7 @@ impl Repl {
     /// Reads the batch, and starts the session.
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
-        let mut session = Session::new(&host, style::paint_on_stdout());
+        let mut session = Session::new(&host, style::on_stdout());
         if let Some(path) = &self.input {
             session.open(path, &super::mappings(&self.map))?;
         }

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::out::out;
 use super::progress::Steps;
-use super::train::told;
 
 /// Repeat a run with its reloads, and say whether every number agrees.
 ///
@@ -26,7 +25,7 @@ pub struct Replay {
 impl Replay {
     /// Repeats the run; the exit status is 1 where a number differs.
     pub fn run(self) -> Result<ExitCode> {
-        let replay = Repetition::open(&self.run).map_err(told)?;
+        let replay = Repetition::open(&self.run)?;
         let run = self.run.display();
         let bar = Steps::new("replaying", replay.steps(), 0);
         let agreement = replay.go(&mut |event: &Event<'_>| {
@@ -35,7 +34,7 @@ impl Replay {
             }
         });
         bar.clear();
-        match agreement.map_err(told)? {
+        match agreement? {
             Agreement::Same { steps: 0 } => {
                 out!("{run}: it has done no step yet");
                 Ok(ExitCode::SUCCESS)

@@ -1,64 +1,46 @@
-//! Colours and the terminal's width where there is one, plain text elsewhere, and numbers as people read them.
+//! The terminal that a standard stream may be: its colours and its width.
 
-use std::io::IsTerminal;
-
-pub use advlab::figures::{count, time};
+use advlab::diagnostic::Diagnostic;
 use advlab::paint::{Paint, WIDTH};
 use console::Term;
 
-fn wanted() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Whether standard error takes colours.
-pub fn color_on_stderr() -> bool {
-    wanted() && std::io::stderr().is_terminal()
-}
-
-/// Whether standard output takes colours.
-pub fn color_on_stdout() -> bool {
-    wanted() && std::io::stdout().is_terminal()
-}
-
-/// The columns of standard output or standard error, `Term::stdout()` or `Term::stderr()`; 80 where that is no terminal.
-pub fn width_of(terminal: &Term) -> usize {
-    let size = terminal.is_term().then(|| terminal.size_checked());
-    size.flatten()
-        .map_or(WIDTH, |(_, columns)| usize::from(columns))
-}
-
 /// Colours and lines for standard output.
-pub fn paint_on_stdout() -> Paint {
+pub fn on_stdout() -> Paint {
+    of(&Term::stdout())
+}
+
+/// Colours and lines for standard error.
+pub fn on_stderr() -> Paint {
+    of(&Term::stderr())
+}
+
+fn of(stream: &Term) -> Paint {
+    let wants_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let size = stream.is_term().then(|| stream.size_checked());
     Paint {
-        color: color_on_stdout(),
-        width: width_of(&Term::stdout()),
+        color: wants_color && stream.is_term(),
+        width: size
+            .flatten()
+            .map_or(WIDTH, |(_, columns)| usize::from(columns)),
     }
 }
 
-/// A text for standard error in red.
-pub fn red(text: &str) -> String {
-    paint(text, "31;1", color_on_stderr())
-}
-
-/// A text for standard output in bold.
-pub fn bold(text: &str) -> String {
-    paint(text, "1", color_on_stdout())
-}
-
-/// A text for standard output that stands back.
-pub fn dim(text: &str) -> String {
-    paint(text, "2", color_on_stdout())
-}
-
-/// A text for standard output in the colour of success, of failure, or of something to know.
-pub fn verdict(text: &str, color: &str) -> String {
-    paint(text, color, color_on_stdout())
-}
-
-fn paint(text: &str, code: &str, color: bool) -> String {
-    let paint = Paint {
-        color,
-        ..Paint::PLAIN
+/// Colours and lines for what programs read as well: whole lines where there is no terminal.
+pub fn whole(stream: &Term) -> Paint {
+    let width = if stream.is_term() {
+        of(stream).width
+    } else {
+        usize::MAX
     };
-    paint.with(code, text)
+    Paint {
+        width,
+        ..of(stream)
+    }
+}
+
+/// Problems as a stream shows them.
+pub fn rendered(problems: &[Diagnostic], stream: &Term) -> String {
+    let paint = whole(stream);
+    let rendered = problems.iter().map(|problem| problem.render_within(paint));
+    rendered.collect()
 }

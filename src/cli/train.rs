@@ -1,12 +1,13 @@
 //! `advlab train [CONFIG]`: a training run whose recipe can be edited while it goes.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use advlab::train::{Config, Ending, Run, TrainError};
+use advlab::script::Builtin;
+use advlab::train::{Config, Ending, Run};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
@@ -34,7 +35,7 @@ pub struct Train {
     /// The seed of everything that is drawn
     #[arg(long)]
     seed: Option<u64>,
-    /// The run's folder, which must be empty or not there yet
+    /// The run's folder, which must be empty or not exist yet
     #[arg(long, value_name = "DIR")]
     out: Option<String>,
     /// Go on with a run that was stopped, to the same numbers as if it had not been
@@ -49,14 +50,14 @@ impl Train {
     /// Runs until all steps are done, or until Ctrl-C.
     pub fn run(self) -> Result<ExitCode> {
         let mut run = match &self.resume {
-            Some(folder) => Run::resume(folder, self.steps).map_err(told)?,
+            Some(folder) => Run::resume(folder, self.steps)?,
             None => {
                 let config = self.config()?;
                 if self.print_config {
                     out!("{}", config.to_commented().trim_end());
                     return Ok(ExitCode::SUCCESS);
                 }
-                Run::create(config).map_err(told)?
+                Run::create(config)?
             }
         };
         let stop = stop_at_ctrl_c()?;
@@ -71,7 +72,7 @@ impl Train {
             Ok(Ending::Finished) => view.finished(),
             Ok(Ending::Stopped(step)) => view.stopped(step),
             Err(error) => {
-                super::report(&told(error));
+                super::report(&error.into());
                 view.broken_off();
                 return Ok(ExitCode::from(1));
             }
@@ -82,7 +83,7 @@ impl Train {
     /// The file's configuration, or the default one, with the flags above it.
     fn config(&self) -> Result<Config> {
         let mut config = match &self.config {
-            Some(path) if path.extension().is_some_and(|ending| ending == "rhai") => bail!(
+            Some(path) if is_recipe(path) => bail!(
                 "{0} is a recipe, not a configuration: `advlab train --recipe {0}`",
                 path.display()
             ),
@@ -105,12 +106,12 @@ impl Train {
     }
 }
 
-/// A script's error is shown with its line.
-pub(super) fn told(error: TrainError) -> anyhow::Error {
-    match error {
-        TrainError::Script(error) => error.into(),
-        error => error.into(),
-    }
+/// Whether somebody means a recipe: a script, or a built-in whose name no file has.
+fn is_recipe(path: &Path) -> bool {
+    let is_builtin = path
+        .to_str()
+        .is_some_and(|name| Builtin::find(name).is_some());
+    path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
 }
 
 /// Set by the first Ctrl-C; the second one ends the process at once.
@@ -119,7 +120,7 @@ fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
     let is_set = stop.clone();
     let handler = move || {
         if is_set.swap(true, Ordering::Relaxed) {
-            // What a shell says of a process that Ctrl-C ended.
+            // As a shell reports a process that Ctrl-C ended.
             std::process::exit(130);
         }
         // Where nobody reads it, the step is finished all the same.

@@ -6,8 +6,10 @@ use std::time::Instant;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::live::{LiveEvent, ParameterChange, VersionChange};
+use advlab::paint::{width, wrapped};
 use advlab::script::Recipe;
-use advlab::train::{Config, Evaluation, Event, Kept, Observer, Row, Run, TrainError};
+use advlab::train::{Config, Evaluation, Event, Kept, Observer, Row, Run};
+use console::Term;
 
 use super::progress::Steps;
 use super::style;
@@ -19,15 +21,15 @@ pub struct View {
     /// Parameters that `--set` sets; others that the run sets are in the configuration.
     set: Vec<String>,
     bar: Steps,
+    /// The columns of the terminal; lines of a log have no end.
+    columns: usize,
     started: Instant,
-    /// The first step and what its batch says of the policy before it.
-    first: Option<(u64, Evaluation)>,
-    /// pass@1 of the evaluations before the run was resumed.
-    before: Vec<f64>,
     /// The evaluations, each with the number of steps that were done.
     evaluations: Vec<(u64, Evaluation)>,
     /// A response of the last evaluation, as the task shows it.
     example: String,
+    /// The steps that are done, before the run was resumed too.
+    done: u64,
     steps: u64,
     reloads: usize,
     rejected: usize,
@@ -43,11 +45,11 @@ impl View {
             bar: Steps::new("training", config.steps, run.step()),
             config,
             set,
+            columns: style::whole(&Term::stdout()).width,
             started: Instant::now(),
-            first: None,
-            before: run.evaluated().to_vec(),
-            evaluations: Vec::new(),
+            evaluations: run.evaluations().to_vec(),
             example: String::new(),
+            done: run.step(),
             steps: 0,
             reloads: 0,
             rejected: 0,
@@ -55,12 +57,13 @@ impl View {
         }
     }
 
-    /// Says something that is worth knowing before the run goes.
+    /// Shows something that is worth knowing before the run goes.
     pub fn note(&self, text: &str) {
-        self.bar.say(&format!("note: {text}"));
+        self.bar
+            .say(&wrapped("", &format!("note: {text}"), self.columns));
     }
 
-    /// Takes the bar away: what follows are the last lines.
+    /// Takes the bar away: the last lines follow.
     pub fn clear(&self) {
         self.bar.clear();
     }
@@ -92,30 +95,13 @@ impl View {
 
     /// The run as something went wrong with it.
     pub fn broken_off(&self) {
-        eprintln!("what was done is kept; once that is mended, go on with");
+        eprintln!("all steps before are kept; once that is mended, go on with");
         eprintln!("  advlab train --resume {}", self.folder.display());
     }
 
     fn summary(&self) {
-        if let (Some((first, before)), Some((last, after))) = (&self.first, self.evaluations.last())
-        {
-            // Of other prompts, and one before its update: two kinds of numbers.
-            let head = |a: &str, b: &str| format!("  {:<9} {a:>10} {b:>10}", "");
-            let (first, last) = (format!("step {first}"), format!("step {last}"));
-            self.bar.say(&format!("\n{}", head("batch", "evaluation")));
-            self.bar.say(&head(&first, &last));
-            let row = |name: &str, of: &dyn Fn(&Evaluation) -> Option<f64>, line: String| {
-                if let (Some(before), Some(after)) = (of(before), of(after)) {
-                    self.bar
-                        .say(&format!("  {name:<9} {before:>10.3} {after:>10.3}  {line}"));
-                }
-            };
-            row("pass@1", &|e| e.pass_at.at(1), self.sparkline());
-            if let Some((k, _)) = after.pass_at.last().filter(|(k, _)| *k > 1) {
-                row(&format!("pass@{k}"), &|e| e.pass_at.at(k), String::new());
-            }
-            row("length", &|e| Some(e.length), String::new());
-            row("entropy", &|e| Some(e.entropy), String::new());
+        for line in table(&self.evaluations) {
+            self.bar.say(&line);
         }
         if !self.example.is_empty() {
             self.bar.say("\n  a response of the last evaluation:\n");
@@ -124,59 +110,59 @@ impl View {
             }
         }
         let seconds = self.started.elapsed().as_secs_f64();
-        self.bar.say(&format!(
-            "\n  {} steps in {seconds:.1} s ({:.1} steps/s), {}, {}, {}\n  {}",
+        let text = format!(
+            "{} steps in {seconds:.1} s ({:.1} steps/s), {}, {}, {}",
             self.steps,
             self.steps as f64 / seconds.max(1e-9),
             count(self.reloads, "reload", "reloads"),
             count(self.rejected, "save rejected", "saves rejected"),
             count(self.failed, "failure at a step", "failures at a step"),
-            self.folder.display()
-        ));
+        );
+        let folder = self.folder.display();
+        let text = wrapped("  ", &text, self.columns);
+        self.bar.say(&format!("\n{text}\n  {folder}"));
     }
 
-    /// pass@1 of the evaluations so far, from 0 to 1.
-    fn sparkline(&self) -> String {
-        let own = self.evaluations.iter();
-        let own = own.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));
-        let all: Vec<f64> = self.before.iter().copied().chain(own).collect();
-        sparkline(all.iter().copied().skip(all.len().saturating_sub(SPARKS)))
+    fn evaluated(&mut self, done: u64, evaluation: &Evaluation, example: &str) {
+        self.evaluations.push((done, evaluation.clone()));
+        self.example = example.to_string();
+        // One after a step is shown with what the script reports of the step.
+        if done == self.done {
+            self.evaluation(&[]);
+        }
+    }
+
+    /// A line of the last evaluation.
+    fn evaluation(&self, metrics: &[String]) {
+        let Some((done, evaluation)) = self.evaluations.last() else {
+            return;
+        };
+        let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
+        let last = last.map_or(String::new(), |(k, share)| format!("  pass@{k} {share:.3}"));
+        let mut line = format!(
+            "evaluation pass@1 {:.3} {}{last}  entropy {:.2}  length {:.1}",
+            evaluation.pass_at.at(1).unwrap_or(0.0),
+            sparkline(&self.evaluations, 8),
+            evaluation.entropy,
+            evaluation.length,
+        );
+        for metric in metrics {
+            line.push_str(&format!("  {metric}"));
+        }
+        self.say(*done, &line);
     }
 
     fn step(&mut self, row: &Row) {
         self.steps += 1;
-        self.first.get_or_insert_with(|| {
-            let before = Evaluation {
-                pass_at: row.pass_at.clone(),
-                entropy: row.entropy,
-                length: row.length,
-            };
-            (row.step, before)
-        });
+        self.done = row.step + 1;
         let pass = row.pass_at.at(1).unwrap_or(0.0);
-        let what = format!("batch pass@1 {pass:.3}  length {:.1}  ", row.length);
-        self.bar.at(row.step + 1, what);
-        let Some(evaluation) = &row.evaluation else {
-            return;
-        };
-        self.evaluations.push((row.step + 1, evaluation.clone()));
-        let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
-        let last = last.map_or(String::new(), |(k, share)| format!("pass@{k} {share:.3}  "));
-        // What the script itself reports; beyond a few, `metrics.jsonl` has it.
-        let metrics = row.metrics.iter().take(3);
-        let metrics: String = metrics
-            .map(|(name, number)| format!("  {name} {}", value(*number)))
-            .collect();
-        self.say(
-            row.step + 1,
-            &format!(
-                "evaluation pass@1 {:.3}  {last}entropy {:.2}  length {:.1}  {}{metrics}",
-                evaluation.pass_at.at(1).unwrap_or(0.0),
-                evaluation.entropy,
-                evaluation.length,
-                self.sparkline()
-            ),
-        );
+        self.bar.at(self.done, format!("batch pass@1 {pass:.3}"));
+        if row.evaluation.is_some() {
+            // Beyond a few, `metrics.jsonl` has them.
+            let metrics = row.metrics.iter().take(3);
+            let metrics = metrics.map(|(name, number)| format!("{name} {}", value(*number)));
+            self.evaluation(&metrics.collect::<Vec<_>>());
+        }
     }
 
     fn live(&mut self, step: u64, event: &LiveEvent) {
@@ -195,9 +181,7 @@ impl View {
                 self.say(step, &event.to_string());
             }
             LiveEvent::Warned { version, warnings } => {
-                for warning in warnings {
-                    self.bar.say(&warning.render(style::color_on_stdout()));
-                }
+                self.bar.say(&style::rendered(warnings, &Term::stdout()));
                 let name = file_name(&self.config.recipe);
                 self.say(step, &format!("{name} {version} is used all the same"));
             }
@@ -253,11 +237,12 @@ impl View {
     }
 
     fn diagnostic(&self, error: &Diagnostics) {
-        self.bar.say(&error.render(style::color_on_stdout()));
+        self.bar.say(&style::rendered(error, &Term::stdout()));
     }
 
     fn say(&self, step: u64, line: &str) {
-        self.bar.say(&format!("step {step:<5} {line}"));
+        let start = format!("step {step:<5} ");
+        self.bar.say(&laid_out(&start, line, self.columns));
     }
 
     fn printed(&self, step: u64, text: &str) {
@@ -280,9 +265,9 @@ impl View {
             .collect();
         self.bar.say(&format!(
             "{} {}  {}",
-            style::bold(&file_name(recipe.name())),
-            style::dim(recipe.version().short()),
-            style::dim(&settings.join(" "))
+            style::on_stdout().bold(&file_name(recipe.name())),
+            style::on_stdout().dim(recipe.version().short()),
+            style::on_stdout().dim(&settings.join(" "))
         ));
         self.bar.say(&format!(
             "{}: {rollout_batch_size} x {group_size} responses a step, steps {step} to {steps}, seed {seed}, in {}",
@@ -298,7 +283,7 @@ impl View {
 }
 
 impl Observer for View {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError> {
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         match *event {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
             Event::Live { step, event } => self.live(step, event),
@@ -315,7 +300,11 @@ impl Observer for View {
                 back_to,
             } => self.failed(step, recipe, error, batch.is_some(), back_to),
             Event::Printed { step, line } => self.printed(step, line),
-            Event::Evaluated { example } => self.example = example.to_string(),
+            Event::Evaluated {
+                done,
+                evaluation,
+                example,
+            } => self.evaluated(done, evaluation, example),
             Event::Step { row, .. } => self.step(row),
             _ => {}
         }
@@ -323,15 +312,59 @@ impl Observer for View {
     }
 }
 
-/// The last evaluations that a line has room for.
-const SPARKS: usize = 40;
+/// The first and the last evaluation beside each other, and pass@1 of those between; nothing of one alone.
+fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
+    let [(first, before), .., (last, after)] = evaluations else {
+        return Vec::new();
+    };
+    let (first, last) = (format!("step {first}"), format!("step {last}"));
+    let mut lines = vec![format!("\n  {:<10} {first:>10} {last:>10}", "evaluation")];
+    let mut row = |name: &str, of: &dyn Fn(&Evaluation) -> Option<f64>| {
+        if let (Some(before), Some(after)) = (of(before), of(after)) {
+            lines.push(format!("  {name:<10} {before:>10.3} {after:>10.3}"));
+        }
+    };
+    row("pass@1", &|e| e.pass_at.at(1));
+    if let Some((k, _)) = after.pass_at.last().filter(|(k, _)| *k > 1) {
+        row(&format!("pass@{k}"), &|e| e.pass_at.at(k));
+    }
+    row("length", &|e| Some(e.length));
+    row("entropy", &|e| Some(e.entropy));
+    let line = sparkline(evaluations, 40);
+    lines.push(format!("\n  pass@1 so far, from 0 to 1  {line}"));
+    lines
+}
 
-/// A line of blocks, each a share from 0 to 1.
-fn sparkline(shares: impl Iterator<Item = f64>) -> String {
+/// pass@1 of the last evaluations, from 0 to 1, as wide for one as for many.
+fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    shares
+    let from = evaluations.len().saturating_sub(room);
+    let shares = evaluations[from..].iter();
+    let shares = shares.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));
+    let blocks: String = shares
         .map(|share| BLOCKS[((share * 8.0) as usize).min(7)])
-        .collect()
+        .collect();
+    format!("[{blocks:·<room$}]")
+}
+
+/// A line behind its start, broken between parts that have two blanks between them, or else between words; what follows
+/// stands below its beginning.
+fn laid_out(start: &str, line: &str, columns: usize) -> String {
+    let room = columns.saturating_sub(start.len());
+    let mut lines = vec![String::new()];
+    for part in line.split("  ").filter(|part| !part.is_empty()) {
+        for (index, words) in wrapped("", part, room).lines().enumerate() {
+            match lines.last_mut() {
+                Some(last) if last.is_empty() => last.push_str(words),
+                Some(last) if index == 0 && width(last) + 2 + width(words) <= room => {
+                    last.push_str(&format!("  {words}"));
+                }
+                _ => lines.push(words.to_string()),
+            }
+        }
+    }
+    let indent = " ".repeat(start.len());
+    format!("{start}{}", lines.join(&format!("\n{indent}")))
 }
 
 fn file_name(recipe: &str) -> String {
@@ -343,4 +376,46 @@ fn file_name(recipe: &str) -> String {
 
 fn count(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evaluation(pass: f64) -> Evaluation {
+        let json = serde_json::json!({ "pass@1": pass, "entropy": 1.0, "length": 9.0 });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn a_sparkline_is_as_wide_with_one_evaluation_as_with_many() {
+        let few = [(0, evaluation(0.0)), (50, evaluation(1.0))];
+        assert_eq!(sparkline(&few, 4), "[▁█··]");
+        let many: Vec<_> = (0..9).map(|n| (n, evaluation(n as f64 / 8.0))).collect();
+        assert_eq!(sparkline(&many, 4), "[▆▇██]");
+    }
+
+    #[test]
+    fn the_table_compares_evaluations_alone() {
+        let evaluations = [(0, evaluation(0.25)), (50, evaluation(0.5))];
+        let text = table(&evaluations).join("\n");
+        assert!(text.contains("evaluation     step 0    step 50"), "{text}");
+        assert!(text.contains("pass@1          0.250      0.500"), "{text}");
+        assert!(table(&evaluations[..1]).is_empty());
+    }
+
+    #[test]
+    fn a_line_is_broken_between_its_parts_and_never_within_a_word() {
+        let line = "evaluation pass@1 0.107  pass@16 0.719  entropy 1.43";
+        assert_eq!(
+            laid_out("step 50    ", line, 50),
+            "step 50    evaluation pass@1 0.107  pass@16 0.719\n           entropy 1.43"
+        );
+        assert_eq!(
+            laid_out("step 50    ", line, usize::MAX),
+            format!("step 50    {line}")
+        );
+        let words = laid_out("step 3     ", "the script is gone", 24);
+        assert_eq!(words, "step 3     the script is\n           gone");
+    }
 }

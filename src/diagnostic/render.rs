@@ -3,13 +3,19 @@
 use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
 
 use super::{Diagnostic, Diagnostics, Severity, Span};
-use crate::paint::Paint;
+use crate::paint::{Paint, wrapped};
 
 impl Diagnostic {
-    /// The problem in lines of text, for a terminal with `color`.
+    /// The problem in lines of text, as long as its sentences are.
     pub fn render(&self, color: bool) -> String {
+        let width = usize::MAX;
+        self.render_within(Paint { color, width })
+    }
+
+    /// The problem in lines of text that are no longer than the paint's width, but for the script's own.
+    pub fn render_within(&self, paint: Paint) -> String {
         let Some(span) = self.span() else {
-            return self.without_span(color);
+            return self.without_span(paint);
         };
         let kind = match self.severity {
             Severity::Error => ReportKind::Error,
@@ -18,17 +24,19 @@ impl Diagnostic {
         };
         let id = (span.source.to_string(), characters(span));
         let config = Config::default()
-            .with_color(color)
+            .with_color(paint.color)
             .with_index_type(IndexType::Char);
         let mut report = Report::build(kind, id.clone())
             .with_config(config)
-            .with_message(self.sentence())
+            .with_message(fitted(&self.sentence(), paint.width, "Warning: "))
             .with_label(Label::new(id).with_message("here"));
+        // Behind the line's number and a bar.
+        let margin = format!("  {} | Note 1: ", span.line);
         if let Some(help) = &self.help {
-            report.set_help(help);
+            report.set_help(fitted(help, paint.width, &margin));
         }
         for note in &self.notes {
-            report.add_note(note);
+            report.add_note(fitted(note, paint.width, &margin));
         }
         let mut out = Vec::new();
         let source = (span.source.to_string(), Source::from(span.text.to_string()));
@@ -39,23 +47,37 @@ impl Diagnostic {
     }
 
     /// In the words and colours of those with a span.
-    fn without_span(&self, color: bool) -> String {
-        let paint = Paint {
-            color,
-            ..Paint::PLAIN
-        };
+    fn without_span(&self, paint: Paint) -> String {
         let word = match self.severity {
             Severity::Error => paint.red("Error:"),
             Severity::Warning => paint.yellow("Warning:"),
             Severity::Note => paint.dim("Note:"),
         };
-        let location = self.location.iter().map(|location| format!("{location}: "));
-        let location: String = location.collect();
-        let mut lines = vec![format!("{word} {location}{}", self.sentence())];
-        let helps = self.help.iter().map(|help| format!("  Help: {help}"));
-        lines.extend(helps.chain(self.notes.iter().map(|note| format!("  Note: {note}"))));
-        lines.join("\n") + "\n"
+        let sentence = match &self.location {
+            Some(location) => format!("{location}: {}", self.sentence()),
+            None => self.sentence(),
+        };
+        let mut text = format!("{word} {}\n", fitted(&sentence, paint.width, "Warning: "));
+        let helps = self.help.iter().map(|help| ("Help", help));
+        for (word, line) in helps.chain(self.notes.iter().map(|note| ("Note", note))) {
+            let line = fitted(line, paint.width, "  Help: ").replace('\n', "\n        ");
+            text.push_str(&format!("  {word}: {line}\n"));
+        }
+        text
     }
+}
+
+/// Text in lines that end before a width, behind a margin as wide as another text.
+fn fitted(text: &str, width: usize, margin: &str) -> String {
+    let room = width.saturating_sub(margin.len());
+    let fit = |line: &str| {
+        if line.len() > room {
+            wrapped("", line, room)
+        } else {
+            line.to_string()
+        }
+    };
+    text.lines().map(fit).collect::<Vec<_>>().join("\n")
 }
 
 impl Diagnostics {
@@ -78,4 +100,35 @@ fn characters(span: &Span) -> std::ops::Range<usize> {
     let length = span.text.chars().count();
     let start = (before + span.column - 1).min(length);
     start..(start + span.length).min(length).max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a terminal no line is longer than it; in a file each sentence is one line.
+    #[test]
+    fn sentences_fit_the_width() {
+        let sentence = "a sentence of many words, such as that which says what to do about it";
+        let span = Span {
+            source: "mine.rhai".into(),
+            text: "let x = 1;\n".repeat(100).into(),
+            line: 100,
+            column: 5,
+            length: 1,
+        };
+        let plain = Diagnostic::error(sentence)
+            .with_help(sentence)
+            .with_note(sentence);
+        for diagnostic in [plain.clone(), plain.at(Some(span)).with_note(sentence)] {
+            let paint = Paint {
+                color: false,
+                width: 40,
+            };
+            let text = diagnostic.render_within(paint);
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(40), "{text}");
+            assert!(diagnostic.render(false).matches(sentence).count() >= 3);
+        }
+    }
 }

@@ -7,9 +7,11 @@ mod entry;
 mod reference;
 mod topics;
 
+use std::path::Path;
+
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::paint::{Paint, beside, wrapped};
-use crate::script::{BUILTINS, Builtin, Host, MEMBERS, Member, Owner};
+use crate::script::{BUILTINS, Builtin, Hook, Host, MEMBERS, Member, Owner};
 use crate::suggest;
 use crate::tensor::op::{self, Class, Op};
 
@@ -38,7 +40,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// Where there is nothing of that name, the nearest one; where a script by its path does not compile, why.
 pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnostics> {
-    let name = name_of(name);
+    let asked = name;
+    let name = name_of(asked);
     let rows: Vec<&'static Op> = op::table().filter(|op| op.name == name).collect();
     let members = || MEMBERS.iter().filter(|member| member.name == name);
     let mut entries = Vec::new();
@@ -51,9 +54,18 @@ pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnost
     if !entries.is_empty() {
         return Ok(entries.join("\n\n"));
     }
-    if Builtin::find(name).is_some() || name.ends_with(".rhai") {
-        let text = recipe(&host.load(name)?, paint);
-        let example = format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl");
+    if Builtin::find(name).is_some() || name.ends_with(".rhai") || Path::new(asked).is_file() {
+        let loaded = host.load(if name.ends_with(".rhai") { name } else { asked })?;
+        let text = recipe(&loaded, paint);
+        let needs_advantage =
+            !loaded.has(Hook::Advantage) && loaded.text().contains("batch.advantage");
+        let example = if needs_advantage {
+            format!(
+                "  advlab apply grpo rollouts.jsonl -o with_advantages.jsonl\n  advlab apply {name} with_advantages.jsonl"
+            )
+        } else {
+            format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl")
+        };
         return Ok(format!("{text}\n\n{}\n{example}", paint.bold("example")));
     }
     if let Some(topic) = Topic::find(name) {

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use super::command::{COMMANDS, Command, Takes};
-use super::pieces::{Kind, Piece, is_open, pieces};
 use super::session::Session;
 use crate::doc;
-use crate::script::{BUILTINS, Name, Recipe};
+use crate::script::{BUILTINS, Name, Recipe, Token, TokenKind, Unfinished, unfinished};
 use crate::tensor::Level;
 use crate::tensor::op::{self, ParamKind};
 use crate::train::Kept;
@@ -56,38 +55,45 @@ impl Session {
     /// What to show behind the text: how the function is called whose arguments are being typed, or, in a new line,
     /// what the input waits for.
     pub fn hint(&self, text: &str) -> Option<String> {
+        let open = unfinished(text);
         if text.ends_with('\n') && self.is_incomplete(text) {
-            return Some(match closing(text) {
+            return Some(match open.closed_by() {
                 Some("`") => "  `` ` `` ends it".to_string(),
                 Some(sign) => format!("  `{sign}` ends it"),
                 None => "  it goes on".to_string(),
             });
         }
-        let (before, argument) = open_call(text)?;
-        if !text[argument..].is_empty() {
+        let (head, arguments) = open.call()?;
+        if arguments < text.len() {
             return None;
         }
-        let start = word_start(before);
-        let name = &before[start..];
-        let is_method = before[..start].ends_with('.');
-        let all = match is_method {
-            true => self.script.members(&before[..start - 1]),
-            false => self.script.names(),
-        };
+        let (name, before) = head.split_last()?;
+        let receiver = receiver(before);
+        let all = self.script_names(receiver);
         let found = all
             .into_iter()
-            .find(|known| known.text.trim_end_matches(['(', ')']) == name)?;
+            .find(|known| known.text.trim_end_matches(['(', ')']) == name.text)?;
         let (_, arguments) = found.call.split_once('(')?;
         // A row that is called as a function is shown as one, its receiver among the arguments.
-        let own_receiver = found.call.starts_with(&format!("{name}("));
-        Some(match (is_method, own_receiver) {
+        let has_receiver = found.call.starts_with(&format!("{}(", name.text));
+        Some(match (receiver.is_some(), has_receiver) {
             (true, true) => arguments
                 .split_once(", ")
                 .map_or(")", |(_, rest)| rest)
                 .to_string(),
-            (false, false) if op::table().any(|op| op.name == name) => format!("x, {arguments}"),
+            (false, false) if op::table().any(|op| op.name == name.text) => {
+                format!("x, {arguments}")
+            }
             _ => arguments.to_string(),
         })
+    }
+
+    /// What can be typed after a receiver's dot, or without one.
+    fn script_names(&self, receiver: Option<&[Token<'_>]>) -> Vec<Name> {
+        match receiver {
+            Some(receiver) => self.script.members(receiver),
+            None => self.script.names(),
+        }
     }
 
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Completion>) {
@@ -144,19 +150,23 @@ impl Session {
     }
 
     fn of_script(&self, before: &str) -> (usize, Vec<Completion>) {
-        let all = pieces(before);
-        if let Some(piece) = all.last().filter(|piece| is_open_text(piece, before)) {
-            let start = piece.range.start + 1;
-            return (start, self.texts(&before[..piece.range.start]));
+        let open = unfinished(before);
+        match open.last {
+            Some(last) if last.kind == TokenKind::String => {
+                return (last.start + 1, self.in_quotes(&open));
+            }
+            Some(_) => return (before.len(), Vec::new()),
+            None => {}
         }
-        if all.last().is_some_and(|piece| piece.kind == Kind::Comment) {
-            return (before.len(), Vec::new());
-        }
-        let start = word_start(before);
-        let names: Vec<Name> = match before[..start].strip_suffix('.') {
-            Some(receiver) => self.script.members(receiver),
-            None => self.script.names(),
+        let is_word = |token: &&Token<'_>| {
+            token.end() == before.len()
+                && matches!(token.kind, TokenKind::Name | TokenKind::Keyword)
         };
+        let word = open.code.last().filter(is_word);
+        let start = word.map_or(before.len(), |word| word.start);
+        let names = self.script_names(receiver(
+            &open.code[..open.code.len() - usize::from(word.is_some())],
+        ));
         let shown = |name: Name| Completion {
             shown: if name.call.is_empty() {
                 name.text.clone()
@@ -168,18 +178,19 @@ impl Session {
         (start, names.into_iter().map(shown).collect())
     }
 
-    /// What can stand in the quotes that open after the text.
-    fn texts(&self, before: &str) -> Vec<Completion> {
+    /// What can stand in the quotes that are open.
+    fn in_quotes(&self, open: &Unfinished<'_>) -> Vec<Completion> {
         let quoted = |name: &str| Completion {
             text: format!("{name}\""),
             shown: name.to_string(),
         };
-        if before.trim_end().ends_with("import") {
+        if open.code.last().is_some_and(|token| token.text == "import") {
             return BUILTINS.iter().map(|one| quoted(one.name)).collect();
         }
-        let function = open_call(before).map_or("", |(head, _)| &head[word_start(head)..]);
-        if function == "has" {
-            let columns = self.script.members("batch");
+        let head = open.call().and_then(|(head, _)| head.split_last());
+        let function = head.map_or("", |(name, _)| name.text);
+        if let Some((_, before)) = head.filter(|_| function == "has") {
+            let columns = self.script_names(receiver(before));
             return columns
                 .iter()
                 .filter(|name| name.call.is_empty())
@@ -201,6 +212,12 @@ impl Session {
                 .collect(),
         }
     }
+}
+
+/// What stands before the dot that ends the tokens.
+fn receiver<'a, 't>(code: &'a [Token<'t>]) -> Option<&'a [Token<'t>]> {
+    let (last, before) = code.split_last()?;
+    (last.text == ".").then_some(before)
 }
 
 fn commands() -> Vec<Completion> {
@@ -252,60 +269,4 @@ fn files(word: &str, wanted: impl Fn(&str) -> bool) -> Vec<Completion> {
         .collect();
     all.sort_by(|a, b| a.text.cmp(&b.text));
     all
-}
-
-/// Where the name at the end of the text begins.
-fn word_start(text: &str) -> usize {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    text.char_indices()
-        .rev()
-        .take_while(|(_, c)| is_part(*c))
-        .last()
-        .map_or(text.len(), |(at, _)| at)
-}
-
-/// Whether a text in quotes has not ended.
-fn is_open_text(piece: &Piece, text: &str) -> bool {
-    let part = &text[piece.range.clone()];
-    piece.kind == Kind::Text && (part.len() == 1 || !part.ends_with(&part[..1]))
-}
-
-/// What closes the innermost bracket, text or comment that is open at the end.
-fn closing(text: &str) -> Option<&'static str> {
-    let all = pieces(text);
-    if let Some(last) = all.last().filter(|_| is_open(text)) {
-        return Some(match last.kind {
-            Kind::Comment => "*/",
-            _ => "`",
-        });
-    }
-    let mut open = Vec::new();
-    for piece in all.iter().filter(|piece| piece.kind == Kind::Sign) {
-        match &text[piece.range.clone()] {
-            "(" => open.push(")"),
-            "[" => open.push("]"),
-            "{" => open.push("}"),
-            ")" | "]" | "}" => {
-                open.pop();
-            }
-            _ => {}
-        }
-    }
-    open.pop()
-}
-
-/// The text up to the name of the innermost call that is open at the end, and where its arguments begin.
-fn open_call(text: &str) -> Option<(&str, usize)> {
-    let mut open = Vec::new();
-    for piece in pieces(text) {
-        match &text[piece.range.clone()] {
-            "(" | "[" | "{" if piece.kind == Kind::Sign => open.push(piece.range.start),
-            ")" | "]" | "}" if piece.kind == Kind::Sign => {
-                open.pop();
-            }
-            _ => {}
-        }
-    }
-    let at = open.pop().filter(|&at| text[at..].starts_with('('))?;
-    Some((&text[..at], at + 1))
 }

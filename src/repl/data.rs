@@ -8,7 +8,7 @@ use crate::Batch;
 use crate::batch::{Mapping, ReadOptions, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Host, Recipe, TEST_BATCH};
-use crate::train::{Kept, TrainError};
+use crate::train::Kept;
 
 /// A batch, and where it is from.
 pub(super) struct Data {
@@ -60,7 +60,7 @@ impl Data {
 
     /// The last batch of a run's folder.
     fn of_run(folder: &Path) -> Result<Data, Diagnostics> {
-        let kept = kept(folder)?;
+        let kept = Kept::open(folder)?;
         let last = kept.last().0;
         Data::of_step(kept, last)
     }
@@ -73,19 +73,19 @@ impl Data {
             return Err(Diagnostic::error(message).with_help(help).into());
         };
         // A run that goes on has others by now.
-        let kept = self::kept(kept.folder())?;
+        let kept = Kept::open(kept.folder())?;
         Data::of_step(kept, step)
     }
 
     /// The recipe that a run used: at the step of the batch, where that is the run's, else at its last batch.
     pub(super) fn recipe_of_run(&self, host: &Host, folder: &Path) -> Result<Recipe, Diagnostics> {
-        let asked = kept(folder)?;
+        let asked = Kept::open(folder)?;
         let is_same = |run: &Path| run.canonicalize().ok() == folder.canonicalize().ok();
         let step = match &self.run {
             Some((run, step)) if is_same(run.folder()) => *step,
             _ => asked.last().0,
         };
-        asked.recipe_at(host, step).map_err(of_run)
+        asked.recipe_at(host, step)
     }
 
     /// A version that the batch's run used, by the digits that name it.
@@ -96,7 +96,7 @@ impl Data {
     ) -> Result<Option<Recipe>, Diagnostics> {
         let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
         match &self.run {
-            Some((run, _)) if is_version => run.recipe_named(host, name).map_err(of_run),
+            Some((run, _)) if is_version => run.recipe_named(host, name),
             _ => Ok(None),
         }
     }
@@ -144,18 +144,5 @@ impl Data {
             run: None,
             script: Some(name),
         })
-    }
-}
-
-/// A run's folder, opened to be looked at.
-fn kept(folder: &Path) -> Result<Kept, Diagnostics> {
-    Kept::open(folder).map_err(of_run)
-}
-
-/// What is wrong with a run's folder, or with a script in it.
-fn of_run(error: TrainError) -> Diagnostics {
-    match error {
-        TrainError::Script(error) => error,
-        error => Diagnostic::error(error.to_string()).into(),
     }
 }

@@ -5,13 +5,10 @@ mod command;
 mod complete;
 mod data;
 mod figure;
-mod items;
-mod pieces;
 mod piped;
 mod session;
 mod show;
 mod terminal;
-mod typed;
 
 pub use builtin::builtin;
 pub use command::{Point, points};

@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use super::command::{self, Watched, lock};
 use super::data::Data;
-use super::typed::{self, Defines, Typed};
-use super::{pieces, show};
+use super::show;
 use crate::batch::Mapping;
 use crate::diagnostic::Diagnostics;
 use crate::doc;
 use crate::paint::{Paint, wrapped};
-use crate::script::{Answer, Hook, Host, Recipe, Session as Script, Version};
-use crate::tensor::{Guard, Level};
+use crate::script::{Defines, Hook, Host, Recipe, Session as Script, Version, is_typed};
+use crate::tensor::Guard;
 use crate::train::Kept;
 
 /// What an input gave, as text to show.
@@ -45,7 +44,6 @@ pub struct Session {
     pub(super) data: Data,
     /// The version that was loaded with a run's batch.
     run_version: Option<Version>,
-    pub(super) typed: Typed,
     /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
     lacks_helper: bool,
     /// The scripts that the session itself wrote, with what it wrote.
@@ -64,7 +62,6 @@ impl Session {
             paint,
             data,
             run_version: None,
-            typed: Typed::default(),
             lacks_helper: false,
             saved: BTreeMap::new(),
             watched: None,
@@ -146,10 +143,7 @@ impl Session {
     /// Whether the text is the beginning of an input that goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
         let is_script = !text.trim_start().starts_with([':', '?']);
-        is_script
-            && (pieces::is_open(text)
-                || pieces::has_open_bracket(text)
-                || self.script.is_incomplete(text))
+        is_script && self.script.is_incomplete(text)
     }
 
     /// Evaluates an input: a piece of script, a command, or a question.
@@ -194,19 +188,6 @@ impl Session {
     /// A piece of script with its answer.
     pub(super) fn evaluated(&mut self, text: &str) -> Result<String, Diagnostics> {
         let evaluated = self.script.evaluate(text)?;
-        if !text.trim().is_empty() {
-            let signal = match &evaluated.answer {
-                Answer::Tensor(computed)
-                    if matches!(computed.level(), Level::Response | Level::Token) =>
-                {
-                    Some(computed.clone())
-                }
-                _ => None,
-            };
-            let has_value = !matches!(evaluated.answer, Answer::Nothing);
-            let recipe = self.script.recipe();
-            self.typed.push(text, has_value, signal, recipe);
-        }
         let mut lines = evaluated.prints;
         let note = |note: &String| self.paint.dim(&format!("note: {note}"));
         lines.extend(evaluated.notes.iter().map(note));
@@ -215,7 +196,7 @@ impl Session {
         };
         lines.extend(evaluated.metrics.iter().map(metric));
         lines.extend(show::answer(&evaluated.answer, self.paint));
-        lines.extend(self.take_up_typed(typed::defines(text)));
+        lines.extend(self.take_up_typed(Defines::of(text)));
         Ok(lines.join("\n"))
     }
 
@@ -223,13 +204,13 @@ impl Session {
     /// so where that is news.
     fn take_up_typed(&mut self, defines: Defines) -> Option<String> {
         let in_use = self.script.recipe();
-        let was_typed = in_use.is_some_and(typed::is_typed);
+        let was_typed = in_use.is_some_and(is_typed);
         let before = in_use.map(|recipe| match (&self.data.run, self.is_of_run(recipe)) {
             (Some((kept, _)), true) => kept.folder().display().to_string(),
             _ => recipe.name().to_string(),
         });
         match defines {
-            Defines::Hook if !self.typed.has_hook() => {
+            Defines::Hook if !self.script.inputs().has_hook() => {
                 let text = "a recipe has an `advantage(batch, p)` or a `loss(batch, p)` too";
                 return Some(self.paint.dim(text));
             }
@@ -237,7 +218,7 @@ impl Session {
             Defines::Helpers if was_typed || self.lacks_helper => {}
             _ => return None,
         }
-        let recipe = match self.typed.recipe(self.script.host(), in_use) {
+        let recipe = match self.script.typed_recipe() {
             Ok(recipe) => recipe,
             // What is still missing has been told.
             Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
@@ -320,7 +301,6 @@ impl Session {
             data.notes.push(note);
         }
         self.script.set_batch(&data.batch);
-        self.typed.forget_signal();
         data.notes.extend(self.use_recipe_of_run(&data));
         self.data = data;
         Ok(())

@@ -17,9 +17,9 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
 use super::command::{Watched, lock};
-use super::pieces::{Kind, pieces};
 use super::session::Session;
 use crate::paint::Paint;
+use crate::script::{Token, TokenKind, lex};
 
 const PROMPT: &str = "> ";
 /// How often a script that is watched is looked at: what it changes is shown before a hand is back at the keys.
@@ -243,22 +243,20 @@ impl Validator for Prompt {
 
 /// Script in colours.
 fn highlighted(text: &str, paint: Paint) -> String {
-    let all = pieces(text);
-    let color = |place: usize| {
-        let piece = &all[place];
-        let part = &text[piece.range.clone()];
-        let is_call = || {
-            all.get(place + 1)
-                .is_some_and(|next| text[next.range.clone()].starts_with('('))
-        };
-        match piece.kind {
-            Kind::Keyword => paint.with("35", part),
-            Kind::Text => paint.green(part),
-            Kind::Number => paint.with("36", part),
-            Kind::Comment => paint.dim(part),
-            Kind::Name if is_call() => paint.blue(part),
-            _ => part.to_string(),
-        }
-    };
-    (0..all.len()).map(color).collect()
+    let all = lex(text);
+    let (mut out, mut at) = (String::new(), 0);
+    for (index, token) in all.iter().enumerate() {
+        let is_call = all.get(index + 1).is_some_and(Token::opens_call);
+        out.push_str(&text[at..token.start]);
+        out.push_str(&match token.kind {
+            TokenKind::Keyword => paint.with("35", token.text),
+            TokenKind::String => paint.green(token.text),
+            TokenKind::Number => paint.with("36", token.text),
+            TokenKind::Comment => paint.dim(token.text),
+            TokenKind::Name if is_call => paint.blue(token.text),
+            _ => token.text.to_string(),
+        });
+        at = token.end();
+    }
+    out + &text[at..]
 }

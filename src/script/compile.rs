@@ -8,7 +8,7 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 use super::call::Call;
 use super::explain::Script;
 use super::host::Shared;
-use super::library::{Builtin, Functions, Library, Sources};
+use super::library::{Builtin, Functions, Library};
 use super::lint::{Known, lint};
 use super::params::Parameters;
 use super::recipe::{Compiled, Hook, Recipe, Version};
@@ -48,14 +48,15 @@ fn compile_here(
     sources.insert(name.clone(), text.into());
     let natives = natives(&engine);
     let mut functions: Vec<String> = natives.iter().map(|(name, _)| name.clone()).collect();
-    let mut ast = compiled.map_err(|error| not_compiled(&error, bare(&name, &sources), library))?;
+    let mut ast =
+        compiled.map_err(|error| not_compiled(&error, Script::new(&name, &sources), library))?;
     ast.set_source(&*name);
     functions.extend(ast.iter_functions().map(|f| f.name.to_string()));
     functions.sort();
     functions.dedup();
-    let mut compiled = Compiled {
+    let compiled = Compiled {
         name: name.clone(),
-        hooks: hooks(&ast, &bare(&name, &sources))?,
+        hooks: hooks(&ast, &Script::new(&name, &sources))?,
         version: Version::of(&name, text.as_bytes(), &sources),
         doc: doc(ast.doc()),
         ast,
@@ -70,26 +71,10 @@ fn compile_here(
     };
     recipe.params = declared(&recipe, &engine)?;
     let warnings = linted(&recipe, &natives, &imports, library)?;
-    compiled = match Arc::into_inner(recipe.script) {
-        Some(compiled) => compiled,
-        None => unreachable!("nobody has cloned a recipe that has not been returned"),
-    };
-    compiled.warnings = warnings;
-    Ok(Recipe {
-        script: Arc::new(compiled),
-        params: recipe.params,
-        host: recipe.host,
-    })
-}
-
-/// A script of which no more is known than its texts.
-fn bare<'a>(name: &'a Arc<str>, sources: &'a Sources) -> Script<'a> {
-    Script {
-        name,
-        sources,
-        parameters: Vec::new(),
-        functions: Vec::new(),
+    if let Some(compiled) = Arc::get_mut(&mut recipe.script) {
+        compiled.warnings = warnings;
     }
+    Ok(recipe)
 }
 
 fn natives(engine: &Engine) -> Functions {
@@ -116,34 +101,29 @@ fn linted(
     imports: &BTreeMap<String, Functions>,
     library: &Library,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let own = Known {
-        script: recipe.about(),
+    let scripts: Vec<(Arc<str>, AST)> = library
+        .scripts()
+        .into_iter()
+        .map(|(name, ast)| (name.into(), ast))
+        .collect();
+    let known = |name, is_import| Known {
+        script: recipe.about_source(name),
         natives,
         imports,
-        is_import: false,
+        is_import,
     };
-    let (mut diagnostics, warnings): (Vec<_>, Vec<_>) = lint(&recipe.script.ast, &own)
-        .into_iter()
-        .partition(|diagnostic| diagnostic.severity == Severity::Error);
-    for (name, ast) in library.scripts() {
+    let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
+    let found = lint(&recipe.script.ast, &known(&recipe.script.name, false));
+    let (mut errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_error);
+    for (name, ast) in &scripts {
         // The built-ins have been linted when they were written.
-        if Builtin::find(&name).is_some() {
+        if Builtin::find(name).is_some() {
             continue;
         }
-        let name: Arc<str> = name.into();
-        let known = Known {
-            script: Script {
-                name: &name,
-                ..recipe.about()
-            },
-            natives,
-            imports,
-            is_import: true,
-        };
-        let errors = lint(&ast, &known).into_iter();
-        diagnostics.extend(errors.filter(|diagnostic| diagnostic.severity == Severity::Error));
+        let found = lint(ast, &known(name, true));
+        errors.extend(found.into_iter().filter(is_error));
     }
-    match Diagnostics::several(diagnostics) {
+    match Diagnostics::several(errors) {
         Some(errors) => Err(errors),
         None => Ok(warnings),
     }
@@ -160,7 +140,7 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
         if function.params.len() != hook.parameters().len() {
             let wanted = format!("{}({})", hook.name(), hook.parameters().join(", "));
             let found = format!("{}({})", function.name, function.params.join(", "));
-            let message = format!("the hook is `{wanted}`, this is `{found}`");
+            let message = format!("the hook `{wanted}` is defined as `{found}`");
             let help = format!("write `fn {wanted}`; a function of your own needs another name");
             return Err(Diagnostic::error(message)
                 .with_help(help)
@@ -183,11 +163,11 @@ fn no_hook(ast: &AST, script: &Script<'_>) -> Diagnostic {
         .iter_functions()
         .find_map(|f| Some((f.name.to_string(), suggest::nearest(f.name, names)?)));
     match slip {
-        Some((function, near)) => {
-            Diagnostic::error(format!("the script has no hook: `{function}` is none"))
-                .with_help(format!("did you mean `{near}`?"))
-                .at(script.definition(&function))
-        }
+        Some((function, near)) => Diagnostic::error(format!(
+            "the script has no hook, and `{function}` is not one"
+        ))
+        .with_help(format!("did you mean `{near}`?"))
+        .at(script.definition(&function)),
         None => Diagnostic::error(format!(
             "{}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`",
             script.name

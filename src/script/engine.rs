@@ -21,6 +21,19 @@ use super::numbers;
 use super::reports::METRICS;
 use super::sandbox;
 
+/// The functions of the language itself. No clock, no files, no bytes: nothing that a formula needs, and a step's result
+/// depends on its seed alone.
+pub(super) fn packages() -> [Shared<Module>; 6] {
+    [
+        CorePackage::new().as_shared_module(),
+        LogicPackage::new().as_shared_module(),
+        BasicMathPackage::new().as_shared_module(),
+        BasicArrayPackage::new().as_shared_module(),
+        BasicMapPackage::new().as_shared_module(),
+        MoreStringPackage::new().as_shared_module(),
+    ]
+}
+
 /// The functions that all engines share.
 #[derive(Clone)]
 pub(super) struct Functions {
@@ -29,18 +42,9 @@ pub(super) struct Functions {
 
 impl Functions {
     pub(super) fn new() -> Self {
-        let packages = [
-            // No clock, no files, no bytes: nothing that a formula needs, and a step's result depends on its seed alone.
-            CorePackage::new().as_shared_module(),
-            LogicPackage::new().as_shared_module(),
-            BasicMathPackage::new().as_shared_module(),
-            BasicArrayPackage::new().as_shared_module(),
-            BasicMapPackage::new().as_shared_module(),
-            MoreStringPackage::new().as_shared_module(),
-            Shared::new(bind::module()),
-        ];
+        let own = Shared::new(bind::module());
         Functions {
-            modules: packages.into(),
+            modules: packages().into_iter().chain([own]).collect(),
         }
     }
 

@@ -59,12 +59,7 @@ impl Host {
         let name = "example".into();
         let mut sources = Sources::new();
         sources.insert("example".into(), text.into());
-        let script = Script {
-            name: &name,
-            sources: &sources,
-            parameters: Vec::new(),
-            functions: Vec::new(),
-        };
+        let script = Script::new(&name, &sources);
         let value: Dynamic = engine
             .eval_with_scope(&mut scope, text)
             .map_err(|error| script.explain(&error))?;

@@ -129,24 +129,26 @@ impl Host {
 
     /// Loads a recipe, and says which files it was read from.
     pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
-        let looks_like_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai");
-        match Builtin::find(recipe) {
-            Some(builtin) => (self.compile(builtin.name, builtin.text), Reading::default()),
-            None if looks_like_path || Path::new(recipe).exists() => {
-                self.load_file(Path::new(recipe))
-            }
-            None => {
-                let names = BUILTINS.iter().map(|builtin| builtin.name);
-                let file = format!("{recipe}.rhai");
-                let help = match suggest::nearest(recipe, names) {
-                    _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`".to_string(),
-                };
-                let error = Diagnostic::error(format!("there is no recipe `{recipe}`"));
-                (Err(error.with_help(help).into()), Reading::default())
-            }
-        }
+        let path = Path::new(recipe);
+        let error = if let Some(builtin) = Builtin::find(recipe) {
+            return (self.compile(builtin.name, builtin.text), Reading::default());
+        } else if let Some(kind) = another_kind(path) {
+            Diagnostic::error(format!("`{recipe}` is {kind}, not a recipe")).with_help(
+                "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: `advlab apply grpo rollouts.jsonl`",
+            )
+        } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
+            return self.load_file(path);
+        } else {
+            let names = BUILTINS.iter().map(|builtin| builtin.name);
+            let file = format!("{recipe}.rhai");
+            let help = match suggest::nearest(recipe, names) {
+                _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`".to_string(),
+            };
+            Diagnostic::error(format!("there is no recipe `{recipe}`")).with_help(help)
+        };
+        (Err(error.into()), Reading::default())
     }
 
     /// Loads a script by its path, and says which files it was read from.
@@ -211,6 +213,19 @@ impl Shared {
             Some(guard) => guard.clone(),
             None => Guard::new(Some(self.limits.time), self.limits.memory),
         }
+    }
+}
+
+/// What a path is that can be no script.
+fn another_kind(path: &Path) -> Option<&'static str> {
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    match ending.as_deref().and_then(|ending| ending.to_str()) {
+        _ if path.is_dir() => Some("a folder"),
+        Some("jsonl" | "ndjson" | "json" | "safetensors" | "npz" | "parquet") => {
+            Some("a file of rollouts")
+        }
+        Some("toml") => Some("a configuration"),
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Module, ModuleResolver, Position, Scope, Shared};
 
@@ -66,7 +66,7 @@ struct Found {
     /// The imported scripts, by their names.
     scripts: BTreeMap<String, AST>,
     /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
-    open: Vec<String>,
+    loading: Vec<String>,
     /// The files that imports were looked for in.
     files: BTreeMap<PathBuf, Content>,
     /// The import that could not be found or read, or that closes a circle.
@@ -82,41 +82,31 @@ impl Library {
         })
     }
 
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What was imported: its texts by name, and its functions by the path that the import wrote.
     pub(super) fn imported(&self) -> (Sources, BTreeMap<String, Functions>) {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let functions = found
-            .modules
-            .iter()
-            .map(|(path, (_, functions))| (path.clone(), functions.clone()));
+        let found = self.found();
+        let modules = found.modules.iter();
+        let functions = modules.map(|(path, (_, functions))| (path.clone(), functions.clone()));
         (found.sources.clone(), functions.collect())
     }
 
     /// The path of the import that could not be found or read. The engine does not say where it stands.
     pub(super) fn missing(&self) -> Option<String> {
-        self.found
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .missing
-            .clone()
+        self.found().missing.clone()
     }
 
     /// The imported scripts, by their names.
     pub(super) fn scripts(&self) -> BTreeMap<String, AST> {
-        self.found
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .scripts
-            .clone()
+        self.found().scripts.clone()
     }
 
     /// The files that imports were looked for in, with what they held.
     pub(super) fn files(&self) -> BTreeMap<PathBuf, Content> {
-        self.found
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .files
-            .clone()
+        self.found().files.clone()
     }
 
     /// The name and text of what an import means.
@@ -136,11 +126,7 @@ impl Library {
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{name}.rhai"));
             let read = std::fs::read(&file);
-            self.found
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .files
-                .insert(file.clone(), Content::of(&read));
+            self.found().files.insert(file.clone(), Content::of(&read));
             let text = read.and_then(|bytes| {
                 String::from_utf8(bytes)
                     .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
@@ -191,28 +177,27 @@ impl Library {
 
     fn load(&self, engine: &Engine, path: &str) -> Result<Shared<Module>, Box<EvalAltResult>> {
         {
-            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut found = self.found();
             if let Some((module, _)) = found.modules.get(path) {
                 return Ok(module.clone());
             }
-            if found.open.iter().any(|open| open == path) {
+            if found.loading.iter().any(|open| open == path) {
                 let ring = found
-                    .open
+                    .loading
                     .iter()
-                    .map(|open| format!("\"{open}\" imports "))
-                    .collect::<String>();
-                let problem =
-                    Problem::new(format!("imports go round in a circle: {ring}\"{path}\""));
+                    .map(|open| format!("\"{open}\" imports "));
+                let ring: String = ring.collect();
+                let problem = Problem::new(format!("circular import: {ring}\"{path}\""));
                 found.missing = Some(path.to_string());
                 return Err(problem
                     .help("put what both need into a script of its own, and import that")
                     .into());
             }
-            found.open.push(path.to_string());
+            found.loading.push(path.to_string());
         }
         let loaded = self.compile(engine, path);
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.open.pop();
+        let mut found = self.found();
+        found.loading.pop();
         let (module, functions) = loaded?;
         found
             .modules
@@ -226,13 +211,11 @@ impl Library {
         path: &str,
     ) -> Result<(Shared<Module>, Functions), Box<EvalAltResult>> {
         let (name, text) = self.read(path).inspect_err(|_| {
-            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut found = self.found();
             found.missing = Some(path.to_string());
         })?;
         let text: Arc<str> = text.into();
-        self.found
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.found()
             .sources
             .insert(name.as_str().into(), text.clone());
         let in_module = |error: Box<EvalAltResult>| {
@@ -251,11 +234,7 @@ impl Library {
             .map(|f| (f.name.to_string(), f.params.len()))
             .collect();
         let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
-        self.found
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .scripts
-            .insert(name, ast);
+        self.found().scripts.insert(name, ast);
         Ok((module.into(), functions))
     }
 }
@@ -287,7 +266,7 @@ impl ModuleResolver for NoImports {
         position: Position,
     ) -> Result<Shared<Module>, Box<EvalAltResult>> {
         let problem = Problem::new(format!("cannot import \"{path}\" here"))
-            .help("imports stand at the top of the script, with their names written out");
+            .help("imports come at the top of the script, with their names written out");
         Err(EvalAltResult::ErrorRuntime(Dynamic::from(problem), position).into())
     }
 }

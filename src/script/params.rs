@@ -3,12 +3,14 @@
 use std::fmt;
 
 use rhai::{Dynamic, ImmutableString, Map};
+use serde::Serialize;
 
 use super::bind::describe;
 use crate::suggest;
 
-/// A parameter's value.
-#[derive(Clone, Debug, PartialEq)]
+/// A parameter's value; in JSON a number, a boolean, a string or null.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Setting {
     /// A whole number.
     Whole(i64),

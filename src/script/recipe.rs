@@ -246,16 +246,15 @@ impl Recipe {
     }
 
     pub(super) fn about(&self) -> Script<'_> {
-        Script {
-            name: &self.script.name,
-            sources: &self.script.sources,
-            parameters: self
-                .params
-                .iter()
-                .map(|(parameter, _)| parameter.name.clone())
-                .collect(),
-            functions: self.script.functions.clone(),
-        }
+        self.about_source(&self.script.name)
+    }
+
+    /// The same of one of the scripts that it is made of.
+    pub(super) fn about_source<'a>(&'a self, name: &'a Arc<str>) -> Script<'a> {
+        let parameters = self.params.iter();
+        let parameters = parameters.map(|(parameter, _)| parameter.name.clone());
+        Script::new(name, &self.script.sources)
+            .knowing(parameters.collect(), self.script.functions.clone())
     }
 
     /// A diagnostic at the line where a hook is defined.

@@ -22,5 +22,6 @@ pub(crate) use grad::depends_on;
 pub use grad::grad;
 pub use graph::Tensor;
 pub use guard::{Guard, Stopped};
+pub(crate) use op::k3;
 pub use plan::{Plan, Step};
 pub use value::Value;

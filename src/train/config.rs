@@ -2,18 +2,18 @@
 
 mod text;
 
-use std::path::PathBuf;
+use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use super::policy::{AdamWConfig, Mlp, Policy};
-use super::task::{Arithmetic, Maze, Task, TaskError, TaskShape};
+use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task, TaskShape};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
-/// The keys with their comments and defaults, in the order in which they are printed.
+/// The keys with their comments, defaults and bounds, in the order in which they are printed.
 macro_rules! keys {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr,)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $bounds:expr;)+) => {
         /// What a run is set to; `advlab train --print-config` prints it with these comments.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
@@ -29,180 +29,133 @@ macro_rules! keys {
 
         /// Each key with the lines of its comment.
         const KEYS: &[(&str, &[&str])] = &[$((stringify!($name), &[$($doc),+]),)+];
+
+        impl Config {
+            /// The first key that is out of its bounds, and what is wrong with it.
+            fn out_of_bounds(&self) -> Option<(&'static str, Diagnostic)> {
+                $(if let Some(expected) = ($bounds)(&self.$name) {
+                    let found = format!("{} is {:?}", stringify!($name), self.$name);
+                    return Some((stringify!($name), Diagnostic::error(found).expected(expected)));
+                })+
+                None
+            }
+        }
     };
 }
 
 keys! {
     /// What is learned: "maze" (walk to the goal and stop there) or "arithmetic" (add two numbers).
-    task: String = "maze".to_string(),
+    task: String = "maze".to_string(), task;
     /// The side of the mazes, 2 to 32; a response has at most four moves a side.
-    maze_size: usize = 4,
+    maze_size: usize = 4, within(*SIZES.start(), *SIZES.end());
     /// The digits of each of the two numbers, 1 to 18.
-    arithmetic_digits: usize = 2,
+    arithmetic_digits: usize = 2, within(*DIGITS.start(), *DIGITS.end());
     /// The recipe: a built-in's name, or the path of a .rhai file, which the run follows as it is edited.
-    recipe: String = "grpo".to_string(),
+    recipe: String = "grpo".to_string(), anything;
     /// The loss for recipes that have none of their own; it sees their advantage as `batch.advantage`.
-    loss_recipe: String = "ppo_clip".to_string(),
+    loss_recipe: String = "ppo_clip".to_string(), anything;
     /// The seed of everything that is drawn.
-    seed: u64 = 0,
+    seed: u64 = 0, at_least(0);
     /// Training steps.
-    steps: u64 = 400,
+    steps: u64 = 400, at_least(1);
     /// Prompts a step.
-    rollout_batch_size: usize = 64,
+    rollout_batch_size: usize = 64, within(1, 1 << 20);
     /// Responses to each prompt.
-    group_size: usize = 16,
+    group_size: usize = 16, within(1, 1 << 16);
     /// How often a step goes through its batch.
-    epochs: usize = 1,
+    epochs: usize = 1, within(1, 1 << 16);
     /// Updates an epoch; each takes its share of whole groups. 1 epoch and 1 minibatch is one on-policy update.
-    minibatches: usize = 1,
+    minibatches: usize = 1, within(1, 1 << 20);
     /// The width of the policy's two hidden layers.
-    hidden_size: usize = 256,
+    hidden_size: usize = 256, within(1, 1 << 14);
     /// The learning rate of AdamW.
-    lr: f64 = 1e-3,
+    lr: f64 = 1e-3, not_negative;
     /// The decoupled weight decay of AdamW.
-    weight_decay: f64 = 0.01,
+    weight_decay: f64 = 0.01, not_negative;
     /// The norm that a gradient is scaled down to; 0 for none.
-    max_grad_norm: f64 = 0.0,
-    /// The weight of a KL to the reference policy that is added to whatever loss there is, averaged over tokens.
-    kl_beta: f64 = 0.0,
-    /// The estimator of that KL: "k2" or "k3".
-    kl: String = "k3".to_string(),
+    max_grad_norm: f64 = 0.0, not_negative;
     /// After how many steps the reference policy becomes the present one; 0 for never, so that it stays the initial one.
-    reset_reference_every: u64 = 0,
-    /// After how many steps the policy is evaluated; 0 for at the end alone.
-    eval_every: u64 = 50,
+    reset_reference_every: u64 = 0, at_least(0);
+    /// After how many steps the policy is evaluated; 0 for before the first and after the last alone.
+    eval_every: u64 = 50, at_least(0);
     /// Prompts of the evaluation set, which training never draws from.
-    eval_prompts: usize = 256,
+    eval_prompts: usize = 256, within(1, 1 << 20);
     /// Responses to each of them: pass@k is estimated for k = 1, 2, 4, ... up to this.
-    eval_samples: usize = 16,
+    eval_samples: usize = 16, within(1, 1 << 16);
     /// After how many steps a checkpoint is written: what a crash can cost.
-    checkpoint_every: u64 = 50,
+    checkpoint_every: u64 = 50, at_least(1);
     /// How many checkpoints are kept; with more than one, a damaged one is not the end.
-    keep_checkpoints: usize = 2,
+    keep_checkpoints: usize = 2, within(1, 1 << 20);
     /// Every how many steps the batch is written to batches/; 0 for none. Those that made a version fail always are.
-    batch_every: u64 = 10,
+    batch_every: u64 = 10, at_least(0);
     /// How many of these batches are kept: as far as `advlab repl RUN` can look back.
-    keep_batches: usize = 20,
+    keep_batches: usize = 20, within(1, 1 << 20);
     /// The milliseconds that a saved version has for all its checks before the run uses it.
-    check_deadline_ms: u64 = 2000,
+    check_deadline_ms: u64 = 2000, at_least(1);
     /// The seconds that the hooks of one step have before they are stopped, and the version counts as failed.
-    hook_deadline_s: u64 = 60,
+    hook_deadline_s: u64 = 60, at_least(1);
     /// Whether to write TensorBoard event files.
-    tensorboard: bool = true,
+    tensorboard: bool = true, anything;
     /// The run's folder; empty for the next free runs/TASK-RECIPE-N.
-    out: String = String::new(),
+    out: String = String::new(), anything;
     /// Parameters of the recipe, such as k = 8; every version of it must take them.
-    params: toml::Table = toml::Table::new(),
-    /// Parameters of the loss recipe, such as clip_high = 0.28.
-    loss_params: toml::Table = toml::Table::new(),
+    params: toml::Table = toml::Table::new(), anything;
+    /// Parameters of the loss recipe, such as clip_high = 0.28 or kl_beta = 0.01.
+    loss_params: toml::Table = toml::Table::new(), anything;
 }
 
-/// What is wrong with a configuration.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// There is no such key.
-    #[error("{}:{line}: there is no key `{key}`: {hint}", .path.display())]
-    Unknown {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The key.
-        key: String,
-        /// The nearest one, or all.
-        hint: String,
-    },
-    /// The file is no TOML, or a value has another type than its key.
-    #[error("{}:{line}: {message}", .path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong.
-        message: String,
-    },
-    /// A value is out of bounds.
-    #[error("{place}{key} is {found}: it must be {expected}")]
-    Value {
-        /// The file and line with a colon behind them; empty where the value came from a flag.
-        place: String,
-        /// The key.
-        key: &'static str,
-        /// What was given.
-        found: String,
-        /// What it can be.
-        expected: String,
-    },
-}
+/// Responses that are sampled at once; beyond, memory ends before patience does.
+const RESPONSES: usize = 1 << 24;
 
 impl Config {
     /// Whether all values are within bounds.
     ///
     /// # Errors
-    /// [`ConfigError::Value`] for the first one that is not.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        one_of("task", &self.task, &["maze", "arithmetic"])?;
-        one_of("kl", &self.kl, &["k2", "k3"])?;
-        within("maze_size", self.maze_size, 2, 32)?;
-        within("arithmetic_digits", self.arithmetic_digits, 1, 18)?;
-        for (key, found, min) in [
-            ("steps", self.steps, 1),
-            ("seed", self.seed, 0),
-            ("reset_reference_every", self.reset_reference_every, 0),
-            ("eval_every", self.eval_every, 0),
-            ("checkpoint_every", self.checkpoint_every, 1),
-            ("batch_every", self.batch_every, 0),
-            ("check_deadline_ms", self.check_deadline_ms, 1),
-            ("hook_deadline_s", self.hook_deadline_s, 1),
-        ] {
-            // What TOML can write.
-            if !(min..=i64::MAX as u64).contains(&found) {
-                return Err(wrong(key, found, format!("from {min} to {}", i64::MAX)));
-            }
+    /// [`Diagnostics`] with the first one that is not.
+    pub fn check(&self) -> Result<(), Diagnostics> {
+        match self.problem() {
+            Some((_, problem)) => Err(problem.into()),
+            None => Ok(()),
         }
-        within("rollout_batch_size", self.rollout_batch_size, 1, 1 << 20)?;
-        within("group_size", self.group_size, 1, 1 << 16)?;
-        within("epochs", self.epochs, 1, 1 << 16)?;
-        within("minibatches", self.minibatches, 1, self.rollout_batch_size)?;
-        within("hidden_size", self.hidden_size, 1, 1 << 14)?;
-        within("eval_prompts", self.eval_prompts, 1, 1 << 20)?;
-        within("eval_samples", self.eval_samples, 1, 1 << 16)?;
-        within("keep_checkpoints", self.keep_checkpoints, 1, 1 << 20)?;
-        within("keep_batches", self.keep_batches, 1, 1 << 20)?;
-        for (keys, found) in [
+    }
+
+    /// The first key that is wrong, alone or beside another one, and what is wrong with it.
+    fn problem(&self) -> Option<(&'static str, Diagnostic)> {
+        let wrong = |key, found, expected| Some((key, Diagnostic::error(found).expected(expected)));
+        if let Some(problem) = self.out_of_bounds() {
+            return Some(problem);
+        }
+        if self.minibatches > self.rollout_batch_size {
+            let found = format!("minibatches is {}", self.minibatches);
+            let expected = format!("at most rollout_batch_size, {}", self.rollout_batch_size);
+            return wrong("minibatches", found, expected);
+        }
+        for (key, times, found) in [
             (
                 "rollout_batch_size",
+                "group_size",
                 self.rollout_batch_size * self.group_size,
             ),
-            ("eval_prompts", self.eval_prompts * self.eval_samples),
+            (
+                "eval_prompts",
+                "eval_samples",
+                self.eval_prompts * self.eval_samples,
+            ),
         ] {
             if found > RESPONSES {
-                let expected = format!("fewer: at most {RESPONSES} responses at once");
-                return Err(wrong(keys, format!("{found} responses in all"), expected));
+                let found = format!("{key} times {times} is {found} responses");
+                return wrong(key, found, format!("at most {RESPONSES}"));
             }
         }
-        for (key, number) in [
-            ("lr", self.lr),
-            ("weight_decay", self.weight_decay),
-            ("max_grad_norm", self.max_grad_norm),
-            ("kl_beta", self.kl_beta),
-        ] {
-            if !(number.is_finite() && number >= 0.0) {
-                return Err(wrong(key, number, "a number, at least 0"));
+        for (key, values) in [("params", &self.params), ("loss_params", &self.loss_params)] {
+            let is_wrong =
+                |value: &toml::Value| value.is_table() || value.is_array() || value.is_datetime();
+            if let Some((name, value)) = values.iter().find(|(_, value)| is_wrong(value)) {
+                let expected = "a number, a string, true or false".to_string();
+                return wrong(key, format!("{key}.{name} is {value}"), expected);
             }
         }
-        settings("params", &self.params)?;
-        settings("loss_params", &self.loss_params)?;
-        Ok(())
+        None
     }
 
     /// Sets a parameter of the recipe, as in `--set k=8`.
@@ -219,18 +172,13 @@ impl Config {
         self.params.insert(name.to_string(), value);
     }
 
-    /// The recipe's parameters as names and texts.
-    pub(super) fn settings(&self) -> Result<Vec<(String, String)>, ConfigError> {
-        settings("params", &self.params)
+    /// Whether the policy is evaluated after a step.
+    pub(super) fn is_evaluated(&self, step: u64) -> bool {
+        let done = step + 1;
+        done == self.steps || self.eval_every > 0 && done.is_multiple_of(self.eval_every)
     }
 
-    /// The loss recipe's parameters as names and texts.
-    pub(super) fn loss_settings(&self) -> Result<Vec<(String, String)>, ConfigError> {
-        settings("loss_params", &self.loss_params)
-    }
-
-    /// The task.
-    pub(super) fn make_task(&self) -> Result<Box<dyn Task>, TaskError> {
+    pub(super) fn make_task(&self) -> Result<Box<dyn Task>, Diagnostics> {
         Ok(match self.task.as_str() {
             "arithmetic" => Box::new(Arithmetic::new(self.arithmetic_digits)?),
             _ => Box::new(Maze::new(self.maze_size)?),
@@ -248,55 +196,43 @@ impl Config {
     }
 }
 
-fn wrong(
-    key: &'static str,
-    found: impl std::fmt::Display,
-    expected: impl Into<String>,
-) -> ConfigError {
-    ConfigError::Value {
-        place: String::new(),
-        key,
-        found: found.to_string(),
-        expected: expected.into(),
+/// Parameters by their names and their values as `--set` takes them.
+pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
+    let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
+    let params = params.iter();
+    params
+        .map(|(name, value)| (name.clone(), text(value)))
+        .collect()
+}
+
+// The bounds of keys: what is expected, where a value is something else.
+
+fn anything<T>(_: &T) -> Option<String> {
+    None
+}
+
+fn task(found: &String) -> Option<String> {
+    const KNOWN: [&str; 2] = ["maze", "arithmetic"];
+    (!KNOWN.contains(&found.as_str())).then(|| {
+        let all = format!("one of {}", suggest::list(KNOWN));
+        suggest::nearest(found, KNOWN)
+            .map_or(all.clone(), |near| format!("{all}; did you mean `{near}`?"))
+    })
+}
+
+fn within<T: PartialOrd + Display>(min: T, max: T) -> impl Fn(&T) -> Option<String> {
+    move |found| (*found < min || *found > max).then(|| format!("from {min} to {max}"))
+}
+
+/// TOML's whole numbers have 63 bits.
+fn at_least(min: u64) -> impl Fn(&u64) -> Option<String> {
+    move |found| {
+        let is_wrong = *found < min || *found > i64::MAX as u64;
+        is_wrong.then(|| format!("a whole number from {min} to 2^63 - 1"))
     }
 }
 
-fn one_of(key: &'static str, found: &str, known: &[&str]) -> Result<(), ConfigError> {
-    if known.contains(&found) {
-        return Ok(());
-    }
-    let all = suggest::list(known.iter().copied());
-    let expected = match suggest::nearest(found, known.iter().copied()) {
-        Some(near) => format!("one of {all}; did you mean `{near}`?"),
-        None => format!("one of {all}"),
-    };
-    Err(wrong(key, format!("\"{found}\""), expected))
-}
-
-/// Responses that are sampled at once; beyond, memory ends before patience does.
-const RESPONSES: usize = 1 << 24;
-
-fn within(key: &'static str, found: usize, min: usize, max: usize) -> Result<(), ConfigError> {
-    match (min..=max).contains(&found) {
-        true => Ok(()),
-        false => Err(wrong(key, found, format!("from {min} to {max}"))),
-    }
-}
-
-fn settings(
-    table: &'static str,
-    values: &toml::Table,
-) -> Result<Vec<(String, String)>, ConfigError> {
-    let text = |(name, value): (&String, &toml::Value)| match value {
-        toml::Value::String(text) => Ok((name.clone(), text.clone())),
-        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => {
-            Ok((name.clone(), value.to_string()))
-        }
-        _ => Err(wrong(
-            table,
-            format!("{name} = {value}"),
-            "numbers, texts, true or false",
-        )),
-    };
-    values.iter().map(text).collect()
+fn not_negative(found: &f64) -> Option<String> {
+    let is_wrong = !(found.is_finite() && *found >= 0.0);
+    is_wrong.then(|| "a number, at least 0".to_string())
 }

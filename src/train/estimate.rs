@@ -1,6 +1,9 @@
 //! What a group of responses says of the policy: pass@k without bias.
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
+
+use serde::de::{Deserialize, Deserializer};
+use serde::ser::{Serialize, Serializer};
 
 use crate::tensor::binomial_ratio;
 
@@ -43,11 +46,23 @@ impl PassAt {
 impl Serialize for PassAt {
     /// `{"pass@1": 0.5, "pass@2": 0.7}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (k, estimate) in &self.0 {
-            map.serialize_entry(&format!("pass@{k}"), estimate)?;
-        }
-        map.end()
+        let all = self.0.iter();
+        serializer.collect_map(all.map(|(k, estimate)| (format!("pass@{k}"), estimate)))
+    }
+}
+
+impl<'de> Deserialize<'de> for PassAt {
+    /// The keys `pass@k` of a map, which may have others.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PassAt, D::Error> {
+        let map = BTreeMap::<String, f64>::deserialize(deserializer)?;
+        let all = map.into_iter();
+        let named = |(name, estimate): (String, f64)| {
+            let k = name.strip_prefix("pass@")?.parse().ok()?;
+            Some((k, estimate))
+        };
+        let mut all: Vec<(usize, f64)> = all.filter_map(named).collect();
+        all.sort_by_key(|(k, _)| *k);
+        Ok(PassAt(all))
     }
 }
 
@@ -69,8 +84,9 @@ mod tests {
     fn the_largest_k_is_the_group_even_where_it_is_no_power_of_two() {
         let pass = PassAt::of(&[1], 6);
         let json = serde_json::to_value(&pass).unwrap();
-        let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
+        let keys: Vec<&str> = json.as_object().unwrap().keys().map(|key| &**key).collect();
         assert_eq!(keys, ["pass@1", "pass@2", "pass@4", "pass@6"]);
+        assert_eq!(serde_json::from_value::<PassAt>(json).unwrap(), pass);
         assert_eq!(pass.last(), Some((6, 1.0)));
         assert_eq!(PassAt::of(&[1], 1).last(), Some((1, 1.0)));
     }

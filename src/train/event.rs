@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use super::error::TrainError;
-use super::row::Row;
+use super::row::{Evaluation, Row};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, VersionChange};
@@ -58,8 +57,12 @@ pub enum Event<'a> {
         /// The line.
         line: &'a str,
     },
-    /// The policy has been evaluated; the numbers are in the row of the step.
+    /// The policy has been evaluated: before the first step, after a step, or where the run is stopped.
     Evaluated {
+        /// The steps that were done before it.
+        done: u64,
+        /// The numbers, which are also in the row of the step, but where the run is stopped.
+        evaluation: &'a Evaluation,
         /// A prompt of the evaluation set with a response to it, for a person: always the same prompt.
         example: &'a str,
     },
@@ -85,11 +88,11 @@ pub trait Observer {
     ///
     /// # Errors
     /// Whatever must end the run, as a disk that is full.
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError>;
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics>;
 }
 
 impl<F: FnMut(&Event<'_>)> Observer for F {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError> {
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         self(event);
         Ok(())
     }

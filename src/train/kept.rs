@@ -1,10 +1,12 @@
-//! What a run has kept, to be looked at: its last batches, and the versions of its recipe. Nothing is locked or changed.
+//! A run's folder, to be looked at: its last batches, and the versions of its recipe. Nothing is locked or changed.
 
 use std::path::{Path, PathBuf};
 
-use super::error::TrainError;
+use super::config::settings;
+use super::error::no_start;
 use super::folder::{RELOADS, Scripts, Start, journal, kept_batches, read_config};
 use super::replay::switch;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Host, Recipe};
 
 /// The folder of a run, for reading; the run may be going on.
@@ -18,18 +20,21 @@ impl Kept {
     /// Looks into a folder.
     ///
     /// # Errors
-    /// [`TrainError`] where it holds no batches of a run.
-    pub fn open(folder: &Path) -> Result<Kept, TrainError> {
+    /// [`Diagnostics`] where it holds no batches of a run.
+    pub fn open(folder: &Path) -> Result<Kept, Diagnostics> {
         let batches = kept_batches(folder);
-        match batches.is_empty() {
-            true => Err(TrainError::NoBatches {
-                folder: folder.to_path_buf(),
-            }),
-            false => Ok(Kept {
-                folder: folder.to_path_buf(),
-                batches,
-            }),
+        if batches.is_empty() {
+            let folder = folder.display();
+            let problem =
+                Diagnostic::error(format!("{folder} is a folder without batches of a run"));
+            let help =
+                "a run keeps them as batches/step-*.safetensors, unless its `batch_every` is 0";
+            return Err(problem.with_help(help).into());
         }
+        Ok(Kept {
+            folder: folder.to_path_buf(),
+            batches,
+        })
     }
 
     /// The folder.
@@ -53,16 +58,13 @@ impl Kept {
     /// The version of the recipe that a step used, with the run's settings.
     ///
     /// # Errors
-    /// [`TrainError`] where the folder does not say it, or the script that was kept is missing or has been edited.
-    pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, TrainError> {
+    /// [`Diagnostics`] where the folder does not say it, or the script that was kept is missing or has been edited.
+    pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
         let used = self.used()?;
         let until = used.iter().take_while(|(at, ..)| *at <= step);
         match until.last() {
             Some((_, script, version)) => self.load(host, script, version),
-            None => Err(TrainError::NoRun {
-                folder: self.folder.clone(),
-                missing: "line in reloads.jsonl that says what it began with",
-            }),
+            None => Err(no_start(&self.folder)),
         }
     }
 
@@ -70,7 +72,7 @@ impl Kept {
     ///
     /// # Errors
     /// As [`Kept::recipe_at`].
-    pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, TrainError> {
+    pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
         let used = self.used()?;
         let found = used.iter().find(|(_, _, used)| used.starts_with(version));
         let recipe = found.map(|(_, script, version)| self.load(host, script, version));
@@ -78,7 +80,7 @@ impl Kept {
     }
 
     /// The versions that the run used: the first step with each, its script and its name.
-    fn used(&self) -> Result<Vec<(u64, String, String)>, TrainError> {
+    fn used(&self) -> Result<Vec<(u64, String, String)>, Diagnostics> {
         let reloads = journal::read(&self.folder.join(RELOADS))?;
         let start = Start::of(&reloads).map(|start| (0, start.recipe));
         let used = reloads.iter().filter(|line| line["event"] == "use");
@@ -88,10 +90,10 @@ impl Kept {
             .collect())
     }
 
-    fn load(&self, host: &Host, script: &str, version: &str) -> Result<Recipe, TrainError> {
+    fn load(&self, host: &Host, script: &str, version: &str) -> Result<Recipe, Diagnostics> {
         let config = read_config(&self.folder)?;
         let mut recipe = Scripts::of(&self.folder).look_at(host, script, version)?;
-        for (name, text) in config.settings()? {
+        for (name, text) in settings(&config.params) {
             // A version that has not the parameter, or has it otherwise, ran without the setting.
             let _ = recipe.set_text(&name, &text);
         }

@@ -1,10 +1,9 @@
 //! An embedded RLVR run: tasks that give prompts and verify responses, policies that learn, and the loop between them.
 //!
 //! - A [`task`] draws prompts and verifies responses; a [`policy`] samples responses, scores them and follows a gradient.
-//! - [`Trainer`] is the loop over any of both: sample groups, verify, make the batch, ask the newest version of the recipe,
-//!   update in epochs of minibatches, evaluate.
-//! - [`Run`] is a trainer with a folder: it can be stopped at any moment, and goes on to the same numbers. [`Replay`]
-//!   repeats one.
+//! - [`Run`] is the loop over both, with a folder: sample groups, verify, make the batch, ask the newest version of the
+//!   recipe, update in epochs of minibatches, evaluate. It can be stopped at any moment, and goes on to the same numbers.
+//!   [`Replay`] repeats one.
 //! - [`Config`] is what a run is set to, and [`Event`] what it tells an [`Observer`].
 //!
 //! ```
@@ -28,7 +27,6 @@
 //! ```
 
 mod config;
-mod dry_run;
 mod error;
 mod estimate;
 mod event;
@@ -44,12 +42,10 @@ pub mod task;
 mod trainer;
 mod update;
 
-pub use config::{Config, ConfigError};
-pub use error::TrainError;
+pub use config::Config;
 pub use estimate::PassAt;
 pub use event::{Event, Observer};
 pub use kept::Kept;
 pub use replay::{Agreement, Difference, Replay};
 pub use row::{Evaluation, Milliseconds, Row};
 pub use run::{Ending, Run};
-pub use trainer::{Snapshot, Trainer};

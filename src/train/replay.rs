@@ -5,12 +5,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::error::TrainError;
+use super::error::no_start;
 use super::event::Observer;
 use super::folder::{METRICS, RELOADS, Scripts, Start, journal, read_config};
 use super::row::flatten;
-use super::run::{host, options, set_loss, trainer};
+use super::run::{host, options, set_loss};
 use super::trainer::Trainer;
+use crate::diagnostic::Diagnostics;
 use crate::live::LiveRecipe;
 use crate::script::Host;
 
@@ -24,7 +25,7 @@ pub struct Replay {
     switches: HashMap<u64, (String, String)>,
 }
 
-/// What repeating a run showed.
+/// How a repetition compares with its run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Agreement {
     /// Every number of all these steps is the same, bit for bit.
@@ -43,9 +44,9 @@ pub struct Difference {
     pub step: u64,
     /// The field, such as `evaluation/pass@1`.
     pub field: String,
-    /// What the run recorded; `None` where it has no such field.
+    /// The run's own value; `None` where it has no such field.
     pub recorded: Option<Value>,
-    /// What came out now.
+    /// The value that came out now.
     pub repeated: Option<Value>,
 }
 
@@ -53,25 +54,20 @@ impl Replay {
     /// Opens a run to repeat it.
     ///
     /// # Errors
-    /// [`TrainError`] where the folder is no run, or a script that it kept is missing or has been edited.
-    pub fn open(folder: &Path) -> Result<Replay, TrainError> {
+    /// [`Diagnostics`] where the folder is no run, or a script that it kept is missing or has been edited.
+    pub fn open(folder: &Path) -> Result<Replay, Diagnostics> {
         let config = read_config(folder)?;
         let reloads = journal::read(&folder.join(RELOADS))?;
         let rows = journal::read(&folder.join(METRICS))?;
-        let Some(start) = Start::of(&reloads) else {
-            return Err(TrainError::NoRun {
-                folder: folder.to_path_buf(),
-                missing: "line in reloads.jsonl that says what it began with",
-            });
-        };
+        let start = Start::of(&reloads).ok_or_else(|| no_start(folder))?;
         let host = host(&config);
         let scripts = Scripts::of(folder);
         let load = |(script, version): &(String, String)| scripts.load(&host, script, version);
         let mut loss = load(&start.loss)?;
         set_loss(&mut loss, &config)?;
-        let live = LiveRecipe::without_file(&host, load(&start.recipe)?, options(&config)?)?;
+        let live = LiveRecipe::without_file(&host, load(&start.recipe)?, options(&config))?;
         Ok(Replay {
-            trainer: trainer(config, live, loss)?,
+            trainer: Trainer::new(config, live, loss)?,
             switches: reloads.iter().filter_map(switch).collect(),
             host,
             scripts,
@@ -87,15 +83,18 @@ impl Replay {
     /// Does all steps again, up to the first number that differs.
     ///
     /// # Errors
-    /// [`TrainError`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
-    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Agreement, TrainError> {
+    /// [`Diagnostics`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
+    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Agreement, Diagnostics> {
         for recorded in &self.rows {
-            if let Some((script, version)) = self.switches.get(&self.trainer.step()) {
+            let step = self.trainer.step();
+            if let Some((script, version)) = self.switches.get(&step) {
                 let recipe = self.scripts.load(&self.host, script, version)?;
-                self.trainer.live().publish(recipe)?;
+                self.trainer.live.publish(recipe)?;
+            }
+            if !recorded["initial_evaluation"].is_null() {
+                self.trainer.evaluate_initial(observer)?;
             }
             let is_evaluated = !recorded["evaluation"].is_null();
-            let step = self.trainer.step();
             let repeated = self.trainer.train(is_evaluated, observer)?.to_json();
             if let Some(difference) = difference(step, recorded, &repeated) {
                 return Ok(Agreement::Differs(difference));
@@ -109,11 +108,14 @@ impl Replay {
 
 /// A line of `reloads.jsonl` that says which version a step began with, or tried to: one whose `migrate` failed.
 pub(super) fn switch(line: &Value) -> Option<(u64, (String, String))> {
-    let is_tried = line["event"] == "use" || line["hook"] == "migrate";
-    let text = |key: &str| line[key].as_str().map(str::to_string);
-    is_tried
-        .then(|| Some((line["step"].as_u64()?, (text("script")?, text("version")?))))
-        .flatten()
+    if line["event"] != "use" && line["hook"] != "migrate" {
+        return None;
+    }
+    let string = |key: &str| line[key].as_str().map(str::to_string);
+    Some((
+        line["step"].as_u64()?,
+        (string("script")?, string("version")?),
+    ))
 }
 
 /// The first field that is not the same in both rows, but for the times.

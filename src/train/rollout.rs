@@ -1,16 +1,12 @@
-//! What a step trains on: prompts, sampled responses, what the verifier says of them, and the batch made of it.
+//! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use super::config::Config;
-use super::error::TrainError;
+use super::error::other;
 use super::estimate::PassAt;
 use super::policy::{Decoding, Policy, Responses, Samples, Scorer, Scores};
-use super::random::{Key, Purpose};
-use super::task::{Prompt, Task, Verdict, training_prompts};
-use crate::batch::{Batch, BatchError, FloatBuffer, TokenValues};
-use crate::script::Computed;
+use super::random::Key;
+use super::task::{Prompt, Task};
+use crate::batch::{Batch, FloatBuffer, Layout, TokenValues};
+use crate::diagnostic::Diagnostics;
 use crate::tensor::Level;
 
 /// Groups of responses, verified.
@@ -19,7 +15,8 @@ pub(super) struct Rollout {
     pub(super) responses: Responses,
     /// Of the policy that sampled them.
     pub(super) scores: Scores,
-    pub(super) verdicts: Vec<Verdict>,
+    /// Which responses solve their prompts.
+    pub(super) correct: Vec<bool>,
     group_size: usize,
 }
 
@@ -31,7 +28,7 @@ impl Rollout {
         prompts: Vec<Prompt>,
         group_size: usize,
         key: Key,
-    ) -> Result<Rollout, TrainError> {
+    ) -> Result<Rollout, Diagnostics> {
         let Samples { responses, scores } =
             policy.sample(&prompts, group_size, Decoding::Sample(key))?;
         let verify = |response: usize| {
@@ -39,7 +36,7 @@ impl Rollout {
             task.verify(prompt, responses.response(response))
         };
         Ok(Rollout {
-            verdicts: (0..responses.len()).map(verify).collect(),
+            correct: (0..responses.len()).map(verify).collect(),
             prompts,
             responses,
             scores,
@@ -49,9 +46,17 @@ impl Rollout {
 
     /// Estimates of pass@k over the groups.
     pub(super) fn pass_at(&self) -> PassAt {
-        let groups = self.verdicts.chunks(self.group_size);
-        let right = groups.map(|group| group.iter().filter(|verdict| verdict.correct).count());
+        let groups = self.correct.chunks(self.group_size);
+        let right = groups.map(|group| group.iter().filter(|correct| **correct).count());
         PassAt::of(&right.collect::<Vec<_>>(), self.group_size)
+    }
+
+    /// 1 for each response that solves its prompt, 0 for the others.
+    pub(super) fn rewards(&self) -> Vec<f64> {
+        let correct = self.correct.iter();
+        correct
+            .map(|&correct| f64::from(u8::from(correct)))
+            .collect()
     }
 
     /// Mean number of tokens of a response.
@@ -61,64 +66,31 @@ impl Rollout {
 
     /// Mean entropy of a token, in nats.
     pub(super) fn mean_entropy(&self) -> f64 {
-        mean(
-            self.scores
-                .entropy
-                .iter()
-                .map(|&entropy| f64::from(entropy)),
-        )
+        mean(self.scores.entropy.iter().map(|&entropy| entropy.into()))
     }
 
     /// All columns that hooks see. `logp` is that of the policy which sampled: before the first update they are one.
-    pub(super) fn batch(&self, step: u64, reference: &dyn Scorer) -> Result<Batch, TrainError> {
+    pub(super) fn batch(&self, step: u64, reference: &dyn Scorer) -> Result<Batch, Diagnostics> {
         let reference = reference.score(&self.prompts, &self.responses)?.logp;
-        let everyone: Vec<usize> = (0..self.responses.len()).collect();
-        let columns = Columns {
-            rollout: self,
-            reference: &reference,
-            advantage: None,
-        };
-        Ok(columns.batch(step, &everyone, self.scores.logp.clone())?)
-    }
-}
-
-/// What a step trains on, and how long it took to make it.
-pub(super) struct Sampled {
-    pub(super) rollout: Rollout,
-    pub(super) batch: Arc<Batch>,
-    /// The time of sampling and verifying.
-    pub(super) sample: Duration,
-    /// The time of the reference policy.
-    pub(super) reference: Duration,
-}
-
-impl Sampled {
-    /// The groups of a step, by the present policy.
-    pub(super) fn at(
-        step: u64,
-        config: &Config,
-        task: &dyn Task,
-        policy: &dyn Policy,
-        reference: &dyn Scorer,
-    ) -> Result<Sampled, TrainError> {
-        let seed = config.seed;
-        let started = Instant::now();
-        let prompts = training_prompts(task, seed, step, config.rollout_batch_size)?;
-        let key = Key {
-            seed,
-            purpose: Purpose::Responses,
-            step,
-        };
-        let rollout = Rollout::sample(task, policy, prompts, config.group_size, key)?;
-        let sample = started.elapsed();
-        let started = Instant::now();
-        let batch = Arc::new(rollout.batch(step, reference)?);
-        Ok(Sampled {
-            rollout,
-            batch,
-            sample,
-            reference: started.elapsed(),
-        })
+        let lengths = || (0..self.responses.len()).map(|index| self.responses.range(index).len());
+        let prompts = self.responses.prompts().iter();
+        let numbers = |values: &[f32]| FloatBuffer::from(values.to_vec());
+        let batch = Batch::builder()
+            .groups(prompts.map(|&prompt| prompt as i64))
+            .lengths(lengths())
+            .step(step)
+            .response("reward", self.rewards())
+            .response("correct", self.rewards())
+            // Lengths are far below 2^53.
+            .response(
+                "length",
+                lengths().map(|length| length as f64).collect::<Vec<_>>(),
+            )
+            .token("old_logp", numbers(&self.scores.logp))
+            .token("entropy", numbers(&self.scores.entropy))
+            .token("ref_logp", FloatBuffer::from(reference))
+            .token("logp", numbers(&self.scores.logp));
+        batch.build().map_err(other)
     }
 }
 
@@ -127,81 +99,61 @@ pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-/// What the batch of some of a rollout's responses is made of.
-pub(super) struct Columns<'a> {
-    pub(super) rollout: &'a Rollout,
-    /// Log-probs under the reference policy, a token each.
-    pub(super) reference: &'a [f32],
-    /// What the loss hook sees as `batch.advantage`.
-    pub(super) advantage: Option<&'a Computed>,
+/// The batch of some of a batch's responses; `logp`, one number a token of theirs, and `advantage`, of the whole batch,
+/// take the place of its own.
+pub(super) fn select(
+    batch: &Batch,
+    members: &[usize],
+    logp: Option<Vec<f32>>,
+    advantage: Option<(Level, &FloatBuffer)>,
+) -> Result<Batch, Diagnostics> {
+    let layout = batch.layout();
+    let (logp_is_new, advantage_is_new) = (logp.is_some(), advantage.is_some());
+    let is_kept =
+        |name: &str| !(logp_is_new && name == "logp" || advantage_is_new && name == "advantage");
+    let of_responses = |values: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        members.iter().map(|&response| values(response)).collect()
+    };
+    let groups = members
+        .iter()
+        .map(|&response| layout.group_id(layout.group_of(response)).clone());
+    let lengths = members
+        .iter()
+        .map(|&response| layout.tokens_of(response).len());
+    let mut builder = Batch::builder()
+        .groups(groups)
+        .lengths(lengths)
+        .step(batch.step());
+    for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
+        builder = builder.response(name, of_responses(&|response| values[response]));
+    }
+    for (name, values) in batch.token_columns().filter(|(name, _)| is_kept(name)) {
+        if let TokenValues::Compact(values) = values {
+            builder = builder.token(name, tokens_of(layout, members, values));
+        }
+    }
+    if let Some(logp) = logp {
+        builder = builder.token("logp", FloatBuffer::from(logp));
+    }
+    builder = match advantage {
+        Some((Level::Token, values)) => {
+            builder.token("advantage", tokens_of(layout, members, values))
+        }
+        Some((_, values)) => {
+            builder.response("advantage", of_responses(&|response| values.get(response)))
+        }
+        None => builder,
+    };
+    builder.build().map_err(other)
 }
 
-impl Columns<'_> {
-    /// The batch of the responses at these places; `logp` is theirs alone, under the present policy.
-    pub(super) fn batch(
-        &self,
-        step: u64,
-        places: &[usize],
-        logp: Vec<f32>,
-    ) -> Result<Batch, BatchError> {
-        let Rollout {
-            responses,
-            scores,
-            verdicts,
-            ..
-        } = self.rollout;
-        let of = |f: &dyn Fn(usize) -> f64| places.iter().map(|&place| f(place)).collect();
-        let length = |place: usize| responses.range(place).len();
-        let numbers = |values: Vec<f32>| TokenValues::Compact(values.into());
-        let pick = |values: &[f32]| {
-            let ranges = places.iter().map(|&place| &values[responses.range(place)]);
-            numbers(ranges.flatten().copied().collect())
-        };
-        let verdicts: &[Verdict] = verdicts;
-        let rewards: Vec<f64> = of(&|place| verdicts[place].reward);
-        let correct: Vec<f64> = of(&|place| f64::from(u8::from(verdicts[place].correct)));
-        // Lengths are far below 2^53.
-        let lengths: Vec<f64> = of(&|place| length(place) as f64);
-        let mut builder = Batch::builder()
-            .groups(
-                places
-                    .iter()
-                    .map(|&place| responses.prompts()[place] as i64),
-            )
-            .lengths(places.iter().map(|&place| length(place)))
-            .step(step)
-            .response("reward", rewards)
-            .response("correct", correct)
-            .response("length", lengths)
-            .token("old_logp", pick(&scores.logp))
-            .token("entropy", pick(&scores.entropy))
-            .token("ref_logp", pick(self.reference))
-            .token("logp", numbers(logp));
-        if let Some(advantage) = self.advantage {
-            builder = match advantage.level() {
-                Level::Token => builder.token("advantage", self.tokens_of(advantage, places)),
-                _ => {
-                    let values: Vec<f64> = of(&|place| advantage.buffer().get(place));
-                    builder.response("advantage", values)
-                }
-            };
-        }
-        builder.build()
-    }
-
-    /// A token advantage, in its own precision, of some responses.
-    fn tokens_of(&self, advantage: &Computed, places: &[usize]) -> TokenValues {
-        let responses = &self.rollout.responses;
-        let ranges = places.iter().map(|&place| responses.range(place));
-        TokenValues::Compact(match advantage.buffer() {
-            FloatBuffer::F32(values) => {
-                let picked = ranges.flat_map(|range| values[range].iter().copied());
-                FloatBuffer::F32(picked.collect())
-            }
-            FloatBuffer::F64(values) => {
-                let picked = ranges.flat_map(|range| values[range].iter().copied());
-                FloatBuffer::F64(picked.collect())
-            }
-        })
+/// The values of some responses' tokens, in their own precision.
+fn tokens_of(layout: &Layout, members: &[usize], values: &FloatBuffer) -> FloatBuffer {
+    let tokens = members
+        .iter()
+        .flat_map(|&response| layout.tokens_of(response));
+    match values {
+        FloatBuffer::F32(values) => FloatBuffer::F32(tokens.map(|token| values[token]).collect()),
+        FloatBuffer::F64(values) => FloatBuffer::F64(tokens.map(|token| values[token]).collect()),
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::estimate::PassAt;
 
 /// One row of `metrics.jsonl`. All but `ms` is the same, bit for bit, when the run is resumed or replayed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// The step, from 0.
     pub step: u64,
@@ -43,19 +43,23 @@ pub struct Row {
     pub advantage_max: f64,
     /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats.
     pub kl: f64,
-    /// Mean loss of the step's updates, the KL of `kl_beta` included.
+    /// Mean loss of the step's updates.
     pub loss: f64,
     /// Share of tokens whose ratio was clipped, where the loss recipe reports it as `clip_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_share: Option<f64>,
     /// Mean norm of the step's gradients, before they are scaled down.
     pub grad_norm: f64,
-    /// What scripts reported with `metric`, averaged over the step's updates.
+    /// What scripts reported with `metric`, each averaged over the calls of its hook: once for the advantage, once for the
+    /// loss of each update, which weigh alike. Where both report one name, they are `advantage/name` and `loss/name`.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         serialize_with = "all_numbers"
     )]
     pub metrics: BTreeMap<String, f64>,
+    /// The evaluation before the first step, in that step's row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_evaluation: Option<Evaluation>,
     /// The evaluation after this step, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
@@ -64,7 +68,7 @@ pub struct Row {
 }
 
 /// The policy on prompts that training never draws.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Estimates of pass@k.
     #[serde(flatten)]
@@ -92,15 +96,16 @@ pub struct Milliseconds {
     pub write: f64,
 }
 
-/// JSON has no NaN and no infinity: as texts they are seen, and compared.
+/// JSON has no NaN and no infinity: as strings they are seen, and compared.
 fn all_numbers<S: Serializer>(
     metrics: &BTreeMap<String, f64>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_map(metrics.iter().map(|(name, &value)| {
-        let value = match value.is_finite() {
-            true => Value::from(value),
-            false => Value::from(value.to_string()),
+        let value = if value.is_finite() {
+            Value::from(value)
+        } else {
+            Value::from(value.to_string())
         };
         (name, value)
     }))
@@ -111,7 +116,7 @@ impl Row {
     pub fn to_json(&self) -> Value {
         match serde_json::to_value(self) {
             Ok(value) => value,
-            Err(error) => unreachable!("a row is made of numbers and texts: {error}"),
+            Err(error) => unreachable!("a row is made of numbers and strings: {error}"),
         }
     }
 }
@@ -129,11 +134,8 @@ fn walk<'a>(path: String, value: &'a Value, fields: &mut Vec<(String, &'a Value)
         return;
     };
     for (name, value) in inner {
-        let path = match path.is_empty() {
-            true => name.clone(),
-            false => format!("{path}/{name}"),
-        };
-        walk(path, value, fields);
+        let slash = if path.is_empty() { "" } else { "/" };
+        walk(format!("{path}{slash}{name}"), value, fields);
     }
 }
 

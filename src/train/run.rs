@@ -4,13 +4,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::config::Config;
-use super::error::TrainError;
+use super::config::{Config, settings};
+use super::error::no_start;
 use super::event::{Event, Observer};
 use super::folder::{Checkpoint, Folder, METRICS, RELOADS, Recorder, Scripts, Start, journal};
+use super::row::Evaluation;
 use super::trainer::Trainer;
+use super::update::Failure;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveOptions, LiveRecipe};
 use crate::script::{Hook, Host, Limits, Recipe, Version};
@@ -23,7 +26,7 @@ pub struct Run {
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     notes: Vec<String>,
-    evaluated: Vec<f64>,
+    evaluations: Vec<(u64, Evaluation)>,
 }
 
 /// How a run came to an end.
@@ -39,28 +42,25 @@ impl Run {
     /// Begins a run in a folder of its own.
     ///
     /// # Errors
-    /// [`TrainError`] where the configuration, a recipe or the folder is not one to begin with. Where it is the recipe,
+    /// [`Diagnostics`] where the configuration, a recipe or the folder is not one to begin with. Where it is the recipe,
     /// no folder is left; it is tried on the first batch for that.
-    pub fn create(config: Config) -> Result<Run, TrainError> {
+    pub fn create(config: Config) -> Result<Run, Diagnostics> {
         config.check()?;
-        let host = host(&config);
-        let loss = loss_recipe(&host, &config)?;
-        let live = LiveRecipe::watch(&host, &config.recipe, options(&config)?)?;
-        let mut trainer = trainer(config, live, loss)?;
+        let mut trainer = first(config)?;
         // What can fail without a folder fails before there is one.
         trainer.dry_run()?;
-        let folder = Folder::create(trainer.config_mut())?;
+        let folder = Folder::create(&mut trainer.config)?;
         Run::begin(folder, trainer)
     }
 
-    fn begin(folder: Folder, trainer: Trainer) -> Result<Run, TrainError> {
+    fn begin(folder: Folder, trainer: Trainer) -> Result<Run, Diagnostics> {
         Ok(Run {
-            recorder: Recorder::open(&folder, trainer.config(), 0)?,
+            recorder: Recorder::open(&folder, &trainer.config, 0)?,
             trainer,
             folder,
             saved: None,
             notes: Vec::new(),
-            evaluated: Vec::new(),
+            evaluations: Vec::new(),
         })
     }
 
@@ -68,9 +68,9 @@ impl Run {
     /// `steps` is how many it has in all, where that is to change.
     ///
     /// # Errors
-    /// [`TrainError`] where the folder is no run, is being written, has no checkpoint that can be used, or all its steps
+    /// [`Diagnostics`] where the folder is no run, is being written, has no checkpoint that can be used, or all its steps
     /// are done.
-    pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, TrainError> {
+    pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, Diagnostics> {
         let (folder, mut config) = Folder::open(path)?;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         config.steps = steps.unwrap_or(config.steps);
@@ -78,38 +78,37 @@ impl Run {
         let host = host(&config);
         let metrics = journal::read(&folder.file(METRICS))?;
         let rows = metrics.len() as u64;
-        let (checkpoint, mut notes) = match Checkpoint::newest(path, rows, &host) {
-            Ok(found) => found,
+        let (checkpoint, mut notes) = Checkpoint::newest(path, rows, &host)?;
+        let Some(checkpoint) = checkpoint else {
             // It was killed before it did anything.
-            Err(TrainError::NoCheckpoint { why, .. }) if rows == 0 && why.is_empty() => {
-                let loss = loss_recipe(&host, &config)?;
-                let live = LiveRecipe::watch(&host, &config.recipe, options(&config)?)?;
-                return Run::begin(folder, trainer(config, live, loss)?);
+            if rows == 0 && notes.is_empty() {
+                return Run::begin(folder, first(config)?);
             }
-            Err(error) => return Err(error),
+            let message = format!("{} has no checkpoint that can be used", path.display());
+            let mut problem = Diagnostic::error(message);
+            problem.notes = notes;
+            return Err(problem.into());
         };
         let step = checkpoint.snapshot.step;
         if step >= config.steps {
-            return Err(TrainError::Done {
-                folder: path.to_path_buf(),
-                steps: step,
-            });
+            let path = path.display();
+            let problem = Diagnostic::error(format!("{path} has done {step} steps already"));
+            let more = step * 2;
+            let help = format!("`advlab train --resume {path} --steps {more}` goes on");
+            return Err(problem.with_help(help).into());
         }
         let (trainer, note) = restored(&folder, &host, &config, &checkpoint)?;
         notes.extend(note);
         if is_extended {
             folder.write_config(&config)?;
         }
-        let evaluations = metrics[..step as usize].iter();
         Ok(Run {
             recorder: Recorder::open(&folder, &config, step)?,
             trainer,
             folder,
             saved: Some(step),
             notes,
-            evaluated: evaluations
-                .filter_map(|row| row["evaluation"]["pass@1"].as_f64())
-                .collect(),
+            evaluations: evaluations(&metrics[..step as usize]),
         })
     }
 
@@ -120,7 +119,7 @@ impl Run {
 
     /// What the run is set to.
     pub fn config(&self) -> &Config {
-        self.trainer.config()
+        &self.trainer.config
     }
 
     /// The step that comes next, from 0.
@@ -128,53 +127,56 @@ impl Run {
         self.trainer.step()
     }
 
-    /// What is worth knowing of how the run was resumed: checkpoints that could not be used.
+    /// How the run was resumed, where that is worth knowing: which checkpoints could not be used.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// pass@1 of the evaluations before the run was resumed.
-    pub fn evaluated(&self) -> &[f64] {
-        &self.evaluated
+    /// The evaluations before the run was resumed, each with the number of steps that were done.
+    pub fn evaluations(&self) -> &[(u64, Evaluation)] {
+        &self.evaluations
     }
 
-    /// Does the steps that are left, or those until `stop` is set: the step that is under way is finished then.
+    /// Does the steps that are left, or those until `stop` is set: the step that is under way is finished then, and the
+    /// policy evaluated.
     ///
     /// # Errors
-    /// [`TrainError`]; where a recipe failed with no version to fall back to, a checkpoint of that step is written first.
+    /// [`Diagnostics`]; where a recipe failed with no version to fall back to, a checkpoint of that step is written first.
     pub fn go(
         &mut self,
         stop: &AtomicBool,
         observer: &mut dyn Observer,
-    ) -> Result<Ending, TrainError> {
-        let (steps, every) = (self.config().steps, self.config().checkpoint_every);
-        let started = Event::Started {
-            step: self.trainer.step(),
-            recipe: self.trainer.recipe(),
-            loss_recipe: self.trainer.loss_recipe(),
-        };
-        self.recorder.tell(&started)?;
-        observer.tell(&started)?;
+    ) -> Result<Ending, Diagnostics> {
+        let (first, every) = (self.step(), self.config().checkpoint_every);
+        self.trainer
+            .begin(&mut Both(&mut self.recorder, observer))?;
         if self.saved.is_none() {
             self.checkpoint(false, observer)?;
         }
-        while self.trainer.step() < steps {
+        if first == 0 && !stop.load(Ordering::Relaxed) {
+            self.trainer.evaluate_initial(observer)?;
+        }
+        let mut is_evaluated = true;
+        while self.step() < self.config().steps {
             if stop.load(Ordering::Relaxed) {
                 self.checkpoint(false, observer)?;
-                return Ok(Ending::Stopped(self.trainer.step()));
+                if !is_evaluated {
+                    self.trainer.evaluate(observer)?;
+                }
+                return Ok(Ending::Stopped(self.step()));
             }
-            let is_evaluated = is_evaluated(self.config(), self.trainer.step());
+            is_evaluated = self.config().is_evaluated(self.step());
             let mut both = Both(&mut self.recorder, observer);
             match self.trainer.train(is_evaluated, &mut both) {
                 Ok(_) => {}
-                Err(TrainError::Script(error)) => {
+                Err(Failure::Version(error)) => {
                     self.saved = None;
                     self.checkpoint(true, observer)?;
-                    return Err(error.into());
+                    return Err(error);
                 }
-                Err(error) => return Err(error),
+                Err(Failure::Run(error)) => return Err(error),
             }
-            if self.trainer.step().is_multiple_of(every) {
+            if self.step().is_multiple_of(every) {
                 self.checkpoint(false, observer)?;
             }
         }
@@ -186,8 +188,8 @@ impl Run {
         &mut self,
         is_failed: bool,
         observer: &mut dyn Observer,
-    ) -> Result<(), TrainError> {
-        let step = self.trainer.step();
+    ) -> Result<(), Diagnostics> {
+        let step = self.step();
         if self.saved == Some(step) {
             return Ok(());
         }
@@ -202,21 +204,25 @@ impl Run {
     }
 }
 
+/// The evaluations that rows report, each with the number of steps that were done.
+fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
+    let of_row = |(step, row): (u64, &Value)| {
+        let fields = [(step, "initial_evaluation"), (step + 1, "evaluation")];
+        fields.map(|(done, field)| Some((done, Evaluation::deserialize(row.get(field)?).ok()?)))
+    };
+    let rows = (0..).zip(rows).flat_map(of_row);
+    rows.flatten().collect()
+}
+
 /// The trainer as it was at a checkpoint, and what is worth knowing of the recipe's file.
 fn restored(
     folder: &Folder,
     host: &Host,
     config: &Config,
     checkpoint: &Checkpoint,
-) -> Result<(Trainer, Option<String>), TrainError> {
-    let path = folder.file(RELOADS);
-    let reloads = journal::read(&path)?;
-    let Some(start) = Start::of(&reloads) else {
-        return Err(TrainError::Damaged {
-            path,
-            what: "its first line is not the run's start".to_string(),
-        });
-    };
+) -> Result<(Trainer, Option<String>), Diagnostics> {
+    let reloads = journal::read(&folder.file(RELOADS))?;
+    let start = Start::of(&reloads).ok_or_else(|| no_start(folder.path()))?;
     let (script, version) = &start.loss;
     let mut loss = Scripts::of(folder.path()).load(host, script, version)?;
     set_loss(&mut loss, config)?;
@@ -236,16 +242,16 @@ fn restored(
         start: Some(snapshot.recipe.clone()),
         fallbacks: snapshot.fallbacks.clone(),
         rejected,
-        ..options(config)?
+        ..options(config)
     };
     let live = LiveRecipe::watch(host, &config.recipe, options)?;
-    let mut trainer = trainer(config.clone(), live, loss)?;
+    let mut trainer = Trainer::new(config.clone(), live, loss)?;
     trainer.restore(snapshot)?;
     if checkpoint.is_failed {
         // The version in use fails at this very step: what the file holds now has to do it.
         let edited = host.load(&config.recipe)?;
         if edited.version() != snapshot.recipe.version() {
-            trainer.live().publish(edited)?;
+            trainer.live.publish(edited)?;
         }
     }
     Ok((trainer, note))
@@ -266,16 +272,10 @@ fn rejected_before(step: u64, reloads: &[Value]) -> Vec<String> {
 struct Both<'a>(&'a mut Recorder, &'a mut dyn Observer);
 
 impl Observer for Both<'_> {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError> {
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         self.0.tell(event)?;
         self.1.tell(event)
     }
-}
-
-/// Whether the policy is evaluated after a step.
-pub(super) fn is_evaluated(config: &Config, step: u64) -> bool {
-    let next = step + 1;
-    next == config.steps || config.eval_every > 0 && next.is_multiple_of(config.eval_every)
 }
 
 pub(super) fn host(config: &Config) -> Host {
@@ -285,43 +285,35 @@ pub(super) fn host(config: &Config) -> Host {
     })
 }
 
-pub(super) fn options(config: &Config) -> Result<LiveOptions, TrainError> {
-    Ok(LiveOptions {
-        settings: config.settings()?,
+pub(super) fn options(config: &Config) -> LiveOptions {
+    LiveOptions {
+        settings: settings(&config.params),
         deadline: Duration::from_millis(config.check_deadline_ms),
         ..LiveOptions::default()
-    })
+    }
 }
 
-/// The loss for recipes that have none, with the run's parameters.
-fn loss_recipe(host: &Host, config: &Config) -> Result<Recipe, TrainError> {
-    let mut recipe = host.load(&config.loss_recipe)?;
-    set_loss(&mut recipe, config)?;
-    Ok(recipe)
+/// The trainer of a run before its first step.
+fn first(config: Config) -> Result<Trainer, Diagnostics> {
+    let host = host(&config);
+    let mut loss = host.load(&config.loss_recipe)?;
+    set_loss(&mut loss, &config)?;
+    let live = LiveRecipe::watch(&host, &config.recipe, options(&config))?;
+    Trainer::new(config, live, loss)
 }
 
-pub(super) fn set_loss(recipe: &mut Recipe, config: &Config) -> Result<(), TrainError> {
+/// Gives the loss for recipes that have none the run's parameters.
+pub(super) fn set_loss(recipe: &mut Recipe, config: &Config) -> Result<(), Diagnostics> {
     if !recipe.has(Hook::Loss) {
         let name = recipe.name();
         let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));
         let help = "the built-in losses are `ppo_clip` and `policy_gradient`";
-        return Err(Diagnostics::from(error.with_help(help)).into());
+        return Err(error.with_help(help).into());
     }
-    for (name, text) in config.loss_settings()? {
-        recipe.set_text(&name, &text).map_err(|error| {
-            let error = Diagnostic::error(format!("loss_params.{name} = {text}: {error}"));
-            Diagnostics::from(error)
-        })?;
+    for (name, text) in settings(&config.loss_params) {
+        recipe
+            .set_text(&name, &text)
+            .map_err(|error| Diagnostic::error(format!("loss_params.{name} = {text}: {error}")))?;
     }
     Ok(())
-}
-
-pub(super) fn trainer(
-    config: Config,
-    live: LiveRecipe,
-    loss: Recipe,
-) -> Result<Trainer, TrainError> {
-    let task = config.make_task()?;
-    let policy = config.make_policy(&task.shape());
-    Trainer::new(config, task, policy, live, loss)
 }

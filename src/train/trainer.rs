@@ -4,26 +4,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
-use super::dry_run::DryRun;
-use super::error::TrainError;
 use super::event::{Event, Observer};
-use super::policy::{self, Policy, Scorer};
+use super::policy::{Arrays, Policy, Scorer};
 use super::random::{Key, Purpose};
-use super::rollout::{Rollout, Sampled};
+use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
-use super::task::{Prompt, Task, evaluation_prompts};
-use super::update::{Failure, Learned, Learner, kl_to_reference};
+use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
+use super::update::{Failure, Learned, Learner, dry_run, kl_to_reference};
 use crate::batch::Batch;
+use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, LiveRecipe, Loaded};
 use crate::script::{Recipe, Spread, State};
 
 /// A task, a policy and a recipe that follows its file, at a step.
-pub struct Trainer {
-    config: Config,
+pub(super) struct Trainer {
+    pub(super) config: Config,
     task: Box<dyn Task>,
     policy: Box<dyn Policy>,
     reference: Box<dyn Scorer>,
-    live: LiveRecipe,
+    pub(super) live: LiveRecipe,
     /// The version of the step before.
     loaded: Arc<Loaded>,
     state: State,
@@ -33,41 +32,48 @@ pub struct Trainer {
     step: u64,
     /// What the next step trains on, where it has been sampled already.
     sampled: Option<Sampled>,
+    /// The evaluation before the first step, until that step reports it.
+    initial: Option<Evaluation>,
     write: Duration,
+}
+
+/// What a step trains on, and how long it took to make it.
+struct Sampled {
+    rollout: Rollout,
+    batch: Arc<Batch>,
+    /// The time of sampling and verifying.
+    sample: Duration,
+    /// The time of the reference policy.
+    reference: Duration,
 }
 
 /// All that a run needs to go on to the same numbers.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub(super) struct Snapshot {
     /// The step that comes next.
-    pub step: u64,
+    pub(super) step: u64,
     /// The policy with its optimizer.
-    pub policy: policy::State,
+    pub(super) policy: Arrays,
     /// The parameters of the reference policy.
-    pub reference: policy::State,
+    pub(super) reference: Arrays,
     /// The version in use.
-    pub recipe: Recipe,
-    /// Its state.
-    pub state: State,
-    /// The loss recipe's state.
-    pub loss_state: State,
+    pub(super) recipe: Recipe,
+    pub(super) state: State,
+    pub(super) loss_state: State,
     /// Versions to fall back to, oldest first, each with the state that it left.
-    pub fallbacks: Vec<(Recipe, State)>,
+    pub(super) fallbacks: Vec<(Recipe, State)>,
 }
 
 impl Trainer {
     /// A run before its first step. The numbers are a function of `config`, and of the versions that `live` gives at which
     /// steps; not of the number of threads.
-    ///
-    /// # Errors
-    /// [`TrainError`] where a recipe's `init` fails.
-    pub fn new(
+    pub(super) fn new(
         config: Config,
-        task: Box<dyn Task>,
-        policy: Box<dyn Policy>,
         live: LiveRecipe,
         loss: Recipe,
-    ) -> Result<Trainer, TrainError> {
+    ) -> Result<Trainer, Diagnostics> {
+        let task = config.make_task()?;
+        let policy = config.make_policy(&task.shape());
         let loaded = live.in_use();
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
@@ -82,42 +88,26 @@ impl Trainer {
             loss,
             step: 0,
             sampled: None,
+            initial: None,
             write: Duration::ZERO,
         })
     }
 
     /// The step that comes next, from 0.
-    pub fn step(&self) -> u64 {
+    pub(super) fn step(&self) -> u64 {
         self.step
     }
 
-    /// What the run is set to.
-    pub fn config(&self) -> &Config {
-        &self.config
+    /// Tells that the run begins, or goes on.
+    pub(super) fn begin(&self, observer: &mut dyn Observer) -> Result<(), Diagnostics> {
+        observer.tell(&Event::Started {
+            step: self.step,
+            recipe: self.loaded.recipe(),
+            loss_recipe: &self.loss,
+        })
     }
 
-    /// For a run that learns where its folder is.
-    pub(super) fn config_mut(&mut self) -> &mut Config {
-        &mut self.config
-    }
-
-    /// The version in use.
-    pub fn recipe(&self) -> &Recipe {
-        self.loaded.recipe()
-    }
-
-    /// The loss for recipes without one.
-    pub fn loss_recipe(&self) -> &Recipe {
-        &self.loss
-    }
-
-    /// The recipe that follows its file.
-    pub fn live(&self) -> &LiveRecipe {
-        &self.live
-    }
-
-    /// All that a run needs to go on from here.
-    pub fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> Snapshot {
         let fallbacks = self.live.fallbacks().into_iter();
         Snapshot {
             step: self.step,
@@ -133,10 +123,7 @@ impl Trainer {
     }
 
     /// Goes to a snapshot; `live` must have been started with its version and fallbacks.
-    ///
-    /// # Errors
-    /// [`TrainError::Policy`] where it is of another policy.
-    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), TrainError> {
+    pub(super) fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Diagnostics> {
         self.policy.restore(&snapshot.policy)?;
         self.reference = self.policy.frozen_from(&snapshot.reference)?;
         self.state = snapshot.state.clone();
@@ -147,16 +134,10 @@ impl Trainer {
     }
 
     /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
-    ///
-    /// # Errors
-    /// [`TrainError::Script`] where a hook fails on it.
-    pub(super) fn dry_run(&mut self) -> Result<(), TrainError> {
+    pub(super) fn dry_run(&mut self) -> Result<(), Diagnostics> {
         let sampled = self.sample()?;
-        let dry_run = DryRun {
-            recipe: (self.loaded.recipe(), &self.state),
-            loss: (&self.loss, &self.loss_state),
-        };
-        dry_run.on(&sampled.batch)?;
+        let recipe = (self.loaded.recipe(), &self.state);
+        dry_run(&sampled.batch, recipe, (&self.loss, &self.loss_state))?;
         self.sampled = Some(sampled);
         Ok(())
     }
@@ -164,13 +145,13 @@ impl Trainer {
     /// One step. `is_evaluated` says whether the policy is evaluated after it.
     ///
     /// # Errors
-    /// [`TrainError::Script`] where the recipe fails and no version has worked before; the snapshot is then that of before
+    /// [`Failure::Version`] where the recipe fails and no version has worked before; the snapshot is then that of before
     /// the step. Also whatever `observer` returns.
-    pub fn train(
+    pub(super) fn train(
         &mut self,
         is_evaluated: bool,
         observer: &mut dyn Observer,
-    ) -> Result<Row, TrainError> {
+    ) -> Result<Row, Failure> {
         let step = self.step;
         let every = self.config.reset_reference_every;
         if every > 0 && step > 0 && step.is_multiple_of(every) {
@@ -186,16 +167,18 @@ impl Trainer {
             None => self.sample()?,
         };
 
-        self.begin(observer)?;
+        self.begin_step(observer)?;
         self.live.observe(batch.clone(), &self.state);
         let (learned, failed) = self.learn(&rollout, &batch, observer)?;
         for line in &learned.prints {
             observer.tell(&Event::Printed { step, line })?;
         }
+        self.step += 1;
         let started = Instant::now();
-        let evaluation = match is_evaluated {
-            true => Some(self.evaluate(step, observer)?),
-            false => None,
+        let evaluation = if is_evaluated {
+            Some(self.evaluate(observer)?)
+        } else {
+            None
         };
         let ms = Milliseconds {
             sample: milliseconds(sample),
@@ -205,8 +188,15 @@ impl Trainer {
             evaluate: milliseconds(started.elapsed()),
             write: milliseconds(self.write),
         };
-        let row = self.row(&rollout, &batch, learned, failed, evaluation, ms);
-        self.step += 1;
+        let row = Row {
+            step,
+            version: self.loaded.version().as_str().to_string(),
+            failed,
+            initial_evaluation: self.initial.take(),
+            evaluation,
+            ms,
+            ..row(&rollout, &batch, learned)
+        };
         let started = Instant::now();
         observer.tell(&Event::Step {
             row: &row,
@@ -216,13 +206,36 @@ impl Trainer {
         Ok(row)
     }
 
-    fn sample(&self) -> Result<Sampled, TrainError> {
-        let (task, policy, reference) = (&*self.task, &*self.policy, &*self.reference);
-        Sampled::at(self.step, &self.config, task, policy, reference)
+    /// The groups of the next step, by the present policy.
+    fn sample(&self) -> Result<Sampled, Diagnostics> {
+        let Config {
+            seed,
+            rollout_batch_size,
+            group_size,
+            ..
+        } = self.config;
+        let (step, purpose) = (self.step, Purpose::Responses);
+        let started = Instant::now();
+        let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
+        let key = Key {
+            seed,
+            purpose,
+            step,
+        };
+        let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, group_size, key)?;
+        let sample = started.elapsed();
+        let started = Instant::now();
+        let batch = Arc::new(rollout.batch(step, &*self.reference)?);
+        Ok(Sampled {
+            rollout,
+            batch,
+            sample,
+            reference: started.elapsed(),
+        })
     }
 
     /// Takes the newest version, and tells what has become of the file.
-    fn begin(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+    fn begin_step(&mut self, observer: &mut dyn Observer) -> Result<(), Diagnostics> {
         let step = self.step;
         let before = self.loaded.clone();
         self.loaded = self.live.begin_step(&mut self.state);
@@ -264,7 +277,7 @@ impl Trainer {
         rollout: &Rollout,
         batch: &Batch,
         observer: &mut dyn Observer,
-    ) -> Result<(Learned, Vec<String>), TrainError> {
+    ) -> Result<(Learned, Vec<String>), Failure> {
         let mut failed = Vec::new();
         // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
         let has_later = self.config.epochs * self.config.minibatches > 1;
@@ -278,23 +291,22 @@ impl Trainer {
                 state: &mut self.state,
                 loss: (&self.loss, &mut self.loss_state),
             };
-            let error = match learner.learn(self.loaded.recipe(), rollout, batch) {
+            let failure = match learner.learn(self.loaded.recipe(), rollout, batch) {
                 Ok(learned) => return Ok((learned, failed)),
-                Err(Failure::Run(error)) => {
-                    // The step is not done: whoever goes on from here begins with it.
-                    if let Some(policy) = &policy {
-                        self.policy.restore(policy)?;
-                    }
-                    self.state = state;
-                    self.loss_state = loss_state;
-                    return Err(error);
-                }
-                Err(Failure::Version(error)) => error,
+                Err(failure) => failure,
             };
+            // Whoever goes on from here begins with this step.
             if let Some(policy) = &policy {
                 self.policy.restore(policy)?;
             }
             self.loss_state = loss_state.clone();
+            let error = match failure {
+                Failure::Version(error) => error,
+                Failure::Run(error) => {
+                    self.state = state;
+                    return Err(Failure::Run(error));
+                }
+            };
             let wrong = self.loaded.clone();
             let worked = self.live.reject(&wrong, error.clone(), &mut self.state);
             observer.tell(&Event::Failed {
@@ -308,7 +320,7 @@ impl Trainer {
                 Ok(worked) => self.loaded = worked,
                 Err(error) => {
                     self.state = state;
-                    return Err(error.into());
+                    return Err(Failure::Version(error));
                 }
             }
             // The failure has been told; what else may have happened to the file meanwhile has not.
@@ -324,62 +336,64 @@ impl Trainer {
         }
     }
 
-    /// The policy on prompts that training never draws.
-    fn evaluate(&self, step: u64, observer: &mut dyn Observer) -> Result<Evaluation, TrainError> {
+    /// Evaluates the policy before the first step, whose row reports it.
+    pub(super) fn evaluate_initial(
+        &mut self,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Diagnostics> {
+        self.initial = Some(self.evaluate(observer)?);
+        Ok(())
+    }
+
+    /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
+    pub(super) fn evaluate(&self, observer: &mut dyn Observer) -> Result<Evaluation, Diagnostics> {
         let key = Key {
             seed: self.config.seed,
             purpose: Purpose::EvaluationResponses,
-            step,
+            // The last step that is done; before the first one, none.
+            step: self.step.wrapping_sub(1),
         };
         let prompts = self.evaluation.clone();
         let samples = self.config.eval_samples;
         let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, samples, key)?;
-        if let Some(prompt) = rollout.prompts.first() {
-            let example = self.task.show(prompt, rollout.responses.response(0));
-            observer.tell(&Event::Evaluated { example: &example })?;
-        }
-        Ok(Evaluation {
+        let evaluation = Evaluation {
             pass_at: rollout.pass_at(),
             entropy: rollout.mean_entropy(),
             length: rollout.mean_length(),
-        })
+        };
+        let prompt = rollout.prompts.first();
+        let example = prompt.map(|prompt| self.task.show(prompt, rollout.responses.response(0)));
+        observer.tell(&Event::Evaluated {
+            done: self.step,
+            evaluation: &evaluation,
+            example: &example.unwrap_or_default(),
+        })?;
+        Ok(evaluation)
     }
+}
 
-    fn row(
-        &self,
-        rollout: &Rollout,
-        batch: &Batch,
-        mut learned: Learned,
-        failed: Vec<String>,
-        evaluation: Option<Evaluation>,
-        ms: Milliseconds,
-    ) -> Row {
-        let reward = Spread::of(rollout.verdicts.iter().map(|verdict| verdict.reward));
-        let summary = &learned.summary;
-        Row {
-            step: self.step,
-            version: self.loaded.version().as_str().to_string(),
-            failed,
-            reward_mean: reward.mean,
-            reward_std: reward.std,
-            recipe_reward_mean: learned.recipe_reward,
-            pass_at: rollout.pass_at(),
-            entropy: rollout.mean_entropy(),
-            length: rollout.mean_length(),
-            groups_without_signal: summary.groups_without_signal as f64
-                / summary.groups.max(1) as f64,
-            advantage_mean: summary.advantage.mean,
-            advantage_std: summary.advantage.std,
-            advantage_min: summary.advantage.min,
-            advantage_max: summary.advantage.max,
-            kl: kl_to_reference(batch),
-            loss: learned.loss,
-            clip_share: learned.metrics.remove("clip_share"),
-            grad_norm: learned.grad_norm,
-            metrics: learned.metrics,
-            evaluation,
-            ms,
-        }
+/// What a step's batch and updates say of it.
+fn row(rollout: &Rollout, batch: &Batch, mut learned: Learned) -> Row {
+    let reward = Spread::of(rollout.rewards().iter().copied());
+    let summary = &learned.summary;
+    Row {
+        reward_mean: reward.mean,
+        reward_std: reward.std,
+        recipe_reward_mean: learned.recipe_reward,
+        pass_at: rollout.pass_at(),
+        entropy: rollout.mean_entropy(),
+        length: rollout.mean_length(),
+        groups_without_signal: summary.groups_without_signal as f64 / summary.groups.max(1) as f64,
+        advantage_mean: summary.advantage.mean,
+        advantage_std: summary.advantage.std,
+        advantage_min: summary.advantage.min,
+        advantage_max: summary.advantage.max,
+        kl: kl_to_reference(batch),
+        loss: learned.loss,
+        clip_share: learned.metrics.remove("clip_share"),
+        grad_norm: learned.grad_norm,
+        metrics: learned.metrics,
+        ..Row::default()
     }
 }
 

@@ -4,42 +4,47 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
-use super::error::TrainError;
-use super::policy::{Policy, PolicyError};
+use super::policy::{NonFinite, Policy};
 use super::random::{Key, Purpose};
-use super::rollout::{Columns, Rollout, mean};
+use super::rollout::{Rollout, mean, select};
 use crate::batch::{Batch, FloatBuffer, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Hook, Outcome, Recipe, State, Summary};
+use crate::script::{Builtin, Computed, Hook, Outcome, Recipe, State, Summary};
+use crate::tensor::{Level, k3};
 
-/// Why a version could not make a step: its own failure, which another version may not have, or the run's.
+/// Why a step could not be done: its version failed, which another version may not, or the run did.
 pub(super) enum Failure {
     Version(Diagnostics),
-    Run(TrainError),
-}
-
-impl From<TrainError> for Failure {
-    fn from(error: TrainError) -> Self {
-        Failure::Run(error)
-    }
+    Run(Diagnostics),
 }
 
 impl From<Diagnostics> for Failure {
     fn from(error: Diagnostics) -> Self {
-        Failure::Version(error)
+        Failure::Run(error)
     }
 }
 
-impl From<PolicyError> for Failure {
-    fn from(error: PolicyError) -> Self {
+impl From<Failure> for Diagnostics {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Version(error) | Failure::Run(error) => error,
+        }
+    }
+}
+
+impl From<NonFinite> for Failure {
+    fn from(error: NonFinite) -> Self {
         match error {
             // Finite derivatives whose gradient is not: they came from the version's advantage or loss.
-            PolicyError::NonFiniteGradient { norm } => Failure::Version(
+            NonFinite::Gradient { norm } => Failure::Version(
                 Diagnostic::error(format!("the gradient's norm is {norm}"))
                     .with_help("the advantage or the loss is too large for f32")
                     .into(),
             ),
-            error => Failure::Run(error.into()),
+            NonFinite::Parameters => {
+                let error = Diagnostic::error(error.to_string());
+                Failure::Run(error.with_help("is `lr` too large?").into())
+            }
         }
     }
 }
@@ -67,25 +72,51 @@ pub(super) struct Learner<'a> {
     pub(super) loss: (&'a Recipe, &'a mut State),
 }
 
-/// Sums that become means over the step's updates.
+/// Sums that become means over the step's updates, which weigh alike.
 #[derive(Default)]
 struct Sums {
     updates: f64,
     loss: f64,
     grad_norm: f64,
-    /// The sum and the number of each metric.
-    metrics: BTreeMap<String, (f64, f64)>,
+    advantage_metrics: Metrics,
+    loss_metrics: Metrics,
     prints: Vec<String>,
 }
 
-impl Sums {
-    fn report(&mut self, metrics: Vec<(String, f64)>, prints: Vec<String>) {
+/// The sum and the number of each metric of a hook.
+#[derive(Default)]
+struct Metrics(BTreeMap<String, (f64, f64)>);
+
+impl Metrics {
+    fn add(&mut self, metrics: Vec<(String, f64)>) {
         for (name, value) in metrics {
-            let (sum, count) = self.metrics.entry(name).or_default();
+            let (sum, count) = self.0.entry(name).or_default();
             *sum += value;
             *count += 1.0;
         }
-        self.prints.extend(prints);
+    }
+}
+
+impl Sums {
+    /// The metrics of both hooks, each a mean; where both report one of a name, the hook stands before it.
+    fn metrics(self) -> BTreeMap<String, f64> {
+        let (Metrics(advantage), Metrics(loss)) = (self.advantage_metrics, self.loss_metrics);
+        let of = |hook: &str, own: &BTreeMap<_, _>, other: &BTreeMap<_, _>| {
+            let named = own
+                .iter()
+                .map(|(name, (sum, count)): (&String, &(f64, f64))| {
+                    let name = if other.contains_key(name) {
+                        format!("{hook}/{name}")
+                    } else {
+                        name.clone()
+                    };
+                    (name, sum / count)
+                });
+            named.collect::<BTreeMap<String, f64>>()
+        };
+        let mut metrics = of("advantage", &advantage, &loss);
+        metrics.extend(of("loss", &loss, &advantage));
+        metrics
     }
 }
 
@@ -100,116 +131,74 @@ impl Learner<'_> {
         let mut sums = Sums::default();
         let started = Instant::now();
         let has_advantage = recipe.has(Hook::Advantage);
-        let outcome = match has_advantage {
-            true => {
-                let mut outcome = recipe.advantage(batch, self.state)?;
-                let prints = std::mem::take(&mut outcome.prints);
-                sums.report(std::mem::take(&mut outcome.metrics), prints);
-                outcome
-            }
-            // The equivalent advantage is only reported: the loss runs again, on each minibatch.
-            false => recipe.advantage(batch, &mut self.state.clone())?,
+        // The equivalent advantage of a loss is only reported: the loss runs again, on each minibatch.
+        let mut unchanged = self.state.clone();
+        let state = if has_advantage {
+            &mut *self.state
+        } else {
+            &mut unchanged
         };
+        let mut outcome = recipe.advantage(batch, state).map_err(Failure::Version)?;
+        if has_advantage {
+            sums.prints.append(&mut outcome.prints);
+            let metrics = std::mem::take(&mut outcome.metrics);
+            sums.advantage_metrics.add(metrics);
+        }
         let recipe_time = started.elapsed();
         let started = Instant::now();
-        let reference = match batch.token_column("ref_logp") {
-            Some(TokenValues::Compact(FloatBuffer::F32(values))) => values.clone(),
-            _ => unreachable!("the batch was built with it"),
-        };
-        let columns = Columns {
-            rollout,
-            reference: &reference,
-            advantage: has_advantage.then_some(&outcome.advantage),
-        };
-        let mut is_changed = false;
+        let advantage = has_advantage.then_some(&outcome.advantage);
         for epoch in 0..self.config.epochs {
-            for places in self.minibatches(batch.step(), epoch as u64) {
-                self.update(
-                    recipe,
-                    &columns,
-                    batch.step(),
-                    &places,
-                    is_changed,
-                    &mut sums,
-                )?;
-                is_changed = true;
+            for members in self.minibatches(batch.step(), epoch as u64) {
+                self.update(recipe, rollout, batch, advantage, &members, &mut sums)?;
             }
         }
-        let metrics = sums.metrics.into_iter();
         Ok(Learned {
             summary: Summary::of(&outcome),
             recipe_reward: recipe_reward(&outcome),
             loss: sums.loss / sums.updates,
             grad_norm: sums.grad_norm / sums.updates,
-            metrics: metrics
-                .map(|(name, (sum, count))| (name, sum / count))
-                .collect(),
-            prints: sums.prints,
+            prints: std::mem::take(&mut sums.prints),
+            metrics: sums.metrics(),
             recipe_time,
             update_time: started.elapsed(),
         })
     }
 
-    /// One update on the responses at these places. `is_changed` says whether the policy is no longer the one that sampled.
+    /// One update on some responses of the batch.
     fn update(
         &mut self,
         recipe: &Recipe,
-        columns: &Columns<'_>,
-        step: u64,
-        places: &[usize],
-        is_changed: bool,
+        rollout: &Rollout,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        members: &[usize],
         sums: &mut Sums,
     ) -> Result<(), Failure> {
-        let rollout = columns.rollout;
         let prompts = &rollout.prompts;
-        let responses = rollout.responses.select(places);
-        let logp = match is_changed {
-            true => self.policy.score(prompts, &responses)?.logp,
-            false => {
-                let ranges = places.iter().map(|&place| rollout.responses.range(place));
-                ranges
-                    .flat_map(|range| rollout.scores.logp[range].iter().copied())
-                    .collect()
-            }
+        let responses = rollout.responses.select(members);
+        // Before the first update, `logp` is that of the policy which sampled.
+        let logp = if sums.updates > 0.0 {
+            Some(self.policy.score(prompts, &responses)?.logp)
+        } else {
+            None
         };
-        let batch = columns
-            .batch(step, places, logp)
-            .map_err(TrainError::from)?;
-        let loss = match recipe.has(Hook::Loss) {
-            true => recipe.loss(&batch, None, self.state)?,
-            false => self.loss.0.loss(&batch, None, self.loss.1)?,
+        let advantage = advantage.map(|advantage| (advantage.level(), advantage.buffer()));
+        let minibatch = select(batch, members, logp, advantage)?;
+        let loss = if recipe.has(Hook::Loss) {
+            recipe.loss(&minibatch, None, self.state)
+        } else {
+            self.loss.0.loss(&minibatch, None, self.loss.1)
         };
-        let mut gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
-        let kl = self.add_kl(&batch, &mut gradient);
+        let loss = loss.map_err(Failure::Version)?;
+        let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
         self.policy.accumulate(prompts, &responses, &gradient)?;
         let max_grad_norm = Some(self.config.max_grad_norm).filter(|norm| *norm > 0.0);
         sums.grad_norm += self.policy.update(max_grad_norm)?;
-        sums.loss += loss.value + kl;
+        sums.loss += loss.value;
         sums.updates += 1.0;
-        sums.report(loss.metrics, loss.prints);
+        sums.loss_metrics.add(loss.metrics);
+        sums.prints.extend(loss.prints);
         Ok(())
-    }
-
-    /// The KL that the run adds to the loss, mean over tokens; its derivatives are added to `gradient`.
-    ///
-    /// With d = logp - ref_logp: k2 = d^2 / 2, k3 = exp(-d) - 1 + d.
-    fn add_kl(&self, batch: &Batch, gradient: &mut [f64]) -> f64 {
-        let beta = self.config.kl_beta;
-        if beta == 0.0 {
-            return 0.0;
-        }
-        let scale = beta / gradient.len().max(1) as f64;
-        let differences = differences(batch, "logp");
-        let mut sum = 0.0;
-        for (d, slope) in differences.into_iter().zip(gradient) {
-            let (kl, by_logp) = match self.config.kl.as_str() {
-                "k2" => (d * d / 2.0, d),
-                _ => (k3(d), -(-d).exp_m1()),
-            };
-            sum += kl;
-            *slope += scale * by_logp;
-        }
-        sum * scale
     }
 
     /// The responses of each minibatch of an epoch: whole groups, in the order of the batch.
@@ -248,30 +237,14 @@ impl Learner<'_> {
     }
 }
 
-/// exp(-d) - 1 + d, without cancellation near 0.
-fn k3(d: f64) -> f64 {
-    (-d).exp_m1() + d
-}
-
-/// `column` less `ref_logp`, a token each.
-fn differences(batch: &Batch, column: &str) -> Vec<f64> {
-    match (batch.token_column(column), batch.token_column("ref_logp")) {
-        (
-            Some(TokenValues::Compact(FloatBuffer::F32(of))),
-            Some(TokenValues::Compact(FloatBuffer::F32(reference))),
-        ) => {
-            let pairs = of.iter().zip(reference.iter());
-            pairs
-                .map(|(&of, &reference)| f64::from(of) - f64::from(reference))
-                .collect()
-        }
-        _ => unreachable!("the batch was built with them"),
-    }
-}
-
 /// Mean k3 estimate of the KL from the sampling policy to the reference.
 pub(super) fn kl_to_reference(batch: &Batch) -> f64 {
-    mean(differences(batch, "old_logp").into_iter().map(k3))
+    let column = |name| match batch.token_column(name) {
+        Some(TokenValues::Compact(values)) => values.iter(),
+        _ => unreachable!("the batch was built with {name}, a value a token"),
+    };
+    let pairs = column("old_logp").zip(column("ref_logp"));
+    mean(pairs.map(|(logp, reference)| k3(logp - reference)))
 }
 
 /// Mean over responses of the reward that the recipe put in the place of the verifier's.
@@ -279,4 +252,61 @@ fn recipe_reward(outcome: &Outcome) -> Option<f64> {
     let reward = outcome.reward.as_ref()?;
     let responses = reward.layout().responses();
     Some(reward.buffer().iter().sum::<f64>() / responses.max(1) as f64)
+}
+
+/// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: a column that the
+/// run never has is found here.
+///
+/// # Errors
+/// What a hook fails with, with where it happened and what to do: no other version could do the step.
+pub(super) fn dry_run(
+    first: &Batch,
+    (recipe, state): (&Recipe, &State),
+    (loss, loss_state): (&Recipe, &State),
+) -> Result<(), Diagnostics> {
+    let mut state = state.clone();
+    if !recipe.has(Hook::Advantage) && is_loss_of_an_advantage(first, recipe, &state) {
+        let name = recipe.name();
+        let message = format!("{name} is a loss on `batch.advantage`, and no recipe computes it");
+        let help = format!(
+            "name one that does, as in `--recipe grpo`; `loss_recipe = \"{name}\"` in the configuration is then its loss"
+        );
+        return Err(Diagnostic::error(message).with_help(help).into());
+    }
+    let outcome = recipe.advantage(first, &mut state);
+    let outcome = outcome.map_err(|error| refused(error, recipe))?;
+    // A recipe with a loss alone has computed it already: its advantage is made of the loss.
+    if !recipe.has(Hook::Advantage) {
+        return Ok(());
+    }
+    let (loss, mut state) = if recipe.has(Hook::Loss) {
+        (recipe, state)
+    } else {
+        (loss, loss_state.clone())
+    };
+    let result = loss.loss(first, Some(&outcome.advantage), &mut state);
+    result.map(drop).map_err(|error| refused(error, loss))
+}
+
+/// Whether a loss fails on the run's batches for want of an advantage alone.
+fn is_loss_of_an_advantage(first: &Batch, recipe: &Recipe, state: &State) -> bool {
+    let everyone: Vec<usize> = (0..first.layout().responses()).collect();
+    let any = FloatBuffer::from(vec![1.0f64; everyone.len()]);
+    let with_advantage = select(first, &everyone, None, Some((Level::Response, &any)));
+    let works = |batch: &Batch| recipe.loss(batch, None, &mut state.clone()).is_ok();
+    !works(first) && with_advantage.is_ok_and(|batch| works(&batch))
+}
+
+/// The error, with where it happened and what to do about it.
+fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
+    let name = recipe.name();
+    let notes = &mut error.first_mut().notes;
+    notes.push("in a dry run on the run's first batch".to_string());
+    notes.push(match Builtin::find(name) {
+        Some(_) => format!(
+            "no run was begun: `advlab recipes` lists other recipes, `advlab new FILE --from {name}` copies this one to edit"
+        ),
+        None => "no run was begun: correct the script, and begin again".to_string(),
+    });
+    error
 }

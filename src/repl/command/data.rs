@@ -5,10 +5,10 @@ use std::path::Path;
 use super::super::data::Data;
 use super::super::session::Session;
 use super::super::show;
-use super::super::typed::is_typed;
 use super::{Answered, option};
 use crate::batch::Mapping;
 use crate::diagnostic::Diagnostic;
+use crate::script::is_typed;
 
 pub(super) fn load(session: &mut Session, path: &str) -> Answered {
     let (mut path, mut map) = (path.to_string(), Vec::new());
@@ -71,7 +71,6 @@ pub(super) fn vars(session: &mut Session, _: &str) -> Answered {
 
 pub(super) fn reset(session: &mut Session, _: &str) -> Answered {
     session.script.reset();
-    session.typed.clear();
     let stay = match session.script.recipe() {
         Some(recipe) if !is_typed(recipe) => "the batch and the recipe stay",
         _ => {

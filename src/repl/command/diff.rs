@@ -31,7 +31,7 @@ pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {
             }
             (a, b)
         }
-        [0] if session.script.recipe().is_none() && !session.typed.has_advantage() => {
+        [0] if session.script.recipe().is_none() && !session.script.inputs().has_advantage() => {
             let first = words[0];
             let message =
                 format!("there is nothing to compare `{first}` with: no recipe is in use");

@@ -15,7 +15,7 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
         text => text,
     };
     // Where no recipe is loaded, a formula that was typed has a loss too, that of `:run`.
-    let is_formula = session.script.recipe().is_none() && session.typed.has_advantage();
+    let is_formula = session.script.recipe().is_none() && session.script.inputs().has_advantage();
     if text == "loss()" && is_formula {
         let recipe = current(session)?;
         session.script.use_recipe(Some(recipe));

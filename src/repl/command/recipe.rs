@@ -103,8 +103,8 @@ pub(super) fn current(session: &Session) -> Result<Recipe, Diagnostics> {
     if let Some(recipe) = session.script.recipe() {
         return Ok(recipe.clone());
     }
-    if session.typed.has_advantage() {
-        return session.typed.recipe(session.script.host(), None);
+    if session.script.inputs().has_advantage() {
+        return session.script.typed_recipe();
     }
     let help = "`:recipe grpo` loads one; a formula with a value per response or token counts too";
     Err(Diagnostic::error("no recipe is loaded")

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::super::session::Session;
-use super::super::typed::is_typed;
 use super::{Answered, missing};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostic;
-use crate::script::{Computed, Recipe};
+use crate::script::{Computed, Recipe, is_typed};
 
 pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let file = PathBuf::from(path.trim_matches('"'));
@@ -24,7 +23,7 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
         );
         return error(format!("{shown}: a script's file ends in .rhai"), &help);
     }
-    if !session.typed.has_advantage() && !session.typed.has_function() {
+    if !session.script.inputs().has_advantage() && !session.script.inputs().has_function() {
         return error(
             "nothing has been typed that makes a recipe".to_string(),
             "a formula with a value per response or token, or a function",
@@ -46,7 +45,7 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
         }
         _ => {}
     }
-    let script = session.typed.script(session.script.recipe());
+    let script = session.script.typed_script();
     Replacement::write(&file, script.as_bytes())
         .map_err(|error| Diagnostic::error(error.to_string()))?;
     session.saved.insert(file.clone(), script.clone());
@@ -74,7 +73,8 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
 
 /// Whether a script of statements gives the value that the prompt had last. Hooks are their own text.
 fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
-    let Some(signal) = session.typed.signal().filter(|_| !session.typed.has_hook()) else {
+    let inputs = session.script.inputs();
+    let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {
         return true;
     };
     session.script.guard().rearm();

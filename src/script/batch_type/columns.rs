@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 
 use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::Batch;
+use crate::batch::known;
 use crate::script::error::Problem;
 use crate::suggest;
 use crate::tensor::op;
@@ -154,27 +155,30 @@ impl ScriptBatch {
     }
 
     fn unknown(&self, batch: &Batch, name: &str) -> Problem {
-        let known: Vec<&str> = batch.column_names().collect();
-        let also = ["advantage", "groups", "step"];
-        let near = suggest::nearest(name, known.iter().copied().chain(DERIVED).chain(also));
+        let own: Vec<&str> = batch.column_names().collect();
         let problem = Problem::new(format!("the batch has no column `{name}`"));
-        match (near, name) {
-            (Some(near), _) if near != name => problem.help(format!("did you mean `{near}`?")),
-            (_, "ref_logp") => problem.help(
-                "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0",
-            ),
-            (_, "advantage") => problem.help(
-                "a loss on `batch.advantage` is for a training run, which computes the advantage first; at the prompt it is `advantage()`",
-            ),
-            _ => {
-                let derived = DERIVED.iter().filter(|name| !known.contains(name));
-                problem.help(format!(
-                    "it has {}; from these follow {}",
-                    suggest::list(known.iter().copied()),
-                    suggest::list(derived.copied())
-                ))
-            }
+        if let Some(theirs) = own.iter().find(|theirs| known::ours(theirs) == Some(name)) {
+            let help = format!("the file calls it `{theirs}`: `--map {name}={theirs}`");
+            return problem.help(help);
         }
+        let also = ["advantage", "groups", "step"];
+        let near = suggest::nearest(name, own.iter().copied().chain(DERIVED).chain(also));
+        problem.help(match (known::ours(name).or(near), name) {
+            (Some("mask"), _) => {
+                "tokens with mask 0 are in no tensor: a script needs no mask".to_string()
+            }
+            (Some("group"), _) => "a reduction names the level, `x.mean(\"group\")`; `batch.groups` has the groups".to_string(),
+            (Some(ours), _) if ours != name => format!("did you mean `{ours}`?"),
+            (_, "ref_logp") => "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0".to_string(),
+            (_, "advantage") => "a run computes the advantage before the loss; a file needs it as a column (`advlab apply grpo INPUT -o FILE` adds one); at the prompt it is `advantage()`".to_string(),
+            _ => {
+                let derived = DERIVED.into_iter();
+                let derived = derived.filter(|name| !own.contains(name) && self.can_derive(name));
+                let derived = suggest::list(derived);
+                let follow = if derived.is_empty() { "" } else { "; from these follow " };
+                format!("it has {}{follow}{derived}", suggest::list(own))
+            }
+        })
     }
 }
 

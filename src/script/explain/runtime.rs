@@ -2,8 +2,10 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::{Script, elsewhere, functions, problem, receiver, text, words};
+use super::script::{keys, names, parameters};
+use super::{NOTHING, Script, elsewhere, functions, lower_first, problem, unknown_function};
 use crate::diagnostic::{Diagnostic, Span};
+use crate::script::syntax::{TokenKind, ValueKind};
 use crate::suggest;
 use crate::tensor::{Level, TensorError, TensorErrorKind};
 
@@ -11,182 +13,160 @@ use crate::tensor::{Level, TensorError, TensorErrorKind};
 const SHOWN: usize = 200;
 
 /// What to say of a name that is near nothing.
-pub(in super::super) const SEES: &str = "a function sees its arguments and its own variables alone; what it needs from outside is an argument or a parameter, `p.name`";
+pub(in super::super) const SEES: &str = "a function sees only its parameters and its own variables: pass what it needs as an argument, or make it a parameter of the recipe, `p.name`";
 
-impl Script<'_> {
-    pub(super) fn runtime(&self, error: &EvalAltResult, place: Option<&Span>) -> Diagnostic {
-        match error {
+pub(super) fn failed(
+    script: &Script<'_>,
+    error: &EvalAltResult,
+    place: Option<&Span>,
+) -> Diagnostic {
+    match error {
             EvalAltResult::ErrorRuntime(value, _) => thrown(value),
-            EvalAltResult::ErrorFunctionNotFound(signature, _) => self.unknown_function(signature),
-            EvalAltResult::ErrorVariableNotFound(name, _) => self.no_variable(name, place),
-            EvalAltResult::ErrorPropertyNotFound(name, _) => self.no_key(name, place),
+            EvalAltResult::ErrorFunctionNotFound(signature, _) => unknown_function(script, signature),
+            EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
+            EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
             EvalAltResult::ErrorMismatchDataType(wanted, found, _)
             | EvalAltResult::ErrorMismatchOutputType(wanted, found, _) => mismatch(wanted, found),
             EvalAltResult::ErrorForbiddenVariable(name, _) => {
-                Diagnostic::error(format!("`{name}` cannot be a variable's name"))
+                Diagnostic::error(format!("`{name}` cannot be used as a variable's name"))
                     .with_help("choose another name")
             }
             EvalAltResult::ErrorModuleNotFound(name, _) => no_import(name),
             EvalAltResult::ErrorAssignmentToConstant(name, _) => constant(name),
             EvalAltResult::ErrorFor(_) => Diagnostic::error("`for` needs an array, a range or `batch.groups`")
-                .with_help("there is no loop over responses or tokens: tensors do that, or `batch.groups` group by group"),
+                .with_help("operations on tensors need no loop over responses or tokens; `for g in batch.groups { ... }` goes group by group"),
             EvalAltResult::ErrorUnboundThis(_) => {
-                Diagnostic::error("`this`, the recipe's state, is there in hooks alone")
-                    .with_help("pass what is needed to the function")
+                Diagnostic::error("`this`, the recipe's state, exists in hooks only")
+                    .with_help("pass what the function needs as an argument")
             }
             EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
             EvalAltResult::ErrorIndexNotFound(index, _) => {
-                Diagnostic::error(format!("there is nothing under `{index}`"))
-                    .with_help("`key in map` says whether it is there")
+                Diagnostic::error(format!("there is no entry `{index}`"))
+                    .with_help("`key in map` tells whether there is one")
             }
-            EvalAltResult::ErrorArrayBounds(length, index, _) => beyond("an array", *length, *index),
-            EvalAltResult::ErrorStringBounds(length, index, _) => beyond("a text", *length, *index),
+            EvalAltResult::ErrorArrayBounds(length, index, _) => beyond("the array", *length, *index),
+            EvalAltResult::ErrorStringBounds(length, index, _) => beyond("the string", *length, *index),
             EvalAltResult::ErrorDotExpr(what, _) => property(what),
             EvalAltResult::ErrorArithmetic(what, _) => arithmetic(what),
             EvalAltResult::ErrorDataRace(..) => {
-                Diagnostic::error("a variable is used in a closure while the call that was given the closure changes it")
-                    .with_help("take what the closure needs out before the call: `let n = a.len();`")
+                Diagnostic::error("a closure uses a variable that the call around it is changing")
+                    .with_help("copy what the closure needs before the call: `let n = a.len();`")
             }
             EvalAltResult::ErrorNonPureMethodCallOnConstant(name, _) => {
-                Diagnostic::error(format!("`{name}` changes what it is called on, and that is a constant"))
-                    .with_help("make it a variable, with `let` in place of `const`")
+                Diagnostic::error(format!("`{name}` changes its receiver, which is a constant"))
+                    .with_help("declare it with `let` instead of `const`")
             }
             other => {
                 let text = other.to_string();
                 // The engine's texts end in the position, which stands at the caret.
                 let text = text.split(" (line ").next().unwrap_or(&text);
-                Diagnostic::error(words::lower_first(text))
+                Diagnostic::error(lower_first(text))
             }
         }
-    }
+}
 
-    /// A name that stands for nothing.
-    pub(super) fn no_variable(&self, name: &str, place: Option<&Span>) -> Diagnostic {
-        let diagnostic = Diagnostic::error(format!("there is no variable `{name}`"));
-        let text = place.map_or("", |place| &place.text);
-        let line = place.and_then(|place| text.lines().nth(place.line - 1));
-        let after = place.zip(line).map_or(String::new(), |(place, line)| {
-            let rest = line.chars().skip(place.column - 1 + place.length);
-            rest.collect::<String>().trim_start().to_string()
-        });
-        if after.starts_with("=>") {
-            return Diagnostic::error("a function without a name is not written with `=>`")
-                .with_help(format!("it is `|{name}| ...`"));
-        }
-        if after.starts_with('"') {
-            return Diagnostic::error("a text with values in it is not written like this")
-                .with_help("it stands in backquotes, with the values in `${...}`");
-        }
-        if after.starts_with(':') && !after.starts_with("::") {
-            return Diagnostic::error("braces alone are a block, and a `:` cannot stand in it")
-                .with_help(format!("a map starts with `#{{`: `#{{ {name}: ... }}`"));
-        }
-        let comprehension = format!("for {name} in");
-        if line.is_some_and(|line| line.contains('[') && line.contains(&comprehension)) {
-            return Diagnostic::error("an array made by a loop in brackets is not of this language")
-                .with_help("it is made by `for`: `let sizes = []; for g in batch.groups { sizes.push(g.reward.len()); }`");
-        }
-        let is_assigned = after.starts_with('=') && !after.starts_with("==");
-        let starts = line.is_some_and(|line| line.trim_start().starts_with(name));
-        if let Some(here) = elsewhere::keyword(name) {
-            return Diagnostic::error(format!("`{name}` is not of this language")).with_help(here);
-        }
-        if let Some(here) = elsewhere::name(name) {
-            return diagnostic.with_help(here);
-        }
-        if name != "batch" && name.parse::<Level>().is_ok() {
-            return diagnostic.with_help(format!("a level stands in quotes: `x.mean(\"{name}\")`"));
-        }
-        if ["dim", "axis"].contains(&name) && is_assigned {
-            return diagnostic
-                .with_help("a level says where to: `x.mean(\"group\")`, `x.sum(\"response\")`");
-        }
-        if ["torch", "np", "numpy", "math", "F", "jnp"].contains(&name) && after.starts_with('.') {
-            return diagnostic.with_help("functions have no prefix: `exp(x)`, `x.mean(\"group\")`");
-        }
-        if is_assigned && starts {
-            return diagnostic.with_help(format!(
-                "a new variable starts with `let`: `let {name} = ...;`"
-            ));
-        }
-        let known = self.parameters.iter().map(String::as_str);
-        let declared = text::parameters(text);
-        if known.chain(declared).any(|known| known == name) {
-            return diagnostic.with_help(format!("the parameter is `p.{name}`"));
-        }
-        let constant = format!("const {name} ");
-        let help = match name {
-            "batch" | "p" if line.is_some_and(|line| !line.starts_with(' ')) => {
-                "a formula stands in a hook: `fn advantage(batch, p) { ... }`".to_string()
-            }
-            "batch" | "p" => format!(
-                "hooks get it as an argument; give it to other functions too, as in `baseline({name})`"
-            ),
-            _ if text.contains(&constant) => {
-                format!(
-                    "a function does not see what stands outside of it: write the constant into it, or make it a parameter, `p.{}`",
-                    name.to_lowercase()
-                )
-            }
-            _ if elsewhere::COLUMNS.contains(&name) => format!("the column is `batch.{name}`"),
-            // Any letter is near any other.
-            _ => match suggest::nearest(
-                name,
-                text::names(text)
-                    .into_iter()
-                    .filter(|known| *known != name && name.len() > 1),
-            ) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => SEES.to_string(),
-            },
-        };
-        diagnostic.with_help(help)
+/// A name that stands for nothing.
+pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
+    let diagnostic = Diagnostic::error(format!("there is no variable `{name}`"));
+    let Some(place) = place else {
+        return diagnostic.with_help(SEES);
+    };
+    let site = script.site(place);
+    let (code, line) = (site.code, site.line());
+    let next = site.text(1);
+    if next == "=>" {
+        return Diagnostic::error("an anonymous function is not written with `=>`")
+            .with_help(format!("write `|{name}| ...`"));
     }
-
-    /// A map without the key that is asked of it: the parameters, the state, or another.
-    fn no_key(&self, name: &str, place: Option<&Span>) -> Diagnostic {
-        let text = place.map_or("", |place| &place.text);
-        let imported = place.filter(|place| place.source != *self.name);
-        let receiver = place.and_then(receiver);
-        let (what, help) = match (receiver.as_deref(), imported) {
-            (Some("this"), _) => (
-                "the state".to_string(),
-                format!("`init(p)` makes it: `fn init(p) {{ #{{ {name}: 0.0 }} }}`"),
-            ),
-            (Some(receiver @ "p"), Some(place)) => {
-                let recipe = place.source.rsplit(['/', '\\']).next().unwrap_or("");
-                let recipe = recipe.strip_suffix(".rhai").unwrap_or(recipe);
-                let all = text::parameters(text);
-                let map = all
-                    .iter()
-                    .map(|name| format!("{name}: ..."))
-                    .collect::<Vec<_>>();
-                (
-                    format!("`{receiver}`"),
-                    format!(
-                        "`{recipe}` has the parameters {}: give them to it, as in `#{{ {} }}`, or declare them too with `fn params() {{ {recipe}::params() }}`",
-                        suggest::list(all),
-                        map.join(", ")
-                    ),
-                )
-            }
-            (receiver, _) => {
-                let what = receiver.map_or("this map".to_string(), |name| format!("`{name}`"));
-                (
-                    what,
-                    "a key that may be missing is asked for with `\"key\" in map`".to_string(),
-                )
-            }
-        };
-        let known = self.parameters.iter().map(String::as_str);
-        let keys = known.chain(text::keys(text)).filter(|key| *key != name);
-        Diagnostic::error(format!("{what} has no `{name}`")).with_help(
-            match suggest::nearest(name, keys) {
-                Some(near) if imported.is_none() => format!("did you mean `{near}`?"),
-                _ => help,
-            },
+    if next.starts_with('"') {
+        return Diagnostic::error("a string with values in it is not written like this")
+            .with_help("use backquotes, with the values in `${...}`");
+    }
+    if next == ":" {
+        return Diagnostic::error("plain braces are a block, which cannot contain a `:`")
+            .with_help(format!("a map starts with `#{{`: `#{{ {name}: ... }}`"));
+    }
+    let texts: Vec<&str> = line.iter().map(|token| token.text).collect();
+    if texts.contains(&"[") && texts.windows(3).any(|three| three == ["for", name, "in"]) {
+        return Diagnostic::error("there are no list comprehensions")
+            .with_help("fill an array in a loop: `let sizes = []; for g in batch.groups { sizes.push(g.reward.len()); }`");
+    }
+    if let Some(here) = elsewhere::keyword(name) {
+        return Diagnostic::error(format!("`{name}` is not part of this language")).with_help(here);
+    }
+    let is_new = next == "=" && texts.first() == Some(&name);
+    let declared = parameters(code);
+    let is_parameter =
+        declared.contains(&name) || script.parameters.iter().any(|known| known == name);
+    let constant = ["const", name];
+    // Any letter is near any other.
+    let near = names(code)
+        .into_iter()
+        .filter(|known| *known != name && name.len() > 1);
+    diagnostic.with_help(if let Some(here) = elsewhere::name(name) {
+        here.to_string()
+    } else if name != "batch" && name.parse::<Level>().is_ok() {
+        format!("a level is written in quotes: `x.mean(\"{name}\")`")
+    } else if is_new {
+        format!("a new variable is declared with `let`: `let {name} = ...;`")
+    } else if is_parameter {
+        format!("the parameter is `p.{name}`")
+    } else if ["batch", "p"].contains(&name) && line.first().is_some_and(|first| first.column == 1) {
+        "a formula belongs in a hook: `fn advantage(batch, p) { ... }`".to_string()
+    } else if ["batch", "p"].contains(&name) {
+        format!("hooks get it as an argument; pass it on to other functions, as in `baseline({name})`")
+    } else if code.windows(2).any(|two| [two[0].text, two[1].text] == constant) {
+        format!(
+            "a function does not see constants outside of it: declare the constant inside, or make it a parameter of the recipe, `p.{}`",
+            name.to_lowercase()
         )
-    }
+    } else if elsewhere::is_column(name) {
+        format!("the column is `batch.{name}`")
+    } else if let Some(near) = suggest::nearest(name, near) {
+        format!("did you mean `{near}`?")
+    } else {
+        SEES.to_string()
+    })
+}
+
+/// A map without the key that is asked of it: the parameters, the state, or another.
+fn no_key(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
+    let site = place.map(|place| script.site(place));
+    let code = site.as_ref().map_or(&[][..], |site| site.code);
+    // The name before the dot: `p` of `p.k`.
+    let receiver = site.as_ref().and_then(|site| match site.before() {
+        [.., receiver, dot] if dot.text == "." && receiver.kind != TokenKind::Symbol => {
+            Some(receiver.text)
+        }
+        _ => None,
+    });
+    let imported = place.filter(|place| place.source != *script.name);
+    let what = match receiver {
+        Some("this") => "the state".to_string(),
+        Some(receiver) => format!("`{receiver}`"),
+        None => "this map".to_string(),
+    };
+    let known = script.parameters.iter().map(String::as_str);
+    let keys = known.chain(keys(code)).filter(|key| *key != name);
+    let help = match (suggest::nearest(name, keys), receiver, imported) {
+        (Some(near), _, None) => format!("did you mean `{near}`?"),
+        (_, Some("this"), _) => {
+            format!("`init(p)` makes it: `fn init(p) {{ #{{ {name}: 0.0 }} }}`")
+        }
+        (_, Some("p"), Some(place)) => {
+            let recipe = place.source.rsplit(['/', '\\']).next().unwrap_or("");
+            let recipe = recipe.strip_suffix(".rhai").unwrap_or(recipe);
+            let all = parameters(code);
+            let map: Vec<String> = all.iter().map(|name| format!("{name}: ...")).collect();
+            format!(
+                "`{recipe}` has the parameters {}: pass them, as in `#{{ {} }}`, or declare them too with `fn params() {{ {recipe}::params() }}`",
+                suggest::list(all),
+                map.join(", ")
+            )
+        }
+        _ => "`\"key\" in map` tells whether a map has a key".to_string(),
+    };
+    Diagnostic::error(format!("{what} has no `{name}`")).with_help(help)
 }
 
 /// What a native function of ours reported, or the script's own `throw`.
@@ -210,9 +190,9 @@ fn thrown(value: &Dynamic) -> Diagnostic {
 /// What to do about an error of an operation, where its message does not say it already.
 fn by_tensor(error: &TensorError) -> Option<String> {
     match &error.kind {
-        TensorErrorKind::Argument(why) if why.contains("this is nothing") => Some(words::NOTHING.to_string()),
+        TensorErrorKind::Argument(why) if why.contains("this is nothing") => Some(NOTHING.to_string()),
         TensorErrorKind::Argument { .. } if !error.op.starts_with(char::is_alphabetic) => {
-            Some(format!("`{}` is for tensors and numbers; a number from a text is `parse_float(text)`", error.op))
+            Some(format!("`{}` works on tensors and numbers; `parse_float(string)` makes a number of a string", error.op))
         }
         TensorErrorKind::Argument { .. } => functions::signature(error.op),
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => Some(
@@ -223,18 +203,20 @@ fn by_tensor(error: &TensorError) -> Option<String> {
 }
 
 fn mismatch(wanted: &str, found: &str) -> Diagnostic {
-    let (wanted, found) = (words::of_type(wanted), words::of_type(found));
-    if wanted == "true or false" && found == "a tensor" {
-        return Diagnostic::error("a tensor is neither true nor false").with_help(
-            "value by value it is `where(c, a, b)`, `&`, `|` and `!`; to branch, compare one value, as in `if x.mean(\"batch\") > 0.5`",
-        );
+    let (wanted, found) = (ValueKind::of_type(wanted), ValueKind::of_type(found));
+    if wanted == ValueKind::Boolean && found.is_tensor() {
+        return tensor_condition();
     }
-    let diagnostic = Diagnostic::error(format!("this must be {wanted}, and is {found}"));
-    match wanted.as_str() {
-        "true or false" => diagnostic.with_help("compare it, as in `x > 0` or `x != ()`"),
-        "a whole number" => diagnostic.with_help("a whole number is `x.to_int()`"),
-        "a number" => diagnostic.with_help("a number with a fraction is `x.to_float()`"),
-        _ => diagnostic.with_help(format!("give it {wanted}")),
+    let diagnostic = Diagnostic::error(format!(
+        "expected {}, found {}",
+        wanted.described(),
+        found.described()
+    ));
+    match wanted {
+        ValueKind::Boolean => diagnostic.with_help("compare it, as in `x > 0` or `x != ()`"),
+        ValueKind::Integer => diagnostic.with_help("`x.to_int()` makes an integer"),
+        ValueKind::Number => diagnostic.with_help("`x.to_float()` makes a float"),
+        _ => diagnostic.with_help(format!("give it {}", wanted.described())),
     }
 }
 
@@ -243,14 +225,14 @@ pub(super) fn no_import(name: &str) -> Diagnostic {
     match elsewhere::name(name) {
         Some(here) => diagnostic.with_help(here),
         None => diagnostic.with_help(format!(
-            "for a recipe of that name, `import \"{name}\" as {name};` at the top of the script"
+            "to import a recipe of that name, write `import \"{name}\" as {name};` at the top of the script"
         )),
     }
 }
 
 pub(super) fn constant(name: &str) -> Diagnostic {
     Diagnostic::error(format!("`{name}` is a constant and cannot be changed"))
-        .with_help("a variable starts with `let` in place of `const`")
+        .with_help("a variable is declared with `let` instead of `const`")
 }
 
 fn beyond(what: &str, length: usize, index: i64) -> Diagnostic {
@@ -259,24 +241,24 @@ fn beyond(what: &str, length: usize, index: i64) -> Diagnostic {
         1 => "has 1 element".to_string(),
         length => format!("has {length} elements"),
     };
-    Diagnostic::error(format!("there is no place {index}: {what} here {has}"))
-        .with_help("places count from 0, and from the end with -1")
+    Diagnostic::error(format!("index {index} is out of range: {what} {has}"))
+        .with_help("indices count from 0, and from the end with -1")
 }
 
 /// Of the engine's `tensor [i64] = f64`.
 fn indexing(what: &str) -> Diagnostic {
     let (object, index) = what.split_once(" [").unwrap_or((what, ""));
     let is_set = index.contains('=');
-    let index = words::of_type(index.split(']').next().unwrap_or(""));
-    let object = words::of_type(object);
-    match (object.as_str(), is_set) {
-        ("a tensor" | "a batch", true) => unchangeable(),
-        ("a tensor", false) => Diagnostic::error(format!("a tensor has no place that is {index}"))
+    let index = ValueKind::of_type(index.split(']').next().unwrap_or("")).described();
+    let object = ValueKind::of_type(object);
+    match (object, is_set) {
+        (ValueKind::Tensor | ValueKind::Batch, true) => unchangeable(),
+        (ValueKind::Tensor, false) => Diagnostic::error(format!("a tensor cannot be indexed by {index}"))
             .with_help("`x[0]` is its first value; a part of it is chosen with `where(c, x, 0)` or a selection, `x.mean(\"group\", chosen)`"),
-        ("a batch", false) => Diagnostic::error(format!("a batch has no place that is {index}"))
+        (ValueKind::Batch, false) => Diagnostic::error(format!("a batch cannot be indexed by {index}"))
             .with_help("`batch.groups[0]` is its first group, `batch[\"reward\"]` a column"),
-        _ => Diagnostic::error(format!("{object} has no place that is {index}"))
-            .with_help("arrays, maps, texts and tensors have places: `a[0]`, `m[\"key\"]`"),
+        _ => Diagnostic::error(format!("{} cannot be indexed by {index}", object.described()))
+            .with_help("arrays, maps, strings and tensors can be indexed: `a[0]`, `m[\"key\"]`"),
     }
 }
 
@@ -290,24 +272,35 @@ fn unchangeable() -> Diagnostic {
 fn property(what: &str) -> Diagnostic {
     let mut quoted = what.split('\'').skip(1).step_by(2);
     let (name, of) = (quoted.next().unwrap_or(""), quoted.next().unwrap_or(""));
-    let object = words::of_type(of);
+    let object = ValueKind::of_type(of);
     if what.contains("writable") || what.contains("setter") {
-        return match object.as_str() {
-            "a batch" | "a tensor" => unchangeable(),
-            _ => Diagnostic::error(format!("`{name}` of {object} cannot be set"))
-                .with_help("only maps have what can be set: `let m = #{ x: 1 }; m.x = 2;`"),
+        return match object {
+            ValueKind::Batch | ValueKind::Tensor => unchangeable(),
+            _ => Diagnostic::error(format!("`{name}` of {} cannot be set", object.described()))
+                .with_help("only the entries of maps can be set: `let m = #{ x: 1 }; m.x = 2;`"),
         };
     }
-    let diagnostic = Diagnostic::error(format!("{object} has no `{name}`"));
-    if object == "a tensor" {
-        if let Some(here) = elsewhere::property(name) {
-            return diagnostic.with_help(here);
-        }
-        if let Some(signature) = functions::signature(name) {
-            return diagnostic.with_help(signature);
-        }
+    if object.is_tensor() {
+        return tensor_property(name);
     }
-    diagnostic.with_help("maps and batches have names in them, as `p.k` and `batch.reward`")
+    Diagnostic::error(format!("{} has no `{name}`", object.described()))
+        .with_help("maps and batches have properties, such as `p.k` and `batch.reward`")
+}
+
+/// A tensor stands where a branch needs one truth.
+pub(in crate::script) fn tensor_condition() -> Diagnostic {
+    Diagnostic::error("a tensor cannot be used as a condition").with_help(
+        "elementwise it is `where(c, a, b)`, `&`, `|` and `!`; to branch, compare a single value, as in `if x.mean(\"batch\") > 0.5`",
+    )
+}
+
+/// A property that tensors do not have.
+pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {
+    let only = "its only property is `level`; the rest are methods, such as `x.mean(\"group\")`";
+    let help = elsewhere::property(name).map(str::to_string);
+    let help = help.or_else(|| functions::signature(name));
+    Diagnostic::error(format!("a tensor has no property `{name}`"))
+        .with_help(help.unwrap_or_else(|| only.to_string()))
 }
 
 /// Of the engine's `Division by zero: 1 / 0`.
@@ -315,19 +308,18 @@ fn arithmetic(what: &str) -> Diagnostic {
     let (kind, sum) = what.split_once(": ").unwrap_or((what, ""));
     match kind.to_lowercase() {
         kind if kind.contains("zero") => {
-            Diagnostic::error(format!("a whole number is divided by 0, in `{sum}`"))
+            Diagnostic::error(format!("an integer is divided by 0 in `{sum}`"))
                 .with_help("`safe_div(a, b)` is 0 where b is 0")
         }
-        kind if kind.contains("overflow") || kind.contains("underflow") => Diagnostic::error(
-            format!("the result of `{sum}` is too large for a whole number"),
-        )
-        .with_help("numbers with a fraction go further: `x.to_float()`, or `2.0` in place of `2`"),
+        kind if kind.contains("overflow") || kind.contains("underflow") => {
+            Diagnostic::error(format!("the result of `{sum}` is too large for an integer"))
+                .with_help("floats go further: `x.to_float()`, or `2.0` instead of `2`")
+        }
         kind if kind.contains("parsing") => {
             let text = what.split('\'').nth(1).unwrap_or("this");
-            Diagnostic::error(format!("the text \"{text}\" is no number"))
-                .with_help("numbers are as `8`, `0.5` and `1e-6`")
+            Diagnostic::error(format!("the string \"{text}\" is not a number"))
+                .with_help("numbers look like `8`, `0.5` and `1e-6`")
         }
-        _ => Diagnostic::error(words::lower_first(what))
-            .with_help("are these the numbers that are meant?"),
+        _ => Diagnostic::error(lower_first(what)).with_help("check the operands"),
     }
 }

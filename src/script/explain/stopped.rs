@@ -9,54 +9,53 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::tensor::{Stopped, TensorErrorKind};
 
 const ENDLESS: &str =
-    "is there a loop without an end, or one over many responses that tensors could do at once?";
-const KEEPS: &str =
-    "does a loop keep on adding to it? Values by response or token belong into tensors";
+    "is there an endless loop, or one over many responses that a tensor operation could replace?";
+const KEEPS: &str = "does a loop keep adding to it? Values by response or token belong in tensors";
 
-impl Script<'_> {
-    /// The diagnostic of an end that no script can catch, with the place to suspect; `None` for any other error.
-    pub(super) fn stopped(&self, error: &EvalAltResult) -> Option<(Diagnostic, Option<Span>)> {
-        Some(match error {
-            EvalAltResult::ErrorTerminated(why, _) => (terminated(why), self.only_loop()),
-            EvalAltResult::ErrorTooManyOperations(_) => {
-                let millions = OPERATIONS / 1_000_000;
-                let message = format!(
-                    "stopped after {millions} million operations, more than any formula needs"
-                );
-                (
-                    Diagnostic::error(message).with_help(ENDLESS),
-                    self.only_loop(),
-                )
-            }
-            EvalAltResult::ErrorStackOverflow(_) => {
-                let message = "stopped: calls within calls within calls, too deep";
-                let help = "does a function call itself without an end?";
-                (
-                    Diagnostic::error(message).with_help(help),
-                    self.only_recursion(),
-                )
-            }
-            EvalAltResult::ErrorDataTooLarge(what, _) => {
-                let what = match what.to_lowercase() {
-                    what if what.contains("string") => {
-                        format!("a text grew beyond {TEXT_BYTES} bytes")
-                    }
-                    what if what.contains("map") => {
-                        format!("a map grew beyond {MAP_ENTRIES} entries")
-                    }
-                    _ => format!("an array grew beyond {ARRAY_ELEMENTS} elements"),
-                };
-                let diagnostic = Diagnostic::error(format!("stopped: {what}"));
-                let suspect = self.only_loop().or_else(|| self.only_call("pad"));
-                (diagnostic.with_help(KEEPS), suspect)
-            }
-            EvalAltResult::ErrorTooManyVariables(_) | EvalAltResult::ErrorTooManyModules(_) => {
-                let diagnostic = Diagnostic::error("stopped: more names than a script may have");
-                (diagnostic.with_help(ENDLESS), self.only_loop())
-            }
-            _ => return None,
-        })
-    }
+/// The diagnostic of an end that no script can catch, with the place to suspect; `None` for any other error.
+pub(super) fn stopped(
+    script: &Script<'_>,
+    error: &EvalAltResult,
+) -> Option<(Diagnostic, Option<Span>)> {
+    Some(match error {
+        EvalAltResult::ErrorTerminated(why, _) => (terminated(why), script.only_loop()),
+        EvalAltResult::ErrorTooManyOperations(_) => {
+            let millions = OPERATIONS / 1_000_000;
+            let message =
+                format!("stopped after {millions} million operations, more than any formula needs");
+            (
+                Diagnostic::error(message).with_help(ENDLESS),
+                script.only_loop(),
+            )
+        }
+        EvalAltResult::ErrorStackOverflow(_) => {
+            let message = "stopped: calls are nested too deeply";
+            let help = "does a function call itself without end?";
+            (
+                Diagnostic::error(message).with_help(help),
+                script.only_recursion(),
+            )
+        }
+        EvalAltResult::ErrorDataTooLarge(what, _) => {
+            let what = match what.to_lowercase() {
+                what if what.contains("string") => {
+                    format!("a string grew beyond {TEXT_BYTES} bytes")
+                }
+                what if what.contains("map") => {
+                    format!("a map grew beyond {MAP_ENTRIES} entries")
+                }
+                _ => format!("an array grew beyond {ARRAY_ELEMENTS} elements"),
+            };
+            let diagnostic = Diagnostic::error(format!("stopped: {what}"));
+            let suspect = script.only_loop().or_else(|| script.only_call("pad"));
+            (diagnostic.with_help(KEEPS), suspect)
+        }
+        EvalAltResult::ErrorTooManyVariables(_) | EvalAltResult::ErrorTooManyModules(_) => {
+            let diagnostic = Diagnostic::error("stopped: too many variables or imports");
+            (diagnostic.with_help(ENDLESS), script.only_loop())
+        }
+        _ => return None,
+    })
 }
 
 fn terminated(why: &Dynamic) -> Diagnostic {
@@ -80,11 +79,11 @@ fn terminated(why: &Dynamic) -> Diagnostic {
 fn too_much(variable: &str, excess: Excess) -> Diagnostic {
     match excess {
         Excess::Depth => Diagnostic::error(format!(
-            "stopped: `{variable}` holds arrays, maps or closures more than {DEPTH} deep in one another"
+            "stopped: `{variable}` nests arrays, maps or closures more than {DEPTH} deep"
         ))
         .with_help("does a loop put it into itself? To add to an array, write `a.push(x)`"),
         Excess::Entries => Diagnostic::error(format!(
-            "stopped: `{variable}` has a map of more than {MAP_ENTRIES} entries in it"
+            "stopped: `{variable}` holds a map of more than {MAP_ENTRIES} entries"
         ))
         .with_help(KEEPS),
         Excess::Bytes => Diagnostic::error(format!(
@@ -100,7 +99,7 @@ fn by_guard(stopped: Stopped) -> Diagnostic {
     match stopped {
         Stopped::Deadline(_) => diagnostic.with_help(ENDLESS),
         Stopped::Memory { .. } | Stopped::Graph { .. } => {
-            diagnostic.with_help("does a loop keep on making tensors from tensors?")
+            diagnostic.with_help("does a loop keep making tensors from tensors?")
         }
         Stopped::Cancelled => diagnostic,
     }

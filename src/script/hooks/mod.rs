@@ -158,6 +158,7 @@ impl Recipe {
             gradient: gradient.over(batch.layout()),
             metrics: reports.metrics,
             prints: reports.prints,
+            notes: reports.notes,
             time: started.elapsed(),
         })
     }

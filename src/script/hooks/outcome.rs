@@ -38,6 +38,8 @@ pub struct Loss {
     pub metrics: Vec<(String, f64)>,
     /// What the script printed.
     pub prints: Vec<String>,
+    /// What was read otherwise than its name says, in words.
+    pub notes: Vec<String>,
     /// How long it took.
     pub time: Duration,
 }

@@ -4,18 +4,17 @@
 //! later; and some things that look right do something else without a word.
 
 mod calls;
-mod kinds;
+mod written;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
-use self::kinds::{Kind, Variables, is_groups, known, meet, parameters};
-use super::explain::{Script, property_elsewhere};
+pub(super) use self::written::ambiguous_powers;
+use super::explain::{Script, tensor_condition, tensor_property};
 use super::library::Functions;
-use crate::diagnostic::{Diagnostic, Severity};
-use crate::tensor::op;
+use super::syntax::ValueKind;
+use crate::diagnostic::{Diagnostic, Span};
 
 /// What the lint knows beside the script.
 pub(super) struct Known<'a> {
@@ -51,13 +50,11 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
         if let Some(ASTNode::Stmt(Stmt::Import(import, _))) = path.last()
             && let Expr::StringConstant(from, _) = &import.0
         {
-            let alias = import.1.name.to_string();
-            let alias = if alias.is_empty() {
-                from.to_string()
-            } else {
-                alias
+            let alias = match import.1.name.as_str() {
+                "" => from.as_str(),
+                alias => alias,
             };
-            lint.aliases.insert(alias, from.to_string());
+            lint.aliases.insert(alias.to_string(), from.to_string());
         }
         true
     });
@@ -66,8 +63,10 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
         let mut module = Module::new();
         module.set_script_fn(function.clone());
         let alone = AST::new_from_module(module);
-        let names: Vec<&str> = function.params.iter().map(|name| name.as_str()).collect();
-        let mut variables = parameters(&names);
+        let names = function.params.iter().map(|name| name.as_str());
+        let mut variables: Variables = names
+            .map(|name| (name.to_string(), ValueKind::of_parameter(name)))
+            .collect();
         alone.walk(&mut |path| {
             // Statements of the body itself; what is inside them is looked at from there.
             if let [ASTNode::Stmt(statement)] = path {
@@ -77,6 +76,10 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
         });
     }
     lint.unread_parameters();
+    lint.misspelt_hooks();
+    let text = lint.known.script.text();
+    lint.found
+        .extend(ambiguous_powers(lint.known.script.name, &text));
     let mut found = lint.found;
     found.sort_by_key(|diagnostic| diagnostic.span().map(|span| (span.line, span.column)));
     found.dedup();
@@ -86,8 +89,11 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
 /// The numbers of parameters that functions take, by their names: asked at each call, of which a script has thousands.
 type Counts = HashMap<String, Vec<usize>>;
 
-struct Lint<'a> {
-    known: &'a Known<'a>,
+/// What is known of the variables of a function.
+type Variables = HashMap<String, ValueKind>;
+
+struct Lint<'k, 'a> {
+    known: &'k Known<'a>,
     /// The functions of the script itself.
     own: Counts,
     natives: Counts,
@@ -97,15 +103,19 @@ struct Lint<'a> {
     found: Vec<Diagnostic>,
 }
 
-impl Lint<'_> {
-    fn report(&mut self, severity: Severity, position: Position, message: String, help: String) {
-        let source: Arc<str> = self.known.script.name.clone();
-        let place = self.known.script.place(&source, position);
-        let diagnostic = Diagnostic {
-            severity,
-            ..Diagnostic::error(message).with_help(help).at(place)
-        };
-        self.found.push(diagnostic);
+impl Lint<'_, '_> {
+    fn found_at(&mut self, position: Position, diagnostic: Diagnostic) {
+        let place = self.known.script.place(self.known.script.name, position);
+        self.found.push(diagnostic.at(place));
+    }
+
+    fn error(&mut self, position: Position, message: impl Into<String>, help: impl Into<String>) {
+        self.found_at(position, Diagnostic::error(message).with_help(help));
+    }
+
+    fn warning(&mut self, place: Option<Span>, message: String, help: String) {
+        let diagnostic = Diagnostic::warning(message).with_help(help);
+        self.found.push(diagnostic.at(place));
     }
 
     fn block(&mut self, statements: &[Stmt], variables: &mut Variables) {
@@ -125,7 +135,7 @@ impl Lint<'_> {
                 let before = self.kind(&assignment.1.lhs, variables);
                 if let Expr::Variable(variable, ..) = &assignment.1.lhs {
                     let kind = if assignment.0.is_op_assignment() {
-                        meet(&[before, value])
+                        before.with(value)
                     } else {
                         value
                     };
@@ -133,12 +143,7 @@ impl Lint<'_> {
                 }
             }
             Stmt::For(parts, _) => {
-                self.kind(&parts.2.expr, variables);
-                let item = if is_groups(&parts.2.expr) {
-                    Kind::Batch
-                } else {
-                    Kind::Other
-                };
+                let item = self.kind(&parts.2.expr, variables).element();
                 variables.insert(parts.0.name.to_string(), item);
                 self.block(parts.2.body.statements(), variables);
             }
@@ -147,13 +152,8 @@ impl Lint<'_> {
             | Stmt::Do(parts, ..)
             | Stmt::TryCatch(parts, _) => {
                 let condition = self.kind(&parts.expr, variables);
-                if condition == Kind::Tensor && !matches!(statement, Stmt::TryCatch(..)) {
-                    self.report(
-                        Severity::Error,
-                        parts.expr.start_position(),
-                        "a tensor is neither true nor false".to_string(),
-                        "value by value it is `where(c, a, b)`; to branch, compare one value, as in `if x.mean(\"batch\") > 0.5`".to_string(),
-                    );
+                if condition == ValueKind::Tensor && !matches!(statement, Stmt::TryCatch(..)) {
+                    self.found_at(parts.expr.start_position(), tensor_condition());
                 }
                 self.block(parts.body.statements(), variables);
                 self.block(parts.branch.statements(), variables);
@@ -179,97 +179,91 @@ impl Lint<'_> {
         }
     }
 
-    /// What an expression gives, with everything in it looked at on the way.
-    fn kind(&mut self, expression: &Expr, variables: &mut Variables) -> Kind {
+    /// The kind of an expression's value, with everything in it looked at on the way.
+    fn kind(&mut self, expression: &Expr, variables: &mut Variables) -> ValueKind {
         match expression {
             Expr::Variable(..) => {
                 let kind = known(expression, variables);
-                self.passes_parameters_on |= kind == Kind::Parameters;
-                kind
+                self.passes_parameters_on |= kind == ValueKind::Parameters;
+                return kind;
             }
-            Expr::FnCall(call, position) => self.call(call, *position, None, variables),
-            Expr::And(parts, position) | Expr::Or(parts, position) => {
-                let sign = if matches!(expression, Expr::And(..)) {
-                    "&"
-                } else {
-                    "|"
-                };
-                for part in parts.iter() {
-                    if matches!(self.kind(part, variables), Kind::Tensor | Kind::One) {
-                        self.report(
-                            Severity::Error,
-                            *position,
-                            format!("`{sign}{sign}` is for single truths, and one side is a tensor"),
-                            format!("value by value it is `{sign}`, with brackets around comparisons: `(a > b) {sign} (c > d)`"),
-                        );
-                    }
-                }
-                Kind::Other
-            }
+            Expr::FnCall(call, position) => return self.call(call, *position, None, variables),
+            Expr::And(parts, position) => self.truths("&", parts, *position, variables),
+            Expr::Or(parts, position) => self.truths("|", parts, *position, variables),
             Expr::Dot(chain, ..) => {
                 let receiver = match &chain.lhs {
                     Expr::Variable(..) => known(&chain.lhs, variables),
                     lhs => self.kind(lhs, variables),
                 };
-                self.member(receiver, &chain.rhs, variables)
+                return self.member(receiver, &chain.rhs, variables);
             }
             Expr::Index(chain, ..) => {
-                self.kind(&chain.lhs, variables);
                 self.kind(&chain.rhs, variables);
-                Kind::Other
+                return self.kind(&chain.lhs, variables).element();
             }
             Expr::Stmt(block) => match block.statements() {
                 // The value of an `if` or a `switch` is not followed. Each statement is looked at once: blocks in blocks
                 // would take twice the time for each.
                 [before @ .., Stmt::Expr(last)] => {
                     self.block(before, variables);
-                    self.kind(last, variables)
+                    return self.kind(last, variables);
                 }
-                statements => {
-                    self.block(statements, variables);
-                    Kind::Other
-                }
+                statements => self.block(statements, variables),
             },
             Expr::Array(parts, _) | Expr::InterpolatedString(parts, _) => {
-                parts.iter().for_each(|part| {
-                    self.kind(part, variables);
-                });
-                Kind::Other
+                self.all(parts.iter(), variables);
             }
-            Expr::Map(parts, _) => {
-                parts.0.iter().for_each(|(_, part)| {
-                    self.kind(part, variables);
-                });
-                Kind::Other
+            Expr::Map(parts, _) => self.all(parts.0.iter().map(|(_, part)| part), variables),
+            Expr::Coalesce(parts, _) => self.all(parts.iter(), variables),
+            _ => {}
+        }
+        ValueKind::Unknown
+    }
+
+    fn all<'e>(&mut self, parts: impl Iterator<Item = &'e Expr>, variables: &mut Variables) {
+        for part in parts {
+            self.kind(part, variables);
+        }
+    }
+
+    /// The sides of `&&` or `||`.
+    fn truths(
+        &mut self,
+        sign: &str,
+        parts: &[Expr],
+        position: Position,
+        variables: &mut Variables,
+    ) {
+        for part in parts {
+            if self.kind(part, variables).is_tensor() {
+                self.error(
+                    position,
+                    format!("`{sign}{sign}` works on booleans, and one side is a tensor"),
+                    format!("elementwise it is `{sign}`, with brackets around comparisons: `(a > b) {sign} (c > d)`"),
+                );
             }
-            Expr::Coalesce(parts, _) => {
-                parts.iter().for_each(|part| {
-                    self.kind(part, variables);
-                });
-                Kind::Other
-            }
-            _ => Kind::Other,
         }
     }
 
     /// What comes after a dot: a property, a method, or a longer chain of them.
-    fn member(&mut self, receiver: Kind, member: &Expr, variables: &mut Variables) -> Kind {
+    fn member(
+        &mut self,
+        receiver: ValueKind,
+        member: &Expr,
+        variables: &mut Variables,
+    ) -> ValueKind {
         match member {
-            Expr::Property(property, position) => match receiver {
-                Kind::Batch => match property.2.as_str() {
-                    "groups" | "step" => Kind::Other,
-                    _ => Kind::Tensor,
-                },
-                Kind::Parameters => {
-                    self.parameter(property.2.as_str(), *position);
-                    Kind::Other
+            Expr::Property(property, position) => {
+                let name = property.2.as_str();
+                match receiver {
+                    ValueKind::Parameters => self.parameter(name, *position),
+                    kind if kind.is_tensor() && name != "level" => {
+                        self.found_at(*position, tensor_property(name));
+                    }
+                    _ => {}
                 }
-                Kind::Tensor | Kind::One if property.2.as_str() != "level" => {
-                    self.property_of_tensor(property.2.as_str(), *position);
-                    Kind::Other
-                }
-                _ => Kind::Other,
-            },
+                receiver.property(name)
+            }
             Expr::MethodCall(call, position) => {
                 self.call(call, *position, Some(receiver), variables)
             }
@@ -278,33 +272,21 @@ impl Lint<'_> {
                 self.member(next, &chain.rhs, variables)
             }
             Expr::Index(chain, ..) => {
-                self.member(receiver, &chain.lhs, variables);
                 self.kind(&chain.rhs, variables);
-                Kind::Other
+                self.member(receiver, &chain.lhs, variables).element()
             }
-            _ => Kind::Other,
+            _ => ValueKind::Unknown,
         }
     }
+}
 
-    fn property_of_tensor(&mut self, name: &str, position: Position) {
-        let method = op::table()
-            .find(|op| op.name == name)
-            .map(op::Op::signature);
-        let help = match (property_elsewhere(name), method) {
-            (Some(here), _) => here.to_string(),
-            (None, Some(signature)) => format!("it is `{signature}`"),
-            (None, None) => {
-                "a tensor has one, its `level`; the rest are functions, as `x.mean(\"group\")`"
-                    .to_string()
-            }
-        };
-        self.report(
-            Severity::Error,
-            position,
-            format!("a tensor has no property `{name}`"),
-            help,
-        );
-    }
+/// What is known of a variable.
+fn known(expression: &Expr, variables: &Variables) -> ValueKind {
+    let kind = match expression {
+        Expr::Variable(variable, ..) => variables.get(variable.1.as_str()).copied(),
+        _ => None,
+    };
+    kind.unwrap_or(ValueKind::Unknown)
 }
 
 #[cfg(test)]
@@ -321,6 +303,21 @@ mod tests {
         let recipe = Host::new().compile("long", text);
         assert!(recipe.is_ok(), "{}", recipe.unwrap_err().render(false));
         started.elapsed()
+    }
+
+    /// What is near to something wrong, and right.
+    #[test]
+    fn nothing_is_said_of_what_is_meant_so() {
+        for text in [
+            "fn advantage(batch, p) { let x = batch.reward; (-x) ** 2 - (-(x ** 2)) - x ** 2 + (1 - x) ** -2 }",
+            "fn lost(batch, p) { batch.reward } fn advantage(batch, p) { -lost(batch, p) }",
+            "fn los(batch, p) { batch.reward } fn advantage(batch, p) { Fn(\"los\").call(batch, p) }",
+            "fn params() { #{ k: #{ value: 1 } } } fn advantage(batch, p) { let q = p; q.k * batch.reward }",
+        ] {
+            let recipe = Host::new().compile("right", text);
+            let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
+            assert_eq!(recipe.warnings(), [], "{text}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rhai::{Array, Dynamic, EvalAltResult};
 
 use super::super::bind::{describe, number};
-use super::{Answer, OWN, Session, transcript};
+use super::{Answer, OWN, Session, inputs};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::{Level, Tensor, grad};
 
@@ -196,9 +196,9 @@ impl Session {
         let _ = self.value(text)?;
         let engine = self.engine(text);
         let mut ast = engine
-            .compile_with_scope(&self.scope, self.transcript.padded(text))
+            .compile_with_scope(&self.scope, self.inputs.padded(text))
             .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
-        ast.set_source(transcript::SOURCE);
+        ast.set_source(inputs::SOURCE);
         let ast = self.functions.merge(&ast);
         let scope = self.scope.clone();
         let (mut times, started) = (Vec::new(), Instant::now());
@@ -232,11 +232,11 @@ impl Session {
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         self.guard.rearm();
         let (scope, functions) = (self.scope.clone(), self.functions.clone());
-        let inputs = self.transcript.mark();
+        let inputs = self.inputs.mark();
         let value = self.run(text);
         self.scope = scope;
         self.functions = functions;
-        self.transcript.back_to(inputs);
+        self.inputs.back_to(inputs);
         self.stage.call.take_reports();
         value
     }

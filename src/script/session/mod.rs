@@ -2,36 +2,38 @@
 
 mod answer;
 mod hooks;
+mod inputs;
 mod inspect;
 mod names;
-mod own;
-mod transcript;
+mod saved;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, OptimizationLevel, ParseErrorType, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, ParseErrorType, Scope};
 
 pub use self::answer::{Answer, Columns};
+use self::inputs::Inputs;
 pub use self::inspect::{GraphNode, Pairs, Timing};
+pub use self::names::Name;
 pub(crate) use self::names::language_definitions;
-pub use self::names::{Name, Receiver};
-use self::own::of_the_recipe;
-use self::transcript::Transcript;
+pub(crate) use self::saved::{Defines, is_typed};
 use super::batch_type::ScriptBatch;
 use super::call::Call;
 use super::error::Problem;
 use super::explain::{SEES, Script};
 use super::host::Host;
 use super::library::Library;
+use super::lint::ambiguous_powers;
 use super::recipe::Recipe;
 use super::sandbox::on_deep_stack;
+use super::syntax::{code, unfinished};
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::suggest;
-use crate::tensor::{Frame, Guard, Tensor, TensorError};
+use crate::tensor::{Frame, Guard, Level, Tensor, TensorError};
 
 /// The variable that `_` stands for: the engine knows `_` as a sign, not as a name, so that nobody else can name it.
 const LAST: &str = "_";
@@ -56,7 +58,7 @@ pub struct Session {
     stage: Stage,
     scope: Scope<'static>,
     functions: AST,
-    transcript: Transcript,
+    inputs: Inputs,
     library: Arc<Library>,
     recipe: Option<Recipe>,
     /// What a recipe's hook failed with, called from the input: the engine's own errors cannot carry it.
@@ -117,7 +119,7 @@ impl Session {
             guard,
             scope: Scope::new(),
             functions: AST::empty(),
-            transcript: Transcript::default(),
+            inputs: Inputs::default(),
             library: Library::new(Some(Path::new("."))),
             recipe: None,
             failed: Arc::default(),
@@ -140,7 +142,7 @@ impl Session {
     pub fn reset(&mut self) {
         self.scope = Scope::new();
         self.functions = AST::empty();
-        self.transcript = Transcript::default();
+        self.inputs = Inputs::default();
         self.library = Library::new(Some(Path::new(".")));
         self.scope.push(LAST, ());
         self.place_own();
@@ -149,15 +151,19 @@ impl Session {
     /// Goes on with another batch. Variables stay, those that hold tensors of the batch before as well.
     pub fn set_batch(&mut self, batch: &Batch) {
         self.stage = Stage::new(&self.host, &self.guard, batch);
+        self.inputs.forget_signal();
         self.place_own();
     }
 
     /// Whether the text is the beginning of an input that goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
+        if unfinished(text).goes_on() {
+            return true;
+        }
         let engine = self.engine(text);
-        match engine.compile_with_scope(&self.scope, self.transcript.padded(text)) {
+        match engine.compile_with_scope(&self.scope, self.inputs.padded(text)) {
             Ok(_) => false,
-            Err(error) => self.transcript.ends_too_early(text, &error),
+            Err(error) => self.inputs.ends_too_early(text, &error),
         }
     }
 
@@ -182,6 +188,17 @@ impl Session {
         self.stage.call.take_reports();
         // What a later `let` of the same name hides would take memory for ever.
         self.scope = self.scope.clone_visible();
+        if !text.trim().is_empty() {
+            let signal = match &answer {
+                Answer::Tensor(computed) => Some(computed.clone()),
+                _ => None,
+            };
+            let signal = signal
+                .filter(|computed| matches!(computed.level(), Level::Response | Level::Token));
+            let has_value = !matches!(answer, Answer::Nothing);
+            self.inputs
+                .complete(has_value, signal, self.recipe.as_ref());
+        }
         if !value.is_unit() {
             self.scope.set_value(LAST, value);
         }
@@ -209,9 +226,13 @@ impl Session {
     fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         let engine = self.engine(text);
         let mut ast = engine
-            .compile_with_scope(&self.scope, self.transcript.padded(text))
+            .compile_with_scope(&self.scope, self.inputs.padded(text))
             .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
-        ast.set_source(transcript::SOURCE);
+        let powers = ambiguous_powers(&inputs::SOURCE.into(), &text.into());
+        if let Some(error) = Diagnostics::several(powers) {
+            return Err(error);
+        }
+        ast.set_source(inputs::SOURCE);
         let whole = self.functions.merge(&ast);
         lock(&self.failed).take();
         let scope = &mut self.scope;
@@ -233,8 +254,36 @@ impl Session {
             }
         };
         self.functions = self.functions.merge(&ast.clone_functions_only());
-        self.transcript.push(text, &ast);
+        self.inputs.push(text, &ast);
         Ok(value)
+    }
+
+    /// Puts the batch and the parameters where inputs find them.
+    pub(super) fn place_own(&mut self) {
+        let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
+        self.scope.set_or_push("batch", self.stage.batch.clone());
+        // A constant: what is assigned to `p.k` would not reach the recipe.
+        self.scope.push_constant("p", params.unwrap_or_default());
+        self.scope = self.scope.clone_visible();
+    }
+
+    /// Whether `batch` and `p` are what they were. A constant's entries cannot be changed, but the engine lets a map have
+    /// more of them, and lets a `let` hide it. Where they are not, the variables beyond the `known` ones go.
+    pub(super) fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), Diagnostics> {
+        let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
+        let is_own = p.is_some_and(|map| map.len() == self.parameters().len());
+        let (name, diagnostic) = match self.scope.get("batch") {
+            _ if !is_own => ("p", of_the_recipe()),
+            Some(batch) if batch.is::<ScriptBatch>() => return Ok(()),
+            _ => (
+                "batch",
+                Diagnostic::error("`batch` is the batch, and nothing else")
+                    .with_help("choose another name; `:load FILE` makes another batch the batch"),
+            ),
+        };
+        self.scope.rewind(known);
+        self.place_own();
+        Err(diagnostic.at(place_of_name(text, name)).into())
     }
 
     fn engine(&self, text: &str) -> Engine {
@@ -242,7 +291,7 @@ impl Session {
         let mut engine = functions.compiler(&self.library, &self.stage.call);
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
-        self.transcript.name_last(&mut engine, text, LAST);
+        self.inputs.name_last(&mut engine, text, LAST);
         self.hooks(&mut engine);
         engine
     }
@@ -265,28 +314,14 @@ impl Session {
 
     fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
         let (mut sources, _) = self.library.imported();
-        let name: Arc<str> = transcript::SOURCE.into();
-        sources.insert(name.clone(), self.transcript.whole(text).into());
+        let name: Arc<str> = inputs::SOURCE.into();
+        sources.insert(name.clone(), self.inputs.whole(text).into());
         if let Some(recipe) = &self.recipe {
             let of_recipe = recipe.sources();
             sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
         }
-        let script = Script {
-            name: &name,
-            sources: &sources,
-            parameters: self.parameters(),
-            functions: self.functions(),
-        };
+        let script = Script::new(&name, &sources).knowing(self.parameters(), self.functions());
         let diagnostic = match error {
-            // The engine has the type's own name in Rust here, and that of scripts elsewhere.
-            EvalAltResult::ErrorMismatchDataType(wanted, found, position)
-                if found == std::any::type_name::<Tensor>() =>
-            {
-                let (wanted, found) = (wanted.clone(), "tensor".to_string());
-                script.explain(&EvalAltResult::ErrorMismatchDataType(
-                    wanted, found, *position,
-                ))
-            }
             EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), position) => {
                 match self.no_variable(name) {
                     Some(help) => Diagnostic::error(format!("there is no variable `{name}`"))
@@ -316,7 +351,7 @@ impl Session {
             }
             error => script.explain(error),
         };
-        self.transcript.in_its_input(text, diagnostic).into()
+        self.inputs.in_its_input(text, diagnostic).into()
     }
 
     /// What a name that is no variable is at the prompt most likely: a column, a function without its brackets, a slip.
@@ -356,6 +391,20 @@ impl Session {
         names.dedup();
         names
     }
+}
+
+/// Where a name is first defined or used in an input.
+fn place_of_name(text: &str, name: &str) -> Option<Span> {
+    let all = code(text);
+    let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
+    let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
+    Some(all[index].span(&inputs::SOURCE.into(), &text.into()))
+}
+
+/// Something was assigned to `p`.
+fn of_the_recipe() -> Diagnostic {
+    Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
+        .with_help("`:set k=8` sets a parameter")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -1,13 +1,11 @@
 //! What can be typed next: functions, variables, and the members of what stands before a dot.
 
-use rhai::packages::{
-    BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
-    MoreStringPackage, Package,
-};
-use rhai::{Array, Dynamic, Engine, ImmutableString, Map};
+use rhai::{Engine, Map};
 
 use super::super::batch_type::ScriptBatch;
+use super::super::engine::packages;
 use super::super::members::{MEMBERS, Owner};
+use super::super::syntax::{Token, ValueKind};
 use super::{LAST, OWN, Session};
 use crate::tensor::Tensor;
 use crate::tensor::op;
@@ -21,29 +19,12 @@ pub struct Name {
     pub call: String,
 }
 
-/// What stands before a dot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Receiver {
-    /// A tensor.
-    Tensor,
-    /// A batch.
-    Batch,
-    /// The recipe's parameters, or another map of that name.
-    Map,
-    /// An array.
-    Array,
-    /// A text.
-    Text,
-    /// A number, true or false.
-    Number,
-}
-
 impl Session {
     /// Whether the text is a whole input that compiles.
     pub fn compiles(&self, text: &str) -> bool {
         let engine = self.engine(text);
         engine
-            .compile_with_scope(&self.scope, self.transcript.padded(text))
+            .compile_with_scope(&self.scope, self.inputs.padded(text))
             .is_ok()
     }
 
@@ -81,58 +62,25 @@ impl Session {
         in_order(names)
     }
 
-    /// What can follow a dot after the text.
-    pub fn members(&self, text: &str) -> Vec<Name> {
-        let names = match self.receiver(text) {
-            Some(Receiver::Batch) => self.of_batch(),
-            Some(Receiver::Map) => self.keys(text),
-            Some(Receiver::Number) => self.of_language(&["f64", "i64", "FLOAT", "INT"]),
-            Some(Receiver::Array) => self.of_language(&["Array"]),
-            Some(Receiver::Text) => self.of_language(&["ImmutableString", "String", "&str"]),
-            // What is not known is most likely a tensor.
-            Some(Receiver::Tensor) | None => of_tensor(),
-        };
-        in_order(names)
-    }
-
-    /// What kind of value the text is, as far as that can be known without running it.
-    pub fn receiver(&self, text: &str) -> Option<Receiver> {
-        let text = text.trim_end();
-        if text.ends_with(['"', '`']) {
-            return Some(Receiver::Text);
-        }
-        if let Some(before) = text.strip_suffix(')') {
-            return match called(before) {
-                "value" | "len" => Some(Receiver::Number),
-                "values" => Some(Receiver::Array),
-                "regroup" => Some(Receiver::Batch),
-                _ => Some(Receiver::Tensor),
-            };
-        }
-        if let Some(before) = text.strip_suffix(']') {
-            let open = before.rfind('[').unwrap_or(0);
-            return before[..open]
-                .ends_with("groups")
-                .then_some(Receiver::Batch);
-        }
-        let start = text
-            .rfind(|c: char| !(c.is_alphanumeric() || c == '_'))
-            .map_or(0, |at| at + 1);
-        let (before, word) = text.split_at(start);
-        if before.ends_with('.') {
-            return Some(match word {
-                "groups" => Receiver::Array,
-                "step" => Receiver::Number,
-                _ => Receiver::Tensor,
-            });
-        }
-        let variable = if word == "_" { LAST } else { word };
-        match self.scope.get(variable) {
-            Some(found) => kind(found),
-            None if word.starts_with(|c: char| c.is_ascii_digit()) => Some(Receiver::Number),
+    /// What can follow a dot after the tokens, whose value is not computed for that.
+    pub(crate) fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
+        let variable = |name: &str| match self.scope.get(name) {
+            Some(value) => ValueKind::of(value),
             // The parameter of a function over groups.
-            None => (word == "g").then_some(Receiver::Batch),
-        }
+            None if name == "g" => ValueKind::Batch,
+            None => ValueKind::Unknown,
+        };
+        in_order(match ValueKind::at_end(code, &variable) {
+            ValueKind::Batch => self.of_batch(),
+            ValueKind::Map => self.keys(code),
+            ValueKind::Number | ValueKind::Integer | ValueKind::Boolean => {
+                of_language(&[ValueKind::Number, ValueKind::Integer])
+            }
+            ValueKind::Batches | ValueKind::Array => of_language(&[ValueKind::Array]),
+            ValueKind::String => of_language(&[ValueKind::String]),
+            // What is not known is most likely a tensor.
+            _ => of_tensor(),
+        })
     }
 
     fn of_batch(&self) -> Vec<Name> {
@@ -145,92 +93,50 @@ impl Session {
             .chain(reachable)
             .map(|name| value(name))
             .collect();
-        for member in MEMBERS
-            .iter()
-            .filter(|member| member.of == Owner::Batch && member.name != "column")
-        {
-            names.push(match member.call.contains('(') {
-                true => call(member.name, member.call.to_string(), 1),
-                false => value(member.name),
-            });
-        }
+        names.extend(members_of(Owner::Batch, 1));
         names
     }
 
-    fn keys(&self, text: &str) -> Vec<Name> {
-        let name = text
-            .trim_end()
-            .rsplit(|c: char| !(c.is_alphanumeric() || c == '_'))
-            .next();
-        let map = name
-            .and_then(|name| self.scope.get(name))
-            .and_then(|value| value.read_lock::<Map>());
+    /// The keys of the map whose name ends the tokens.
+    fn keys(&self, code: &[Token<'_>]) -> Vec<Name> {
+        let map = code.last().and_then(|name| self.scope.get(name.text));
+        let map = map.and_then(|value| value.read_lock::<Map>());
         map.map_or(Vec::new(), |map| map.keys().map(|key| value(key)).collect())
     }
+}
 
-    /// The functions of the language whose first argument is of one of the types.
-    fn of_language(&self, types: &[&str]) -> Vec<Name> {
-        language().collect_fn_metadata(
-            None,
-            |info| {
-                let metadata = info.metadata;
-                let first = metadata.params_info.first()?;
-                let kind = first.rsplit(':').next()?.trim().trim_start_matches("&mut ");
-                let fits = types.contains(&kind) && is_word(&metadata.name);
-                fits.then(|| call(&metadata.name, String::new(), metadata.num_params - 1))
-            },
-            true,
-        )
-    }
+/// The functions of the language whose first argument is of one of the kinds.
+fn of_language(kinds: &[ValueKind]) -> Vec<Name> {
+    language().collect_fn_metadata(
+        None,
+        |info| {
+            let metadata = info.metadata;
+            let first = metadata.params_info.first()?.rsplit(':').next()?;
+            let kind = ValueKind::of_type(first.trim().trim_start_matches("&mut "));
+            let fits = kinds.contains(&kind) && is_word(&metadata.name);
+            fits.then(|| call(&metadata.name, String::new(), metadata.num_params - 1))
+        },
+        true,
+    )
+}
+
+/// The members of a tensor or a batch. Those in brackets, such as `x[i]`, are not typed after a dot.
+fn members_of(owner: Owner, arguments: usize) -> impl Iterator<Item = Name> {
+    let members = MEMBERS
+        .iter()
+        .filter(move |member| member.of == owner && !["column", "index"].contains(&member.name));
+    members.map(move |member| match member.call.contains('(') {
+        true => call(member.name, member.call.to_string(), arguments),
+        false => value(member.name),
+    })
 }
 
 /// The tensor's members, and the op table, whose rows can all be called as methods.
 fn of_tensor() -> Vec<Name> {
-    let members = MEMBERS
-        .iter()
-        .filter(|member| member.of == Owner::Tensor && member.name != "index");
-    let mut names: Vec<Name> = members
-        .map(|member| match member.call.contains('(') {
-            true => call(member.name, member.call.to_string(), 0),
-            false => value(member.name),
-        })
-        .collect();
+    let mut names: Vec<Name> = members_of(Owner::Tensor, 0).collect();
     let rows = op::table().filter(|op| is_word(op.name));
     names.extend(rows.map(|op| call(op.name, op.signature(), op.params.len() - 1)));
     names
-}
-
-fn kind(value: &Dynamic) -> Option<Receiver> {
-    if value.is::<Tensor>() {
-        Some(Receiver::Tensor)
-    } else if value.is::<ScriptBatch>() {
-        Some(Receiver::Batch)
-    } else if value.is::<Map>() {
-        Some(Receiver::Map)
-    } else if value.is::<Array>() {
-        Some(Receiver::Array)
-    } else if value.is::<ImmutableString>() {
-        Some(Receiver::Text)
-    } else {
-        super::super::bind::number(value).map(|_| Receiver::Number)
-    }
-}
-
-/// The name of the function whose arguments end the text.
-fn called(before: &str) -> &str {
-    let mut depth = 1;
-    let open = before.char_indices().rev().find(|(_, letter)| {
-        depth += match letter {
-            ')' => 1,
-            '(' => -1,
-            _ => 0,
-        };
-        depth == 0
-    });
-    let head = open.map_or("", |(at, _)| &before[..at]);
-    head.rsplit(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .next()
-        .unwrap_or("")
 }
 
 fn is_word(name: &str) -> bool {
@@ -261,14 +167,7 @@ fn in_order(mut names: Vec<Name>) -> Vec<Name> {
 /// An engine that has what the language itself gives to scripts.
 fn language() -> Engine {
     let mut engine = Engine::new_raw();
-    for package in [
-        CorePackage::new().as_shared_module(),
-        LogicPackage::new().as_shared_module(),
-        BasicMathPackage::new().as_shared_module(),
-        BasicArrayPackage::new().as_shared_module(),
-        BasicMapPackage::new().as_shared_module(),
-        MoreStringPackage::new().as_shared_module(),
-    ] {
+    for package in packages() {
         engine.register_global_module(package);
     }
     engine

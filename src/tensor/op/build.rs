@@ -11,93 +11,35 @@ use crate::tensor::{Frame, Level};
 
 type Built = Result<Tensor, TensorError>;
 
-fn two(op: &'static Op, a: &Tensor, b: &Tensor) -> Built {
-    Tensor::map(op, vec![a.clone(), b.clone()])
+macro_rules! rows {
+    ($($name:ident($($arg:ident),+) = $row:expr;)+) => {$(
+        pub(crate) fn $name($($arg: &Tensor),+) -> Built {
+            Tensor::map(&$row, vec![$($arg.clone()),+])
+        }
+    )+};
 }
 
-fn one(op: &'static Op, x: &Tensor) -> Built {
-    Tensor::map(op, vec![x.clone()])
-}
-
-pub(crate) fn add(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::ADD, a, b)
-}
-
-pub(crate) fn sub(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::SUB, a, b)
-}
-
-pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::MUL, a, b)
-}
-
-pub(crate) fn div(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::DIV, a, b)
-}
-
-pub(super) fn safe_div(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::SAFE_DIV, a, b)
-}
-
-pub(super) fn pow(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::POW, a, b)
-}
-
-pub(super) fn max(a: &Tensor, b: &Tensor) -> Built {
-    two(&elementwise::MAX, a, b)
-}
-
-pub(crate) fn less(a: &Tensor, b: &Tensor) -> Built {
-    two(&logic::LESS, a, b)
-}
-
-/// `a > b`, as 0 or 1.
-pub(crate) fn greater(a: &Tensor, b: &Tensor) -> Built {
-    two(&logic::GREATER, a, b)
-}
-
-pub(crate) fn equal(a: &Tensor, b: &Tensor) -> Built {
-    two(&logic::EQUAL, a, b)
-}
-
-pub(crate) fn neg(x: &Tensor) -> Built {
-    one(&elementwise::NEG, x)
-}
-
-pub(crate) fn square(x: &Tensor) -> Built {
-    one(&elementwise::SQUARE, x)
-}
-
-pub(crate) fn ln(x: &Tensor) -> Built {
-    one(&elementwise::LN, x)
-}
-
-pub(super) fn expm1(x: &Tensor) -> Built {
-    one(&elementwise::EXPM1, x)
-}
-
-pub(super) fn exp(x: &Tensor) -> Built {
-    one(&elementwise::EXP, x)
-}
-
-pub(super) fn abs(x: &Tensor) -> Built {
-    one(&elementwise::ABS, x)
-}
-
-pub(super) fn sign(x: &Tensor) -> Built {
-    one(&elementwise::SIGN, x)
-}
-
-pub(super) fn floor(x: &Tensor) -> Built {
-    one(&elementwise::FLOOR, x)
-}
-
-pub(super) fn sigmoid(x: &Tensor) -> Built {
-    one(&elementwise::SIGMOID, x)
-}
-
-pub(super) fn log_sigmoid(x: &Tensor) -> Built {
-    one(&elementwise::LOG_SIGMOID, x)
+rows! {
+    add(a, b) = elementwise::ADD;
+    sub(a, b) = elementwise::SUB;
+    mul(a, b) = elementwise::MUL;
+    div(a, b) = elementwise::DIV;
+    safe_div(a, b) = elementwise::SAFE_DIV;
+    pow(a, b) = elementwise::POW;
+    max(a, b) = elementwise::MAX;
+    less(a, b) = logic::LESS;
+    greater(a, b) = logic::GREATER;
+    equal(a, b) = logic::EQUAL;
+    neg(x) = elementwise::NEG;
+    square(x) = elementwise::SQUARE;
+    ln(x) = elementwise::LN;
+    exp(x) = elementwise::EXP;
+    expm1(x) = elementwise::EXPM1;
+    abs(x) = elementwise::ABS;
+    sign(x) = elementwise::SIGN;
+    floor(x) = elementwise::FLOOR;
+    sigmoid(x) = elementwise::SIGMOID;
+    log_sigmoid(x) = elementwise::LOG_SIGMOID;
 }
 
 /// `where(c, a, b)`, which is no name for a Rust function.

@@ -37,12 +37,16 @@ static KL: Op = Op {
     ..ROW
 };
 
-/// k3 in one step, in f64: the two parts of the sum are almost equal for small d, and f32 tokens between them would leave
-/// of d^2/2 nothing but rounding.
+/// The estimator k3 = exp(-d) - 1 + d, in one step and in f64: the two parts of the sum are almost equal for small d, and
+/// f32 tokens between them would leave of d^2/2 nothing but rounding.
+pub(crate) fn k3(d: f64) -> f64 {
+    (-d).exp_m1() + d
+}
+
 static K3: Op = Op {
     name: "kl",
-    kernel: Kernel::One(|d| (-d).exp_m1() + d),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &neg(&expm1(&neg(&l.args[0])?)?)?)?])),
+    kernel: Kernel::One(k3),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &neg(&expm1(&neg(&vjp.args[0])?)?)?)?])),
     ..ROW
 };
 

@@ -49,36 +49,28 @@ impl ParamKind {
     }
 }
 
-pub(super) const fn tensor(name: &'static str) -> Param {
+const fn required(name: &'static str, kind: ParamKind) -> Param {
     Param {
         name,
-        kind: ParamKind::Tensor,
+        kind,
         optional: false,
     }
+}
+
+pub(super) const fn tensor(name: &'static str) -> Param {
+    required(name, ParamKind::Tensor)
 }
 
 pub(super) const fn level(name: &'static str) -> Param {
-    Param {
-        name,
-        kind: ParamKind::Level,
-        optional: false,
-    }
+    required(name, ParamKind::Level)
 }
 
 pub(super) const fn number(name: &'static str) -> Param {
-    Param {
-        name,
-        kind: ParamKind::Number,
-        optional: false,
-    }
+    required(name, ParamKind::Number)
 }
 
 pub(super) const fn choice(name: &'static str, of: &'static [&'static str]) -> Param {
-    Param {
-        name,
-        kind: ParamKind::Choice(of),
-        optional: false,
-    }
+    required(name, ParamKind::Choice(of))
 }
 
 pub(super) const fn optional(param: Param) -> Param {

@@ -59,7 +59,7 @@ pub(crate) static SUM: Op = Op {
     example: "batch.reward.sum(\"group\")",
     shows: &[2.0, 0.0],
     kernel: Kernel::Reduce(Reduction::Sum),
-    derivative: Derivative::Of(|l| spread(l, l.grad)),
+    derivative: Derivative::Of(|vjp| spread(vjp, vjp.grad)),
     ..ROW
 };
 
@@ -69,9 +69,9 @@ pub(super) static MEAN: Op = Op {
     example: "batch.length.mean(\"group\", batch.correct)",
     shows: &[1.5, 0.0],
     kernel: Kernel::Reduce(Reduction::Mean),
-    derivative: Derivative::Of(|l| {
-        let n = count(l)?;
-        spread(l, &safe_div(l.grad, &n)?)
+    derivative: Derivative::Of(|vjp| {
+        let n = count(vjp)?;
+        spread(vjp, &safe_div(vjp.grad, &n)?)
     }),
     ..ROW
 };
@@ -102,7 +102,7 @@ pub(super) static STD: Op = Op {
     example: "batch.length.std(\"group\")",
     shows: &[1.0, std::f64::consts::FRAC_1_SQRT_2],
     kernel: Kernel::Reduce(Reduction::Std),
-    derivative: Derivative::Of(|l| deviation_grads(l, 1.0)),
+    derivative: Derivative::Of(|vjp| deviation_grads(vjp, 1.0)),
     ..ROW
 };
 
@@ -112,7 +112,7 @@ pub(super) static POPULATION_STD: Op = Op {
     example: "batch.length.population_std(\"group\")",
     shows: &[0.816496580927726, 0.5],
     kernel: Kernel::Reduce(Reduction::PopulationStd),
-    derivative: Derivative::Of(|l| deviation_grads(l, 0.0)),
+    derivative: Derivative::Of(|vjp| deviation_grads(vjp, 0.0)),
     ..ROW
 };
 
@@ -232,46 +232,46 @@ pub(super) fn node(
 }
 
 /// What each value gets where its cell gets `grad`: nothing where it is not selected.
-fn spread(l: &Vjp<'_>, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
-    let by_x = match l.args.get(1) {
+fn spread(vjp: &Vjp<'_>, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
+    let by_x = match vjp.args.get(1) {
         Some(selection) => select(selection, grad, &scalar(0.0))?,
         None => grad.clone(),
     };
     Ok(vec![by_x, scalar(0.0)])
 }
 
-fn count(l: &Vjp<'_>) -> Result<Tensor, TensorError> {
-    reduce(&COUNT, &l.args[0], l.result.level(), l.args.get(1))
+fn count(vjp: &Vjp<'_>) -> Result<Tensor, TensorError> {
+    reduce(&COUNT, &vjp.args[0], vjp.result.level(), vjp.args.get(1))
 }
 
 /// Shared by all values that attain the extreme.
-fn extreme_grads(l: &Vjp<'_>) -> Result<Vec<Tensor>, TensorError> {
-    let attains = equal(&l.args[0], l.result)?;
-    let number = reduce(&SUM, &attains, l.result.level(), l.args.get(1))?;
-    let share = mul(&attains, &safe_div(l.grad, &number)?)?;
-    spread(l, &share)
+fn extreme_grads(vjp: &Vjp<'_>) -> Result<Vec<Tensor>, TensorError> {
+    let attains = equal(&vjp.args[0], vjp.result)?;
+    let number = reduce(&SUM, &attains, vjp.result.level(), vjp.args.get(1))?;
+    let share = mul(&attains, &safe_div(vjp.grad, &number)?)?;
+    spread(vjp, &share)
 }
 
 /// (x - mean) / ((n - ddof) std), and 0 where the std is 0, as torch has it.
-fn deviation_grads(l: &Vjp<'_>, ddof: f64) -> Result<Vec<Tensor>, TensorError> {
-    let mean = reduce(&MEAN, &l.args[0], l.result.level(), l.args.get(1))?;
-    let scale = mul(&sub(&count(l)?, &scalar(ddof))?, l.result)?;
-    let slope = safe_div(&sub(&l.args[0], &mean)?, &scale)?;
-    spread(l, &mul(l.grad, &slope)?)
+fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Result<Vec<Tensor>, TensorError> {
+    let mean = reduce(&MEAN, &vjp.args[0], vjp.result.level(), vjp.args.get(1))?;
+    let scale = mul(&sub(&count(vjp)?, &scalar(ddof))?, vjp.result)?;
+    let slope = safe_div(&sub(&vjp.args[0], &mean)?, &scale)?;
+    spread(vjp, &mul(vjp.grad, &slope)?)
 }
 
 /// Half to each of the two middle values, or all to the one in the middle.
-fn median_grads(l: &Vjp<'_>) -> Result<Vec<Tensor>, TensorError> {
-    let x = &l.args[0];
+fn median_grads(vjp: &Vjp<'_>) -> Result<Vec<Tensor>, TensorError> {
+    let x = &vjp.args[0];
     // Values that are not selected rank behind all others, infinite ones included.
-    let ranked = match l.args.get(1) {
+    let ranked = match vjp.args.get(1) {
         Some(selection) => select(selection, x, &scalar(f64::NAN))?,
         None => x.clone(),
     };
-    let rank = like(Prim::Rank(l.result.level()), &ranked)?;
-    let middle = div(&sub(&count(l)?, &scalar(1.0))?, &scalar(2.0))?;
+    let rank = like(Prim::Rank(vjp.result.level()), &ranked)?;
+    let middle = div(&sub(&count(vjp)?, &scalar(1.0))?, &scalar(2.0))?;
     let low = equal(&rank, &floor(&middle)?)?;
     let high = equal(&rank, &neg(&floor(&neg(&middle)?)?)?)?;
     let share = mul(&scalar(0.5), &add(&low, &high)?)?;
-    spread(l, &mul(l.grad, &share)?)
+    spread(vjp, &mul(vjp.grad, &share)?)
 }

@@ -36,7 +36,9 @@ static CUMSUM: Op = Op {
     example: "batch.token_reward.cumsum()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Cumsum),
-    derivative: Derivative::Of(|l| Ok(vec![like(Prim::Scan(&SUFFIX_SUM, l.number), l.grad)?])),
+    derivative: Derivative::Of(|vjp| {
+        Ok(vec![like(Prim::Scan(&SUFFIX_SUM, vjp.number), vjp.grad)?])
+    }),
     ..ROW
 };
 
@@ -47,7 +49,7 @@ static SUFFIX_SUM: Op = Op {
     example: "batch.token_reward.suffix_sum(0.5)",
     shows: &[0.5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::SuffixSum),
-    derivative: Derivative::Of(|l| Ok(vec![like(Prim::Scan(&CUMSUM, l.number), l.grad)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![like(Prim::Scan(&CUMSUM, vjp.number), vjp.grad)?])),
     ..ROW
 };
 
@@ -58,7 +60,7 @@ static NEXT: Op = Op {
     example: "batch.token_reward.next(0)",
     shows: &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Next),
-    derivative: Derivative::Of(|l| Ok(vec![like(Prim::Scan(&PREV, 0.0), l.grad)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![like(Prim::Scan(&PREV, 0.0), vjp.grad)?])),
     ..ROW
 };
 
@@ -69,7 +71,7 @@ static PREV: Op = Op {
     example: "batch.token_reward.prev(-1)",
     shows: &[-1.0, 0.0, -1.0, 0.0, 0.0, -1.0, -1.0, 0.0, -1.0],
     kernel: Kernel::Scan(Scan::Prev),
-    derivative: Derivative::Of(|l| Ok(vec![like(Prim::Scan(&NEXT, 0.0), l.grad)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![like(Prim::Scan(&NEXT, 0.0), vjp.grad)?])),
     ..ROW
 };
 

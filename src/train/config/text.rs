@@ -2,21 +2,41 @@
 
 use std::path::Path;
 
-use toml::de::DeTable;
+use serde::Deserialize;
+use toml::de::{DeTable, Deserializer};
 
-use super::{Config, ConfigError, KEYS};
+use super::{Config, KEYS};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
+use crate::train::error::io;
+
+/// What other trainers call our keys.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("batch_size", "rollout_batch_size"),
+    ("eval_steps", "eval_every"),
+    ("learning_rate", "lr"),
+    ("max_steps", "steps"),
+    ("n", "group_size"),
+    ("num_epochs", "epochs"),
+    ("num_generations", "group_size"),
+    ("output_dir", "out"),
+    ("ppo_epochs", "epochs"),
+    ("save_steps", "checkpoint_every"),
+    ("test_freq", "eval_every"),
+    ("train_batch_size", "rollout_batch_size"),
+];
+
+/// Keys of earlier versions, for a KL that was added to whatever loss there was. A run that was recorded without it is
+/// read as before.
+const KL_KEYS: [&str; 2] = ["kl_beta", "kl"];
 
 impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
     ///
     /// # Errors
-    /// [`ConfigError`] with the file, the line and the key, and the nearest key for an unknown one.
-    pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Io {
-            path: path.to_path_buf(),
-            source,
-        })?;
+    /// [`Diagnostics`] with the file, the line and the key, and the nearest key for an unknown one.
+    pub fn read(path: &Path) -> Result<Config, Diagnostics> {
+        let text = std::fs::read_to_string(path).map_err(io("read", path))?;
         Config::parse(path, &text)
     }
 
@@ -24,59 +44,45 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::read`].
-    pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    pub fn parse(path: &Path, text: &str) -> Result<Config, Diagnostics> {
+        let at = |problem: Diagnostic, byte: usize| problem.in_file(path).on_line(line(text, byte));
         let syntax = |error: toml::de::Error| {
-            let line = error.span().map_or(1, |span| line(text, span.start));
-            let key = text
-                .lines()
-                .nth(line - 1)
-                .and_then(|line| line.split_once('='));
+            let start = error.span().map_or(0, |span| span.start);
+            let line = text.lines().nth(line(text, start) - 1);
+            let key = line.and_then(|line| line.split_once('='));
             let key = key.map_or(String::new(), |(key, _)| format!("{}: ", key.trim()));
-            ConfigError::Syntax {
-                path: path.to_path_buf(),
-                line,
-                message: format!("{key}{}", in_words(error.message())),
-            }
+            let message = format!("{key}{}", in_words(error.message()));
+            at(Diagnostic::error(message), start)
         };
-        let table = DeTable::parse(text).map_err(syntax)?;
-        let names = || KEYS.iter().map(|(name, _)| *name);
-        let place = |key: &str| {
-            let keys = table.get_ref().keys();
-            let found = keys.into_iter().find(|found| found.get_ref() == key);
-            found.map(|found| line(text, found.span().start))
-        };
-        let unknown = table.get_ref().keys().find(|key| {
-            let key: &str = key.get_ref();
-            !names().any(|name| name == key)
+        let mut table = DeTable::parse(text).map_err(syntax)?;
+        let without_kl = table.get_ref().get("kl_beta").is_some_and(|beta| {
+            let beta = beta.get_ref().as_float();
+            beta.is_some_and(|beta| beta.as_str().parse() == Ok(0.0))
         });
-        if let Some(key) = unknown {
-            return Err(ConfigError::Unknown {
-                path: path.to_path_buf(),
-                line: line(text, key.span().start),
-                key: key.get_ref().to_string(),
-                hint: match suggest::nearest(key.get_ref(), names()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => "`advlab train --print-config` prints them all".to_string(),
-                },
-            });
+        if without_kl {
+            for key in KL_KEYS {
+                table.get_mut().remove(key);
+            }
         }
-        let config: Config = toml::from_str(text).map_err(syntax)?;
-        match config.check() {
-            Err(ConfigError::Value {
-                key,
-                found,
-                expected,
-                ..
-            }) => Err(ConfigError::Value {
-                place: match place(key) {
-                    Some(line) => format!("{}:{line}: ", path.display()),
-                    None => format!("{}: ", path.display()),
-                },
-                key,
-                found,
-                expected,
+        for key in table.get_ref().keys() {
+            let name: &str = key.get_ref();
+            if !KEYS.iter().any(|(known, _)| *known == name) {
+                let problem = Diagnostic::error(format!("there is no key `{name}`"));
+                return Err(at(problem.with_help(instead_of(name)), key.span().start).into());
+            }
+        }
+        let place = |key: &str| {
+            let mut keys = table.get_ref().keys();
+            let found = keys.find(|found| found.get_ref() == key);
+            found.map(|found| found.span().start)
+        };
+        let config = Config::deserialize(Deserializer::from(table.clone())).map_err(syntax)?;
+        match config.problem() {
+            Some((key, problem)) => Err(match place(key) {
+                Some(byte) => at(problem, byte).into(),
+                None => problem.in_file(path).into(),
             }),
-            checked => checked.map(|()| config),
+            None => Ok(config),
         }
     }
 
@@ -101,6 +107,22 @@ impl Config {
     }
 }
 
+/// What to write in the place of a key that there is not.
+fn instead_of(name: &str) -> String {
+    let other = OTHER_NAMES.iter().find(|(other, _)| *other == name);
+    let known = KEYS.iter().map(|(known, _)| *known);
+    let near = other
+        .map(|(_, ours)| *ours)
+        .or_else(|| suggest::nearest(name, known));
+    match near {
+        _ if KL_KEYS.contains(&name) => {
+            format!("a KL is the loss recipe's: `{name}` below `[loss_params]`")
+        }
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`advlab train --print-config` prints all keys; the recipe's own parameters are below `[params]`".to_string(),
+    }
+}
+
 /// The line of a byte, from 1.
 fn line(text: &str, byte: usize) -> usize {
     1 + text[..byte].matches('\n').count()
@@ -114,7 +136,7 @@ fn in_words(message: &str) -> String {
         ("u64", "a whole number, at least 0"),
         ("f64", "a number"),
         ("a boolean", "true or false"),
-        ("a string", "a text in quotes"),
+        ("a string", "a string in quotes"),
     ];
     let replace = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
     words.iter().fold(message.to_string(), replace)

@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensors, serialize};
-use serde_json::{Value, json};
+use safetensors::{SafeTensorError, SafeTensors, serialize};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::scripts::Scripts;
 use super::{make_folder, sync_folder};
 use crate::batch::Replacement;
+use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe, State};
-use crate::train::error::TrainError;
-use crate::train::policy::{self, NamedArray};
+use crate::train::error::{damaged, io, other};
+use crate::train::policy::{Arrays, NamedArray};
 use crate::train::trainer::Snapshot;
 
 pub(super) const FOLDER: &str = "checkpoints";
@@ -32,143 +35,136 @@ pub(in crate::train) struct Checkpoint {
     pub(in crate::train) is_failed: bool,
 }
 
+/// What is not an array.
+#[derive(Serialize, Deserialize)]
+struct Progress {
+    step: u64,
+    recipe: KeptVersion,
+    loss_state: Value,
+    fallbacks: Vec<KeptVersion>,
+    is_failed: bool,
+}
+
+/// A version with the state that it left.
+#[derive(Serialize, Deserialize)]
+struct KeptVersion {
+    script: String,
+    version: String,
+    state: Value,
+}
+
 impl Checkpoint {
     /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
-    pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<PathBuf, TrainError> {
+    pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<PathBuf, Diagnostics> {
         let folder = run.join(FOLDER);
         make_folder(&folder)?;
         let path = folder.join(format!("{:06}.safetensors", self.snapshot.step));
-        Replacement::write(&path, &self.to_bytes(&Scripts::of(run), &path)?)?;
+        let progress = self.progress(&Scripts::of(run))?;
+        let bytes = serde_json::to_string(&progress).map_err(other)?;
+        let bytes = self.to_bytes(bytes).map_err(other)?;
+        Replacement::write(&path, &bytes).map_err(other)?;
         sync_folder(&folder)?;
-        for old in all(run)?.into_iter().skip(keep) {
+        for (_, old) in all(run)?.into_iter().skip(keep) {
             // One too many does no harm.
-            let _ = fs::remove_file(old.path);
+            let _ = fs::remove_file(old);
         }
         Ok(path)
     }
 
-    fn to_bytes(&self, scripts: &Scripts, path: &Path) -> Result<Vec<u8>, TrainError> {
-        let Snapshot {
-            policy, reference, ..
-        } = &self.snapshot;
-        let arrays: Vec<(String, &NamedArray, Vec<u8>)> =
-            [(POLICY, policy), (REFERENCE, reference)]
-                .into_iter()
-                .flat_map(|(prefix, state)| {
-                    state.iter().map(move |(name, array)| {
-                        let values = array.values.iter().flat_map(|value| value.to_le_bytes());
-                        (format!("{prefix}{name}"), array, values.collect())
-                    })
-                })
-                .collect();
-        let run = self.run(scripts)?.to_string();
-        let hash = hash(
-            &run,
-            arrays
-                .iter()
-                .map(|(name, _, bytes)| (name.as_str(), &bytes[..])),
-        );
-        let metadata: HashMap<String, String> = KEYS
-            .into_iter()
-            .map(str::to_string)
-            .zip([FORMAT.to_string(), run, hash])
-            .collect();
-        let views: Result<Vec<(String, TensorView)>, _> = arrays
-            .iter()
-            .map(|(name, array, bytes)| {
-                let view = TensorView::new(Dtype::F32, array.shape.clone(), bytes)?;
-                Ok((name.clone(), view))
+    fn progress(&self, scripts: &Scripts) -> Result<Progress, Diagnostics> {
+        let kept = |recipe: &Recipe, state: &State| {
+            Ok::<_, Diagnostics>(KeptVersion {
+                script: scripts.keep(recipe)?,
+                version: recipe.version().as_str().to_string(),
+                state: state.to_json(),
             })
-            .collect();
-        views
-            .and_then(|views| serialize(views, Some(metadata)))
-            .map_err(|error: safetensors::SafeTensorError| damaged(path, error.to_string()))
-    }
-
-    /// What is not an array.
-    fn run(&self, scripts: &Scripts) -> Result<Value, TrainError> {
-        let version = |recipe: &Recipe, state: &State| {
-            Ok::<_, TrainError>(json!({
-                "script": scripts.keep(recipe)?,
-                "version": recipe.version().as_str(),
-                "state": state.to_json(),
-            }))
         };
-        let Snapshot {
-            step,
-            recipe,
-            state,
-            loss_state,
-            fallbacks,
-            ..
-        } = &self.snapshot;
-        let fallbacks = fallbacks.iter().map(|(recipe, left)| version(recipe, left));
-        Ok(json!({
-            "step": step,
-            "recipe": version(recipe, state)?,
-            "loss_state": loss_state.to_json(),
-            "fallbacks": fallbacks.collect::<Result<Vec<_>, _>>()?,
-            "is_failed": self.is_failed,
-        }))
+        let snapshot = &self.snapshot;
+        let fallbacks = snapshot.fallbacks.iter();
+        Ok(Progress {
+            step: snapshot.step,
+            recipe: kept(&snapshot.recipe, &snapshot.state)?,
+            loss_state: snapshot.loss_state.to_json(),
+            fallbacks: fallbacks
+                .map(|(recipe, left)| kept(recipe, left))
+                .collect::<Result<_, _>>()?,
+            is_failed: self.is_failed,
+        })
     }
 
-    /// Reads a checkpoint.
-    ///
-    /// # Errors
-    /// [`TrainError::Damaged`] where it is not all there, or not what was written.
-    pub(in crate::train) fn read(
-        run: &Path,
-        path: &Path,
-        host: &Host,
-    ) -> Result<Checkpoint, TrainError> {
-        let bytes = fs::read(path).map_err(TrainError::io("read", path))?;
-        let unreadable = |error: safetensors::SafeTensorError| damaged(path, error.to_string());
+    fn to_bytes(&self, progress: String) -> Result<Vec<u8>, SafeTensorError> {
+        let groups = [
+            (POLICY, &self.snapshot.policy),
+            (REFERENCE, &self.snapshot.reference),
+        ];
+        let mut arrays = Vec::new();
+        for (group, own) in groups {
+            for (name, array) in own {
+                let values = array.values.iter();
+                let bytes: Vec<u8> = values.flat_map(|value| value.to_le_bytes()).collect();
+                arrays.push((format!("{group}{name}"), &array.shape, bytes));
+            }
+        }
+        let named = arrays.iter().map(|(name, _, bytes)| (&**name, &**bytes));
+        let hash = hash(&progress, named);
+        let values = [FORMAT.to_string(), progress, hash];
+        let metadata: HashMap<String, String> =
+            KEYS.map(str::to_string).into_iter().zip(values).collect();
+        let views = arrays.iter().map(|(name, shape, bytes)| {
+            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes)?;
+            Ok::<_, SafeTensorError>((name, view))
+        });
+        serialize(views.collect::<Result<Vec<_>, _>>()?, Some(metadata))
+    }
+
+    /// Reads a checkpoint, and checks that it is all there and what was written.
+    fn read(run: &Path, path: &Path, host: &Host) -> Result<Checkpoint, Diagnostics> {
+        let bytes = fs::read(path).map_err(io("read", path))?;
+        let unreadable = |error: SafeTensorError| damaged(path, error.to_string());
         let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(unreadable)?;
         let metadata = header.metadata().clone().unwrap_or_default();
-        let key = |key: &str| metadata.get(key).map_or("", String::as_str);
-        if key(KEYS[0]) != FORMAT {
-            return Err(damaged(path, format!("it is no {FORMAT}")));
+        let [format, progress, expected] =
+            KEYS.map(|key| metadata.get(key).map_or("", String::as_str));
+        if format != FORMAT {
+            return Err(damaged(path, format!("it is not an {FORMAT}")));
         }
         let mut arrays = file.tensors();
         arrays.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let named = arrays
-            .iter()
-            .map(|(name, view)| (name.as_str(), view.data()));
-        if hash(key(KEYS[1]), named) != key(KEYS[2]) {
-            return Err(damaged(
-                path,
-                "its contents do not have the hash that it states",
-            ));
+        let named = arrays.iter().map(|(name, view)| (&**name, view.data()));
+        if hash(progress, named) != expected {
+            let what = "its contents do not have the hash that it states";
+            return Err(damaged(path, what));
         }
-        let run_values: Value =
-            serde_json::from_str(key(KEYS[1])).map_err(|error| damaged(path, error.to_string()))?;
-        let group = |prefix: &str| {
+        let group = |prefix: &str| -> Arrays {
             let own = arrays.iter().filter_map(|(name, view)| {
                 Some((name.strip_prefix(prefix)?.to_string(), array(view)))
             });
-            own.collect::<policy::State>()
+            own.collect()
         };
-        let reader = Reader {
-            path,
-            scripts: &Scripts::of(run),
-            host,
+        let progress: Progress =
+            serde_json::from_str(progress).map_err(|error| damaged(path, error.to_string()))?;
+        let scripts = Scripts::of(run);
+        let state = |state: &Value| {
+            State::from_json(state).map_err(|error| damaged(path, error.to_string()))
         };
-        let (recipe, state) = reader.version(&run_values["recipe"])?;
-        let fallbacks = run_values["fallbacks"].as_array().into_iter().flatten();
+        let load = |kept: &KeptVersion| {
+            let recipe = scripts.load(host, &kept.script, &kept.version)?;
+            Ok::<_, Diagnostics>((recipe, state(&kept.state)?))
+        };
+        let (recipe, own_state) = load(&progress.recipe)?;
+        let fallbacks = progress.fallbacks.iter().map(load);
         Ok(Checkpoint {
             snapshot: Snapshot {
-                step: run_values["step"].as_u64().unwrap_or(0),
+                step: progress.step,
                 policy: group(POLICY),
                 reference: group(REFERENCE),
                 recipe,
-                state,
-                loss_state: reader.state(&run_values["loss_state"])?,
-                fallbacks: fallbacks
-                    .map(|version| reader.version(version))
-                    .collect::<Result<_, _>>()?,
+                state: own_state,
+                loss_state: state(&progress.loss_state)?,
+                fallbacks: fallbacks.collect::<Result<_, _>>()?,
             },
-            is_failed: run_values["is_failed"] == true,
+            is_failed: progress.is_failed,
         })
     }
 
@@ -177,84 +173,48 @@ impl Checkpoint {
         run: &Path,
         step: u64,
         host: &Host,
-    ) -> Result<(Checkpoint, Vec<String>), TrainError> {
+    ) -> Result<(Option<Checkpoint>, Vec<String>), Diagnostics> {
         let mut wrong = Vec::new();
-        for found in all(run)? {
-            if found.step > step {
-                wrong.push(format!(
-                    "{}: the metrics end at step {step}, before it",
-                    found.path.display()
-                ));
+        for (own, path) in all(run)? {
+            if own > step {
+                let path = path.display();
+                wrong.push(format!("{path}: the metrics end at step {step}, before it"));
                 continue;
             }
-            match Checkpoint::read(run, &found.path, host) {
-                Ok(checkpoint) => return Ok((checkpoint, wrong)),
+            match Checkpoint::read(run, &path, host) {
+                Ok(checkpoint) => return Ok((Some(checkpoint), wrong)),
                 Err(error) => wrong.push(error.to_string()),
             }
         }
-        Err(TrainError::NoCheckpoint {
-            folder: run.to_path_buf(),
-            why: wrong.iter().map(|why| format!("\n  {why}")).collect(),
-        })
+        Ok((None, wrong))
     }
 }
 
-/// Reads the versions that a checkpoint names.
-struct Reader<'a> {
-    path: &'a Path,
-    scripts: &'a Scripts,
-    host: &'a Host,
-}
-
-impl Reader<'_> {
-    fn version(&self, value: &Value) -> Result<(Recipe, State), TrainError> {
-        let text = |key: &str| {
-            let text = value[key].as_str();
-            text.ok_or_else(|| damaged(self.path, format!("it names no {key}")))
-        };
-        let recipe = self
-            .scripts
-            .load(self.host, text("script")?, text("version")?)?;
-        Ok((recipe, self.state(&value["state"])?))
-    }
-
-    fn state(&self, value: &Value) -> Result<State, TrainError> {
-        State::from_json(value).map_err(|error| damaged(self.path, error.to_string()))
-    }
-}
-
-/// A checkpoint's file.
-pub(super) struct Found {
-    path: PathBuf,
-    step: u64,
-}
-
-/// The checkpoints of a run, the newest first.
-fn all(run: &Path) -> Result<Vec<Found>, TrainError> {
+/// The checkpoints of a run with their steps, the newest first.
+fn all(run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
     let folder = run.join(FOLDER);
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(TrainError::io("read", folder)(error)),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io("read", folder)(error)),
     };
     let found = entries.flatten().filter_map(|entry| {
         let name = entry.file_name();
         let step = name.to_str()?.strip_suffix(".safetensors")?.parse().ok()?;
-        let path = entry.path();
-        Some(Found { path, step })
+        Some((step, entry.path()))
     });
-    let mut found: Vec<Found> = found.collect();
-    found.sort_by_key(|found| std::cmp::Reverse(found.step));
+    let mut found: Vec<(u64, PathBuf)> = found.collect();
+    found.sort_by_key(|(step, _)| std::cmp::Reverse(*step));
     Ok(found)
 }
 
-fn hash<'a>(run: &str, arrays: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
+fn hash<'a>(progress: &str, arrays: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    add(run.as_bytes());
+    add(progress.as_bytes());
     for (name, bytes) in arrays {
         add(name.as_bytes());
         add(bytes);
@@ -268,12 +228,5 @@ fn array(view: &TensorView<'_>) -> NamedArray {
     NamedArray {
         shape: view.shape().to_vec(),
         values: values.map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-    }
-}
-
-fn damaged(path: &Path, what: impl Into<String>) -> TrainError {
-    TrainError::Damaged {
-        path: path.to_path_buf(),
-        what: what.into(),
     }
 }

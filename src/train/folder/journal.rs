@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::train::error::TrainError;
+use crate::diagnostic::Diagnostics;
+use crate::train::error::io;
 
 /// A file of JSON lines that is being written.
 #[derive(Debug)]
@@ -22,8 +23,7 @@ impl Journal {
     pub(in crate::train) fn open(
         path: &Path,
         keep: impl Fn(&Value) -> bool,
-    ) -> Result<Journal, TrainError> {
-        let io = TrainError::io;
+    ) -> Result<Journal, Diagnostics> {
         let kept = lines(path)?.into_iter().take_while(|(_, line)| keep(line));
         let length = kept.last().map_or(0, |(end, _)| end);
         let file = File::options()
@@ -40,37 +40,35 @@ impl Journal {
     }
 
     /// Adds a line.
-    pub(in crate::train) fn append(&mut self, line: &Value) -> Result<(), TrainError> {
+    pub(in crate::train) fn append(&mut self, line: &Value) -> Result<(), Diagnostics> {
         let text = format!("{line}\n");
         // In one piece: a process that is killed leaves all of it or nothing, but on a disk that fills up.
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // What is left of the line is passed over by readers in any case.
             let _ = self.file.set_len(self.length);
-            return Err(TrainError::io("write", &self.path)(error));
+            return Err(io("write", &self.path)(error));
         }
         self.length += text.len() as u64;
         Ok(())
     }
 
     /// Makes what was written last, also where the machine stops.
-    pub(in crate::train) fn sync(&self) -> Result<(), TrainError> {
-        self.file
-            .sync_data()
-            .map_err(TrainError::io("write", &self.path))
+    pub(in crate::train) fn sync(&self) -> Result<(), Diagnostics> {
+        self.file.sync_data().map_err(io("write", &self.path))
     }
 }
 
 /// The lines of a journal; none where there is no file. The last line may be torn, and then is none.
-pub(in crate::train) fn read(path: &Path) -> Result<Vec<Value>, TrainError> {
+pub(in crate::train) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }
 
-/// The whole lines up to the first one that is none, each with the place where it ends.
-fn lines(path: &Path) -> Result<Vec<(u64, Value)>, TrainError> {
+/// The whole lines up to the first one that is none, each with the byte at which it ends.
+fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(TrainError::io("read", path)(error)),
+        Err(error) => return Err(io("read", path)(error)),
     };
     let mut end = 0;
     let mut lines = Vec::new();

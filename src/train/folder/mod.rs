@@ -12,7 +12,6 @@
 mod batches;
 mod checkpoint;
 pub(super) mod journal;
-mod places;
 mod recorder;
 mod scripts;
 mod tensorboard;
@@ -29,8 +28,10 @@ pub(super) use recorder::{Recorder, Start};
 pub(super) use scripts::Scripts;
 
 use super::config::Config;
-use super::error::TrainError;
+use super::error::{io, no_run, other};
 use crate::batch::Replacement;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::Builtin;
 
 const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
@@ -49,7 +50,7 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Makes the folder of a new run, with its configuration; gives back where it is in `config.out`.
-    pub(super) fn create(config: &mut Config) -> Result<Folder, TrainError> {
+    pub(super) fn create(config: &mut Config) -> Result<Folder, Diagnostics> {
         let path = match config.out.as_str() {
             "" => next_free(config)?,
             out => empty(Path::new(out))?,
@@ -64,7 +65,7 @@ impl Folder {
     }
 
     /// Takes the folder of a run that is there.
-    pub(super) fn open(path: &Path) -> Result<(Folder, Config), TrainError> {
+    pub(super) fn open(path: &Path) -> Result<(Folder, Config), Diagnostics> {
         let config = read_config(path)?;
         let folder = Folder {
             _lock: lock(path)?,
@@ -85,53 +86,70 @@ impl Folder {
     }
 
     /// Writes the configuration, with scripts by their absolute paths: a run is resumed from any folder.
-    pub(super) fn write_config(&self, config: &Config) -> Result<(), TrainError> {
+    pub(super) fn write_config(&self, config: &Config) -> Result<(), Diagnostics> {
         let config = Config {
-            recipe: places::absolute(&config.recipe),
-            loss_recipe: places::absolute(&config.loss_recipe),
+            recipe: absolute(&config.recipe),
+            loss_recipe: absolute(&config.loss_recipe),
             ..config.clone()
         };
-        Ok(Replacement::write(
-            &self.file(CONFIG),
-            config.to_commented().as_bytes(),
-        )?)
+        Replacement::write(&self.file(CONFIG), config.to_commented().as_bytes()).map_err(other)
     }
 }
 
 /// The configuration of a run, with scripts by paths as short as people write them.
-pub(super) fn read_config(folder: &Path) -> Result<Config, TrainError> {
+pub(super) fn read_config(folder: &Path) -> Result<Config, Diagnostics> {
     let path = folder.join(CONFIG);
     if !path.is_file() {
-        return Err(TrainError::NoRun {
-            folder: folder.to_path_buf(),
-            missing: CONFIG,
-        });
+        return Err(no_run(folder, CONFIG));
     }
     let config = Config::read(&path)?;
     Ok(Config {
-        recipe: places::from_here(&config.recipe),
-        loss_recipe: places::from_here(&config.loss_recipe),
+        recipe: from_here(&config.recipe),
+        loss_recipe: from_here(&config.loss_recipe),
         ..config
     })
 }
 
+/// A built-in's name as it is, a script's path from the root.
+fn absolute(recipe: &str) -> String {
+    if Builtin::find(recipe).is_some() {
+        return recipe.to_string();
+    }
+    let path = std::path::absolute(recipe).ok();
+    let text = path.as_deref().and_then(Path::to_str);
+    text.unwrap_or(recipe).to_string()
+}
+
+/// The path from the folder that the process is in, where the script is below it.
+fn from_here(recipe: &str) -> String {
+    let below = std::env::current_dir().ok().and_then(|here| {
+        let below = Path::new(recipe).strip_prefix(here).ok()?;
+        below.to_str()
+    });
+    match below {
+        // Without its ending or a folder, it would be a built-in's name.
+        Some(below) if below.ends_with(".rhai") => below.to_string(),
+        _ => recipe.to_string(),
+    }
+}
+
 /// Makes what was renamed into a folder last.
-fn sync_folder(path: &Path) -> Result<(), TrainError> {
+fn sync_folder(path: &Path) -> Result<(), Diagnostics> {
     // Only Unix can, and has to.
     if cfg!(unix) {
         File::open(path)
             .and_then(|folder| folder.sync_all())
-            .map_err(TrainError::io("write", path))?;
+            .map_err(io("write", path))?;
     }
     Ok(())
 }
 
-fn make_folder(path: &Path) -> Result<(), TrainError> {
-    fs::create_dir_all(path).map_err(TrainError::io("make the folder", path))
+fn make_folder(path: &Path) -> Result<(), Diagnostics> {
+    fs::create_dir_all(path).map_err(io("make the folder", path))
 }
 
 /// The first of runs/TASK-RECIPE-1, -2, ... that is not there; made by this call alone, whoever else looks for one.
-fn next_free(config: &Config) -> Result<PathBuf, TrainError> {
+fn next_free(config: &Config) -> Result<PathBuf, Diagnostics> {
     let stem = Path::new(&config.recipe).file_stem();
     let stem = stem.map_or("recipe".into(), |stem| stem.to_string_lossy());
     let runs = Path::new("runs");
@@ -141,34 +159,41 @@ fn next_free(config: &Config) -> Result<PathBuf, TrainError> {
         match fs::create_dir(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(TrainError::io("make the folder", path)(error)),
+            Err(error) => return Err(io("make the folder", path)(error)),
         }
     }
     unreachable!("there are fewer folders than whole numbers")
 }
 
 /// A folder that is there and empty, but for what a process leaves that was killed before it wrote the configuration.
-fn empty(path: &Path) -> Result<PathBuf, TrainError> {
+fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
     make_folder(path)?;
-    let entries = fs::read_dir(path).map_err(TrainError::io("read", path))?;
+    let entries = fs::read_dir(path).map_err(io("read", path))?;
     let is_left_behind = |name: &str| name == LOCK || is_part(name);
     let mut names = entries.flatten().map(|entry| entry.file_name());
-    match names.all(|name| is_left_behind(&name.to_string_lossy())) {
-        true => Ok(path.to_path_buf()),
-        false => Err(TrainError::Occupied {
-            folder: path.to_path_buf(),
-        }),
+    if names.all(|name| is_left_behind(&name.to_string_lossy())) {
+        return Ok(path.to_path_buf());
     }
+    let folder = path.display();
+    let problem = Diagnostic::error(format!(
+        "the folder {folder} exists already and is not empty"
+    ));
+    let help = if path.join(CONFIG).is_file() {
+        format!("choose another --out, or go on with this run: `advlab train --resume {folder}`")
+    } else {
+        "choose another --out".to_string()
+    };
+    Err(problem.with_help(help).into())
 }
 
-fn lock(folder: &Path) -> Result<File, TrainError> {
+fn lock(folder: &Path) -> Result<File, Diagnostics> {
     let path = folder.join(LOCK);
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(&path)
-        .map_err(TrainError::io("write", &path))?;
+        .map_err(io("write", &path))?;
     let started = Instant::now();
     loop {
         match file.try_lock() {
@@ -177,15 +202,15 @@ fn lock(folder: &Path) -> Result<File, TrainError> {
                 std::thread::sleep(PATIENCE / 20);
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(TrainError::Locked {
-                    folder: folder.to_path_buf(),
-                });
+                let message = format!("{} is being written by another advlab", folder.display());
+                let help = "wait for it, or stop it with Ctrl-C there";
+                return Err(Diagnostic::error(message).with_help(help).into());
             }
             // Some network drives have no locks: better no lock than no run.
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
                 return Ok(file);
             }
-            Err(TryLockError::Error(error)) => return Err(TrainError::io("lock", path)(error)),
+            Err(TryLockError::Error(error)) => return Err(io("lock", path)(error)),
         }
     }
 }
@@ -202,4 +227,22 @@ fn remove_parts(folder: &Path) {
 /// Whether this is the name of a file that is being written.
 fn is_part(name: &str) -> bool {
     name.starts_with(".advlab-") && name.ends_with(".part")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_from_here_becomes_absolute_and_short_again() {
+        let here = std::env::current_dir().unwrap();
+        let path = here.join("scripts/x.rhai").display().to_string();
+        assert_eq!(absolute("scripts/x.rhai"), path);
+        assert_eq!(from_here(&path), "scripts/x.rhai");
+        // A built-in stays one, and a script that is called like one stays a script.
+        for recipe in ["grpo", &here.join("grpo").display().to_string(), "/x.rhai"] {
+            assert_eq!(absolute(recipe), recipe);
+            assert_eq!(from_here(recipe), recipe);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Writes what a run tells into its folder.
+//! Writes the events of a run into its folder.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,11 @@ use super::scripts::one_line;
 use super::tensorboard::EventFile;
 use super::{Folder, Journal, METRICS, RELOADS, Scripts, batches, make_folder};
 use crate::batch::Batch;
+use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
 use crate::script::{Recipe, Version};
 use crate::train::config::Config;
-use crate::train::error::TrainError;
+use crate::train::error::other;
 use crate::train::event::{Event, Observer};
 use crate::train::row::{Row, flatten};
 
@@ -43,10 +44,10 @@ impl Start {
     /// Reads it from the lines of `reloads.jsonl`; `None` where the run was killed before it wrote it.
     pub(in crate::train) fn of(reloads: &[Value]) -> Option<Start> {
         let first = reloads.first()?;
-        let text = |key: &str| first[key].as_str().map(str::to_string);
+        let string = |key: &str| first[key].as_str().map(str::to_string);
         Some(Start {
-            recipe: (text("script")?, text("version")?),
-            loss: (text("loss_script")?, text("loss_version")?),
+            recipe: (string("script")?, string("version")?),
+            loss: (string("loss_script")?, string("loss_version")?),
         })
     }
 }
@@ -57,13 +58,13 @@ impl Recorder {
         folder: &Folder,
         config: &Config,
         step: u64,
-    ) -> Result<Recorder, TrainError> {
+    ) -> Result<Recorder, Diagnostics> {
         let is_before = |line: &Value| line["step"].as_u64().is_some_and(|own| own < step);
         make_folder(&folder.file(batches::FOLDER))?;
-        let events = match config.tensorboard {
-            true => Some(EventFile::create(folder.path(), step)?),
-            false => None,
-        };
+        let events = config
+            .tensorboard
+            .then(|| EventFile::create(folder.path(), step))
+            .transpose()?;
         Ok(Recorder {
             metrics: Journal::open(&folder.file(METRICS), is_before)?,
             reloads: Journal::open(&folder.file(RELOADS), |line| {
@@ -79,7 +80,7 @@ impl Recorder {
     }
 
     /// Makes what was written last, as a checkpoint builds on it.
-    pub(in crate::train) fn sync(&mut self) -> Result<(), TrainError> {
+    pub(in crate::train) fn sync(&mut self) -> Result<(), Diagnostics> {
         for version in self.kept.drain(..) {
             self.scripts.sync(version.as_str())?;
         }
@@ -88,13 +89,13 @@ impl Recorder {
     }
 
     /// Keeps a version; that it lasts is left to the next checkpoint, as a step must not wait for the disk.
-    fn keep(&mut self, recipe: &Recipe) -> Result<String, TrainError> {
+    fn keep(&mut self, recipe: &Recipe) -> Result<String, Diagnostics> {
         let script = self.scripts.keep(recipe)?;
         self.kept.push(recipe.version().clone());
         Ok(script)
     }
 
-    fn reload(&mut self, step: u64, event: &str, mut more: Value) -> Result<(), TrainError> {
+    fn reload(&mut self, step: u64, event: &str, mut more: Value) -> Result<(), Diagnostics> {
         let mut line = json!({ "step": step, "event": event });
         if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object_mut()) {
             line.append(more);
@@ -102,7 +103,7 @@ impl Recorder {
         self.reloads.append(&line)
     }
 
-    fn live(&mut self, step: u64, event: &LiveEvent) -> Result<(), TrainError> {
+    fn live(&mut self, step: u64, event: &LiveEvent) -> Result<(), Diagnostics> {
         match event {
             // Told as a switch or a failure of its step.
             LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => Ok(()),
@@ -132,12 +133,12 @@ impl Recorder {
         }
     }
 
-    fn write_batch(&self, batch: &Batch, name: &str) -> Result<(), TrainError> {
+    fn write_batch(&self, batch: &Batch, name: &str) -> Result<(), Diagnostics> {
         let path = self.run.join(batches::FOLDER).join(name);
-        Ok(batch.write_safetensors(path)?)
+        batch.write_safetensors(path).map_err(other)
     }
 
-    fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), TrainError> {
+    fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), Diagnostics> {
         let line = row.to_json();
         self.metrics.append(&line)?;
         if let Some(events) = &mut self.events {
@@ -156,7 +157,7 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), TrainError> {
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         match *event {
             // A run that goes on has its first line already.
             Event::Started {

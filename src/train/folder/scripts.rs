@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::sync_folder;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Builtin, Host, Recipe};
-use crate::train::error::TrainError;
+use crate::train::error::{damaged, io};
 
 /// `scripts/` of a run's folder: a folder for each version, named by it.
 #[derive(Debug)]
@@ -24,55 +24,49 @@ impl Scripts {
     }
 
     /// Keeps a version, unless it is kept already. Gives its script's path in the run's folder.
-    pub(in crate::train) fn keep(&self, recipe: &Recipe) -> Result<String, TrainError> {
+    pub(in crate::train) fn keep(&self, recipe: &Recipe) -> Result<String, Diagnostics> {
         let name = file_name(recipe.name());
         let version = recipe.version().as_str();
         let script = format!("{FOLDER}/{version}/{name}");
-        let place = self.run.join(FOLDER).join(version);
+        let folder = self.run.join(FOLDER).join(version);
         let texts: Vec<(String, &str)> = recipe
             .sources()
-            .map(|(source, text)| match source == recipe.name() {
-                true => (name.clone(), text),
-                false => (file_name(source), text),
-            })
+            .map(|(source, text)| (file_name(source), text))
             .collect();
         // A machine that stopped may have left the folder with files that were never written out.
         let is_kept = |(file, text): &(String, &str)| {
-            fs::read(place.join(file)).is_ok_and(|kept| kept == text.as_bytes())
+            fs::read(folder.join(file)).is_ok_and(|kept| kept == text.as_bytes())
         };
         if texts.iter().all(is_kept) {
             return Ok(script);
         }
         // Written beside and renamed: a version's folder has all of it or is not there.
         let part = self.run.join(FOLDER).join(format!(".{version}.part"));
-        match fs::remove_dir_all(&part) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(TrainError::io("remove", &part)(error));
-            }
-            _ => {}
+        if part.exists() {
+            fs::remove_dir_all(&part).map_err(io("remove", &part))?;
         }
-        fs::create_dir_all(&part).map_err(TrainError::io("make the folder", &part))?;
+        fs::create_dir_all(&part).map_err(io("make the folder", &part))?;
         for (file, text) in texts {
             let path = part.join(file);
-            fs::write(&path, text).map_err(TrainError::io("write", &path))?;
+            fs::write(&path, text).map_err(io("write", &path))?;
         }
-        if place.exists() {
-            fs::remove_dir_all(&place).map_err(TrainError::io("remove", &place))?;
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(io("remove", &folder))?;
         }
-        fs::rename(&part, &place).map_err(TrainError::io("write", &place))?;
+        fs::rename(&part, &folder).map_err(io("write", &folder))?;
         Ok(script)
     }
 
     /// Makes a version that was kept last, also where the machine stops.
-    pub(super) fn sync(&self, version: &str) -> Result<(), TrainError> {
-        let place = self.run.join(FOLDER).join(version);
-        let entries = fs::read_dir(&place).map_err(TrainError::io("read", &place))?;
+    pub(super) fn sync(&self, version: &str) -> Result<(), Diagnostics> {
+        let folder = self.run.join(FOLDER).join(version);
+        let entries = fs::read_dir(&folder).map_err(io("read", &folder))?;
         for path in entries.flatten().map(|entry| entry.path()) {
             fs::File::open(&path)
                 .and_then(|file| file.sync_all())
-                .map_err(TrainError::io("write", &path))?;
+                .map_err(io("write", &path))?;
         }
-        sync_folder(&place)?;
+        sync_folder(&folder)?;
         sync_folder(&self.run.join(FOLDER))
     }
 
@@ -82,7 +76,7 @@ impl Scripts {
         host: &Host,
         script: &str,
         version: &str,
-    ) -> Result<Recipe, TrainError> {
+    ) -> Result<Recipe, Diagnostics> {
         let path = self.run.join(script);
         let recipe = host.load(&path.display().to_string())?;
         unchanged(recipe, path, version)
@@ -94,7 +88,7 @@ impl Scripts {
         host: &Host,
         script: &str,
         version: &str,
-    ) -> Result<Recipe, TrainError> {
+    ) -> Result<Recipe, Diagnostics> {
         let path = self.run.join(script);
         let stem = path.file_stem().map(|stem| stem.to_string_lossy());
         if let Some(builtin) = stem.and_then(|stem| Builtin::find(&stem)) {
@@ -103,7 +97,7 @@ impl Scripts {
                 return Ok(recipe);
             }
         }
-        let text = fs::read_to_string(&path).map_err(TrainError::io("read", &path))?;
+        let text = fs::read_to_string(&path).map_err(io("read", &path))?;
         let name = path.file_name().map(|name| name.to_string_lossy());
         let folder = path.parent().unwrap_or(&self.run);
         let recipe = host.compile_beside(&name.unwrap_or_default(), &text, folder)?;
@@ -112,31 +106,30 @@ impl Scripts {
 }
 
 /// The recipe, where it is the version that was kept.
-fn unchanged(recipe: Recipe, path: PathBuf, version: &str) -> Result<Recipe, TrainError> {
-    match recipe.version().as_str() == version {
-        true => Ok(recipe),
-        false => Err(TrainError::Damaged {
-            path,
-            what: format!(
-                "it is version {} now, and was kept as {}: has it been edited? It is a record of the run",
-                recipe.version().short(),
-                version.chars().take(6).collect::<String>(),
-            ),
-        }),
+fn unchanged(recipe: Recipe, path: PathBuf, version: &str) -> Result<Recipe, Diagnostics> {
+    if recipe.version().as_str() == version {
+        return Ok(recipe);
     }
+    let now = recipe.version().short();
+    let kept: String = version.chars().take(6).collect();
+    let what = format!(
+        "it is version {now} now, and was kept as {kept}: has it been edited? It is a record of the run"
+    );
+    Err(damaged(&path, what))
 }
 
 /// The name of a file that holds the script: a built-in's gets its ending.
 fn file_name(source: &str) -> String {
     let name = Path::new(source).file_name();
     let name = name.map_or(source.into(), |name| name.to_string_lossy());
-    match name.ends_with(".rhai") {
-        true => name.into_owned(),
-        false => format!("{name}.rhai"),
+    if name.ends_with(".rhai") {
+        name.into_owned()
+    } else {
+        format!("{name}.rhai")
     }
 }
 
-/// What a recipe that fails says of itself in one line.
+/// The error of a recipe in one line.
 pub(in crate::train) fn one_line(error: &Diagnostics) -> String {
     error.to_string().replace('\n', " ")
 }

@@ -1,11 +1,12 @@
 //! TensorBoard event files: records of hand-encoded protocol buffers, each with its checksums.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::train::error::TrainError;
+use crate::diagnostic::Diagnostics;
+use crate::train::error::io;
 
 /// An event file that is being written.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub(super) struct EventFile {
 
 impl EventFile {
     /// Starts a file in `folder` whose first step is `step`: TensorBoard forgets what older files have from there on.
-    pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile, TrainError> {
+    pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile, Diagnostics> {
         let now = seconds();
         for number in 0u32.. {
             // Files of one run are read in the order of their names.
@@ -29,8 +30,8 @@ impl EventFile {
                     events.record(&event(now, step, 7, &session_start()))?;
                     return Ok(events);
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(TrainError::io("write", path)(error)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(io("write", path)(error)),
             }
         }
         unreachable!("nobody starts so many files in a second")
@@ -41,7 +42,7 @@ impl EventFile {
         &mut self,
         step: u64,
         scalars: impl Iterator<Item = (&'a str, f64)>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Diagnostics> {
         let mut summary = Vec::new();
         for (tag, value) in scalars {
             let mut scalar = Vec::new();
@@ -54,7 +55,7 @@ impl EventFile {
         self.record(&event(seconds(), step, 5, &summary))
     }
 
-    fn record(&mut self, data: &[u8]) -> Result<(), TrainError> {
+    fn record(&mut self, data: &[u8]) -> Result<(), Diagnostics> {
         let length = (data.len() as u64).to_le_bytes();
         let mut record = Vec::with_capacity(data.len() + 16);
         record.extend(length);
@@ -63,7 +64,7 @@ impl EventFile {
         record.extend(masked_crc(data).to_le_bytes());
         self.file
             .write_all(&record)
-            .map_err(TrainError::io("write", &self.path))
+            .map_err(io("write", &self.path))
     }
 }
 

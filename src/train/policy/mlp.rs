@@ -2,22 +2,23 @@
 
 mod backward;
 mod chunks;
-mod forest;
 mod network;
 mod state;
+mod trie;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 
 use super::{
-    AdamW, AdamWConfig, Decoding, Policy, PolicyError, Responses, Samples, Scorer, Scores, State,
+    AdamW, AdamWConfig, Arrays, Decoding, NonFinite, Policy, Responses, Samples, Scorer, Scores,
 };
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::random::{Key, Purpose};
 use crate::train::task::{Prompt, TaskShape};
 use chunks::{Chunk, WAVE, check, check_prompts, chunks, given, grow};
-use forest::{Forest, Source};
 use network::{Network, Sizes};
+use trie::{Source, Trie};
 
 /// The forward pass of a batch is remembered up to this many nodes (2 KiB each at a width of 256).
 const REMEMBERED_NODES: usize = 1 << 17;
@@ -40,8 +41,8 @@ struct Pass {
     prompts: Vec<Prompt>,
     responses: Responses,
     scores: Scores,
-    /// One for each chunk.
-    forests: Vec<Forest<f32>>,
+    /// One a chunk.
+    tries: Vec<Trie<f32>>,
 }
 
 impl Pass {
@@ -67,34 +68,28 @@ impl Mlp {
         }
     }
 
-    fn forget(&mut self) {
-        *self.last.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    fn remember(&self, pass: Option<Pass>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = pass;
+    fn last(&self) -> MutexGuard<'_, Option<Pass>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Scorer for Mlp {
-    fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, PolicyError> {
+    fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
         check(&self.network.sizes, prompts, responses)?;
-        {
-            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(pass) = &*last
-                && pass.is_of(prompts, responses)
-            {
-                return Ok(pass.scores.clone());
-            }
+        let last = self.last().take();
+        if let Some(pass) = last.filter(|pass| pass.is_of(prompts, responses)) {
+            let scores = pass.scores.clone();
+            *self.last() = Some(pass);
+            return Ok(scores);
         }
         let batch = chunks(prompts, responses.prompts().iter().copied());
-        let mut forests = Kept::new();
-        let scores = score(&self.network, &batch, responses, &mut forests);
-        self.remember(forests.pass(prompts, responses, &scores));
+        let mut tries = Remembered::default();
+        let scores = score(&self.network, &batch, responses, |trie| tries.keep(trie));
+        *self.last() = tries.pass(prompts, responses, &scores);
         Ok(scores)
     }
 
-    fn parameters(&self) -> State {
+    fn parameters(&self) -> Arrays {
         state::parameters(&self.network)
     }
 }
@@ -105,7 +100,7 @@ impl Policy for Mlp {
         prompts: &[Prompt],
         group_size: usize,
         decoding: Decoding,
-    ) -> Result<Samples, PolicyError> {
+    ) -> Result<Samples, Diagnostics> {
         check_prompts(&self.network.sizes, prompts)?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
         let batch = chunks(prompts, owners);
@@ -116,22 +111,22 @@ impl Policy for Mlp {
             }
             Decoding::Greedy => Source::Greedy,
         };
-        let mut forests = Kept::new();
+        let mut tries = Remembered::default();
         let mut responses = Responses::new();
         let mut scores = Scores::default();
         for wave in batch.chunks(WAVE) {
-            for (chunk, forest) in wave.iter().zip(grow(&self.network, wave, source)) {
+            for (chunk, trie) in wave.iter().zip(grow(&self.network, wave, source)) {
                 // Chunks and the responses in them follow the order of the batch, so all can be appended.
                 for (index, &response) in chunk.responses.iter().enumerate() {
-                    responses.push(response / group_size, &forest.tokens[index]);
-                    let (logp, entropy) = forest.scores(index);
+                    responses.push(response / group_size, &trie.tokens[index]);
+                    let (logp, entropy) = trie.scores(index);
                     scores.logp.extend(logp);
                     scores.entropy.extend(entropy);
                 }
-                forests.keep(forest);
+                tries.keep(trie);
             }
         }
-        self.remember(forests.pass(prompts, &responses, &scores));
+        *self.last() = tries.pass(prompts, &responses, &scores);
         Ok(Samples { responses, scores })
     }
 
@@ -140,13 +135,13 @@ impl Policy for Mlp {
         prompts: &[Prompt],
         responses: &Responses,
         dloss_dlogp: &[f64],
-    ) -> Result<(), PolicyError> {
+    ) -> Result<(), Diagnostics> {
         check(&self.network.sizes, prompts, responses)?;
         if dloss_dlogp.len() != responses.tokens().len() {
-            return Err(PolicyError::GradientLength {
-                found: dloss_dlogp.len(),
-                expected: responses.tokens().len(),
-            });
+            let (found, expected) = (dloss_dlogp.len(), responses.tokens().len());
+            let message =
+                format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
+            return Err(Diagnostic::error(message).into());
         }
         let last = self.last.get_mut().unwrap_or_else(PoisonError::into_inner);
         let last = last.as_ref().filter(|pass| pass.is_of(prompts, responses));
@@ -163,12 +158,12 @@ impl Policy for Mlp {
                         .map(|&r| &dloss_dlogp[responses.range(r)])
                         .collect();
                     if let Some(pass) = last {
-                        let forest = &pass.forests[wave * WAVE + index];
-                        return forest.gradient(network, chunk.prompts, &derivatives);
+                        let trie = &pass.tries[wave * WAVE + index];
+                        return trie.gradient(network, chunk.prompts, &derivatives);
                     }
                     let source = given(responses)(chunk);
-                    let forest = Forest::grow(network, chunk.prompts, &chunk.owners, source);
-                    forest.gradient(network, chunk.prompts, &derivatives)
+                    let trie = Trie::grow(network, chunk.prompts, &chunk.owners, source);
+                    trie.gradient(network, chunk.prompts, &derivatives)
                 })
                 .collect();
             add_in_order(&mut self.gradient, &gradients);
@@ -176,14 +171,14 @@ impl Policy for Mlp {
         Ok(())
     }
 
-    fn update(&mut self, max_grad_norm: Option<f64>) -> Result<f64, PolicyError> {
+    fn update(&mut self, max_grad_norm: Option<f64>) -> Result<f64, NonFinite> {
         let squares = self.gradient.iter().map(|&g| f64::from(g) * f64::from(g));
         let norm = squares.sum::<f64>().sqrt();
         // The optimizer squares in f32: what overflows there would stay infinite in its moments for ever.
         let is_too_large = self.gradient.iter().any(|&g| !(g * g).is_finite());
         if !norm.is_finite() || is_too_large {
             self.gradient.fill(0.0);
-            return Err(PolicyError::NonFiniteGradient { norm });
+            return Err(NonFinite::Gradient { norm });
         }
         if let Some(max) = max_grad_norm.filter(|&max| norm > max) {
             let scale = (max / norm) as f32;
@@ -195,91 +190,71 @@ impl Policy for Mlp {
         self.gradient.fill(0.0);
         if network.values.iter().any(|value| !value.is_finite()) {
             (network.values, self.optimizer) = before;
-            return Err(PolicyError::NonFiniteParameters);
+            return Err(NonFinite::Parameters);
         }
-        self.forget();
+        *self.last() = None;
         Ok(norm)
     }
 
-    fn snapshot(&self) -> State {
+    fn snapshot(&self) -> Arrays {
         state::snapshot(&self.network, &self.optimizer)
     }
 
-    fn restore(&mut self, state: &State) -> Result<(), PolicyError> {
+    fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
         let (network, optimizer) = state::restored(self.network.sizes, &self.optimizer, state)?;
         self.network = Arc::new(network);
         self.optimizer = optimizer;
         self.gradient.fill(0.0);
-        self.forget();
+        *self.last() = None;
         Ok(())
     }
 
     fn frozen(&self) -> Box<dyn Scorer> {
-        Box::new(FrozenMlp {
-            network: Arc::clone(&self.network),
-        })
+        Box::new(Arc::clone(&self.network))
     }
 
-    fn frozen_from(&self, parameters: &State) -> Result<Box<dyn Scorer>, PolicyError> {
-        let network = Arc::new(state::network(self.network.sizes, parameters)?);
-        Ok(Box::new(FrozenMlp { network }))
+    fn frozen_from(&self, parameters: &Arrays) -> Result<Box<dyn Scorer>, Diagnostics> {
+        let network = state::network(self.network.sizes, parameters)?;
+        Ok(Box::new(Arc::new(network)))
     }
 }
 
-/// Parameters that give log-probs and never change.
-struct FrozenMlp {
-    network: Arc<Network<f32>>,
-}
-
-impl Scorer for FrozenMlp {
-    fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, PolicyError> {
-        check(&self.network.sizes, prompts, responses)?;
+/// As a reference: parameters that give log-probs and never change.
+impl Scorer for Arc<Network<f32>> {
+    fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
+        check(&self.sizes, prompts, responses)?;
         let batch = chunks(prompts, responses.prompts().iter().copied());
-        Ok(score(&self.network, &batch, responses, &mut Kept::none()))
+        Ok(score(self, &batch, responses, drop))
     }
 
-    fn parameters(&self) -> State {
-        state::parameters(&self.network)
+    fn parameters(&self) -> Arrays {
+        state::parameters(self)
     }
 }
 
-/// The forests of a forward pass, as long as they are few enough to be remembered.
-struct Kept {
-    forests: Option<Vec<Forest<f32>>>,
+/// The tries of a forward pass, as long as they are few enough to be remembered.
+#[derive(Default)]
+struct Remembered {
+    tries: Vec<Trie<f32>>,
     nodes: usize,
 }
 
-impl Kept {
-    fn new() -> Self {
-        Self {
-            forests: Some(Vec::new()),
-            nodes: 0,
-        }
-    }
-
-    fn none() -> Self {
-        Self {
-            forests: None,
-            nodes: 0,
-        }
-    }
-
-    fn keep(&mut self, forest: Forest<f32>) {
-        self.nodes += forest.nodes.len();
-        if self.nodes > REMEMBERED_NODES {
-            self.forests = None;
-        }
-        if let Some(forests) = &mut self.forests {
-            forests.push(forest);
+impl Remembered {
+    fn keep(&mut self, trie: Trie<f32>) {
+        self.nodes += trie.nodes.len();
+        if self.nodes <= REMEMBERED_NODES {
+            self.tries.push(trie);
+        } else {
+            self.tries.clear();
         }
     }
 
     fn pass(self, prompts: &[Prompt], responses: &Responses, scores: &Scores) -> Option<Pass> {
-        self.forests.map(|forests| Pass {
+        (self.nodes <= REMEMBERED_NODES).then(|| Pass {
             prompts: prompts.to_vec(),
             responses: responses.clone(),
             scores: scores.clone(),
-            forests,
+            tries: self.tries,
         })
     }
 }
@@ -288,31 +263,29 @@ fn score(
     network: &Network<f32>,
     batch: &[Chunk<'_>],
     responses: &Responses,
-    forests: &mut Kept,
+    mut done: impl FnMut(Trie<f32>),
 ) -> Scores {
     let mut scores = Scores {
         logp: vec![0.0; responses.tokens().len()],
         entropy: vec![0.0; responses.tokens().len()],
     };
     for wave in batch.chunks(WAVE) {
-        for (chunk, forest) in wave.iter().zip(grow(network, wave, given(responses))) {
+        for (chunk, trie) in wave.iter().zip(grow(network, wave, given(responses))) {
             for (index, &response) in chunk.responses.iter().enumerate() {
-                let (logp, entropy) = forest.scores(index);
+                let (logp, entropy) = trie.scores(index);
                 let range = responses.range(response);
-                let places = scores.logp[range.clone()].iter_mut();
-                places.zip(logp).for_each(|(place, value)| *place = value);
-                let places = scores.entropy[range].iter_mut();
-                places
-                    .zip(entropy)
-                    .for_each(|(place, value)| *place = value);
+                let tokens = range.zip(logp.zip(entropy));
+                for (token, (logp, entropy)) in tokens {
+                    (scores.logp[token], scores.entropy[token]) = (logp, entropy);
+                }
             }
-            forests.keep(forest);
+            done(trie);
         }
     }
     scores
 }
 
-impl Forest<f32> {
+impl Trie<f32> {
     /// Log-prob and entropy of each token of a response.
     fn scores(&self, response: usize) -> (impl Iterator<Item = f32>, impl Iterator<Item = f32>) {
         let vocabulary = self.logp.len() / self.nodes.len().max(1);

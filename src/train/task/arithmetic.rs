@@ -1,14 +1,17 @@
 //! The arithmetic task: the sum of two numbers of n digits, answered digit by digit.
 
-use super::{Prompt, Task, TaskError, TaskShape, Verdict};
+use std::ops::RangeInclusive;
+
+use super::{Prompt, Task, TaskShape};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::random::Stream;
 
 const STOP: u32 = 10;
 const PLUS: u32 = 10;
 const EQUALS: u32 = 11;
 
-/// The longest numbers whose sum fits the arithmetic of the verifier.
-const MAX_DIGITS: usize = 18;
+/// From one digit to the longest numbers whose sum fits the arithmetic of the verifier.
+pub(in crate::train) const DIGITS: RangeInclusive<usize> = 1..=18;
 
 /// Sums of two numbers of n digits.
 ///
@@ -27,16 +30,11 @@ impl Arithmetic {
     /// Sums of two numbers of `digits` digits.
     ///
     /// # Errors
-    /// [`TaskError::Parameter`] unless `digits` is from 1 to 18.
-    pub fn new(digits: usize) -> Result<Self, TaskError> {
-        if !(1..=MAX_DIGITS).contains(&digits) {
-            return Err(TaskError::Parameter {
-                task: "arithmetic",
-                parameter: "digits",
-                found: digits,
-                min: 1,
-                max: MAX_DIGITS,
-            });
+    /// [`Diagnostics`] unless `digits` is from 1 to 18.
+    pub fn new(digits: usize) -> Result<Self, Diagnostics> {
+        if !DIGITS.contains(&digits) {
+            let message = format!("arithmetic: digits is {digits}");
+            return Err(Diagnostic::error(message).expected("from 1 to 18").into());
         }
         Ok(Self { digits })
     }
@@ -88,7 +86,7 @@ impl Task for Arithmetic {
     fn draw(&self, stream: &mut Stream) -> Prompt {
         let mut term = || -> Vec<u32> {
             (0..self.digits)
-                .map(|place| match place {
+                .map(|index| match index {
                     0 if self.digits > 1 => 1 + stream.below(9) as u32,
                     _ => stream.below(10) as u32,
                 })
@@ -96,8 +94,8 @@ impl Task for Arithmetic {
         };
         let (a, b) = (term(), term());
         let mut features = vec![0.0; self.shape().prompt_features];
-        for (place, &digit) in a.iter().chain(&b).enumerate() {
-            features[place * 10 + digit as usize] = 1.0;
+        for (index, &digit) in a.iter().chain(&b).enumerate() {
+            features[index * 10 + digit as usize] = 1.0;
         }
         let tokens = [&a[..], &[PLUS], &b, &[EQUALS]].concat();
         Prompt { tokens, features }
@@ -119,15 +117,15 @@ impl Task for Arithmetic {
         }
     }
 
-    fn verify(&self, prompt: &Prompt, response: &[u32]) -> Verdict {
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
         let Some((a, b)) = self.terms(prompt) else {
-            return false.into();
+            return false;
         };
         let (digits, stopped) = answer(response);
         let in_time = response.len() <= self.shape().max_response_tokens;
         let leading_zero = digits.len() > 1 && digits.last() == Some(&0);
         let exact = !digits.is_empty() && number(digits.iter().rev()) == Some(a + b);
-        (stopped && in_time && exact && !leading_zero).into()
+        stopped && in_time && exact && !leading_zero
     }
 
     /// `27 + 85 = 112 ✓`, or `27 + 85 = 12 ✗ (112)`; `…` at the front where the response never stopped.
@@ -140,7 +138,7 @@ impl Task for Arithmetic {
         for digit in digits.iter().rev() {
             shown.push_str(&digit.to_string());
         }
-        if self.verify(prompt, response).correct {
+        if self.verify(prompt, response) {
             format!("{a} + {b} = {shown} ✓")
         } else {
             format!("{a} + {b} = {shown} ✗ ({})", a + b)
@@ -171,7 +169,7 @@ mod tests {
                     .into_iter()
                     .take_while(|&token| token < 11)
                     .collect();
-                let correct = task.verify(&prompt(&[a], &[b]), &response).correct;
+                let correct = task.verify(&prompt(&[a], &[b]), &response);
                 let before_stop = response.split(|&token| token == STOP).next().unwrap();
                 if correct && !right.contains(&before_stop.to_vec()) {
                     right.push(before_stop.to_vec());
@@ -187,14 +185,14 @@ mod tests {
     fn the_response_must_stop_in_time_and_hold_digits_alone() {
         let task = Arithmetic::new(2).unwrap();
         let sum = prompt(&[2, 7], &[8, 5]);
-        let correct = |response: &[u32]| task.verify(&sum, response).correct;
+        let correct = |response: &[u32]| task.verify(&sum, response);
         assert!(correct(&[2, 1, 1, STOP]));
         assert!(!correct(&[2, 1, 1]));
         assert!(!correct(&[2, 1, 1, 0, STOP]));
         assert!(!correct(&[2, 1, 11, STOP]));
         assert!(!correct(&[STOP]));
         assert!(!correct(&[]));
-        assert!(!task.verify(&prompt(&[2], &[8, 5]), &[7, 8, STOP]).correct);
+        assert!(!task.verify(&prompt(&[2], &[8, 5]), &[7, 8, STOP]));
     }
 
     #[test]
@@ -247,7 +245,7 @@ mod tests {
     fn numbers_of_no_digits_or_too_many_are_refused() {
         assert_eq!(
             Arithmetic::new(19).unwrap_err().to_string(),
-            "arithmetic: digits is 19; it must be from 1 to 18"
+            "arithmetic: digits is 19: expected from 1 to 18"
         );
         assert!(Arithmetic::new(0).is_err());
     }

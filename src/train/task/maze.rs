@@ -2,7 +2,10 @@
 
 mod drawing;
 
-use super::{Prompt, Task, TaskError, TaskShape, Verdict};
+use std::ops::RangeInclusive;
+
+use super::{Prompt, Task, TaskShape};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::random::Stream;
 
 const OPEN: u32 = 0;
@@ -15,8 +18,8 @@ const STOP: u32 = 4;
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
-/// The largest side: a response of 4 * 32 moves.
-const MAX_SIZE: usize = 32;
+/// The sides of mazes, up to a response of 4 * 32 moves.
+pub(in crate::train) const SIZES: RangeInclusive<usize> = 2..=32;
 
 /// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
 ///
@@ -95,16 +98,11 @@ impl Maze {
     /// Mazes of `size` by `size` cells.
     ///
     /// # Errors
-    /// [`TaskError::Parameter`] unless `size` is from 2 to 32.
-    pub fn new(size: usize) -> Result<Self, TaskError> {
-        if !(2..=MAX_SIZE).contains(&size) {
-            return Err(TaskError::Parameter {
-                task: "maze",
-                parameter: "size",
-                found: size,
-                min: 2,
-                max: MAX_SIZE,
-            });
+    /// [`Diagnostics`] unless `size` is from 2 to 32.
+    pub fn new(size: usize) -> Result<Self, Diagnostics> {
+        if !SIZES.contains(&size) {
+            let message = format!("maze: size is {size}");
+            return Err(Diagnostic::error(message).expected("from 2 to 32").into());
         }
         Ok(Self { size })
     }
@@ -112,8 +110,8 @@ impl Maze {
     /// The maze of a prompt, or nothing where the prompt is not one of this size.
     fn board(&self, prompt: &Prompt) -> Option<Board> {
         let cells = prompt.tokens.clone();
-        let place = |token| cells.iter().position(|&cell| cell == token);
-        let (start, goal) = (place(START)?, place(GOAL)?);
+        let find = |token| cells.iter().position(|&cell| cell == token);
+        let (start, goal) = (find(START)?, find(GOAL)?);
         (cells.len() == self.size * self.size).then_some(Board {
             size: self.size,
             cells,
@@ -174,19 +172,18 @@ impl Task for Maze {
         }
     }
 
-    fn verify(&self, prompt: &Prompt, response: &[u32]) -> Verdict {
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
         let in_time = &response[..response.len().min(self.shape().max_response_tokens)];
-        let correct = self.board(prompt).is_some_and(|board| {
+        self.board(prompt).is_some_and(|board| {
             let (path, stopped) = board.walk(in_time);
             stopped && path.last() == Some(&board.goal)
-        });
-        correct.into()
+        })
     }
 
     /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
         match self.board(prompt) {
-            Some(board) => drawing::draw(&board, response, self.verify(prompt, response).correct),
+            Some(board) => drawing::draw(&board, response, self.verify(prompt, response)),
             None => format!("not a maze of {0} by {0} cells", self.size),
         }
     }
@@ -277,7 +274,7 @@ mod tests {
                     right.extend(responses.iter().filter_map(|response| {
                         let ends = response.iter().position(|&token| token == STOP);
                         let whole = ends == Some(response.len() - 1);
-                        let correct = maze.verify(&prompt, response).correct;
+                        let correct = maze.verify(&prompt, response);
                         (whole && correct).then(|| response.clone())
                     }));
                 }
@@ -292,12 +289,12 @@ mod tests {
         let maze = Maze::new(4).unwrap();
         let prompt = prompt(&["SG..", "....", "....", "...."]);
         let walk = |wait: usize| [&vec![0; wait][..], &[3, STOP]].concat();
-        assert!(maze.verify(&prompt, &walk(14)).correct);
-        assert!(!maze.verify(&prompt, &walk(15)).correct);
-        assert!(maze.verify(&prompt, &[3, STOP, 3, 3]).correct);
-        assert!(!maze.verify(&prompt, &[3]).correct);
-        assert!(!maze.verify(&prompt, &[9, 3, STOP]).correct);
-        assert!(!Maze::new(3).unwrap().verify(&prompt, &[3, STOP]).correct);
+        assert!(maze.verify(&prompt, &walk(14)));
+        assert!(!maze.verify(&prompt, &walk(15)));
+        assert!(maze.verify(&prompt, &[3, STOP, 3, 3]));
+        assert!(!maze.verify(&prompt, &[3]));
+        assert!(!maze.verify(&prompt, &[9, 3, STOP]));
+        assert!(!Maze::new(3).unwrap().verify(&prompt, &[3, STOP]));
     }
 
     #[test]
@@ -330,7 +327,7 @@ mod tests {
     fn sizes_outside_the_bounds_are_refused() {
         assert_eq!(
             Maze::new(1).unwrap_err().to_string(),
-            "maze: size is 1; it must be from 2 to 32"
+            "maze: size is 1: expected from 2 to 32"
         );
         assert!(Maze::new(33).is_err());
     }

@@ -6,12 +6,14 @@ mod maze;
 use std::collections::HashSet;
 
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
 pub use arithmetic::Arithmetic;
+pub(super) use arithmetic::DIGITS;
 pub use maze::Maze;
+pub(super) use maze::SIZES;
 
 use super::random::{Key, Purpose, Stream};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// One prompt in this many is held out of training.
 pub const EVALUATION_SHARE: u8 = 16;
@@ -46,25 +48,6 @@ pub struct Prompt {
     pub features: Vec<f32>,
 }
 
-/// What the verifier says of one response.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
-    /// The verifiable reward.
-    pub reward: f64,
-    /// Whether the response solves its prompt.
-    pub correct: bool,
-}
-
-impl From<bool> for Verdict {
-    /// The outcome reward: 1 for a right response, 0 for a wrong one.
-    fn from(correct: bool) -> Self {
-        Self {
-            reward: if correct { 1.0 } else { 0.0 },
-            correct,
-        }
-    }
-}
-
 /// A task with verifiable rewards.
 pub trait Task: Send + Sync {
     /// The name by which a configuration chooses the task.
@@ -82,41 +65,12 @@ pub trait Task: Send + Sync {
         prompt.tokens.clone()
     }
 
-    /// The reward of a response. Tokens behind the stop token do not count; a prompt or a token that is not of this
-    /// task makes the response wrong.
-    fn verify(&self, prompt: &Prompt, response: &[u32]) -> Verdict;
+    /// Whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens behind the stop token do not
+    /// count; a prompt or a token that is not of this task makes the response wrong.
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
     /// The prompt with the response in it, as lines of text for a person, without a newline at the end.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String;
-}
-
-/// Why a task cannot be made or gives no prompts.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TaskError {
-    /// A parameter is outside the bounds within which the task exists.
-    #[error("{task}: {parameter} is {found}; it must be from {min} to {max}")]
-    Parameter {
-        /// The task's name.
-        task: &'static str,
-        /// The parameter's name.
-        parameter: &'static str,
-        /// What was given.
-        found: usize,
-        /// The smallest value.
-        min: usize,
-        /// The largest value.
-        max: usize,
-    },
-    /// All that the task draws is held out for evaluation.
-    #[error(
-        "{task}: no prompt for training among {draws} draws; all of them are held out for evaluation"
-    )]
-    NoTrainingPrompt {
-        /// The task's name.
-        task: &'static str,
-        /// How many prompts were drawn.
-        draws: usize,
-    },
 }
 
 /// Whether a prompt is held out for evaluation: decided by a hash of its content alone, so it is the same in every run,
@@ -133,13 +87,13 @@ pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
 /// set.
 ///
 /// # Errors
-/// [`TaskError::NoTrainingPrompt`] where the task draws none that is not held out.
+/// [`Diagnostics`] where the task draws none that is not held out.
 pub fn training_prompts(
     task: &dyn Task,
     seed: u64,
     step: u64,
     count: usize,
-) -> Result<Vec<Prompt>, TaskError> {
+) -> Result<Vec<Prompt>, Diagnostics> {
     let key = Key {
         seed,
         purpose: Purpose::TrainingPrompts,
@@ -151,12 +105,16 @@ pub fn training_prompts(
             (0..DRAWS)
                 .map(|_| task.draw(&mut stream))
                 .find(|prompt| !is_held_out(task, prompt))
-                .ok_or(TaskError::NoTrainingPrompt {
-                    task: task.name(),
-                    draws: DRAWS,
-                })
+                .ok_or_else(|| no_prompt(task))
         })
         .collect()
+}
+
+fn no_prompt(task: &dyn Task) -> Diagnostics {
+    let name = task.name();
+    let message = format!("{name}: no prompt for training among {DRAWS} draws");
+    let help = "all of them are held out for evaluation: a larger task has others";
+    Diagnostic::error(message).with_help(help).into()
 }
 
 /// The first `count` different prompts of the evaluation set; fewer where a small task has no more. They do not depend
@@ -272,8 +230,8 @@ mod tests {
                     features: vec![],
                 }
             }
-            fn verify(&self, _: &Prompt, _: &[u32]) -> Verdict {
-                false.into()
+            fn verify(&self, _: &Prompt, _: &[u32]) -> bool {
+                false
             }
             fn show(&self, _: &Prompt, _: &[u32]) -> String {
                 String::new()
@@ -288,11 +246,8 @@ mod tests {
             .find(|task| is_held_out(task, &prompt(task.0)))
             .unwrap();
         assert_eq!(
-            training_prompts(&task, 0, 0, 1),
-            Err(TaskError::NoTrainingPrompt {
-                task: "fixed",
-                draws: 1000
-            })
+            training_prompts(&task, 0, 0, 1).unwrap_err()[0].message,
+            "fixed: no prompt for training among 1000 draws"
         );
     }
 }

@@ -22,6 +22,63 @@ fn apply() {
     insta::assert_snapshot!("apply_pacs", lab.run("apply pacs rollouts.jsonl").shown());
 }
 
+/// A recipe's own loss sees its advantage; at the policy that sampled, the ratio is 1.
+#[test]
+fn apply_shows_the_loss_beside_the_advantage() {
+    let lab = Lab::new();
+    lab.write(
+        "both.rhai",
+        "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }\nfn loss(batch, p) {\n    metric(\"answer\", 42);\n    -(exp(batch.logp - batch.old_logp) * batch.advantage).mean(\"batch\")\n}\n",
+    );
+    insta::assert_snapshot!(
+        "apply_both",
+        lab.run("apply both.rhai rollouts.jsonl").shown()
+    );
+    let json = lab.run("apply both.rhai rollouts.jsonl --json").out;
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let [loss, tokens] = [&json["loss"], &json["summary"]["tokens"]].map(number);
+    let slope = number(&json["gradient"]["mean"]);
+    assert!((slope * tokens - loss).abs() < 1e-12, "{slope} {loss}");
+    let smallest = number(&json["gradient"]["min"]) * tokens;
+    let largest = number(&json["summary"]["advantage"]["max"]);
+    assert!((smallest + largest).abs() < 1e-12, "{smallest} {largest}");
+
+    // Without log-probs the advantage stands alone, and what the loss lacks is said.
+    lab.write(
+        "bare.jsonl",
+        "{\"group\": 1, \"reward\": 1, \"length\": 3}\n",
+    );
+    let ran = lab.run("apply both.rhai bare.jsonl");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        ran.err
+            .starts_with("Warning: the loss is not computed: the batch has no column")
+    );
+    assert!(
+        ran.out.contains("1 response in 1 group of 1, 3 tokens"),
+        "{}",
+        ran.out
+    );
+}
+
+/// The rollouts go to standard output as they would to a file, and all else to standard error.
+#[test]
+fn apply_writes_to_a_pipe() {
+    let lab = Lab::new();
+    assert_eq!(lab.run("apply grpo rollouts.jsonl -o out.jsonl").status, 0);
+    let ran = lab.run("apply grpo rollouts.jsonl -o -");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.out == lab.read("out.jsonl") && !lab.path().join("-").exists());
+    assert!(
+        ran.err.contains("256 responses in 32 groups of 8"),
+        "{}",
+        ran.err
+    );
+    let ran = lab.run("apply grpo rollouts.jsonl -o - --json");
+    assert!(ran.out == lab.read("out.jsonl") && ran.err.starts_with("{\"recipe\":\"grpo\""));
+}
+
 /// As `repl` does; a folder without batches is among the wrong inputs.
 #[test]
 fn apply_on_a_run_takes_its_last_batch() {
@@ -43,7 +100,7 @@ fn apply_on_a_run_takes_its_last_batch() {
     assert_eq!(
         of_run.err.lines().next(),
         Some(
-            "note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors"
+            "Note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors"
         )
     );
     let json: Value = serde_json::from_str(&lab.run("apply rloo run --json").out).expect("JSON");
@@ -139,11 +196,9 @@ fn doc() {
     }
     let all = lab.run("doc");
     assert_eq!(all.status, 0);
-    // Lines are broken at the width of the terminal.
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let all = words(&all.out);
+    let words = all.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for op in op::table() {
-        assert!(all.contains(&words(op.doc)), "{}", op.name);
+        assert!(words.contains(op.doc), "{}", op.name);
     }
 }
 

@@ -59,18 +59,141 @@ fn nothing_is_lost() {
     assert_eq!(lab.read("out.jsonl"), "an older result");
 }
 
-/// The input may be the output: it is replaced as a whole, at the end.
+/// Only `--force` lets the output replace the input, and then as a whole, at the end.
 #[test]
-fn a_file_can_be_written_over_itself() {
+fn the_input_is_not_overwritten_by_mistake() {
     let lab = Lab::new();
     let before = lab.read("rollouts.jsonl");
-    let ran = lab.run("apply grpo rollouts.jsonl -o rollouts.jsonl");
+    let mut names = vec!["rollouts.jsonl", "./rollouts.jsonl"];
+    #[cfg(unix)]
+    {
+        let input = lab.path().join("rollouts.jsonl");
+        std::os::unix::fs::symlink(&input, lab.path().join("link.jsonl")).expect("a link");
+        std::fs::hard_link(&input, lab.path().join("hard.jsonl")).expect("a link");
+        names.extend(["link.jsonl", "hard.jsonl"]);
+    }
+    let files = std::fs::read_dir(lab.path()).unwrap().count();
+    for name in names {
+        let ran = lab.run(&format!("apply grpo rollouts.jsonl -o {name}"));
+        assert_eq!(ran.status, 1, "{}", ran.err);
+        assert!(ran.err.contains("is the input itself") && ran.err.contains("`--force`"));
+    }
+    assert_eq!(lab.read("rollouts.jsonl"), before);
+    let ran = lab.run("apply grpo rollouts.jsonl -o rollouts.jsonl --force");
     assert_eq!(ran.status, 0, "{}", ran.err);
     let after = lab.read("rollouts.jsonl");
     assert_eq!(after.lines().count(), before.lines().count());
     assert!(after.lines().all(|line| line.contains("\"advantage\"")));
-    let files = std::fs::read_dir(lab.path()).unwrap().count();
-    assert_eq!(files, 1, "something was left beside it");
+    let left = std::fs::read_dir(lab.path()).unwrap().count();
+    assert_eq!(left, files, "something was left beside it");
+}
+
+/// Slips of the hand: what was meant is told.
+#[test]
+fn what_was_meant() {
+    let lab = Lab::new();
+    lab.write(
+        "verl.rhai",
+        "fn advantage(batch, p) { batch.old_log_probs }",
+    );
+    lab.write("ours.rhai", "fn advantage(batch, p) { batch.old_logp }");
+    lab.write(
+        "mask.rhai",
+        "fn advantage(batch, p) { batch.response_mask }",
+    );
+    lab.write("gone.rhai", "fn advantage(batch, p) { batch.length }");
+    lab.write("bare.jsonl", "{\"group\": 1, \"reward\": 1}\n");
+    lab.write(
+        "verl.jsonl",
+        "{\"group\": 1, \"reward\": 1, \"old_log_probs\": [-1]}\n",
+    );
+    for (arguments, status, said) in [
+        (
+            "apply rollouts.jsonl grpo",
+            1,
+            "Help: `advlab apply grpo rollouts.jsonl`",
+        ),
+        (
+            "check rollouts.jsonl",
+            1,
+            "`rollouts.jsonl` is a file of rollouts, not a recipe",
+        ),
+        (
+            "doc rollouts.jsonl",
+            1,
+            "`rollouts.jsonl` is a file of rollouts, not a recipe",
+        ),
+        (
+            "new mine.rhai --from rollouts.jsonl",
+            1,
+            "is a file of rollouts, not a recipe",
+        ),
+        (
+            "repl --recipe rollouts.jsonl",
+            1,
+            "is a file of rollouts, not a recipe",
+        ),
+        ("apply . rollouts.jsonl", 1, "`.` is a folder, not a recipe"),
+        (
+            "new grpo mine.rhai",
+            2,
+            "tip: 'advlab new mine.rhai --from grpo'",
+        ),
+        (
+            "apply passk rollouts.jsonl --set k 2",
+            2,
+            "tip: '--set k=2'",
+        ),
+        (
+            "apply --set k 2 passk rollouts.jsonl",
+            2,
+            "tip: '--set k=2'",
+        ),
+        (
+            "apply grpo rollouts.jsonl --map reward score",
+            2,
+            "tip: '--map reward=score'",
+        ),
+        (
+            "apply passk rollouts.jsonl --k 2",
+            2,
+            "is set by '--set k=2'",
+        ),
+        (
+            "apply passk rollouts.jsonl --k=2",
+            2,
+            "is set by '--set k=2'",
+        ),
+        (
+            "apply passk rollouts.jsonl --k",
+            2,
+            "is set by '--set k=VALUE'",
+        ),
+        (
+            "apply verl.rhai rollouts.jsonl",
+            1,
+            "did you mean `old_logp`?",
+        ),
+        (
+            "apply mask.rhai rollouts.jsonl",
+            1,
+            "a script needs no mask",
+        ),
+        (
+            "apply gone.rhai bare.jsonl",
+            1,
+            "it has `reward`; from these follow `token_reward`, `correct`\n",
+        ),
+        (
+            "apply ours.rhai verl.jsonl",
+            1,
+            "`--map old_logp=old_log_probs`",
+        ),
+    ] {
+        let ran = lab.run(arguments);
+        assert_eq!(ran.status, status, "{arguments}: {}", ran.err);
+        assert!(ran.err.contains(said), "{arguments}: {}", ran.err);
+    }
 }
 
 #[cfg(unix)]

@@ -50,5 +50,5 @@ fn comparisons_are_exact() {
 fn a_place_in_an_array_is_a_whole_number() {
     let text = "fn advantage(batch, p) { let a = [1, 2, 3]; a[3 / 2] * batch.reward }";
     let error = run_on(text, &batch()).unwrap_err().render(false);
-    assert!(error.contains("whole number"), "{error}");
+    assert!(error.contains("integer"), "{error}");
 }

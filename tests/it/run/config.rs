@@ -20,6 +20,14 @@ fn what_is_printed_reads_back_as_the_same() {
     assert_eq!(Config::parse(path, "").unwrap(), Config::default());
 }
 
+/// The runs of earlier versions have two keys more; without a KL, they say nothing.
+#[test]
+fn a_configuration_with_the_old_keys_of_a_kl_that_was_off_is_read() {
+    let old = "steps = 7\nkl_beta = 0.0\nkl = \"k3\"\n";
+    let config = Config::parse(Path::new("config.toml"), old).unwrap();
+    assert_eq!(config.steps, 7);
+}
+
 #[test]
 fn print_config_documents_every_key() {
     let output = advlab(&[
@@ -68,13 +76,16 @@ fn wrong_configurations() {
     for text in [
         "steps = 10\ngroup_sise = 8\n",
         "temperature = 0.5\n",
+        // As other trainers call it.
+        "learning_rate = 1e-3\n",
+        // Of the loss recipe since there is one knob for it.
+        "kl_beta = 0.01\nkl = \"k3\"\n",
         "\n\ngroup_size = 0\n",
         "group_size = 1000000000000\n",
         "eval_prompts = 1000000\neval_samples = 1000\n",
         "group_size = \"eight\"\n",
         "group_size = -1\n",
         "task = \"mase\"\n",
-        "kl = \"k1\"\n",
         "maze_size = 100\n",
         "minibatches = 65\n",
         "lr = nan\n",
@@ -88,6 +99,8 @@ fn wrong_configurations() {
         "recipe = \"nowhere.rhai\"\n",
         // A column that the runs of the embedded policy never have.
         "recipe = \"gae\"\n",
+        // A loss alone, on an advantage that nothing computes.
+        "recipe = \"ppo_clip\"\n",
     ] {
         std::fs::write(&path, text).unwrap();
         let out = folder.path().join("run");
@@ -110,8 +123,10 @@ fn wrong_configurations() {
     ] {
         writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
     }
-    let arguments = ["train", "/nowhere/config.toml"];
-    writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
+    for configuration in ["/nowhere/config.toml", "grpo", "grpo.rhai"] {
+        let arguments = ["train", configuration];
+        writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
+    }
     insta::assert_snapshot!(shown);
 }
 
@@ -172,7 +187,7 @@ fn a_hook_that_needs_a_column_that_the_run_has_not_leaves_no_folder() {
             "no column `value`",
             "critic.rhai:",
             "run's first batch",
-            "mend the script",
+            "correct the script",
         ] {
             assert!(message.contains(part), "{text}{flag}: {message}");
         }

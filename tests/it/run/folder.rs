@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-use advlab::train::{Agreement, Ending, Run, TrainError};
+use advlab::train::{Agreement, Ending, Run};
 
 use super::lab::{Lab, STATEFUL, advlab, go, go_to, refused, replayed, rows};
 
@@ -29,12 +29,17 @@ fn folders_that_are_no_run_or_taken() {
     let empty = lab.folder.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let empty = empty.to_str().unwrap();
+    let full = lab.folder.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("recipe.rhai"), "").unwrap();
+    let full = full.to_str().unwrap();
     let below = format!("{script}/run");
     for arguments in [
         ["train", "--resume", "/nowhere"],
         ["train", "--resume", empty],
         ["train", "--resume", script],
         ["train", "--out", run],
+        ["train", "--out", full],
         ["train", "--out", script],
         ["train", "--out", &below],
     ] {
@@ -128,8 +133,8 @@ fn a_flipped_bit_is_noticed_and_no_checkpoint_at_all_is_said() {
         std::fs::write(&path, bytes).unwrap();
     }
     let error = Run::resume(&lab.run(), None).err().unwrap();
-    assert!(matches!(error, TrainError::NoCheckpoint { .. }));
-    let message = error.to_string();
+    let message = error.render(false);
+    assert!(message.contains("has no checkpoint that can be used"));
     assert!(
         message.contains("000008.safetensors") && message.contains("000005.safetensors"),
         "{message}"

@@ -47,7 +47,6 @@ impl Lab {
             hidden_size: 8,
             lr: 1e-2,
             max_grad_norm: 0.5,
-            kl_beta: 0.01,
             reset_reference_every: 9,
             eval_every: 10,
             eval_prompts: 4,
@@ -56,6 +55,7 @@ impl Lab {
             batch_every: 4,
             check_deadline_ms: 300,
             out: folder.path().join("run").display().to_string(),
+            loss_params: toml::toml! { kl_beta = 0.01 },
             ..Config::default()
         };
         Lab { folder, config }

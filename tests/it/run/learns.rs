@@ -22,14 +22,15 @@ fn a_run_learns() {
     };
     let rows = lab.unstopped();
     let pass = |step: usize| rows[step]["evaluation"]["pass@1"].as_f64().unwrap();
-    let first = rows[0]["pass@1"].as_f64().unwrap();
+    let before = &rows[0]["initial_evaluation"];
+    let first = before["pass@1"].as_f64().unwrap();
     assert!(
         first < 0.2 && pass(59) > first + 0.3,
         "{first} -> {}",
         pass(59)
     );
-    let evaluated = rows.iter().filter(|row| !row["evaluation"].is_null());
-    assert_eq!(evaluated.count(), 3);
+    let count = |field: &str| rows.iter().filter(|row| !row[field].is_null()).count();
+    assert_eq!((count("evaluation"), count("initial_evaluation")), (3, 1));
     assert_eq!(rows[0]["kl"], 0.0);
     assert!(rows[59]["kl"].as_f64().unwrap() > 0.0);
 }

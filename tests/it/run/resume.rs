@@ -1,6 +1,8 @@
 //! A run that is stopped goes on to the same numbers.
 
-use advlab::train::{Ending, Run, TrainError};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use advlab::train::{Ending, Event, Run};
 
 use super::lab::{Lab, STATEFUL, go, go_to, lines, replayed, rows};
 
@@ -35,7 +37,7 @@ fn a_finished_run_says_so_and_goes_on_with_more_steps() {
     drop(run);
     let error = Run::resume(&lab.run(), None).err().unwrap();
     assert!(
-        matches!(error, TrainError::Done { steps: 7, .. }),
+        error[0].message.ends_with("has done 7 steps already"),
         "{error}"
     );
     assert!(error.to_string().contains("--steps 14"), "{error}");
@@ -43,7 +45,7 @@ fn a_finished_run_says_so_and_goes_on_with_more_steps() {
     let config = std::fs::read(lab.file("config.toml")).unwrap();
     let error = Run::resume(&lab.run(), Some(3)).err().unwrap();
     assert!(
-        matches!(error, TrainError::Done { steps: 7, .. }),
+        error[0].message.ends_with("has done 7 steps already"),
         "{error}"
     );
     assert_eq!(std::fs::read(lab.file("config.toml")).unwrap(), config);
@@ -69,4 +71,41 @@ fn a_script_that_is_gone_does_not_keep_a_run_from_going_on() {
     std::fs::remove_file(lab.script()).unwrap();
     go(&mut Run::resume(&lab.run(), None).unwrap());
     assert_eq!(rows(&lab.run()), whole);
+}
+
+/// The policy is evaluated before the first step, and as a stop leaves it; what is recorded does not depend on stops.
+#[test]
+fn a_stop_is_evaluated_and_a_resumed_run_knows_the_evaluations_before() {
+    let lab = Lab::new(STATEFUL);
+    let mut evaluated = Vec::new();
+    let stop = AtomicBool::new(false);
+    let mut observer = |event: &Event<'_>| match event {
+        Event::Evaluated {
+            done, evaluation, ..
+        } => evaluated.push((*done, (*evaluation).clone())),
+        Event::Step { row, .. } => stop.store(row.step == 12, Ordering::Relaxed),
+        _ => {}
+    };
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    run.go(&stop, &mut observer).unwrap();
+    drop(run);
+    let steps: Vec<u64> = evaluated.iter().map(|(done, _)| *done).collect();
+    assert_eq!(steps, [0, 10, 13]);
+    let run = Run::resume(&lab.run(), None).unwrap();
+    assert_eq!(run.evaluations(), &evaluated[..2]);
+}
+
+/// Both hooks report one name: neither hides in a mean of the two.
+#[test]
+fn metrics_of_one_name_are_kept_by_their_hooks() {
+    let script = r#"
+fn advantage(batch, p) { metric("size", 8.0); metric("once", 1.0); batch.reward - 0.5 }
+fn loss(batch, p) {
+    metric("size", batch.reward.count("batch").value());
+    -(batch.advantage * batch.logp).mean("batch")
+}
+"#;
+    let rows = Lab::new(script).unstopped();
+    let expected = serde_json::json!({ "advantage/size": 8.0, "loss/size": 8.0, "once": 1.0 });
+    assert_eq!(rows[0]["metrics"], expected);
 }

@@ -63,7 +63,7 @@ fn rewards(task: &dyn Task, prompts: &[Prompt], responses: &Responses) -> Vec<f6
     (0..responses.len())
         .map(|r| {
             let prompt = &prompts[responses.prompts()[r]];
-            task.verify(prompt, responses.response(r)).reward
+            f64::from(u8::from(task.verify(prompt, responses.response(r))))
         })
         .collect()
 }

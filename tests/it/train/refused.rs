@@ -1,6 +1,6 @@
 //! What is not of the task, and a gradient that cannot be followed, is refused and changes nothing.
 
-use advlab::train::policy::{AdamWConfig, Decoding, Mlp, Policy, PolicyError, Responses, Scorer};
+use advlab::train::policy::{AdamWConfig, Decoding, Mlp, NonFinite, Policy, Responses, Scorer};
 use advlab::train::task::{Maze, Task, training_prompts};
 
 use super::{GROUP, maze, policy};
@@ -19,7 +19,7 @@ fn a_gradient_that_is_not_finite_is_refused_and_dropped() {
         .unwrap();
     assert!(matches!(
         policy.update(None),
-        Err(PolicyError::NonFiniteGradient { .. })
+        Err(NonFinite::Gradient { .. })
     ));
     assert_eq!(policy.snapshot(), before);
     policy.accumulate(&prompts, &responses, &[1.0; 5]).unwrap();
@@ -40,7 +40,7 @@ fn a_gradient_that_the_optimizer_cannot_square_is_refused() {
         .unwrap();
     assert!(matches!(
         policy.update(None),
-        Err(PolicyError::NonFiniteGradient { .. })
+        Err(NonFinite::Gradient { .. })
     ));
     assert_eq!(policy.snapshot(), before);
 }
@@ -58,7 +58,7 @@ fn an_update_that_would_ruin_the_policy_is_left_out() {
     responses.push(0, &[1, 4]);
     let before = policy.snapshot();
     policy.accumulate(&prompts, &responses, &[1.0; 2]).unwrap();
-    assert_eq!(policy.update(None), Err(PolicyError::NonFiniteParameters));
+    assert_eq!(policy.update(None), Err(NonFinite::Parameters));
     assert_eq!(policy.snapshot(), before);
 }
 

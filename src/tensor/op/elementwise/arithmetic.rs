@@ -11,7 +11,7 @@ pub(in crate::tensor::op) static ADD: Op = Op {
     example: "batch.reward + 1",
     shows: &[2.0, 1.0, 2.0, 1.0, 1.0],
     kernel: Kernel::Two(|a, b| a + b),
-    derivative: Derivative::Of(|l| Ok(vec![l.grad.clone(), l.grad.clone()])),
+    derivative: Derivative::Of(|vjp| Ok(vec![vjp.grad.clone(), vjp.grad.clone()])),
     ..ROW
 };
 
@@ -22,7 +22,7 @@ pub(in crate::tensor::op) static SUB: Op = Op {
     example: "batch.reward - batch.reward.mean(\"batch\")",
     shows: &[0.6, -0.4, 0.6, -0.4, -0.4],
     kernel: Kernel::Two(|a, b| a - b),
-    derivative: Derivative::Of(|l| Ok(vec![l.grad.clone(), neg(l.grad)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![vjp.grad.clone(), neg(vjp.grad)?])),
     ..ROW
 };
 
@@ -33,7 +33,12 @@ pub(in crate::tensor::op) static MUL: Op = Op {
     example: "2 * batch.length",
     shows: &[4.0, 6.0, 2.0, 4.0, 2.0],
     kernel: Kernel::Two(|a, b| a * b),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &l.args[1])?, mul(l.grad, &l.args[0])?])),
+    derivative: Derivative::Of(|vjp| {
+        Ok(vec![
+            mul(vjp.grad, &vjp.args[1])?,
+            mul(vjp.grad, &vjp.args[0])?,
+        ])
+    }),
     ..ROW
 };
 
@@ -44,9 +49,9 @@ pub(in crate::tensor::op) static DIV: Op = Op {
     example: "batch.length / 2",
     shows: &[1.0, 1.5, 0.5, 1.0, 0.5],
     kernel: Kernel::Two(|a, b| a / b),
-    derivative: Derivative::Of(|l| {
-        let by_a = div(l.grad, &l.args[1])?;
-        let by_b = neg(&div(&mul(&by_a, &l.args[0])?, &l.args[1])?)?;
+    derivative: Derivative::Of(|vjp| {
+        let by_a = div(vjp.grad, &vjp.args[1])?;
+        let by_b = neg(&div(&mul(&by_a, &vjp.args[0])?, &vjp.args[1])?)?;
         Ok(vec![by_a, by_b])
     }),
     ..ROW
@@ -59,9 +64,9 @@ pub(in crate::tensor::op) static SAFE_DIV: Op = Op {
     example: "safe_div(batch.length, batch.reward)",
     shows: &[2.0, 0.0, 1.0, 0.0, 0.0],
     kernel: Kernel::Two(|a, b| if b == 0.0 { 0.0 } else { a / b }),
-    derivative: Derivative::Of(|l| {
-        let by_a = safe_div(l.grad, &l.args[1])?;
-        let by_b = neg(&safe_div(&mul(&by_a, &l.args[0])?, &l.args[1])?)?;
+    derivative: Derivative::Of(|vjp| {
+        let by_a = safe_div(vjp.grad, &vjp.args[1])?;
+        let by_b = neg(&safe_div(&mul(&by_a, &vjp.args[0])?, &vjp.args[1])?)?;
         Ok(vec![by_a, by_b])
     }),
     ..ROW
@@ -74,10 +79,10 @@ pub(in crate::tensor::op) static REM: Op = Op {
     example: "batch.length % 2",
     shows: &[0.0, 1.0, 1.0, 0.0, 1.0],
     kernel: Kernel::Two(|a, b| a % b),
-    derivative: Derivative::Of(|l| {
-        let quotient = div(&l.args[0], &l.args[1])?;
+    derivative: Derivative::Of(|vjp| {
+        let quotient = div(&vjp.args[0], &vjp.args[1])?;
         let whole = mul(&sign(&quotient)?, &floor(&abs(&quotient)?)?)?;
-        Ok(vec![l.grad.clone(), neg(&mul(l.grad, &whole)?)?])
+        Ok(vec![vjp.grad.clone(), neg(&mul(vjp.grad, &whole)?)?])
     }),
     ..ROW
 };
@@ -89,14 +94,14 @@ pub(in crate::tensor::op) static POW: Op = Op {
     example: "batch.length ** 2",
     shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
     kernel: Kernel::Two(f64::powf),
-    derivative: Derivative::Of(|l| {
-        let (a, b) = (&l.args[0], &l.args[1]);
+    derivative: Derivative::Of(|vjp| {
+        let (a, b) = (&vjp.args[0], &vjp.args[1]);
         // a^0 is 1 for any a: no slope, also at a = 0, where a^-1 is infinite.
         let slope = mul(b, &pow(a, &sub(b, &scalar(1.0))?)?)?;
-        let by_a = mul(l.grad, &select(b, &slope, &scalar(0.0))?)?;
+        let by_a = mul(vjp.grad, &select(b, &slope, &scalar(0.0))?)?;
         // a^b does not change with b at a = 0, where ln a is infinite; below 0 only whole b give a number at all.
         let log = select(&less(&scalar(0.0), a)?, &ln(a)?, &scalar(0.0))?;
-        let by_b = mul(&mul(l.grad, l.result)?, &log)?;
+        let by_b = mul(&mul(vjp.grad, vjp.result)?, &log)?;
         Ok(vec![by_a, by_b])
     }),
     ..ROW
@@ -108,7 +113,7 @@ pub(in crate::tensor::op) static NEG_SIGN: Op = Op {
     example: "-batch.reward",
     shows: &[-1.0, 0.0, -1.0, 0.0, 0.0],
     kernel: Kernel::One(|x| -x),
-    derivative: Derivative::Of(|l| Ok(vec![neg(l.grad)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![neg(vjp.grad)?])),
     ..ROW
 };
 
@@ -124,7 +129,7 @@ pub(in crate::tensor::op) static SQUARE: Op = Op {
     example: "square(batch.length)",
     shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
     kernel: Kernel::One(|x| x * x),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &mul(&scalar(2.0), &l.args[0])?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &mul(&scalar(2.0), &vjp.args[0])?)?])),
     ..ROW
 };
 

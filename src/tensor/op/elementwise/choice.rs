@@ -23,7 +23,7 @@ pub(in crate::tensor::op) static MIN: Op = Op {
     example: "min(batch.length, 2)",
     shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
     kernel: Kernel::Two(smaller),
-    derivative: Derivative::Of(|l| pick_grads(l, &l.args[0], &l.args[1])),
+    derivative: Derivative::Of(|vjp| pick_grads(vjp, &vjp.args[0], &vjp.args[1])),
     ..ROW
 };
 
@@ -34,7 +34,7 @@ pub(in crate::tensor::op) static MAX: Op = Op {
     example: "max(batch.length, 2)",
     shows: &[2.0, 3.0, 2.0, 2.0, 2.0],
     kernel: Kernel::Two(larger),
-    derivative: Derivative::Of(|l| pick_grads(l, &l.args[1], &l.args[0])),
+    derivative: Derivative::Of(|vjp| pick_grads(vjp, &vjp.args[1], &vjp.args[0])),
     ..ROW
 };
 
@@ -45,10 +45,10 @@ pub(in crate::tensor::op) static WHERE: Op = Op {
     example: "where(batch.correct, batch.length, 0)",
     shows: &[2.0, 0.0, 1.0, 0.0, 0.0],
     kernel: Kernel::Three(|c, a, b| if c != 0.0 { a } else { b }),
-    derivative: Derivative::Of(|l| {
+    derivative: Derivative::Of(|vjp| {
         let zero = scalar(0.0);
-        let by_a = select(&l.args[0], l.grad, &zero)?;
-        let by_b = select(&l.args[0], &zero, l.grad)?;
+        let by_a = select(&vjp.args[0], vjp.grad, &zero)?;
+        let by_b = select(&vjp.args[0], &zero, vjp.grad)?;
         Ok(vec![zero, by_a, by_b])
     }),
     ..ROW
@@ -92,21 +92,21 @@ fn larger(a: f64, b: f64) -> f64 {
 
 /// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as torch has
 /// it.
-fn pick_grads(l: &Vjp<'_>, low: &Tensor, high: &Tensor) -> Grads {
+fn pick_grads(vjp: &Vjp<'_>, low: &Tensor, high: &Tensor) -> Grads {
     let half = mul(&scalar(0.5), &equal(low, high)?)?;
     let first = add(&less(low, high)?, &half)?;
-    let by_a = mul(l.grad, &first)?;
-    let by_b = sub(l.grad, &by_a)?;
+    let by_a = mul(vjp.grad, &first)?;
+    let by_b = sub(vjp.grad, &by_a)?;
     Ok(vec![by_a, by_b])
 }
 
-fn clamp_grads(l: &Vjp<'_>) -> Grads {
-    let (x, low, high) = (&l.args[0], &l.args[1], &l.args[2]);
+fn clamp_grads(vjp: &Vjp<'_>) -> Grads {
+    let (x, low, high) = (&vjp.args[0], &vjp.args[1], &vjp.args[2]);
     let (below, above) = (less(x, low)?, less(high, x)?);
     let zero = scalar(0.0);
-    let inside = select(&add(&below, &above)?, &zero, l.grad)?;
+    let inside = select(&add(&below, &above)?, &zero, vjp.grad)?;
     // `high` wins where the bounds cross, as in the kernel.
     let crossed = less(high, &max(x, low)?)?;
-    let by_low = select(&below, &select(&crossed, &zero, l.grad)?, &zero)?;
-    Ok(vec![inside, by_low, select(&crossed, l.grad, &zero)?])
+    let by_low = select(&below, &select(&crossed, &zero, vjp.grad)?, &zero)?;
+    Ok(vec![inside, by_low, select(&crossed, vjp.grad, &zero)?])
 }

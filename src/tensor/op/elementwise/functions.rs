@@ -12,7 +12,7 @@ pub(in crate::tensor::op) static ABS: Op = Op {
     example: "abs(batch.reward - 0.4)",
     shows: &[0.6, 0.4, 0.6, 0.4, 0.4],
     kernel: Kernel::One(f64::abs),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &sign(&l.args[0])?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sign(&vjp.args[0])?)?])),
     ..ROW
 };
 
@@ -37,7 +37,7 @@ pub(in crate::tensor::op) static EXP: Op = Op {
         0.36787944117144233,
     ],
     kernel: Kernel::One(f64::exp),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, l.result)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, vjp.result)?])),
     ..ROW
 };
 
@@ -47,7 +47,7 @@ pub(in crate::tensor::op) static LN: Op = Op {
     example: "ln(batch.length)",
     shows: &[LN_2, 1.0986122886681098, 0.0, LN_2, 0.0],
     kernel: Kernel::One(f64::ln),
-    derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &l.args[0])?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &vjp.args[0])?])),
     ..ROW
 };
 
@@ -57,7 +57,7 @@ pub(in crate::tensor::op) static LOG1P: Op = Op {
     example: "log1p(batch.reward)",
     shows: &[LN_2, 0.0, LN_2, 0.0, 0.0],
     kernel: Kernel::One(f64::ln_1p),
-    derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &add(&scalar(1.0), &l.args[0])?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &add(&scalar(1.0), &vjp.args[0])?)?])),
     ..ROW
 };
 
@@ -67,7 +67,7 @@ pub(in crate::tensor::op) static EXPM1: Op = Op {
     example: "expm1(batch.reward)",
     shows: &[1.718281828459045, 0.0, 1.718281828459045, 0.0, 0.0],
     kernel: Kernel::One(f64::exp_m1),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &exp(&l.args[0])?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &exp(&vjp.args[0])?)?])),
     ..ROW
 };
 
@@ -77,7 +77,7 @@ pub(in crate::tensor::op) static SQRT: Op = Op {
     example: "sqrt(batch.length * 2)",
     shows: &[2.0, 2.449489742783178, SQRT_2, 2.0, SQRT_2],
     kernel: Kernel::One(f64::sqrt),
-    derivative: Derivative::Of(|l| Ok(vec![div(l.grad, &mul(&scalar(2.0), l.result)?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &mul(&scalar(2.0), vjp.result)?)?])),
     ..ROW
 };
 
@@ -93,9 +93,9 @@ pub(in crate::tensor::op) static SIGMOID: Op = Op {
         0.2689414213699951,
     ],
     kernel: Kernel::One(logistic),
-    derivative: Derivative::Of(|l| {
-        let slope = mul(l.result, &sigmoid(&neg(&l.args[0])?)?)?;
-        Ok(vec![mul(l.grad, &slope)?])
+    derivative: Derivative::Of(|vjp| {
+        let slope = mul(vjp.result, &sigmoid(&neg(&vjp.args[0])?)?)?;
+        Ok(vec![mul(vjp.grad, &slope)?])
     }),
     ..ROW
 };
@@ -112,7 +112,7 @@ pub(in crate::tensor::op) static LOG_SIGMOID: Op = Op {
         -1.3132616875182228,
     ],
     kernel: Kernel::One(|x| x.min(0.0) - (-x.abs()).exp().ln_1p()),
-    derivative: Derivative::Of(|l| Ok(vec![mul(l.grad, &sigmoid(&neg(&l.args[0])?)?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sigmoid(&neg(&vjp.args[0])?)?)?])),
     ..ROW
 };
 
@@ -122,9 +122,9 @@ pub(in crate::tensor::op) static TANH: Op = Op {
     example: "tanh(batch.reward)",
     shows: &[0.7615941559557649, 0.0, 0.7615941559557649, 0.0, 0.0],
     kernel: Kernel::One(f64::tanh),
-    derivative: Derivative::Of(|l| {
-        let slope = sub(&scalar(1.0), &square(l.result)?)?;
-        Ok(vec![mul(l.grad, &slope)?])
+    derivative: Derivative::Of(|vjp| {
+        let slope = sub(&scalar(1.0), &square(vjp.result)?)?;
+        Ok(vec![mul(vjp.grad, &slope)?])
     }),
     ..ROW
 };

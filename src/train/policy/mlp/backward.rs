@@ -2,12 +2,12 @@
 
 use ndarray::linalg::general_mat_mul;
 
-use super::forest::{Forest, Origin};
 use super::network::{Network, Real, add, add_scaled, rows, rows_mut};
+use super::trie::{Origin, Trie};
 use crate::train::task::Prompt;
 
-impl<F: Real> Forest<F> {
-    /// The gradient, given dloss/dlogp for the tokens of each response of the forest.
+impl<F: Real> Trie<F> {
+    /// The gradient, given dloss/dlogp for the tokens of each response of the trie.
     pub fn gradient(
         &self,
         network: &Network<F>,
@@ -155,8 +155,8 @@ fn close_where_off<F: Real>(derivatives: &mut [F], outputs: &[F]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::policy::mlp::forest::Source;
     use crate::train::policy::mlp::network::Sizes;
+    use crate::train::policy::mlp::trie::Source;
     use crate::train::random::{Key, Purpose, Stream};
     use crate::train::task::{Arithmetic, Maze, Task, training_prompts};
 
@@ -189,31 +189,31 @@ mod tests {
             let prompts = training_prompts(task, 4, 0, 3).unwrap();
             let owners: Vec<usize> = (0..3 * GROUP).map(|r| r / GROUP).collect();
             let streams = (0..owners.len() as u64).map(|r| stream(r + 1)).collect();
-            let forest = Forest::grow(&network, &prompts, &owners, Source::Sample(streams));
+            let trie = Trie::grow(&network, &prompts, &owners, Source::Sample(streams));
             let mut random = stream(100);
             let weigh = |tokens: &Vec<u32>| tokens.iter().map(|_| random.uniform() - 0.5).collect();
             Self {
-                weights: forest.tokens.iter().map(weigh).collect(),
-                tokens: forest.tokens,
+                weights: trie.tokens.iter().map(weigh).collect(),
+                tokens: trie.tokens,
                 network,
                 prompts,
                 owners,
             }
         }
 
-        fn forest<F: Real>(&self, network: &Network<F>) -> Forest<F> {
+        fn trie<F: Real>(&self, network: &Network<F>) -> Trie<F> {
             let tokens = self.tokens.iter().map(Vec::as_slice).collect();
-            Forest::grow(network, &self.prompts, &self.owners, Source::Given(tokens))
+            Trie::grow(network, &self.prompts, &self.owners, Source::Given(tokens))
         }
 
         fn loss(&self, network: &Network<f64>) -> f64 {
-            let forest = self.forest(network);
+            let trie = self.trie(network);
             let vocabulary = network.sizes.vocabulary;
             let mut loss = 0.0;
             for (response, weights) in self.weights.iter().enumerate() {
-                let choices = forest.visits[response].iter().zip(&self.tokens[response]);
+                let choices = trie.visits[response].iter().zip(&self.tokens[response]);
                 for ((&node, &token), weight) in choices.zip(weights) {
-                    loss += weight * forest.logp[node * vocabulary + token as usize];
+                    loss += weight * trie.logp[node * vocabulary + token as usize];
                 }
             }
             loss
@@ -221,7 +221,7 @@ mod tests {
 
         fn gradient<F: Real>(&self, network: &Network<F>) -> Network<F> {
             let weights: Vec<&[f64]> = self.weights.iter().map(Vec::as_slice).collect();
-            self.forest(network)
+            self.trie(network)
                 .gradient(network, &self.prompts, &weights)
         }
     }

@@ -2,16 +2,17 @@
 
 use rayon::prelude::*;
 
-use super::forest::{Forest, Source};
 use super::network::{Network, Sizes};
-use crate::train::policy::{PolicyError, Responses};
+use super::trie::{Source, Trie};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::train::policy::Responses;
 use crate::train::task::Prompt;
 
 /// Prompts in one chunk: few enough that 64 prompts keep 16 threads busy, enough that a matrix product has some tens of
 /// rows to work on.
 const CHUNK: usize = 4;
 
-/// Chunks whose forests or gradients are in memory at a time, where they are not to be remembered.
+/// Chunks whose tries or gradients are in memory at a time, where they are not to be remembered.
 pub(super) const WAVE: usize = 64;
 
 /// Some prompts in a row with their responses.
@@ -19,7 +20,7 @@ pub(super) struct Chunk<'a> {
     pub prompts: &'a [Prompt],
     /// The number of the prompt of each response, counted within the chunk.
     pub owners: Vec<usize>,
-    /// The place of each response in the batch.
+    /// The index of each response in the batch.
     pub responses: Vec<usize>,
 }
 
@@ -49,10 +50,10 @@ pub(super) fn grow<'a>(
     network: &Network<f32>,
     chunks: &[Chunk<'_>],
     source: impl Fn(&Chunk<'_>) -> Source<'a> + Sync,
-) -> Vec<Forest<f32>> {
+) -> Vec<Trie<f32>> {
     chunks
         .par_iter()
-        .map(|chunk| Forest::grow(network, chunk.prompts, &chunk.owners, source(chunk)))
+        .map(|chunk| Trie::grow(network, chunk.prompts, &chunk.owners, source(chunk)))
         .collect()
 }
 
@@ -65,19 +66,17 @@ pub(super) fn given<'a>(responses: &'a Responses) -> impl Fn(&Chunk<'_>) -> Sour
 }
 
 /// Whether prompts have the features that a network reads.
-pub(super) fn check_prompts(sizes: &Sizes, prompts: &[Prompt]) -> Result<(), PolicyError> {
+pub(super) fn check_prompts(sizes: &Sizes, prompts: &[Prompt]) -> Result<(), Diagnostics> {
     let expected = sizes.features;
-    match prompts
-        .iter()
-        .position(|prompt| prompt.features.len() != expected)
-    {
-        Some(prompt) => Err(PolicyError::PromptFeatures {
-            prompt,
-            found: prompts[prompt].features.len(),
-            expected,
-        }),
-        None => Ok(()),
+    for (index, prompt) in prompts.iter().enumerate() {
+        let found = prompt.features.len();
+        if found != expected {
+            let message =
+                format!("prompt {index} has {found} features; this policy reads {expected}");
+            return Err(Diagnostic::error(message).into());
+        }
     }
+    Ok(())
 }
 
 /// Whether a network can read these responses to these prompts.
@@ -85,32 +84,27 @@ pub(super) fn check(
     sizes: &Sizes,
     prompts: &[Prompt],
     responses: &Responses,
-) -> Result<(), PolicyError> {
+) -> Result<(), Diagnostics> {
     check_prompts(sizes, prompts)?;
+    let Sizes {
+        vocabulary,
+        max_tokens,
+        ..
+    } = *sizes;
     for (response, &prompt) in responses.prompts().iter().enumerate() {
         let tokens = responses.response(response);
-        if prompt >= prompts.len() {
-            return Err(PolicyError::ResponsePrompt {
-                response,
-                prompt,
-                prompts: prompts.len(),
-            });
-        }
-        if tokens.len() > sizes.max_tokens {
-            return Err(PolicyError::ResponseLength {
-                response,
-                found: tokens.len(),
-                max: sizes.max_tokens,
-            });
-        }
-        let vocabulary = sizes.vocabulary;
-        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
-            return Err(PolicyError::ResponseToken {
-                response,
-                token,
-                vocabulary,
-            });
-        }
+        let token = tokens.iter().find(|&&token| token as usize >= vocabulary);
+        let wrong = if prompt >= prompts.len() {
+            let prompts = prompts.len();
+            format!("belongs to prompt {prompt}; the batch has {prompts} prompts")
+        } else if tokens.len() > max_tokens {
+            format!("has {} tokens; the longest has {max_tokens}", tokens.len())
+        } else if let Some(token) = token {
+            format!("has the token {token}; the vocabulary has {vocabulary} tokens")
+        } else {
+            continue;
+        };
+        return Err(Diagnostic::error(format!("response {response} {wrong}")).into());
     }
     Ok(())
 }

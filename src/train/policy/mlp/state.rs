@@ -1,7 +1,10 @@
 //! The MLP's parameters and optimizer as named arrays, for checkpoints.
 
+use std::collections::BTreeMap;
+
 use super::network::{Network, Sizes};
-use crate::train::policy::{AdamW, NamedArray, PolicyError, State};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::train::policy::{AdamW, Arrays, NamedArray};
 
 const PARAMETERS: &str = "policy";
 const FIRST: &str = "adamw.first";
@@ -11,49 +14,44 @@ const UPDATES: &str = "adamw.updates";
 /// The number of updates is stored as two digits of this base, each exact in f32.
 const BASE: u64 = 1 << 24;
 
-pub(super) fn parameters(network: &Network<f32>) -> State {
+pub(super) fn parameters(network: &Network<f32>) -> Arrays {
     named(&network.sizes, PARAMETERS, &network.values).collect()
 }
 
-pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> State {
-    let sizes = &network.sizes;
-    let mut state = parameters(network);
-    state.extend(named(sizes, FIRST, &optimizer.first));
-    state.extend(named(sizes, SECOND, &optimizer.second));
+pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
+    let mut arrays = parameters(network);
+    arrays.extend(named(&network.sizes, FIRST, &optimizer.first));
+    arrays.extend(named(&network.sizes, SECOND, &optimizer.second));
     let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
-    let updates = NamedArray {
-        shape: vec![2],
-        values: digits.map(|digit| digit as f32).to_vec(),
-    };
-    state.insert(UPDATES.into(), updates);
-    state
+    let values = digits.map(|digit| digit as f32).to_vec();
+    let shape = vec![2];
+    arrays.insert(UPDATES.into(), NamedArray { shape, values });
+    arrays
 }
 
 /// The network and the optimizer of a snapshot; the optimizer's settings are those of `optimizer`.
 pub(super) fn restored(
     sizes: Sizes,
     optimizer: &AdamW,
-    state: &State,
-) -> Result<(Network<f32>, AdamW), PolicyError> {
-    check_names(&sizes, &[PARAMETERS, FIRST, SECOND], state)?;
+    arrays: &Arrays,
+) -> Result<(Network<f32>, AdamW), Diagnostics> {
+    let mut left = Left::of(arrays);
     let mut restored = optimizer.clone();
-    restored.first = values(&sizes, FIRST, state)?;
-    restored.second = values(&sizes, SECOND, state)?;
-    let updates = array(UPDATES.into(), vec![2], state)?;
+    let values = left.tensors(&sizes, PARAMETERS)?;
+    restored.first = left.tensors(&sizes, FIRST)?;
+    restored.second = left.tensors(&sizes, SECOND)?;
+    let updates = left.array(UPDATES, &[2])?;
     restored.updates = updates[0] as u64 + updates[1] as u64 * BASE;
-    let values = values(&sizes, PARAMETERS, state)?;
+    left.nothing()?;
     Ok((Network { sizes, values }, restored))
 }
 
 /// The network of a state that has parameters alone.
-pub(super) fn network(sizes: Sizes, state: &State) -> Result<Network<f32>, PolicyError> {
-    check_names(&sizes, &[PARAMETERS], state)?;
-    let values = values(&sizes, PARAMETERS, state)?;
+pub(super) fn network(sizes: Sizes, arrays: &Arrays) -> Result<Network<f32>, Diagnostics> {
+    let mut left = Left::of(arrays);
+    let values = left.tensors(&sizes, PARAMETERS)?;
+    left.nothing()?;
     Ok(Network { sizes, values })
-}
-
-fn name(group: &str, tensor: &str) -> String {
-    format!("{group}.{tensor}")
 }
 
 /// Cuts values into the tensors of a network.
@@ -63,46 +61,53 @@ fn named(sizes: &Sizes, group: &str, values: &[f32]) -> impl Iterator<Item = (St
         let (values, behind) = rest.split_at(shape.iter().product());
         rest = behind;
         let values = values.to_vec();
-        (name(group, tensor), NamedArray { shape, values })
+        (format!("{group}.{tensor}"), NamedArray { shape, values })
     })
 }
 
-/// Puts the tensors of a network together.
-fn values(sizes: &Sizes, group: &str, state: &State) -> Result<Vec<f32>, PolicyError> {
-    let mut all = Vec::with_capacity(sizes.count());
-    for (tensor, shape) in sizes.tensors() {
-        all.extend_from_slice(array(name(group, tensor), shape, state)?);
-    }
-    Ok(all)
-}
+/// The arrays that have not been taken yet.
+struct Left<'a>(BTreeMap<&'a str, &'a NamedArray>);
 
-fn array(name: String, expected: Vec<usize>, state: &State) -> Result<&[f32], PolicyError> {
-    match state.get(&name) {
-        None => Err(PolicyError::StateMissing { name }),
-        Some(array)
-            if array.shape != expected
-                || array.values.len() != expected.iter().product::<usize>() =>
-        {
-            Err(PolicyError::StateShape {
-                name,
-                found: array.shape.clone(),
-                values: array.values.len(),
-                expected,
-            })
+impl<'a> Left<'a> {
+    fn of(arrays: &'a Arrays) -> Self {
+        let arrays = arrays.iter();
+        Left(arrays.map(|(name, array)| (&**name, array)).collect())
+    }
+
+    fn array(&mut self, name: &str, expected: &[usize]) -> Result<&'a [f32], Diagnostics> {
+        let Some(NamedArray { shape, values }) = self.0.remove(name) else {
+            let message = format!("the state has no array {name:?}");
+            return Err(Diagnostic::error(message).with_help(OTHER).into());
+        };
+        if shape != expected || values.len() != expected.iter().product::<usize>() {
+            let message = format!(
+                "{name:?} has the shape {shape:?} with {} values; this policy's is {expected:?}",
+                values.len()
+            );
+            return Err(Diagnostic::error(message).into());
         }
-        Some(array) => Ok(&array.values),
+        Ok(values)
+    }
+
+    /// Puts the tensors of a network together.
+    fn tensors(&mut self, sizes: &Sizes, group: &str) -> Result<Vec<f32>, Diagnostics> {
+        let mut all = Vec::with_capacity(sizes.count());
+        for (tensor, shape) in sizes.tensors() {
+            all.extend_from_slice(self.array(&format!("{group}.{tensor}"), &shape)?);
+        }
+        Ok(all)
+    }
+
+    fn nothing(self) -> Result<(), Diagnostics> {
+        match self.0.keys().next() {
+            Some(name) => Err(Diagnostic::error(format!(
+                "the state has an array {name:?} which this policy does not have"
+            ))
+            .with_help(OTHER)
+            .into()),
+            None => Ok(()),
+        }
     }
 }
 
-/// Whether a state has no array beside those of these groups.
-fn check_names(sizes: &Sizes, groups: &[&str], state: &State) -> Result<(), PolicyError> {
-    let known: Vec<String> = groups
-        .iter()
-        .flat_map(|group| sizes.tensors().map(|(tensor, _)| name(group, tensor)))
-        .chain((groups.len() > 1).then(|| UPDATES.to_owned()))
-        .collect();
-    match state.keys().find(|name| !known.contains(name)) {
-        Some(name) => Err(PolicyError::StateUnknown { name: name.clone() }),
-        None => Ok(()),
-    }
-}
+const OTHER: &str = "is it of another policy?";

@@ -43,10 +43,12 @@ pub(super) fn draw(board: &Board, response: &[u32], correct: bool) -> String {
             let walls = board.cells[cell] == WALL
                 && column + 1 < board.size
                 && board.cells[cell + 1] == WALL;
-            line.push(match () {
-                () if sides[cell] & RIGHT != 0 => '─',
-                () if walls => '█',
-                () => ' ',
+            line.push(if sides[cell] & RIGHT != 0 {
+                '─'
+            } else if walls {
+                '█'
+            } else {
+                ' '
             });
         }
         lines.push(line + "│");
@@ -66,10 +68,12 @@ fn verdict(response: &[u32], stopped: bool, correct: bool) -> String {
         .iter()
         .map(|&token| ARROWS.get(token as usize).unwrap_or(&'?'))
         .collect();
-    match (correct, stopped) {
-        (true, _) => format!("{arrows} ✓"),
-        (false, true) => format!("{arrows} ✗ stopped off the goal or too late"),
-        (false, false) => format!("{arrows} ✗ never stopped"),
+    if correct {
+        format!("{arrows} ✓")
+    } else if stopped {
+        format!("{arrows} ✗ stopped off the goal or too late")
+    } else {
+        format!("{arrows} ✗ never stopped")
     }
 }
 

@@ -1,42 +1,68 @@
-//! What was typed in a session, as one growing text: an error may be in a function of many inputs ago.
+//! The inputs of a session, each recorded once: for the places of errors, and for the script that they make.
 //!
-//! The engine knows a position as line and column alone, and a function keeps those of the text that it was compiled
-//! from. So each input is compiled behind as many empty lines as stand before it in the transcript, and a line says which
-//! input it belongs to. The first of these lines is not empty: the imports so far stand in it, as the engine forgets them
-//! after each input.
+//! An error may be in a function of many inputs ago. The engine knows a position as line and column alone, and a function
+//! keeps those of the text that it was compiled from. So each input is compiled behind as many empty lines as the inputs
+//! before it have, and a line says which input it belongs to. The first of these lines is not empty: the imports so far
+//! stand in it, as the engine forgets them after each input.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use rhai::{AST, Engine, Expr, ParseError, ParseErrorType, Position, Stmt, Token};
 
+use super::saved::is_same;
+use crate::batch::Computed;
 use crate::diagnostic::{Diagnostic, Location};
+use crate::script::recipe::Recipe;
+use crate::script::syntax::last_values;
 
 /// What messages call the inputs.
 pub(super) const SOURCE: &str = "input";
 
-/// Lines that a transcript has at most: the engine's have 16 bits.
+/// Lines that are told apart at most: the engine's have 16 bits.
 const LINES: usize = 50_000;
 
-/// The inputs so far.
+/// The inputs of a session that ran, in order.
 #[derive(Default)]
-pub(super) struct Transcript {
-    inputs: Vec<Input>,
+pub(crate) struct Inputs {
+    pub(super) all: Vec<Input>,
     imports: Vec<String>,
+    /// The first input whose lines are counted.
+    first_counted: usize,
+    /// The last value that can be an advantage, of the batch that is in use.
+    pub(super) signal: Option<Computed>,
 }
 
-struct Input {
+pub(super) struct Input {
     /// Lines before it, that of the imports among them.
     before: usize,
-    text: String,
+    pub(super) text: String,
+    /// `None` for an input that ran and was refused after that.
+    pub(super) outcome: Option<InputOutcome>,
 }
 
-impl Transcript {
+/// What an input gave, and with which recipe.
+pub(super) struct InputOutcome {
+    /// Whether it had a value: the next `_` means that.
+    pub(super) has_value: bool,
+    /// Whether the value can be an advantage: a response or token tensor.
+    pub(super) is_signal: bool,
+    /// The recipe that was in use, with its settings: its hooks are `advantage()` and the like in the text.
+    pub(super) recipe: Option<Arc<Recipe>>,
+}
+
+impl Inputs {
+    /// The inputs whose lines are counted.
+    fn counted(&self) -> &[Input] {
+        &self.all[self.first_counted..]
+    }
+
     fn lines(&self) -> usize {
-        let last = self.inputs.last();
+        let last = self.counted().last();
         last.map_or(1, |input| input.before + line_count(&input.text))
     }
 
-    /// The input as it is compiled: the imports, then empty lines, then the text in its place.
+    /// An input as it is compiled: the imports, then empty lines, then the text in its place.
     pub(super) fn padded(&self, text: &str) -> String {
         let mut padded = self.imports.concat();
         padded.extend(std::iter::repeat_n('\n', self.lines()));
@@ -46,7 +72,7 @@ impl Transcript {
     /// The text of all inputs and of the one that follows them, each line where its positions say.
     pub(super) fn whole(&self, text: &str) -> String {
         let mut whole = String::from("\n");
-        for input in &self.inputs {
+        for input in self.counted() {
             whole.push_str(&input.text);
             whole.push('\n');
         }
@@ -69,24 +95,58 @@ impl Transcript {
         }
         if self.lines() > LINES {
             // What failed in a function of before is then shown in the wrong input: better than no session any more.
-            self.inputs.clear();
+            self.first_counted = self.all.len();
         }
-        let before = self.lines();
-        self.inputs.push(Input {
-            before,
+        self.all.push(Input {
+            before: self.lines(),
             text: text.to_string(),
+            outcome: None,
         });
     }
 
-    /// Where the transcript is now.
-    pub(super) fn mark(&self) -> (usize, usize) {
-        (self.inputs.len(), self.imports.len())
+    /// Completes the last input. `signal` is its value, where that can be an advantage.
+    pub(super) fn complete(
+        &mut self,
+        has_value: bool,
+        signal: Option<Computed>,
+        recipe: Option<&Recipe>,
+    ) {
+        let mut outcomes = self
+            .all
+            .iter()
+            .rev()
+            .filter_map(|input| input.outcome.as_ref());
+        // As long as nothing changes, all inputs share one.
+        let before = outcomes.next().and_then(|outcome| outcome.recipe.clone());
+        let recipe = recipe.map(|recipe| match before {
+            Some(before) if is_same(&before, recipe) => before,
+            _ => Arc::new(recipe.clone()),
+        });
+        if let Some(input) = self.all.last_mut() {
+            input.outcome = Some(InputOutcome {
+                has_value,
+                is_signal: signal.is_some(),
+                recipe,
+            });
+        }
+        self.signal = signal.or(self.signal.take());
+    }
+
+    /// The batch is another one.
+    pub(super) fn forget_signal(&mut self) {
+        self.signal = None;
+    }
+
+    /// How much there is now.
+    pub(super) fn mark(&self) -> (usize, usize, usize) {
+        (self.all.len(), self.imports.len(), self.first_counted)
     }
 
     /// Forgets what was added since.
-    pub(super) fn back_to(&mut self, (inputs, imports): (usize, usize)) {
-        self.inputs.truncate(inputs);
+    pub(super) fn back_to(&mut self, (inputs, imports, first_counted): (usize, usize, usize)) {
+        self.all.truncate(inputs);
         self.imports.truncate(imports);
+        self.first_counted = first_counted;
     }
 
     /// Whether compiling failed because the text stops in the middle of something.
@@ -109,7 +169,7 @@ impl Transcript {
         }
     }
 
-    /// A diagnostic with the place in the input that it is about, instead of in the transcript.
+    /// A diagnostic with the place in the input that it is about, instead of in all of them.
     pub(super) fn in_its_input(&self, text: &str, mut diagnostic: Diagnostic) -> Diagnostic {
         for call in &mut diagnostic.notes {
             if let Some((what, line)) = call.rsplit_once(&format!("{SOURCE}:"))
@@ -130,12 +190,12 @@ impl Transcript {
         diagnostic
     }
 
-    /// The input that a line of the transcript belongs to: its name, the line in it, and its text.
+    /// The input that a line of all of them belongs to: its name, the line in it, and its text.
     fn input_at<'a>(&'a self, text: &'a str, line: usize) -> (&'static str, usize, &'a str) {
         if line > self.lines() {
             return (SOURCE, line - self.lines(), text);
         }
-        match self.inputs.iter().rfind(|input| input.before < line) {
+        match self.counted().iter().rfind(|input| input.before < line) {
             Some(input) => ("an earlier input", line - input.before, &input.text),
             None => (SOURCE, 1, text),
         }
@@ -143,8 +203,8 @@ impl Transcript {
 
     /// Lets `_` be the name of the last value, but where it is the last arm of a `switch`.
     pub(super) fn name_last(&self, engine: &mut Engine, text: &str, name: &'static str) {
-        let places: HashSet<(usize, usize)> = underscores(text)
-            .map(|(line, column)| (line + self.lines(), column))
+        let places: HashSet<(usize, usize)> = last_values(text)
+            .map(|token| (token.line + self.lines(), token.column))
             .collect();
         if places.is_empty() {
             return;
@@ -165,25 +225,4 @@ impl Transcript {
 /// Lines of a text; an empty one has a line too.
 fn line_count(text: &str) -> usize {
     text.matches('\n').count() + 1
-}
-
-/// The lines and columns, from 1, of every `_` that is no part of a name and no arm of a `switch`.
-fn underscores(text: &str) -> impl Iterator<Item = (usize, usize)> {
-    let of_line = |(number, line): (usize, &str)| {
-        let letters: Vec<char> = line.chars().collect();
-        let in_name =
-            |place: Option<&char>| place.is_some_and(|c| c.is_alphanumeric() || *c == '_');
-        let alone = |place: usize| {
-            let after: String = letters[place + 1..].iter().collect();
-            let joined =
-                (place > 0 && in_name(letters.get(place - 1))) || in_name(letters.get(place + 1));
-            letters[place] == '_' && !joined && !after.trim_start().starts_with("=>")
-        };
-        let places: Vec<(usize, usize)> = (0..letters.len())
-            .filter(|&place| alone(place))
-            .map(|place| (number + 1, place + 1))
-            .collect();
-        places
-    };
-    text.lines().enumerate().flat_map(of_line)
 }

@@ -1,7 +1,7 @@
-//! The forward pass: the responses to some prompts as a forest of prefixes, each distinct prefix computed once.
+//! The forward pass: the responses to some prompts as a trie of prefixes, each distinct prefix computed once.
 //!
 //! The responses of a group share their prompt and, most of all once the policy has become sure, the first of their
-//! tokens. Equal prefixes give equal inputs, so the network runs once for each node of the forest instead of once for
+//! tokens. Equal prefixes give equal inputs, so the network runs once for each node of the trie instead of once for
 //! each token. The first layer costs a row or two a node: a child's sum is its parent's plus the row of one token.
 
 use ndarray::linalg::general_mat_mul;
@@ -85,7 +85,7 @@ pub(super) struct Node {
 }
 
 /// All prefixes of some responses, parents before children, with what the network computes from each.
-pub(super) struct Forest<F> {
+pub(super) struct Trie<F> {
     pub nodes: Vec<Node>,
     /// Hidden layers behind their ReLU, [nodes, hidden].
     pub h1: Vec<F>,
@@ -101,7 +101,7 @@ pub(super) struct Forest<F> {
     pub visits: Vec<Vec<usize>>,
 }
 
-impl<F: Real> Forest<F> {
+impl<F: Real> Trie<F> {
     /// Walks all responses at once, position by position; `owners` has the prompt of each response.
     pub fn grow(
         network: &Network<F>,
@@ -111,7 +111,7 @@ impl<F: Real> Forest<F> {
     ) -> Self {
         let sizes = network.sizes;
         let layers = network.layers();
-        let mut forest = Self {
+        let mut trie = Self {
             nodes: Vec::new(),
             h1: Vec::new(),
             h2: Vec::new(),
@@ -122,14 +122,14 @@ impl<F: Real> Forest<F> {
             visits: vec![Vec::with_capacity(sizes.max_tokens); owners.len()],
         };
         let mut sums = Vec::new();
-        let mut live = forest.plant(&layers, prompts, owners, &source, &mut sums);
+        let mut live = trie.plant(&layers, prompts, owners, &source, &mut sums);
         let mut position = 0;
         while !live.is_empty() {
-            forest.evaluate(&layers, sizes.position_row(position), &sums);
-            live = forest.branch(&layers, &sizes, position, &live, &mut source, &mut sums);
+            trie.evaluate(&layers, sizes.position_row(position), &sums);
+            live = trie.branch(&layers, &sizes, position, &live, &mut source, &mut sums);
             position += 1;
         }
-        forest
+        trie
     }
 
     /// A node for each prompt that has a response; gives (response, node) for each response that has a token.
@@ -244,11 +244,11 @@ impl<F: Real> Forest<F> {
             if source.ends(response, position, token, sizes) {
                 continue;
             }
-            let local = node - first;
-            let child = children[local * vocabulary + token as usize].get_or_insert_with(|| {
+            let sibling = node - first;
+            let child = children[sibling * vocabulary + token as usize].get_or_insert_with(|| {
                 let row = sizes.token_row(position, token as usize);
                 let start = next_sums.len();
-                next_sums.extend_from_slice(&sums[local * hidden..][..hidden]);
+                next_sums.extend_from_slice(&sums[sibling * hidden..][..hidden]);
                 add(&mut next_sums[start..], contiguous(layers.w1.row(row)));
                 self.nodes.push(Node {
                     origin: Origin::Token { parent: node, row },

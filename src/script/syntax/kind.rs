@@ -1,0 +1,227 @@
+//! The kinds of a script's values, and what the functions of scripts give: for the lint, which follows them through a
+//! script, for completion, and for what messages call them.
+
+use rhai::Dynamic;
+
+use super::token::{Token, TokenKind};
+use crate::script::members::{MEMBERS, Owner};
+use crate::tensor::op::{self, Class};
+use crate::tensor::{Level, Tensor};
+
+/// The kind of a value, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueKind {
+    /// A tensor of any level, or of one that is finer than batch.
+    Tensor,
+    /// A batch tensor: one value.
+    BatchTensor,
+    Batch,
+    /// The batches of `batch.groups`.
+    Batches,
+    /// The parameters of a recipe, in a hook.
+    Parameters,
+    Map,
+    Array,
+    String,
+    Character,
+    Integer,
+    Number,
+    Boolean,
+    Range,
+    /// A function, or a closure.
+    Function,
+    Nothing,
+    Error,
+    Unknown,
+}
+
+impl ValueKind {
+    pub(crate) fn of(value: &Dynamic) -> ValueKind {
+        match value.read_lock::<Tensor>() {
+            Some(tensor) if tensor.level() == Level::Batch => ValueKind::BatchTensor,
+            _ => ValueKind::of_type(value.type_name()),
+        }
+    }
+
+    /// The kind of a type by the name that the engine, its parser or a declaration has for it.
+    pub(crate) fn of_type(name: &str) -> ValueKind {
+        match name.trim() {
+            // The parser calls an integer "a number".
+            "i64" | "INT" | "int" | "a number" => ValueKind::Integer,
+            "f64" | "FLOAT" | "float" | "a floating-point number" => ValueKind::Number,
+            "bool" | "a boolean" | "a boolean expression" => ValueKind::Boolean,
+            "()" => ValueKind::Nothing,
+            "char" | "a character" => ValueKind::Character,
+            "array" | "Array" | "an array" => ValueKind::Array,
+            "an iterable value" => ValueKind::Range,
+            "map" | "Map" | "an object map" => ValueKind::Map,
+            "Fn" => ValueKind::Function,
+            "tensor" => ValueKind::Tensor,
+            "batch" => ValueKind::Batch,
+            name if name.contains("tring") || name.contains("str") => ValueKind::String,
+            name if name.contains("Tensor") => ValueKind::Tensor,
+            name if name.contains("ScriptBatch") => ValueKind::Batch,
+            name if name.contains("ange") => ValueKind::Range,
+            name if name.contains("Problem") => ValueKind::Error,
+            _ => ValueKind::Unknown,
+        }
+    }
+
+    /// As a message calls it: "an integer".
+    pub(crate) fn described(self) -> &'static str {
+        match self {
+            ValueKind::Tensor => "a tensor",
+            ValueKind::BatchTensor => "a batch tensor",
+            ValueKind::Batch => "a batch",
+            ValueKind::Batches | ValueKind::Array => "an array",
+            ValueKind::Parameters | ValueKind::Map => "a map",
+            ValueKind::String => "a string",
+            ValueKind::Character => "a character",
+            ValueKind::Integer => "an integer",
+            ValueKind::Number => "a float",
+            ValueKind::Boolean => "true or false",
+            ValueKind::Range => "an array or a range",
+            ValueKind::Function => "a function",
+            ValueKind::Nothing => "nothing, `()`",
+            ValueKind::Error => "a caught error",
+            ValueKind::Unknown => "a value of unknown type",
+        }
+    }
+
+    pub(crate) fn is_tensor(self) -> bool {
+        matches!(self, ValueKind::Tensor | ValueKind::BatchTensor)
+    }
+
+    /// What a parameter of a function is by its name: in all hooks, and by convention elsewhere.
+    pub(crate) fn of_parameter(name: &str) -> ValueKind {
+        match name {
+            "batch" => ValueKind::Batch,
+            "p" => ValueKind::Parameters,
+            _ => ValueKind::Unknown,
+        }
+    }
+
+    /// What a property of such a value is.
+    pub(crate) fn property(self, name: &str) -> ValueKind {
+        let owner = match self {
+            ValueKind::Batch if name == "groups" => return ValueKind::Batches,
+            ValueKind::Batch => Owner::Batch,
+            kind if kind.is_tensor() => Owner::Tensor,
+            _ => return ValueKind::Unknown,
+        };
+        match (declared(name, owner), owner) {
+            (Some(kind), _) => kind,
+            (None, Owner::Batch) => ValueKind::Tensor,
+            _ => ValueKind::Unknown,
+        }
+    }
+
+    /// What an element of such a value is, or what a loop over it gives.
+    pub(crate) fn element(self) -> ValueKind {
+        match self {
+            ValueKind::Batches => ValueKind::Batch,
+            _ => ValueKind::Unknown,
+        }
+    }
+
+    /// What meets in an operation of such values.
+    fn joined(kinds: &[ValueKind]) -> ValueKind {
+        let has = |kind| kinds.contains(&kind);
+        if has(ValueKind::Tensor) {
+            ValueKind::Tensor
+        } else if has(ValueKind::BatchTensor) {
+            ValueKind::BatchTensor
+        } else {
+            ValueKind::Unknown
+        }
+    }
+
+    /// What an assignment such as `x += y` leaves in `x`.
+    pub(crate) fn with(self, other: ValueKind) -> ValueKind {
+        ValueKind::joined(&[self, other])
+    }
+
+    /// What a function that scripts have gives for such arguments, its receiver first; `level` is the string among them.
+    pub(crate) fn of_call(name: &str, arguments: &[ValueKind], level: Option<&str>) -> ValueKind {
+        let owner = match arguments.first() {
+            Some(ValueKind::Batch) => Owner::Batch,
+            _ => Owner::Tensor,
+        };
+        let Some(row) = op::table().find(|op| op.name == name) else {
+            return declared(name, owner).unwrap_or(ValueKind::Unknown);
+        };
+        // `min` and `max` are rows of two classes: with a level they reduce.
+        let reduces = op::table().any(|op| op.name == name && op.class == Class::Reduction);
+        match (row.class, level, ValueKind::joined(arguments)) {
+            (_, Some("batch"), kind) if kind.is_tensor() && reduces && name != "others_mean" => {
+                ValueKind::BatchTensor
+            }
+            // A comparison of single values is a plain true or false.
+            (Class::Logic, _, ValueKind::BatchTensor) => ValueKind::Boolean,
+            (_, _, kind) => kind,
+        }
+    }
+
+    /// What the expression is that ends with these tokens; `variable` knows the variables.
+    pub(crate) fn at_end(code: &[Token<'_>], variable: &impl Fn(&str) -> ValueKind) -> ValueKind {
+        let Some((last, before)) = code.split_last() else {
+            return ValueKind::Unknown;
+        };
+        let after_dot = |code: &[Token<'_>]| {
+            let dot = code.last().is_some_and(|token| token.text == ".");
+            dot.then(|| ValueKind::at_end(&code[..code.len() - 1], variable))
+        };
+        match (last.kind, last.text) {
+            (TokenKind::String, _) => ValueKind::String,
+            (TokenKind::Number, number) if number.contains(['.', 'e']) => ValueKind::Number,
+            (TokenKind::Number, _) => ValueKind::Integer,
+            (TokenKind::Name, name) => match after_dot(before) {
+                Some(receiver) => receiver.property(name),
+                None => variable(name),
+            },
+            (_, "()" | ")") => {
+                let opening = if last.text == "()" {
+                    before.len()
+                } else {
+                    opening(before)
+                };
+                let Some((function, head)) = code[..opening].split_last() else {
+                    return ValueKind::Unknown;
+                };
+                if function.kind != TokenKind::Name {
+                    // A formula in brackets is most likely a tensor's.
+                    return ValueKind::Tensor;
+                }
+                let receiver = after_dot(head).unwrap_or(ValueKind::Unknown);
+                ValueKind::of_call(function.text, &[receiver], None)
+            }
+            (_, "]") => match code[..opening(before)].is_empty() {
+                true => ValueKind::Array,
+                false => ValueKind::at_end(&code[..opening(before)], variable).element(),
+            },
+            _ => ValueKind::Unknown,
+        }
+    }
+}
+
+/// The bracket that is closed after these tokens.
+fn opening(before: &[Token<'_>]) -> usize {
+    let mut depth = 1;
+    let opening = before.iter().rposition(|token| {
+        depth += match token.text {
+            ")" | "]" | "}" => 1,
+            "(" | "[" | "{" | "#{" | "?[" => -1,
+            _ => 0,
+        };
+        depth == 0
+    });
+    opening.unwrap_or(0)
+}
+
+/// What a member of a tensor or a batch gives by its declaration.
+fn declared(name: &str, owner: Owner) -> Option<ValueKind> {
+    let mut members = MEMBERS.iter();
+    let member = members.find(|member| member.name == name && member.of == owner)?;
+    let (_, kind) = member.declared.split_once("-> ")?;
+    Some(ValueKind::of_type(kind.trim_end_matches(';')))
+}

@@ -1,0 +1,12 @@
+//! The one reader of script text: its tokens, its parts, and the kinds of its values.
+//!
+//! Explanations, lint, completion, colours and saved sessions all ask here. A script that compiles has the engine's tree
+//! besides; one that is wrong, or is still being typed, has its tokens alone.
+
+mod items;
+mod kind;
+mod token;
+
+pub(crate) use items::{Item, Rewriting, is_pure, items, last_values, mentions_last, names};
+pub(crate) use kind::ValueKind;
+pub(crate) use token::{Token, TokenKind, Unfinished, code, lex, unfinished};
