@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Element, fill};
+use super::{Precision, fill};
 use crate::batch::{self, FloatBuffer, Layout, Padded, TokenValues};
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::op::{Kernel, Op};
@@ -15,7 +15,7 @@ pub(super) struct Operand<'a> {
 }
 
 /// An argument as one row of the result sees it.
-enum Source<'a> {
+enum OperandRow<'a> {
     Constant(f64),
     F32(&'a [f32]),
     F64(&'a [f64]),
@@ -27,19 +27,19 @@ enum Source<'a> {
 /// of source they come from costs nothing.
 const CHUNK: usize = 256;
 
-impl Source<'_> {
+impl OperandRow<'_> {
     /// The values from `start` on, widened, as many as there is room for.
     fn read(&self, start: usize, into: &mut [f64]) {
         let indices = start..start + into.len();
         match self {
-            Source::Constant(value) => into.fill(*value),
-            Source::F32(values) => {
+            OperandRow::Constant(value) => into.fill(*value),
+            OperandRow::F32(values) => {
                 for (into, value) in into.iter_mut().zip(&values[indices]) {
                     *into = f64::from(*value);
                 }
             }
-            Source::F64(values) => into.copy_from_slice(&values[indices]),
-            Source::Gathered(values, layout) => {
+            OperandRow::F64(values) => into.copy_from_slice(&values[indices]),
+            OperandRow::Gathered(values, layout) => {
                 for (into, index) in into.iter_mut().zip(indices) {
                     *into = values.get(layout.group_of(index));
                 }
@@ -48,29 +48,29 @@ impl Source<'_> {
     }
 }
 
-fn slice(buffer: &FloatBuffer, range: Range<usize>) -> Source<'_> {
+fn slice(buffer: &FloatBuffer, range: Range<usize>) -> OperandRow<'_> {
     match buffer {
-        FloatBuffer::F32(values) => Source::F32(&values[range]),
-        FloatBuffer::F64(values) => Source::F64(&values[range]),
+        FloatBuffer::F32(values) => OperandRow::F32(&values[range]),
+        FloatBuffer::F64(values) => OperandRow::F64(&values[range]),
     }
 }
 
 impl<'a> Operand<'a> {
-    fn row(&self, level: Level, row: usize, length: usize) -> Source<'a> {
+    fn row(&self, level: Level, row: usize, length: usize) -> OperandRow<'a> {
         let buffer = self.value.buffer();
         let (value, layout) = (self.value, self.layout);
         match (level, value.level()) {
-            (_, Level::Batch) => Source::Constant(value.get(0)),
+            (_, Level::Batch) => OperandRow::Constant(value.get(0)),
             (Level::Token, Level::Token) => slice(buffer, layout.tokens_of(row)),
-            (Level::Token, Level::Response) => Source::Constant(value.get(row)),
-            (Level::Token, Level::Group) => Source::Constant(value.get(layout.group_of(row))),
+            (Level::Token, Level::Response) => OperandRow::Constant(value.get(row)),
+            (Level::Token, Level::Group) => OperandRow::Constant(value.get(layout.group_of(row))),
             (Level::Token, Level::Position) => {
                 let start = layout.positions_of(layout.group_of(row)).start;
                 slice(buffer, start..start + length)
             }
             (Level::Position, Level::Position) => slice(buffer, layout.positions_of(row)),
-            (Level::Position, Level::Group) => Source::Constant(value.get(row)),
-            (Level::Response, Level::Group) => Source::Gathered(buffer, layout),
+            (Level::Position, Level::Group) => OperandRow::Constant(value.get(row)),
+            (Level::Response, Level::Group) => OperandRow::Gathered(buffer, layout),
             _ => slice(buffer, 0..value.len()),
         }
     }
@@ -89,7 +89,7 @@ impl From<Stopped> for Failure {
 }
 
 /// An elementwise row of the op table at `level`.
-pub(super) fn map<T: Element>(
+pub(super) fn map<T: Precision>(
     op: &'static Op,
     args: &[Operand<'_>],
     layout: &Layout,
@@ -97,7 +97,7 @@ pub(super) fn map<T: Element>(
     guard: &Guard,
 ) -> Result<FloatBuffer, TensorError> {
     let outcome = fill::<T, Failure>(layout, level, guard, |row, out| {
-        let sources: Vec<Source<'_>> = args
+        let sources: Vec<OperandRow<'_>> = args
             .iter()
             .map(|arg| arg.row(level, row, out.len()))
             .collect();
@@ -126,7 +126,7 @@ pub(super) fn map<T: Element>(
     }
 }
 
-fn unchecked<T: Element>(op: &'static Op, read: &[[f64; CHUNK]], out: &mut [T]) {
+fn unchecked<T: Precision>(op: &'static Op, read: &[[f64; CHUNK]], out: &mut [T]) {
     match (op.kernel, read) {
         (Kernel::One(f), [a]) => {
             for (out, a) in out.iter_mut().zip(a) {
@@ -148,7 +148,7 @@ fn unchecked<T: Element>(op: &'static Op, read: &[[f64; CHUNK]], out: &mut [T]) 
 }
 
 /// A kernel that may refuse values; `start` is the index of the first.
-fn checked<T: Element>(
+fn checked<T: Precision>(
     f: fn(&[f64]) -> Result<f64, String>,
     read: &[[f64; CHUNK]],
     out: &mut [T],
@@ -166,7 +166,7 @@ fn checked<T: Element>(
 }
 
 /// The same values at a finer level.
-pub(super) fn expand<T: Element>(
+pub(super) fn expand<T: Precision>(
     arg: &Operand<'_>,
     layout: &Layout,
     level: Level,
@@ -204,7 +204,7 @@ pub(super) fn column(
     gathered.map_err(|stopped| TensorError::new("column", stopped))
 }
 
-fn gather<T: batch::Element<Wide: Element>>(
+fn gather<T: batch::Element<Wide: Precision>>(
     array: &Padded<T>,
     layout: &Layout,
     guard: &Guard,

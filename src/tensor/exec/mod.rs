@@ -33,14 +33,14 @@ pub trait Executor: Debug + Send + Sync {
 }
 
 /// The precision of token values.
-trait Element: Copy + Default + Send + Sync {
+trait Precision: Copy + Default + Send + Sync {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
     fn wrap(values: Vec<Self>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
 }
 
-impl Element for f32 {
+impl Precision for f32 {
     fn narrow(value: f64) -> f32 {
         // Rounds to the nearest f32: what "f32 token tensors" means.
         value as f32
@@ -59,7 +59,7 @@ impl Element for f32 {
     }
 }
 
-impl Element for f64 {
+impl Precision for f64 {
     fn narrow(value: f64) -> f64 {
         value
     }
@@ -100,7 +100,7 @@ fn row_range(layout: &Layout, level: Level, row: usize) -> Range<usize> {
 
 /// Computes the values of a level row by row, blocks of rows in parallel. The error of the first row that has one is
 /// returned, whatever the number of threads.
-fn fill<T: Element, E: Send + From<Stopped>>(
+fn fill<T: Precision, E: Send + From<Stopped>>(
     layout: &Layout,
     level: Level,
     guard: &Guard,

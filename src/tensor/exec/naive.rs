@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use super::elementwise::{Operand, column, expand, map};
 use super::reduce::{Reduced, order_within};
 use super::scan::{at_last_token, scan};
-use super::{Element, Executor};
+use super::{Executor, Precision};
 use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
@@ -80,7 +80,7 @@ fn compute(
     Ok(Value::new(node.level, buffer, Some(reservation)))
 }
 
-fn compute_as<T: Element>(
+fn compute_as<T: Precision>(
     node: &Node,
     layout: &Layout,
     args: &[&Arc<Value>],
@@ -132,13 +132,7 @@ fn compute_as<T: Element>(
             scan::<T>(kind, *number, args[0], layout, guard).map_err(stopped)
         }
         Prim::AtLastToken => at_last_token::<T>(args[0], layout, guard).map_err(stopped),
-        Prim::Random(key) => {
-            // Drawn in order by one stream: the same for any number of threads.
-            let mut rng = ChaCha8Rng::seed_from_u64(*key);
-            rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
-            let draw = |_| T::narrow(rng.random::<f64>().min(BELOW_ONE));
-            Ok(T::wrap((0..layout.size(node.level)).map(draw).collect()))
-        }
+        Prim::Random(key) => Ok(random::<T>(*key, node, layout)),
         Prim::Select(group) => {
             let parent = layout_of(&node.args[0], layout);
             let mut out: Vec<T> = Vec::with_capacity(layout.size(node.level));
@@ -150,17 +144,24 @@ fn compute_as<T: Element>(
         Prim::Assemble(groups) => {
             let mut out = vec![T::default(); layout.size(node.level)];
             for (&group, value) in groups.iter().zip(args) {
-                let mut next = 0;
+                let mut values = value.iter();
                 group_stretches(layout, node.level, group, |stretch| {
-                    for index in stretch {
-                        out[index] = T::narrow(value.get(next));
-                        next += 1;
+                    for (out, value) in out[stretch].iter_mut().zip(values.by_ref()) {
+                        *out = T::narrow(value);
                     }
                 });
             }
             Ok(T::wrap(out))
         }
     }
+}
+
+/// Uniform numbers in [0, 1), drawn in order by one stream: the same for any number of threads.
+fn random<T: Precision>(key: u64, node: &Node, layout: &Layout) -> FloatBuffer {
+    let mut rng = ChaCha8Rng::seed_from_u64(key);
+    rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
+    let draw = |_| T::narrow(rng.random::<f64>().min(BELOW_ONE));
+    T::wrap((0..layout.size(node.level)).map(draw).collect())
 }
 
 /// The layout that an argument lies over; a number alone lies over any.

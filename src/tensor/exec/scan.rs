@@ -1,12 +1,12 @@
 //! The naive executor's scans along the tokens of each response.
 
-use super::{Element, fill};
+use super::{Precision, fill};
 use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::op::Scan;
 use crate::tensor::{Guard, Level, Stopped, Value};
 
 /// A scan over the tokens of each response. What runs along is f64, also where the tokens are f32.
-pub(super) fn scan<T: Element>(
+pub(super) fn scan<T: Precision>(
     scan: Scan,
     number: f64,
     values: &Value,
@@ -52,7 +52,7 @@ pub(super) fn scan<T: Element>(
 }
 
 /// Each response's value on its last token, 0 on the others.
-pub(super) fn at_last_token<T: Element>(
+pub(super) fn at_last_token<T: Precision>(
     values: &Value,
     layout: &Layout,
     guard: &Guard,
