@@ -2,15 +2,14 @@
 //!
 //!     cargo run --example embed -- scripts/k_annealed.rhai    (edit the file while it runs)
 
-use std::{env, sync::Arc, thread, time::Duration};
+use std::{env, thread, time::Duration};
 
 use advlab::{Batch, Host, LiveRecipe};
 use ndarray::{Array2, array};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = env::args().nth(1).unwrap_or("grpo".to_string());
-    let live = LiveRecipe::watch(&Host::new(), &name, Default::default())?;
-    let mut state = live.load().recipe().init()?;
+    let mut live = LiveRecipe::watch(&Host::new(), &name, Default::default())?;
     for step in 0..10 {
         // What a trainer has after a rollout: 4 responses of up to 3 tokens to 2 prompts, padded. Nothing is copied.
         let mask = array![[1u8, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]];
@@ -21,18 +20,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .response("reward", vec![1.0, 0.0, 0.0, 1.0])
             .token("old_logp", old_logp)
             .step(step);
-        let batch = Arc::new(batch.build()?);
-        let mut loaded = live.begin_step(&mut state); // the newest version that passed its checks
-        live.observe(batch.clone(), &state); // what the next version is tried on
-        let outcome = loop {
-            match loaded.recipe().advantage(&batch, &mut state) {
-                Ok(outcome) => break outcome,
-                Err(error) => loaded = live.reject(&loaded, error, &mut state)?, // back to the last one that worked
-            }
-        };
-        let advantage: Array2<f32> = outcome.advantage.to_padded();
-        println!("step {step}, {}:\n{advantage:.3}", loaded.version());
-        live.events().iter().for_each(|event| println!("{event}"));
+        let done = live.step(&batch.build()?)?; // by the newest version that passed its checks
+        let advantage: Array2<f32> = done.outcome.advantage.to_padded();
+        println!("step {step}, {}:\n{advantage:.3}", done.loaded.version());
+        done.events.iter().for_each(|event| println!("{event}"));
         thread::sleep(Duration::from_millis(200));
     }
     Ok(())

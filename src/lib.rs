@@ -8,7 +8,8 @@
 //!   and does not copy, or read from files ([`batch`]);
 //! - a [`Host`] loads a [`Recipe`], a built-in or a script, with its parameters, in a sandbox ([`script`]);
 //! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
-//! - a [`script::Session`] evaluates pieces of script one after the other, and [`repl`] is the prompt around it;
+//! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
+//! - a [`script::Session`] evaluates pieces of script one after the other, and `repl` is the prompt around it;
 //! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
 //!
 //! ```
@@ -25,22 +26,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Without default features there is what a trainer embeds: batches, tensors, scripts and hot reload. `files` adds
+//! reading and writing batches, `render` diagnostics with a caret, `cli` the commands, the prompt and training runs.
+//!
 //! The library prints nothing, keeps no global state, and gives the same bits for any number of threads. What goes wrong
-//! is an error that says what was found, where, and what to do: [`Diagnostics`] has the script's line, and renders
-//! it with a caret.
+//! is an error that says what was found, where, and what to do: [`Diagnostics`] has the script's line.
 
 #![warn(missing_docs)]
+// Much of the crate is there for the commands.
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 
 pub mod batch;
 pub mod diagnostic;
+#[cfg(feature = "cli")]
 pub mod doc;
 pub mod figures;
 pub mod live;
+#[cfg(feature = "render")]
 pub mod paint;
+#[cfg(feature = "cli")]
 pub mod repl;
 pub mod script;
 mod suggest;
 pub mod tensor;
+#[cfg(feature = "cli")]
 pub mod train;
 
 pub use batch::Batch;
@@ -50,6 +59,6 @@ pub use script::{Host, Recipe};
 pub use suggest::nearest;
 
 /// The README's Rust blocks, run as documentation tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "cli"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

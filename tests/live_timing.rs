@@ -3,11 +3,9 @@
 //! Alone in its process, as the tests of one run beside each other.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use advlab::live::LiveOptions;
-use advlab::script::State;
 use advlab::{Batch, Host, LiveRecipe};
 
 fn script(version: u32) -> String {
@@ -24,7 +22,7 @@ fn advantage(batch, p) {{
 }
 
 /// A step's batch of 64 x 16 responses.
-fn batch() -> Arc<Batch> {
+fn batch() -> Batch {
     let rows = (0..1024).map(|i| vec![-0.5f32; 1 + i % 16]);
     let rewards: Vec<f64> = (0..1024).map(|i| f64::from(i % 3 == 0)).collect();
     let batch = Batch::builder()
@@ -32,16 +30,15 @@ fn batch() -> Arc<Batch> {
         .response("reward", rewards)
         .ragged("old_logp", rows.clone())
         .ragged("logp", rows);
-    Arc::new(batch.build().unwrap())
+    batch.build().unwrap()
 }
 
 struct Run {
     live: LiveRecipe,
-    state: State,
     path: PathBuf,
 }
 
-/// Saves the scripts of several runs at once, `rounds` times: how long each save took until `load` gave it, and how long
+/// Saves the scripts of several runs at once, `rounds` times: how long each save took until `newest` gave it, and how long
 /// the `begin_step` after it took.
 fn reloads(runs: usize, rounds: u32) -> (Vec<Duration>, Vec<Duration>) {
     let folder = tempfile::tempdir().unwrap();
@@ -51,21 +48,20 @@ fn reloads(runs: usize, rounds: u32) -> (Vec<Duration>, Vec<Duration>) {
         std::fs::write(&path, script(1)).unwrap();
         let live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), LiveOptions::default());
         let live = live.unwrap();
-        let state = live.load().recipe().init().unwrap();
-        Run { live, state, path }
+        Run { live, path }
     };
     let mut runs: Vec<Run> = (0..runs).map(start).collect();
     let (mut ready, mut begun) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
         for run in &runs {
-            run.live.observe(batch.clone(), &run.state);
+            run.live.observe(&batch);
         }
         let saved = Instant::now();
         for run in &runs {
             std::fs::write(&run.path, script(round + 1)).unwrap();
         }
         for run in &mut runs {
-            while run.live.load().serial() < u64::from(round) {
+            while run.live.newest().serial() < u64::from(round) {
                 assert!(
                     saved.elapsed() < Duration::from_secs(20),
                     "{:?}",
@@ -75,9 +71,9 @@ fn reloads(runs: usize, rounds: u32) -> (Vec<Duration>, Vec<Duration>) {
             }
             ready.push(saved.elapsed());
             let before = Instant::now();
-            run.live.begin_step(&mut run.state);
+            run.live.begin_step();
             begun.push(before.elapsed());
-            assert_eq!(run.state.to_json()["map"]["n"], round);
+            assert_eq!(run.live.state().to_json()["map"]["n"], round);
         }
     }
     ready.sort();

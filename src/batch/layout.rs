@@ -35,21 +35,50 @@ impl fmt::Display for GroupId {
     }
 }
 
-impl From<i64> for GroupId {
-    fn from(number: i64) -> Self {
-        GroupId::Number(number)
-    }
+/// Integers and references to them; one beyond [`i64`], as a hash may be, is named by its digits.
+macro_rules! from_integers {
+    ($($integer:ty)+) => {$(
+        impl From<$integer> for GroupId {
+            fn from(number: $integer) -> Self {
+                match i64::try_from(number) {
+                    Ok(number) => GroupId::Number(number),
+                    Err(_) => GroupId::Text(number.to_string().into()),
+                }
+            }
+        }
+
+        impl From<&$integer> for GroupId {
+            fn from(number: &$integer) -> Self {
+                GroupId::from(*number)
+            }
+        }
+    )+};
 }
 
-impl From<&str> for GroupId {
-    fn from(text: &str) -> Self {
-        GroupId::Text(text.into())
-    }
+from_integers!(i8 i16 i32 i64 isize u8 u16 u32 u64 usize);
+
+/// Strings and references to them.
+macro_rules! from_strings {
+    ($($string:ty)+) => {$(
+        impl From<$string> for GroupId {
+            fn from(text: $string) -> Self {
+                GroupId::Text(AsRef::<str>::as_ref(&text).into())
+            }
+        }
+    )+};
 }
+
+from_strings!(&str &&str &String &Arc<str>);
 
 impl From<String> for GroupId {
     fn from(text: String) -> Self {
         GroupId::Text(text.into())
+    }
+}
+
+impl From<Arc<str>> for GroupId {
+    fn from(text: Arc<str>) -> Self {
+        GroupId::Text(text)
     }
 }
 

@@ -6,6 +6,7 @@ mod column;
 mod computed;
 mod error;
 mod example;
+#[cfg(feature = "files")]
 mod files;
 pub(crate) mod known;
 pub(crate) mod layout;
@@ -19,7 +20,9 @@ pub use builder::{BatchBuilder, MaskValue};
 pub use column::TokenValues;
 pub use computed::Computed;
 pub use error::BatchError;
+#[cfg(feature = "files")]
 pub(crate) use files::Replacement;
+#[cfg(feature = "files")]
 pub use files::{Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read};
 pub use layout::{GroupId, Layout, Run};
 pub use level::{Level, UnknownLevel};

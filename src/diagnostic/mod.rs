@@ -1,5 +1,6 @@
 //! The one form of every problem: what is wrong, where, what was found, what was expected, and what to do.
 
+#[cfg(feature = "render")]
 mod render;
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a version must pass before a step uses it.
+//! The dry runs that a version must pass before a step uses it.
 
 use super::degenerate::{degenerate, usual};
 use super::shared::Observed;
@@ -6,46 +6,6 @@ use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::script::{Hook, Host, Recipe, State};
 use crate::tensor::Guard;
-
-/// Gives a recipe the values that the run sets.
-///
-/// A reload passes over a parameter that the new version has not: an edit may take it out, and may put it back.
-pub(super) fn set(
-    recipe: &mut Recipe,
-    settings: &[(String, String)],
-    is_reload: bool,
-) -> Result<(), Diagnostics> {
-    for (name, text) in settings {
-        if is_reload && recipe.params().get(name).is_none() {
-            continue;
-        }
-        let Err(error) = recipe.set_text(name, text) else {
-            continue;
-        };
-        let diagnostic = Diagnostic::error(error.to_string());
-        return Err(match is_reload {
-            false => diagnostic.into(),
-            true => {
-                let help = format!("the run sets {name}={text}, and a new version has to take it");
-                recipe.at_hook(Hook::Params, diagnostic.with_help(help))
-            }
-        });
-    }
-    Ok(())
-}
-
-/// Whether a recipe has the hooks that the run calls whatever happens.
-pub(super) fn has_hooks(recipe: &Recipe, required: &[Hook]) -> Result<(), Diagnostics> {
-    match required.iter().find(|hook| !recipe.has(**hook)) {
-        None => Ok(()),
-        Some(hook) => Err(Diagnostic::error(format!(
-            "{}: the script has no `{}`, which this run calls",
-            recipe.name(),
-            hook.name()
-        ))
-        .into()),
-    }
-}
 
 /// The dry runs of a new version, all under one guard.
 pub(super) struct DryRuns<'a> {
@@ -114,10 +74,7 @@ impl DryRuns<'_> {
             || dry_run(&in_use, batch, &observed.state).is_ok()
             // The version in use took what time was left: that says nothing for the new one.
             || self.guard.check().is_err();
-        match is_new {
-            true => Err(on(error, what)),
-            false => Ok(()),
-        }
+        if is_new { Err(on(error, what)) } else { Ok(()) }
     }
 
     /// Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.

@@ -140,14 +140,12 @@ impl Shape {
                 }
                 rows.push(row);
             }
-            builder = match values.is_f64() {
-                true => builder.ragged(name, rows),
+            builder = if values.is_f64() {
+                builder.ragged(name, rows)
+            } else {
                 // It was f32 before it was widened.
-                false => builder.ragged(
-                    name,
-                    rows.iter()
-                        .map(|row| row.iter().map(|&value| value as f32).collect::<Vec<f32>>()),
-                ),
+                let narrow = |row: &Vec<f64>| row.iter().map(|&value| value as f32).collect();
+                builder.ragged(name, rows.iter().map(narrow).collect::<Vec<Vec<f32>>>())
             };
         }
         builder.build().ok()

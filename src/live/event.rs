@@ -1,4 +1,4 @@
-//! What a live recipe reports: versions published and rejected, and what has become of the file.
+//! The events of a live recipe: versions published and rejected, and what has become of the file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use super::change::VersionChange;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::Version;
 
-/// Something that happened to a live recipe. [`LiveRecipe::events`](super::LiveRecipe::events) hands them out.
+/// Something that happened to a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LiveEvent {
@@ -17,7 +17,7 @@ pub enum LiveEvent {
     Rejected {
         /// The version that failed.
         version: Version,
-        /// What is wrong with it.
+        /// Why.
         error: Diagnostics,
         /// The version that the run goes on with.
         still_using: Version,
@@ -38,11 +38,11 @@ pub enum LiveEvent {
         /// The version in use.
         version: Version,
     },
-    /// A published version has something odd about it that the version before it had not.
+    /// A published version has warnings that the version before it had not.
     Warned {
         /// The version, which is in use all the same.
         version: Version,
-        /// What the lint found, and on which batches that have not occurred yet the version would fail.
+        /// The lint's, and the failures on batches that have not occurred yet.
         warnings: Vec<Diagnostic>,
     },
     /// The system gives no events for the files: a save is found by the poll alone, up to a second later.
@@ -63,9 +63,10 @@ impl fmt::Display for LiveEvent {
                 still_using,
                 at_step,
             } => {
-                let (failed, goes_on) = match at_step {
-                    true => ("failed at a step", "back to"),
-                    false => ("failed its checks", "still using"),
+                let (failed, goes_on) = if *at_step {
+                    ("failed at a step", "back to")
+                } else {
+                    ("failed its checks", "still using")
                 };
                 let error = one_line(error);
                 write!(f, "{version} {failed}: {error}  {goes_on} {still_using}")

@@ -2,82 +2,142 @@
 //! they hold, and publishes what passed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::check::{DryRuns, has_hooks, set};
+use super::check::DryRuns;
 use super::event::LiveEvent;
-use super::watch::{SETTLE_AT_MOST, Wake, Watch};
+use super::watch::{Bell, SETTLE_AT_MOST, Wake, Watch};
 use super::{Loaded, Shared};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Content, Host, Reading, Recipe, Version};
+use crate::script::{Host, Reading, Recipe, Version};
 use crate::tensor::Guard;
 
-/// Follows the files of one recipe.
-pub(super) struct Follower {
-    pub(super) shared: Arc<Shared>,
-    pub(super) watch: Watch,
-    pub(super) path: PathBuf,
-    /// The files, as they were when they were last judged.
-    pub(super) reading: Reading,
-    /// What was said of them.
-    pub(super) said: Said,
+/// The thread, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Thread {
+    shared: Arc<Shared>,
+    handle: Option<JoinHandle<()>>,
+    bell: Bell,
 }
 
-/// What was last said of the files, so as not to say it twice.
+impl Thread {
+    /// Starts to follow the files of a reading; `None` where there are none.
+    ///
+    /// A resumed run starts with a version of its own: the files are judged before this returns, so that the first step
+    /// uses what they hold, unless it is rejected.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        reading: Reading,
+        is_resumed: bool,
+    ) -> Result<Option<Thread>, Diagnostics> {
+        // Neither a pipe nor a device can be followed.
+        if reading
+            .main()
+            .is_none_or(|path| path.exists() && !path.is_file())
+        {
+            return Ok(None);
+        }
+        let (watch, bell, outcome) = Watch::new(shared.options.poll_only);
+        if let Err(error) = outcome {
+            shared.say_polling(&error);
+        }
+        let mut follower = Follower {
+            shared: shared.clone(),
+            watch,
+            reading,
+            said: Said::Well,
+        };
+        follower.watch_files();
+        if is_resumed {
+            follower.judge_at_start();
+        }
+        let handle = std::thread::Builder::new()
+            .name("advlab-live".to_string())
+            .spawn(move || follower.follow())
+            .map_err(|error| {
+                Diagnostic::error(format!(
+                    "cannot start a thread to follow the script: {error}"
+                ))
+            })?;
+        Ok(Some(Thread {
+            shared: shared.clone(),
+            handle: Some(handle),
+            bell,
+        }))
+    }
+}
+
+impl Drop for Thread {
+    /// Stops it, in the middle of a dry run if need be.
+    fn drop(&mut self) {
+        self.shared.stop();
+        self.bell.ring();
+        if let Some(handle) = self.handle.take() {
+            // Its panics are caught where they can happen, and there is nobody left to tell of another.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Follows the files of one recipe.
+struct Follower {
+    shared: Arc<Shared>,
+    watch: Watch,
+    /// The files, as they were when they were last judged.
+    reading: Reading,
+    said: Said,
+}
+
+/// The last report of the files, so as not to repeat it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+enum Said {
     /// Nothing that needs mending.
     Well,
-    /// That the script is missing.
     Missing,
-    /// That this version was rejected.
     Rejected(Version),
 }
 
-/// A version that has passed its checks.
-struct Passed {
-    recipe: Recipe,
-    warnings: Vec<Diagnostic>,
-}
-
-/// The files as they are once they are quiet.
-struct Settled {
-    reading: Reading,
-    /// Whether they would not become quiet.
-    is_restless: bool,
-}
-
 impl Follower {
-    /// Follows the files until the live recipe is dropped. `is_new` where they have never been judged.
-    pub(super) fn follow(mut self, is_new: bool) {
-        if is_new {
-            self.settle_and_judge(Instant::now(), true);
-        } else {
-            // What was saved after the recipe was read and before its folder was watched.
-            self.look(Wake::Poll(Instant::now()));
-        }
+    /// Follows the files until the live recipe is dropped.
+    fn follow(mut self) {
+        // What was saved after the recipe was read and before its folder was watched.
+        self.look(Wake::Poll(Instant::now()));
         while !self.shared.is_stopped() {
             let wake = self.watch.wait();
             self.look(wake);
         }
     }
 
+    fn judge_at_start(&mut self) {
+        let rejected = &self.shared.options.rejected;
+        let known = self.reading.version().filter(|version| {
+            let mut rejected = rejected.iter();
+            rejected.any(|rejected| rejected == version.as_str())
+        });
+        match known {
+            Some(version) => self.said = Said::Rejected(version.clone()),
+            // Not settled first: a save that is under way just now is looked at again.
+            None => self.judge_until_decided(&self.reading.clone(), Instant::now()),
+        }
+    }
+
     fn look(&mut self, wake: Wake) {
-        let is_changed = !self.reading.again().agrees(&self.reading);
+        let now = self.reading.again();
+        let is_changed = !now.agrees(&self.reading);
         match wake {
             Wake::Event(at) => {
                 // Saving a rejected version again asks for another try: the batch or the state may be another by now.
                 let is_asked = matches!(self.said, Said::Rejected(_)) || self.is_withdrawn();
                 if is_changed || is_asked {
-                    self.settle_and_judge(at, is_asked);
+                    self.settle_and_judge(now, at, is_asked);
                 }
             }
             Wake::Poll(at) if is_changed => {
                 // There was no event: the watch may be on a folder that is no more.
                 self.watch.forget();
-                self.settle_and_judge(at, false);
+                self.settle_and_judge(now, at, false);
                 self.watch_files();
             }
             Wake::Poll(_) => {}
@@ -86,64 +146,55 @@ impl Follower {
 
     /// Whether the file's version passed its checks and then failed at a step.
     fn is_withdrawn(&self) -> bool {
-        let current = self.shared.current.load();
+        let current = self.shared.current();
         let held = self.reading.version();
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
     }
 
     /// Judges what the files hold once they are quiet, where it is not what they held before, or where that is asked for.
-    fn settle_and_judge(&mut self, since: Instant, mut is_asked: bool) {
-        while !self.shared.is_stopped() {
-            let settled = self.settle();
-            // Saved again as it was: the change that was seen was the file being truncated for it.
-            let is_same = settled.reading.agrees(&self.reading);
-            if is_same && !is_asked || self.judge(settled, since) {
-                return;
-            }
-            is_asked = true;
+    fn settle_and_judge(&mut self, seen: Reading, since: Instant, is_asked: bool) {
+        let settled = self.settle(seen);
+        // Saved again as it was: the change that was seen was the file being truncated for it.
+        if is_asked || !settled.agrees(&self.reading) {
+            self.judge_until_decided(&settled, since);
         }
     }
 
-    /// Waits until the files hold the same as [`SETTLE`](super::watch::SETTLE) before, without an event in between.
-    fn settle(&self) -> Settled {
+    fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {
+        while !self.shared.is_stopped() && !self.judge(reading, since) {}
+    }
+
+    /// Waits until the files hold the same as [`SETTLE`](super::watch::SETTLE) before, without an event in between; or
+    /// no longer, where they would not become quiet.
+    fn settle(&self, mut reading: Reading) -> Reading {
         let started = Instant::now();
-        let mut reading = self.reading.again();
         loop {
             let is_quiet = self.watch.is_quiet();
             let now = reading.again();
             let is_settled = is_quiet && now.agrees(&reading);
-            let is_restless = !is_settled && started.elapsed() >= SETTLE_AT_MOST;
             reading = now;
-            if is_settled || is_restless || self.shared.is_stopped() {
-                return Settled {
-                    reading,
-                    is_restless,
-                };
+            if is_settled || started.elapsed() >= SETTLE_AT_MOST || self.shared.is_stopped() {
+                return reading;
             }
         }
     }
 
-    /// Decides about what the files hold; `false` where they have changed meanwhile, and nothing was decided.
-    fn judge(&mut self, settled: Settled, since: Instant) -> bool {
+    /// Decides about what the files hold; `false` where the version that it was compared with has been taken out of use
+    /// meanwhile, and nothing was decided.
+    fn judge(&mut self, settled: &Reading, since: Instant) -> bool {
         let began = Instant::now();
-        match settled.reading.main_content() {
-            None | Some(Content::Bytes(_)) => {}
-            Some(Content::Missing | Content::Unreadable(_)) => {
-                self.reading = settled.reading;
-                self.say_missing();
-                return true;
-            }
+        if let Some(Err(unread)) = settled.main_content() {
+            self.say_missing(unread.why.clone());
+            self.reading = settled.clone();
+            return true;
         }
         let Some(guard) = self.shared.begin_check() else {
             return true;
         };
         let host = self.shared.host.clone().with_guard(guard.clone());
-        let in_use = self.shared.current.load_full();
-        let (loaded, reading) = host.load_file(&self.path);
-        if !settled.is_restless && !reading.agrees(&settled.reading) {
-            return false;
-        }
-        let passed = match loaded {
+        let in_use = self.shared.current();
+        let (loaded, reading) = host.load_read(settled);
+        let checked = match loaded {
             Ok(recipe) if recipe.version() == in_use.version() => Ok(None),
             Ok(recipe) => self.check(recipe, &in_use, &host, &guard).map(Some),
             Err(error) => Err(error),
@@ -153,34 +204,40 @@ impl Follower {
         }
         let before = std::mem::replace(&mut self.reading, reading);
         self.watch_files();
-        match (passed, self.reading.version().cloned()) {
-            (Ok(None), _) => self.say_reverted(&in_use, before.version()),
-            (Ok(Some(passed)), _) => return self.publish(&in_use, passed, began, since),
-            (Err(error), Some(version)) => self.say_rejected(version, error),
-            // It was there when it was quiet, and gone when it was read.
-            (Err(_), None) => self.say_missing(),
+        match checked {
+            Ok(None) => self.say_reverted(&in_use, before.version()),
+            Ok(Some((recipe, warnings))) => {
+                let version = recipe.version().clone();
+                let times = (began.elapsed(), since.elapsed());
+                if !self.shared.publish(&in_use, recipe, times) {
+                    return false;
+                }
+                self.said = Said::Well;
+                if !warnings.is_empty() {
+                    self.shared.tell(LiveEvent::Warned { version, warnings });
+                }
+            }
+            Err(error) => self.say_rejected(error),
         }
         true
     }
 
+    /// The recipe as the run sets it, with what is worth a warning.
     fn check(
         &self,
-        mut recipe: Recipe,
+        recipe: Recipe,
         in_use: &Loaded,
         host: &Host,
         guard: &Guard,
-    ) -> Result<Passed, Diagnostics> {
-        let options = &self.shared.options;
-        has_hooks(&recipe, &options.requires)?;
-        set(&mut recipe, &options.settings, true)?;
-        let last = self.shared.observed.load_full();
-        let failed_on = self.shared.failed_on.load_full();
+    ) -> Result<(Recipe, Vec<Diagnostic>), Diagnostics> {
+        let recipe = self.shared.options.fit(recipe, true)?;
+        let observed = self.shared.observed();
         let dry_runs = DryRuns {
             candidate: &recipe,
             host,
             guard,
-            last: last.as_deref(),
-            failed_on: failed_on.as_deref(),
+            last: observed.last.as_deref(),
+            failed_on: observed.failed_on.as_deref(),
         };
         let warnings = catch_unwind(AssertUnwindSafe(|| dry_runs.run())).unwrap_or_else(|_| {
             Err(Diagnostic::error("advlab itself failed in a dry run")
@@ -190,35 +247,15 @@ impl Follower {
         let known = in_use.recipe().warnings();
         let is_new =
             |warning: &&Diagnostic| !known.iter().any(|old| old.message == warning.message);
-        let found: Vec<Diagnostic> = recipe.warnings().iter().filter(is_new).cloned().collect();
-        Ok(Passed {
-            recipe: recipe.on(&self.shared.host),
-            warnings: found.into_iter().chain(warnings).collect(),
-        })
+        let found = recipe.warnings().iter().filter(is_new).cloned();
+        let warnings = found.chain(warnings).collect();
+        Ok((recipe.on(&self.shared.host), warnings))
     }
 
-    /// Puts a version into use; `false` where the one that it was compared with has been taken out of use meanwhile.
-    fn publish(
-        &mut self,
-        in_use: &Arc<Loaded>,
-        passed: Passed,
-        began: Instant,
-        since: Instant,
-    ) -> bool {
-        let Passed { recipe, warnings } = passed;
-        let version = recipe.version().clone();
-        let times = (began.elapsed(), since.elapsed());
-        if !self.shared.publish(in_use, recipe, times) {
-            return false;
-        }
-        self.said = Said::Well;
-        if !warnings.is_empty() {
-            self.shared.tell(LiveEvent::Warned { version, warnings });
-        }
-        true
-    }
-
-    fn say_rejected(&mut self, version: Version, error: Diagnostics) {
+    fn say_rejected(&mut self, error: Diagnostics) {
+        let Some(version) = self.reading.version().cloned() else {
+            return;
+        };
         let said = Said::Rejected(version.clone());
         if self.said == said {
             return;
@@ -227,24 +264,23 @@ impl Follower {
         self.shared.tell(LiveEvent::Rejected {
             version,
             error,
-            still_using: self.shared.current.load().version().clone(),
+            still_using: self.shared.current().version().clone(),
             at_step: false,
         });
     }
 
-    fn say_missing(&mut self) {
+    fn say_missing(&mut self, why: String) {
         if self.said == Said::Missing {
             return;
         }
         self.said = Said::Missing;
-        let why = match std::fs::File::open(&self.path) {
-            Err(error) => error.to_string(),
-            Ok(_) => "it is not a file".to_string(),
-        };
         self.shared.tell(LiveEvent::Missing {
-            path: self.path.clone(),
+            path: self
+                .reading
+                .main()
+                .map_or_else(Default::default, Into::into),
             why,
-            still_using: self.shared.current.load().version().clone(),
+            still_using: self.shared.current().version().clone(),
         });
     }
 

@@ -1,10 +1,9 @@
 //! Hot reload: a recipe that follows its file while a run goes.
 //!
-//! Events are hints, the content hash is the truth, the swap happens at a step boundary. A thread of its own watches the
-//! script and all that it imports, checks each new version, and publishes what passed; the run picks it up with
-//! [`LiveRecipe::begin_step`] and never waits.
+//! Events are hints, the content is the truth, the swap happens at a step boundary. A thread watches the script and all
+//! that it imports, checks each new version, and publishes what passed; [`LiveRecipe::step`] picks it up and never waits.
 //!
-//! What a version must pass before a step uses it, in this order and all within [`LiveOptions::deadline`]:
+//! A version must pass these checks, in this order and all within [`LiveOptions::deadline`], before a step uses it:
 //!
 //! 1. it compiles with all its imports, and the lint finds no error;
 //! 2. it has the hooks of [`LiveOptions::requires`], and the values that the run sets fit its parameters;
@@ -13,79 +12,41 @@
 //! 5. dry runs on the last batch on which a version failed at a step, and on small degenerate batches that have the
 //!    columns and group sizes of the last one.
 //!
-//! What fails on the last batch is rejected. The batches of 5 may never come again, or not at all: `k` larger than a group
-//! of one is right in a run whose groups have 16. So a failure there counts only where the version in use does not fail
-//! on the same batch. It rejects the version where every run meets such batches (all right, all wrong; the one that made
-//! a version fail), and is a warning where only some do (groups of one, responses of one token or none). Taking longer
-//! than the deadline rejects always, and is the only thing that does before the first batch, when nothing is known of
-//! the run's columns.
+//! A failure on the last batch rejects the version. The batches of 5 may never come: `k` larger than a group of one is
+//! right in a run whose groups have 16. So a failure there counts only where the version in use does not fail on the same
+//! batch: it rejects where every run meets such batches (all right, all wrong; the one that made a version fail), and is
+//! a warning elsewhere (groups of one, responses of one token or none). Before the first batch nothing is known of the
+//! run's columns, and only a script without an end is rejected.
 //!
 //! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what the
-//! new `init(p)` has beyond it. Where a version fails at a step after all, [`LiveRecipe::reject`] goes back to the last one
-//! that worked, with the state that it left.
+//! new `init(p)` has beyond it. A version that fails at a step after all gives way to the last one that worked, with the
+//! state that it left.
 
 mod change;
 mod check;
 mod degenerate;
 mod event;
 mod follow;
+mod options;
 mod shared;
 mod watch;
 
 pub use change::{FileChange, ParameterChange, VersionChange};
 pub use event::LiveEvent;
+pub use options::LiveOptions;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Hook, Host, Reading, Recipe, State, Version};
-use follow::{Follower, Said};
-use shared::{Observed, Shared, lock, push_bounded};
-use watch::{Bell, Watch};
+use crate::diagnostic::Diagnostics;
+use crate::script::{Host, Outcome, Recipe, State, Version};
+use follow::Thread;
+use shared::{Observed, Shared, push_bounded};
 
 /// Versions to fall back to, with their states: a second one fails on the batch that the first failed on only rarely.
 const FALLBACKS: usize = 16;
-
-/// How a recipe is watched and checked.
-#[derive(Clone, Debug)]
-pub struct LiveOptions {
-    /// Parameters that the run sets, as in `--set k=8`; each version must take them.
-    pub settings: Vec<(String, String)>,
-    /// Hooks that each version must have, where the run calls them whatever happens.
-    pub requires: Vec<Hook>,
-    /// The version to start with, as a resumed run has it from its checkpoint. What the file holds is then a new version
-    /// like any other, and is checked in the background; the file may even be missing.
-    pub start: Option<Recipe>,
-    /// Versions to fall back to from the first one on, oldest first, each with the state that it left: what a resumed run
-    /// has of [`LiveRecipe::fallbacks`].
-    pub fallbacks: Vec<(Recipe, State)>,
-    /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one of
-    /// them still, it is not tried until it is saved again.
-    pub rejected: Vec<String>,
-    /// The time that a version has for all its checks together.
-    pub deadline: Duration,
-    /// Whether to leave the system's file events alone, and find saves by the poll.
-    pub poll_only: bool,
-}
-
-impl Default for LiveOptions {
-    /// Nothing is set or required; the checks have 2 seconds, some hundred times what they take.
-    fn default() -> Self {
-        LiveOptions {
-            settings: Vec::new(),
-            requires: Vec::new(),
-            start: None,
-            fallbacks: Vec::new(),
-            rejected: Vec::new(),
-            deadline: Duration::from_secs(2),
-            poll_only: false,
-        }
-    }
-}
 
 /// A published version: what a step uses, from its beginning to its end.
 #[derive(Clone, Debug)]
@@ -107,52 +68,53 @@ impl Loaded {
         self.recipe.version()
     }
 
-    /// The place in the order of publication, from 0. A content that comes back later has another serial number.
+    /// Its index in the order of publication, from 0. A content that comes back later has another serial number.
     pub fn serial(&self) -> u64 {
         self.serial
     }
 }
 
-/// A recipe that follows its file.
+/// A step of a run: see [`LiveRecipe::step`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LiveStep {
+    /// The advantage, with the metrics, prints and notes of the recipe.
+    pub outcome: Outcome,
+    /// The version that it comes from.
+    pub loaded: Arc<Loaded>,
+    /// Events since the last step, in order: new versions, rejected ones, and those that failed at this step.
+    pub events: Vec<LiveEvent>,
+}
+
+/// A recipe that follows its file, with its state.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use advlab::{Batch, Host, LiveRecipe};
 ///
-/// let live = LiveRecipe::watch(&Host::new(), "grpo", Default::default())?;
-/// let mut state = live.load().recipe().init()?;
+/// let mut live = LiveRecipe::watch(&Host::new(), "grpo", Default::default())?;
 /// for step in 0..3 {
-///     let mut loaded = live.begin_step(&mut state);
 ///     let rollouts = Batch::builder().groups([0, 0]).response("reward", vec![1.0, 0.0]);
-///     let batch = Arc::new(rollouts.step(step).build()?);
-///     live.observe(batch.clone(), &state);
-///     let outcome = loop {
-///         match loaded.recipe().advantage(&batch, &mut state) {
-///             Ok(outcome) => break outcome,
-///             Err(error) => loaded = live.reject(&loaded, error, &mut state)?,
-///         }
-///     };
-///     assert_eq!(outcome.advantage.buffer().len(), 2);
-///     for event in live.events() {
+///     let step = live.step(&rollouts.step(step).build()?)?;
+///     assert_eq!(step.outcome.advantage.floats().len(), 2);
+///     for event in step.events {
 ///         println!("{event}");
 ///     }
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A trainer that runs more than the advantage in a step, as the recipe's loss on minibatches, does it by its parts:
+/// [`LiveRecipe::begin_step`] takes the newest version, [`LiveRecipe::observe`] shows the batch, and the hooks run in a
+/// copy of [`LiveRecipe::state`], which [`LiveRecipe::set_state`] takes back; where they fail, [`LiveRecipe::reject`] goes
+/// back to the version before, and the step begins anew.
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
-    run: Mutex<Run>,
-    /// The thread that follows the files, where there are any, and the bell that wakes it.
-    follower: Option<(JoinHandle<()>, Bell)>,
-}
-
-/// What the run alone changes.
-#[derive(Debug)]
-struct Run {
     loaded: Arc<Loaded>,
+    state: State,
     /// Versions that worked, oldest first, each with the state that it left.
     worked: VecDeque<(Arc<Loaded>, State)>,
+    _thread: Option<Thread>,
 }
 
 impl LiveRecipe {
@@ -168,23 +130,13 @@ impl LiveRecipe {
         options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
         let (loaded, reading) = host.load_reading(recipe);
-        // What the file holds is judged in the background where the run starts with a version that it has already.
-        let is_new = options.start.is_some();
+        let is_resumed = options.start.is_some();
         let recipe = match &options.start {
             Some(start) => start.clone(),
             None => loaded?,
         };
-        let known = reading.version().filter(|version| {
-            let mut rejected = options.rejected.iter();
-            rejected.any(|rejected| rejected == version.as_str())
-        });
-        let begin = match (known, is_new) {
-            (Some(version), true) => Begin::Rejected(version.clone()),
-            (_, true) => Begin::New,
-            (_, false) => Begin::InUse,
-        };
-        let mut live = LiveRecipe::start(host, recipe, options, is_new)?;
-        live.follower = follow(&live.shared, reading, begin)?;
+        let mut live = LiveRecipe::start(host, recipe, options, is_resumed)?;
+        live._thread = Thread::start(&live.shared, reading, is_resumed)?;
         Ok(live)
     }
 
@@ -200,52 +152,142 @@ impl LiveRecipe {
         LiveRecipe::start(host, recipe, options, false)
     }
 
-    /// `is_taken_over` where an earlier process has used the version already: a parameter that the run sets may be missing
+    /// `is_resumed` where an earlier process has used the version already: a parameter that the run sets may be missing
     /// from it, as from any version that an edit made.
     fn start(
         host: &Host,
         recipe: Recipe,
-        options: LiveOptions,
-        is_taken_over: bool,
+        mut options: LiveOptions,
+        is_resumed: bool,
     ) -> Result<LiveRecipe, Diagnostics> {
-        let load = |recipe: &Recipe, serial, is_reload| {
-            let mut recipe = recipe.on(host);
-            check::has_hooks(&recipe, &options.requires)?;
-            check::set(&mut recipe, &options.settings, is_reload)?;
+        let load = |recipe: Recipe, is_reload| {
+            let recipe = options.fit(recipe, is_reload)?.on(host);
             Ok::<_, Diagnostics>(Arc::new(Loaded {
                 recipe,
-                serial,
+                serial: 0,
                 times: Default::default(),
             }))
         };
-        let worked = options.fallbacks.iter();
-        let worked = worked.map(|(recipe, left)| Ok((load(recipe, 0, true)?, left.clone())));
-        let worked: VecDeque<_> = worked.collect::<Result<_, Diagnostics>>()?;
-        let loaded = load(&recipe, 0, is_taken_over)?;
-        loaded.recipe.init()?;
-        let shared = Arc::new(Shared::new(host, options, loaded.clone()));
+        let worked = options.fallbacks.iter().cloned();
+        let worked: VecDeque<_> = worked
+            .map(|(recipe, left)| Ok((load(recipe, true)?, left)))
+            .collect::<Result<_, Diagnostics>>()?;
+        let loaded = load(recipe, is_resumed)?;
+        let initial = loaded.recipe.init()?;
         Ok(LiveRecipe {
-            follower: None,
-            shared,
-            run: Mutex::new(Run { loaded, worked }),
+            state: options.state.take().unwrap_or(initial),
+            shared: Arc::new(Shared::new(host, options, loaded.clone())),
+            loaded,
+            worked,
+            _thread: None,
         })
     }
 
-    /// Puts a version into use without any check beside its hooks and parameters: from the next step on, it is the newest.
+    /// One step of a run: the advantage of a batch, by the newest version that passed its checks. Where it fails, the
+    /// version before does the step, and the failure is among the events. The batch is kept to try new versions on.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it lacks a required hook, or does not take the settings.
-    pub fn publish(&self, mut recipe: Recipe) -> Result<(), Diagnostics> {
-        let options = &self.shared.options;
-        check::has_hooks(&recipe, &options.requires)?;
-        check::set(&mut recipe, &options.settings, true)?;
-        let recipe = recipe.on(&self.shared.host);
-        loop {
-            let nothing = (Duration::ZERO, Duration::ZERO);
-            if self.shared.publish(&self.load(), recipe.clone(), nothing) {
-                return Ok(());
-            }
+    /// [`Diagnostics`] of the recipe where no version has worked before; its state is as it was before.
+    pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
+        self.begin_step();
+        self.observe(batch);
+        let outcome = loop {
+            let mut state = self.state.clone();
+            match self.loaded.recipe.advantage(batch, &mut state) {
+                Ok(outcome) => {
+                    self.state = state;
+                    break outcome;
+                }
+                Err(error) => self.reject(error)?,
+            };
+        };
+        Ok(LiveStep {
+            outcome,
+            loaded: self.loaded.clone(),
+            events: self.events(),
+        })
+    }
+
+    /// Takes the newest version for the step that begins now. Where it is not that of the step before, the state is
+    /// migrated; where `migrate` fails on it, the version before stays in use, and the failure is reported.
+    pub fn begin_step(&mut self) -> Arc<Loaded> {
+        let next = self.newest();
+        if next.version() == self.loaded.version() {
+            self.loaded = next;
+            return self.loaded.clone();
         }
+        // Bounded as the check was: the run does not wait for a `migrate` without an end.
+        let host = self.shared.host.clone().with_guard(self.shared.guard());
+        match next.recipe.on(&host).migrate(&self.state) {
+            Ok(migrated) => {
+                let left = std::mem::replace(&mut self.state, migrated);
+                let worked = std::mem::replace(&mut self.loaded, next);
+                push_bounded(&mut self.worked, (worked, left), FALLBACKS);
+            }
+            Err(error) => self.shared.withdraw(&next, &self.loaded, error),
+        }
+        self.loaded.clone()
+    }
+
+    /// Shows the batch of the step, before the hooks run on it, with the columns that they see: new versions are tried
+    /// on it. Nothing is copied.
+    pub fn observe(&self, batch: &Batch) {
+        self.shared.observe(self.observed(batch.clone()));
+    }
+
+    fn observed(&self, batch: Batch) -> Observed {
+        Observed {
+            batch,
+            state: self.state.clone(),
+            loaded: self.loaded.clone(),
+        }
+    }
+
+    /// Tells that the version in use failed at a step, although it had passed its checks. Goes back to the last version
+    /// that worked, to redo the step with, and to the state that it left, until another version is published.
+    ///
+    /// # Errors
+    /// The `error` itself, where no version has worked before.
+    pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
+        let Some((worked, left)) = self.worked.pop_back() else {
+            return Err(error);
+        };
+        self.state = left;
+        let failed = std::mem::replace(&mut self.loaded, worked);
+        self.shared.observe_failure(|batch| self.observed(batch));
+        self.shared.withdraw(&failed, &self.loaded, error);
+        Ok(self.loaded.clone())
+    }
+
+    /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
+    /// with [`LiveRecipe::fallbacks`].
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Sets the state of the version in use, as its hooks left it.
+    pub fn set_state(&mut self, state: State) {
+        self.state = state;
+    }
+
+    /// The versions that [`LiveRecipe::reject`] can go back to, oldest first, each with the state that it left.
+    pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Loaded>, &State)> {
+        self.worked.iter().map(|(loaded, left)| (loaded, left))
+    }
+
+    /// The version of the last step; before the first one, the version to start with.
+    pub fn in_use(&self) -> &Arc<Loaded> {
+        &self.loaded
+    }
+
+    /// The newest version that passed its checks: the next step uses it.
+    pub fn newest(&self) -> Arc<Loaded> {
+        self.shared.current()
+    }
+
+    /// A version that was published, as long as it is among the last ones.
+    pub fn version(&self, version: &Version) -> Option<Arc<Loaded>> {
+        self.shared.published(version)
     }
 
     /// How two versions differ, as from one step to the next: others may have been published in between.
@@ -253,167 +295,19 @@ impl LiveRecipe {
         self.shared.change(from, &to.recipe, to.times)
     }
 
-    /// The versions that [`LiveRecipe::reject`] can go back to, oldest first, each with the state that it left.
-    pub fn fallbacks(&self) -> Vec<(Arc<Loaded>, State)> {
-        lock(&self.run).worked.iter().cloned().collect()
-    }
-
-    /// The newest version that passed its checks. A step calls [`LiveRecipe::begin_step`] instead, once.
-    pub fn load(&self) -> Arc<Loaded> {
-        self.shared.current.load_full()
-    }
-
-    /// The version of the last step; before the first one, the version to start with.
-    pub fn in_use(&self) -> Arc<Loaded> {
-        lock(&self.run).loaded.clone()
-    }
-
-    /// The version for the step that begins now. Where it is not that of the step before, the state is migrated.
-    ///
-    /// Where `migrate` fails on the run's own state, the version before stays in use, and the failure is reported.
-    pub fn begin_step(&self, state: &mut State) -> Arc<Loaded> {
-        let mut run = lock(&self.run);
-        let next = self.load();
-        if Arc::ptr_eq(&next, &run.loaded) {
-            return next;
-        }
-        if next.version() == run.loaded.version() {
-            run.loaded = next.clone();
-            return next;
-        }
-        // Bounded as the check was: the run does not wait for a `migrate` without an end.
-        let host = self.shared.host.clone().with_guard(self.shared.guard());
-        match next.recipe.on(&host).migrate(state) {
-            Ok(migrated) => {
-                let old = std::mem::replace(state, migrated);
-                let worked = std::mem::replace(&mut run.loaded, next.clone());
-                push_bounded(&mut run.worked, (worked, old), FALLBACKS);
-                next
-            }
-            Err(error) => {
-                self.shared.withdraw(&next, &run.loaded, error);
-                run.loaded.clone()
-            }
-        }
-    }
-
-    /// Tells the batch of the step, before the hooks run on it, with the columns that they see, and the state that they
-    /// run in: new versions are tried on it. Nothing is copied.
-    pub fn observe(&self, batch: Arc<Batch>, state: &State) {
-        let loaded = lock(&self.run).loaded.clone();
-        let state = state.clone();
-        let observed = Arc::new(Observed {
-            batch,
-            state,
-            loaded,
-        });
-        self.shared.observed.store(Some(observed));
-    }
-
-    /// Tells that a version failed at a step, although it had passed its checks. Gives the last version that worked, to
-    /// redo the step with, and puts `state` back to what that version left. It is in use from here on, until another
-    /// version is published.
-    ///
-    /// # Errors
-    /// The `error` itself, where no version has worked before.
-    pub fn reject(
-        &self,
-        failed: &Arc<Loaded>,
-        error: Diagnostics,
-        state: &mut State,
-    ) -> Result<Arc<Loaded>, Diagnostics> {
-        let mut run = lock(&self.run);
-        if !Arc::ptr_eq(failed, &run.loaded) {
-            // Another call has already fallen back from it.
-            return Ok(run.loaded.clone());
-        }
-        let Some((worked, left)) = run.worked.pop_back() else {
-            return Err(error);
-        };
-        *state = left;
-        run.loaded = worked.clone();
-        if let Some(last) = self.shared.observed.load_full() {
-            let failed_on = Some(Arc::new(Observed {
-                batch: last.batch.clone(),
-                state: state.clone(),
-                loaded: worked.clone(),
-            }));
-            self.shared.observed.store(failed_on.clone());
-            self.shared.failed_on.store(failed_on);
-        }
-        self.shared.withdraw(failed, &worked, error);
-        Ok(worked)
-    }
-
-    /// What happened since the last call, in order.
+    /// Events since the last call, in order. [`LiveRecipe::step`] gives them too.
     pub fn events(&self) -> Vec<LiveEvent> {
         self.shared.drain()
     }
 
-    /// A version that was published, as long as it is among the last ones.
-    pub fn version(&self, version: &Version) -> Option<Arc<Loaded>> {
-        self.shared.published(version)
+    /// Puts a version into use without any check beside its hooks and parameters: from the next step on, it is the newest.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it lacks a required hook, or does not take the settings.
+    pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
+        let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
+        let at_once = (Duration::ZERO, Duration::ZERO);
+        while !self.shared.publish(&self.newest(), recipe.clone(), at_once) {}
+        Ok(())
     }
-}
-
-impl Drop for LiveRecipe {
-    /// Stops the thread, in the middle of a dry run if need be.
-    fn drop(&mut self) {
-        self.shared.stop();
-        if let Some((thread, bell)) = self.follower.take() {
-            bell.ring();
-            // Its panics are caught where they can happen, and there is nobody left to tell of another.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What the file holds when it begins to be followed.
-enum Begin {
-    /// What the run begins with.
-    InUse,
-    /// A version that has never been judged.
-    New,
-    /// A version that was found wanting before.
-    Rejected(Version),
-}
-
-/// Starts the thread that follows the files, where there are any.
-fn follow(
-    shared: &Arc<Shared>,
-    reading: Reading,
-    begin: Begin,
-) -> Result<Option<(JoinHandle<()>, Bell)>, Diagnostics> {
-    let Some(path) = reading.main().map(std::path::Path::to_path_buf) else {
-        return Ok(None);
-    };
-    // Neither a pipe nor a device can be followed.
-    if path.exists() && !path.is_file() {
-        return Ok(None);
-    }
-    let (mut watch, bell, outcome) = Watch::new(shared.options.poll_only);
-    if let Err(error) = outcome.and_then(|()| watch.follow(reading.files())) {
-        shared.say_polling(&error);
-    }
-    let (is_new, said) = match begin {
-        Begin::InUse => (false, Said::Well),
-        Begin::New => (true, Said::Well),
-        Begin::Rejected(version) => (false, Said::Rejected(version)),
-    };
-    let follower = Follower {
-        shared: shared.clone(),
-        watch,
-        path,
-        reading,
-        said,
-    };
-    let thread = std::thread::Builder::new()
-        .name("advlab-live".to_string())
-        .spawn(move || follower.follow(is_new))
-        .map_err(|error| {
-            Diagnostic::error(format!(
-                "cannot start a thread to follow the script: {error}"
-            ))
-        })?;
-    Ok(Some((thread, bell)))
 }

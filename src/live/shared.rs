@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-
 use super::change::VersionChange;
 use super::event::LiveEvent;
 use super::{LiveOptions, Loaded};
@@ -19,16 +17,12 @@ const HISTORY: usize = 256;
 /// Events that are kept for a run that does not ask for them; the oldest are lost first.
 const EVENTS: usize = 1024;
 
-/// What both threads see. The run reads the version in use without a lock.
+/// What both threads see.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) host: Host,
     pub(super) options: LiveOptions,
-    pub(super) current: ArcSwap<Loaded>,
-    /// The last batch of the run.
-    pub(super) observed: ArcSwapOption<Observed>,
-    /// The last batch on which a version failed at a step.
-    pub(super) failed_on: ArcSwapOption<Observed>,
+    /// Never held for longer than it takes to read or write a few pointers: the run does not wait.
     ledger: Mutex<Ledger>,
     stop: Mutex<Stop>,
 }
@@ -36,15 +30,24 @@ pub(super) struct Shared {
 /// A batch of the run, and the state that its step began with.
 #[derive(Debug)]
 pub(super) struct Observed {
-    pub(super) batch: Arc<Batch>,
+    pub(super) batch: Batch,
     pub(super) state: State,
     /// The version that the state belongs to.
     pub(super) loaded: Arc<Loaded>,
 }
 
+/// The last batch of the run, and the last one on which a version failed at a step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Batches {
+    pub(super) last: Option<Arc<Observed>>,
+    pub(super) failed_on: Option<Arc<Observed>>,
+}
+
 /// What is written under one lock: whoever changes the version in use holds it, so that events come in its order.
 #[derive(Debug)]
 struct Ledger {
+    current: Arc<Loaded>,
+    observed: Batches,
     events: VecDeque<LiveEvent>,
     history: VecDeque<Arc<Loaded>>,
     /// How many versions have been published.
@@ -74,17 +77,16 @@ pub(super) fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
 impl Shared {
     pub(super) fn new(host: &Host, options: LiveOptions, first: Arc<Loaded>) -> Shared {
         let ledger = Ledger {
+            current: first.clone(),
+            observed: Batches::default(),
             events: VecDeque::new(),
-            history: [first.clone()].into(),
+            history: [first].into(),
             published: 1,
             is_polling_said: false,
         };
         Shared {
             host: host.clone(),
             options,
-            current: ArcSwap::new(first),
-            observed: ArcSwapOption::empty(),
-            failed_on: ArcSwapOption::empty(),
             ledger: Mutex::new(ledger),
             stop: Mutex::default(),
         }
@@ -113,6 +115,29 @@ impl Shared {
 
     pub(super) fn is_stopped(&self) -> bool {
         lock(&self.stop).is_stopped
+    }
+
+    /// The newest version that passed its checks.
+    pub(super) fn current(&self) -> Arc<Loaded> {
+        lock(&self.ledger).current.clone()
+    }
+
+    pub(super) fn observe(&self, observed: Observed) {
+        lock(&self.ledger).observed.last = Some(Arc::new(observed));
+    }
+
+    /// Says that a version failed on the last batch, which is to be redone as `again`.
+    pub(super) fn observe_failure(&self, again: impl Fn(Batch) -> Observed) {
+        let observed = &mut lock(&self.ledger).observed;
+        observed.last = observed
+            .last
+            .take()
+            .map(|last| Arc::new(again(last.batch.clone())));
+        observed.failed_on = observed.last.clone();
+    }
+
+    pub(super) fn observed(&self) -> Batches {
+        lock(&self.ledger).observed.clone()
     }
 
     pub(super) fn tell(&self, event: LiveEvent) {
@@ -159,7 +184,7 @@ impl Shared {
     ) -> bool {
         let change = self.change(compared_with, &recipe, times);
         let mut ledger = lock(&self.ledger);
-        if !Arc::ptr_eq(&self.current.load(), compared_with) {
+        if !Arc::ptr_eq(&ledger.current, compared_with) {
             return false;
         }
         let serial = ledger.published;
@@ -171,15 +196,15 @@ impl Shared {
         });
         push_bounded(&mut ledger.history, loaded.clone(), HISTORY);
         push_bounded(&mut ledger.events, LiveEvent::Published(change), EVENTS);
-        self.current.store(loaded);
+        ledger.current = loaded;
         true
     }
 
     /// Takes a version that failed at a step out of use, unless a newer one has already replaced it.
     pub(super) fn withdraw(&self, failed: &Arc<Loaded>, back_to: &Arc<Loaded>, error: Diagnostics) {
         let mut ledger = lock(&self.ledger);
-        if Arc::ptr_eq(&self.current.load(), failed) {
-            self.current.store(back_to.clone());
+        if Arc::ptr_eq(&ledger.current, failed) {
+            ledger.current = back_to.clone();
         }
         let event = LiveEvent::Rejected {
             version: failed.version().clone(),

@@ -24,7 +24,7 @@ pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 /// that was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
 const POLL: Duration = Duration::from_secs(1);
 
-/// What there is to look at the files for.
+/// A reason to look at the files.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wake {
     /// Something happened to one of them, first at this moment.
@@ -69,12 +69,10 @@ impl Watch {
                 }
             }
         };
-        let (system, outcome) = match poll_only {
-            true => (None, Ok(())),
-            false => match notify::recommended_watcher(handler) {
-                Ok(system) => (Some(system), Ok(())),
-                Err(error) => (None, Err(error)),
-            },
+        let system = (!poll_only).then(|| notify::recommended_watcher(handler));
+        let (system, outcome) = match system.transpose() {
+            Ok(system) => (system, Ok(())),
+            Err(error) => (None, Err(error)),
         };
         let watch = Watch {
             rings,
@@ -171,11 +169,8 @@ fn matters(event: &notify::Result<Event>, names: &BTreeSet<OsString>) -> bool {
         return true;
     };
     // Opening and reading are reported too: our own would wake us for ever.
-    let reads = match event.kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-        EventKind::Access(_) => true,
-        _ => false,
-    };
+    let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
+    let reads = matches!(event.kind, EventKind::Access(_)) && event.kind != closed;
     // By name alone: a folder has as many spellings as there are links to it, and a needless look costs nothing.
     let named = |path: &PathBuf| path.file_name().is_some_and(|name| names.contains(name));
     event.need_rescan() || !reads && (event.paths.is_empty() || event.paths.iter().any(named))

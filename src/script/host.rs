@@ -10,6 +10,8 @@ use super::engine::Functions;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
+use super::session::{Answer, Session};
+use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::tensor::{Executor, Guard, Naive};
@@ -71,26 +73,20 @@ impl Default for Host {
 impl Host {
     /// A host with the default limits and the seed 0.
     pub fn new() -> Host {
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             functions: Functions::new(),
             limits: Limits::default(),
             seed: 0,
             executor: Arc::new(Naive),
             guard: None,
-        };
-        Host {
-            shared: Arc::new(shared),
-        }
+        });
+        Host { shared }
     }
 
     /// The same host with other limits.
-    pub fn with_limits(self, limits: Limits) -> Host {
-        Host {
-            shared: Arc::new(Shared {
-                limits,
-                ..(*self.shared).clone()
-            }),
-        }
+    pub fn with_limits(mut self, limits: Limits) -> Host {
+        Arc::make_mut(&mut self.shared).limits = limits;
+        self
     }
 
     /// What bounds one call.
@@ -99,23 +95,15 @@ impl Host {
     }
 
     /// The same host with another seed, from which `batch.random` draws.
-    pub fn with_seed(self, seed: u64) -> Host {
-        Host {
-            shared: Arc::new(Shared {
-                seed,
-                ..(*self.shared).clone()
-            }),
-        }
+    pub fn with_seed(mut self, seed: u64) -> Host {
+        Arc::make_mut(&mut self.shared).seed = seed;
+        self
     }
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.
-    pub fn with_guard(self, guard: Arc<Guard>) -> Host {
-        Host {
-            shared: Arc::new(Shared {
-                guard: Some(guard),
-                ..(*self.shared).clone()
-            }),
-        }
+    pub fn with_guard(mut self, guard: Arc<Guard>) -> Host {
+        Arc::make_mut(&mut self.shared).guard = Some(guard);
+        self
     }
 
     /// Loads a recipe: a built-in by its name, or a script by its path.
@@ -137,7 +125,7 @@ impl Host {
                 "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: `advlab apply grpo rollouts.jsonl`",
             )
         } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
-            return self.load_file(path);
+            return self.load_read(&Reading::of(path));
         } else {
             let names = BUILTINS.iter().map(|builtin| builtin.name);
             let file = format!("{recipe}.rhai");
@@ -151,25 +139,21 @@ impl Host {
         (Err(error.into()), Reading::default())
     }
 
-    /// Loads a script by its path, and says which files it was read from.
-    pub(crate) fn load_file(&self, path: &Path) -> (Result<Recipe, Diagnostics>, Reading) {
-        let read = std::fs::read(path);
-        let mut reading = Reading {
-            main: Some(path.to_path_buf()),
-            files: [(path.to_path_buf(), Content::of(&read))].into(),
-            version: None,
+    /// Compiles the script of a reading, from the bytes that were read, with the imports; says which files it needed.
+    pub(crate) fn load_read(&self, read: &Reading) -> (Result<Recipe, Diagnostics>, Reading) {
+        let (Some(path), Some(content)) = (read.main(), read.main_content()) else {
+            unreachable!("the reading of a built-in is not compiled again")
         };
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         let name = path.display().to_string();
-        let library = Library::new(Some(folder));
-        let bytes = read.as_ref().map_or(Vec::new(), Vec::clone);
+        let library = Library::of_reading(folder, read);
         // A panic of ours is an error like any other: a script must not end a run.
-        let compiled = text_of(path, read).and_then(|text| {
+        let compiled = text_of(path, content).and_then(|text| {
             let compiled =
-                AssertUnwindSafe(|| compile(self.shared.clone(), &name, &text, library.clone()));
+                AssertUnwindSafe(|| compile(self.shared.clone(), &name, text, library.clone()));
             catch_unwind(compiled).unwrap_or_else(|_| {
                 Err(
                     Diagnostic::error(format!("advlab itself failed to compile {name}"))
@@ -178,10 +162,15 @@ impl Host {
                 )
             })
         });
-        if let Some(Content::Bytes(_)) = reading.main_content() {
-            reading.version = Some(Version::of(&name, &bytes, &library.imported().0));
-        }
-        reading.files.extend(library.files());
+        let mut files = library.files();
+        files.insert(path.to_path_buf(), content.clone());
+        let version = content.as_ref().ok();
+        let version = version.map(|bytes| Version::of(&name, bytes, &library.imported().0));
+        let reading = Reading {
+            main: Some(path.to_path_buf()),
+            files,
+            version,
+        };
         (compiled, reading)
     }
 
@@ -204,6 +193,16 @@ impl Host {
         folder: &Path,
     ) -> Result<Recipe, Diagnostics> {
         compile(self.shared.clone(), name, text, Library::new(Some(folder)))
+    }
+}
+
+impl Host {
+    /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] as for a recipe.
+    pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Answer, Diagnostics> {
+        Ok(Session::new(self, batch).evaluate(text)?.answer)
     }
 }
 
@@ -230,23 +229,19 @@ fn another_kind(path: &Path) -> Option<&'static str> {
 }
 
 /// The text of a script's file, or what is wrong with it.
-fn text_of(path: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, Diagnostics> {
-    let bytes = read.map_err(|error| {
-        let diagnostic = Diagnostic::error(format!("cannot read {}: {error}", path.display()));
-        match error.kind() {
+fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
+    let bytes = content.as_ref().map_err(|unread| {
+        let diagnostic = Diagnostic::error(format!("cannot read {}: {}", path.display(), unread.why));
+        match unread.kind {
             std::io::ErrorKind::NotFound => diagnostic.with_help(
                 "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
             ),
             _ => diagnostic,
         }
     })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let place = error.utf8_error().valid_up_to();
-        Diagnostic::error(format!(
-            "{} is not text: its byte {place} is not UTF-8",
-            path.display()
-        ))
-        .into()
+    std::str::from_utf8(bytes).map_err(|error| {
+        let (path, byte) = (path.display(), error.valid_up_to());
+        Diagnostic::error(format!("{path} is not text: its byte {byte} is not UTF-8")).into()
     })
 }
 
@@ -257,5 +252,30 @@ impl std::fmt::Debug for Host {
             .field("seed", &self.shared.seed)
             .field("executor", &self.shared.executor)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::op;
+
+    #[test]
+    fn every_example_of_the_op_table_gives_what_it_shows() {
+        let (host, batch) = (Host::new(), Batch::example());
+        for op in op::table() {
+            let got = match host.evaluate(op.example, &batch) {
+                Ok(answer) => answer.numbers(),
+                Err(error) => panic!("{}: {}", op.name, error.render(false)),
+            };
+            assert_eq!(got.len(), op.shows.len(), "{}: {got:?}", op.name);
+            for (got, shown) in got.iter().zip(op.shows) {
+                assert!(
+                    (got - shown).abs() <= 1e-15 * shown.abs().max(1.0),
+                    "{}: {got:?} {shown:?}",
+                    op.name
+                );
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Module, ModuleResolver, Position, Scope, Shared};
 
 use super::error::Problem;
-use super::reading::Content;
+use super::reading::{self, Content, Reading};
 use crate::suggest;
 
 /// A recipe that comes with advlab.
@@ -56,6 +56,8 @@ pub(super) type Functions = Vec<(String, usize)>;
 /// Finds imports: beside the script for a file, among the built-ins for all.
 pub(super) struct Library {
     folder: Option<PathBuf>,
+    /// Files that have been read already.
+    read: BTreeMap<PathBuf, Content>,
     found: Mutex<Found>,
 }
 
@@ -78,6 +80,16 @@ impl Library {
     pub(super) fn new(folder: Option<&Path>) -> Arc<Self> {
         Arc::new(Library {
             folder: folder.map(Path::to_path_buf),
+            read: BTreeMap::new(),
+            found: Mutex::default(),
+        })
+    }
+
+    /// The folder of a script, whose files are taken from a reading as far as it has them.
+    pub(super) fn of_reading(folder: &Path, reading: &Reading) -> Arc<Self> {
+        Arc::new(Library {
+            folder: Some(folder.to_path_buf()),
+            read: reading.files.clone(),
             found: Mutex::default(),
         })
     }
@@ -125,21 +137,21 @@ impl Library {
         }
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{name}.rhai"));
-            let read = std::fs::read(&file);
-            self.found().files.insert(file.clone(), Content::of(&read));
-            let text = read.and_then(|bytes| {
-                String::from_utf8(bytes)
-                    .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
-            });
-            match text {
-                Ok(text) => return Ok((file.display().to_string(), text)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    return Err(Problem::new(format!(
-                        "cannot import \"{path}\": {}: {error}",
-                        file.display()
-                    )));
+            let read = self.read.get(&file).cloned();
+            let read = read.unwrap_or_else(|| reading::read(&file));
+            self.found().files.insert(file.clone(), read.clone());
+            let cannot = |why: String| {
+                let file = file.display();
+                Problem::new(format!("cannot import \"{path}\": {file}: {why}"))
+            };
+            match read {
+                Ok(bytes) => {
+                    let text = String::from_utf8(bytes.to_vec());
+                    let text = text.map_err(|error| cannot(error.to_string()))?;
+                    return Ok((file.display().to_string(), text));
                 }
+                Err(unread) if unread.kind == std::io::ErrorKind::NotFound => {}
+                Err(unread) => return Err(cannot(unread.why)),
             }
         }
         match Builtin::find(name) {

@@ -3,30 +3,28 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-
-use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 use super::recipe::Version;
 
-/// What a file held when it was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// Bytes, by their SHA-256.
-    Bytes([u8; 32]),
-    /// There was no such file.
-    Missing,
-    /// Something was there, and could not be read.
-    Unreadable(io::ErrorKind),
+/// The bytes of a file when it was looked at, or why there were none.
+pub(crate) type Content = Result<Arc<[u8]>, Unread>;
+
+/// Why a file could not be read: it may not be there at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unread {
+    pub(super) kind: io::ErrorKind,
+    /// As the system says it.
+    pub(crate) why: String,
 }
 
-impl Content {
-    pub(super) fn of(read: &io::Result<Vec<u8>>) -> Content {
-        match read {
-            Ok(bytes) => Content::Bytes(Sha256::digest(bytes).into()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Content::Missing,
-            Err(error) => Content::Unreadable(error.kind()),
-        }
-    }
+/// Reads a file, to its end: whoever opens a pipe waits for it.
+pub(super) fn read(path: &Path) -> Content {
+    let bytes = std::fs::read(path).map_err(|error| Unread {
+        kind: error.kind(),
+        why: error.to_string(),
+    })?;
+    Ok(bytes.into())
 }
 
 /// Which files a recipe was read from, or was looked for in, with what they held.
@@ -40,14 +38,23 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// A script, before its imports are known.
+    pub(super) fn of(path: &Path) -> Reading {
+        Reading {
+            main: Some(path.to_path_buf()),
+            files: [(path.to_path_buf(), read(path))].into(),
+            version: None,
+        }
+    }
+
     /// The script itself; `None` for a built-in, which has no files.
     pub(crate) fn main(&self) -> Option<&Path> {
         self.main.as_deref()
     }
 
     /// What the script itself held.
-    pub(crate) fn main_content(&self) -> Option<Content> {
-        self.files.get(self.main.as_ref()?).copied()
+    pub(crate) fn main_content(&self) -> Option<&Content> {
+        self.files.get(self.main.as_ref()?)
     }
 
     /// All files: the script, and where its imports are or might be.
@@ -70,16 +77,16 @@ impl Reading {
     pub(crate) fn again(&self) -> Reading {
         let look = |path: &Path| match std::fs::metadata(path) {
             // A pipe that somebody put there would block whoever opens it.
-            Ok(found) if !found.is_file() => Content::Unreadable(io::ErrorKind::InvalidInput),
-            _ => Content::of(&std::fs::read(path)),
+            Ok(found) if !found.is_file() => Err(Unread {
+                kind: io::ErrorKind::InvalidInput,
+                why: "it is not a file".to_string(),
+            }),
+            _ => read(path),
         };
+        let files = self.files.keys();
         Reading {
             main: self.main.clone(),
-            files: self
-                .files
-                .keys()
-                .map(|path| (path.clone(), look(path)))
-                .collect(),
+            files: files.map(|path| (path.clone(), look(path))).collect(),
             version: None,
         }
     }

@@ -238,19 +238,18 @@ fn restored(
             config.recipe
         )
     });
-    let options = LiveOptions {
-        start: Some(snapshot.recipe.clone()),
-        fallbacks: snapshot.fallbacks.clone(),
-        rejected,
-        ..options(config)
-    };
+    let options = options(config)
+        .start(snapshot.recipe.clone())
+        .state(snapshot.state.clone())
+        .fallbacks(snapshot.fallbacks.clone())
+        .rejected(rejected);
     let live = LiveRecipe::watch(host, &config.recipe, options)?;
     let mut trainer = Trainer::new(config.clone(), live, loss)?;
     trainer.restore(snapshot)?;
     if checkpoint.is_failed {
         // The version in use fails at this very step: what the file holds now has to do it.
         let edited = host.load(&config.recipe)?;
-        if edited.version() != snapshot.recipe.version() {
+        if edited.version() != trainer.live.newest().version() {
             trainer.live.publish(edited)?;
         }
     }
@@ -286,11 +285,10 @@ pub(super) fn host(config: &Config) -> Host {
 }
 
 pub(super) fn options(config: &Config) -> LiveOptions {
-    LiveOptions {
-        settings: settings(&config.params),
-        deadline: Duration::from_millis(config.check_deadline_ms),
-        ..LiveOptions::default()
-    }
+    let deadline = Duration::from_millis(config.check_deadline_ms);
+    let settings = settings(&config.params).into_iter();
+    let set = |options: LiveOptions, (name, value)| options.set(name, value);
+    settings.fold(LiveOptions::default().deadline(deadline), set)
 }
 
 /// The trainer of a run before its first step.

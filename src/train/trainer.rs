@@ -1,6 +1,5 @@
 //! The loop: one step after the other, each with the newest version of the recipe.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
@@ -13,7 +12,7 @@ use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
 use super::update::{Failure, Learned, Learner, dry_run, kl_to_reference};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::live::{LiveEvent, LiveRecipe, Loaded};
+use crate::live::{LiveEvent, LiveRecipe};
 use crate::script::{Recipe, Spread, State};
 
 /// A task, a policy and a recipe that follows its file, at a step.
@@ -22,10 +21,8 @@ pub(super) struct Trainer {
     task: Box<dyn Task>,
     policy: Box<dyn Policy>,
     reference: Box<dyn Scorer>,
+    /// The recipe, with its state and the version of the step before.
     pub(super) live: LiveRecipe,
-    /// The version of the step before.
-    loaded: Arc<Loaded>,
-    state: State,
     loss: Recipe,
     loss_state: State,
     evaluation: Vec<Prompt>,
@@ -40,7 +37,7 @@ pub(super) struct Trainer {
 /// What a step trains on, and how long it took to make it.
 struct Sampled {
     rollout: Rollout,
-    batch: Arc<Batch>,
+    batch: Batch,
     /// The time of sampling and verifying.
     sample: Duration,
     /// The time of the reference policy.
@@ -74,17 +71,14 @@ impl Trainer {
     ) -> Result<Trainer, Diagnostics> {
         let task = config.make_task()?;
         let policy = config.make_policy(&task.shape());
-        let loaded = live.in_use();
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
             reference: policy.frozen(),
-            state: loaded.recipe().init()?,
             loss_state: loss.init()?,
             config,
             task,
             policy,
             live,
-            loaded,
             loss,
             step: 0,
             sampled: None,
@@ -102,31 +96,30 @@ impl Trainer {
     pub(super) fn begin(&self, observer: &mut dyn Observer) -> Result<(), Diagnostics> {
         observer.tell(&Event::Started {
             step: self.step,
-            recipe: self.loaded.recipe(),
+            recipe: self.live.in_use().recipe(),
             loss_recipe: &self.loss,
         })
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        let fallbacks = self.live.fallbacks().into_iter();
+        let fallbacks = self.live.fallbacks();
         Snapshot {
             step: self.step,
             policy: self.policy.snapshot(),
             reference: self.reference.parameters(),
-            recipe: self.loaded.recipe().clone(),
-            state: self.state.clone(),
+            recipe: self.live.in_use().recipe().clone(),
+            state: self.live.state().clone(),
             loss_state: self.loss_state.clone(),
             fallbacks: fallbacks
-                .map(|(loaded, left)| (loaded.recipe().clone(), left))
+                .map(|(loaded, left)| (loaded.recipe().clone(), left.clone()))
                 .collect(),
         }
     }
 
-    /// Goes to a snapshot; `live` must have been started with its version and fallbacks.
+    /// Goes to a snapshot; `live` must have been started with its version, state and fallbacks.
     pub(super) fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Diagnostics> {
         self.policy.restore(&snapshot.policy)?;
         self.reference = self.policy.frozen_from(&snapshot.reference)?;
-        self.state = snapshot.state.clone();
         self.loss_state = snapshot.loss_state.clone();
         self.step = snapshot.step;
         self.sampled = None;
@@ -136,7 +129,7 @@ impl Trainer {
     /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
     pub(super) fn dry_run(&mut self) -> Result<(), Diagnostics> {
         let sampled = self.sample()?;
-        let recipe = (self.loaded.recipe(), &self.state);
+        let recipe = (self.live.in_use().recipe(), self.live.state());
         dry_run(&sampled.batch, recipe, (&self.loss, &self.loss_state))?;
         self.sampled = Some(sampled);
         Ok(())
@@ -168,7 +161,7 @@ impl Trainer {
         };
 
         self.begin_step(observer)?;
-        self.live.observe(batch.clone(), &self.state);
+        self.live.observe(&batch);
         let (learned, failed) = self.learn(&rollout, &batch, observer)?;
         for line in &learned.prints {
             observer.tell(&Event::Printed { step, line })?;
@@ -190,7 +183,7 @@ impl Trainer {
         };
         let row = Row {
             step,
-            version: self.loaded.version().as_str().to_string(),
+            version: self.live.in_use().version().as_str().to_string(),
             failed,
             initial_evaluation: self.initial.take(),
             evaluation,
@@ -225,7 +218,7 @@ impl Trainer {
         let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, group_size, key)?;
         let sample = started.elapsed();
         let started = Instant::now();
-        let batch = Arc::new(rollout.batch(step, &*self.reference)?);
+        let batch = rollout.batch(step, &*self.reference)?;
         Ok(Sampled {
             rollout,
             batch,
@@ -237,8 +230,8 @@ impl Trainer {
     /// Takes the newest version, and tells what has become of the file.
     fn begin_step(&mut self, observer: &mut dyn Observer) -> Result<(), Diagnostics> {
         let step = self.step;
-        let before = self.loaded.clone();
-        self.loaded = self.live.begin_step(&mut self.state);
+        let before = self.live.in_use().clone();
+        let loaded = self.live.begin_step();
         for event in self.live.events() {
             observer.tell(&Event::Live {
                 step,
@@ -257,15 +250,15 @@ impl Trainer {
                     recipe: failed.recipe(),
                     error,
                     batch: None,
-                    back_to: Some(self.loaded.recipe()),
+                    back_to: Some(loaded.recipe()),
                 })?;
             }
         }
-        if self.loaded.version() != before.version() {
+        if loaded.version() != before.version() {
             observer.tell(&Event::Switched {
                 step,
-                recipe: self.loaded.recipe(),
-                change: &self.live.change(&before, &self.loaded),
+                recipe: loaded.recipe(),
+                change: &self.live.change(&before, &loaded),
             })?;
         }
         Ok(())
@@ -282,17 +275,21 @@ impl Trainer {
         // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
         let has_later = self.config.epochs * self.config.minibatches > 1;
         let policy = has_later.then(|| self.policy.snapshot());
-        let state = self.state.clone();
         let loss_state = self.loss_state.clone();
         loop {
+            let loaded = self.live.in_use().clone();
+            let mut state = self.live.state().clone();
             let mut learner = Learner {
                 config: &self.config,
                 policy: &mut *self.policy,
-                state: &mut self.state,
+                state: &mut state,
                 loss: (&self.loss, &mut self.loss_state),
             };
-            let failure = match learner.learn(self.loaded.recipe(), rollout, batch) {
-                Ok(learned) => return Ok((learned, failed)),
+            let failure = match learner.learn(loaded.recipe(), rollout, batch) {
+                Ok(learned) => {
+                    self.live.set_state(state);
+                    return Ok((learned, failed));
+                }
                 Err(failure) => failure,
             };
             // Whoever goes on from here begins with this step.
@@ -302,27 +299,17 @@ impl Trainer {
             self.loss_state = loss_state.clone();
             let error = match failure {
                 Failure::Version(error) => error,
-                Failure::Run(error) => {
-                    self.state = state;
-                    return Err(Failure::Run(error));
-                }
+                Failure::Run(error) => return Err(Failure::Run(error)),
             };
-            let wrong = self.loaded.clone();
-            let worked = self.live.reject(&wrong, error.clone(), &mut self.state);
+            let worked = self.live.reject(error.clone());
             observer.tell(&Event::Failed {
                 step: self.step,
-                recipe: wrong.recipe(),
+                recipe: loaded.recipe(),
                 error: &error,
                 batch: Some(batch),
                 back_to: worked.as_ref().ok().map(|loaded| loaded.recipe()),
             })?;
-            match worked {
-                Ok(worked) => self.loaded = worked,
-                Err(error) => {
-                    self.state = state;
-                    return Err(Failure::Version(error));
-                }
-            }
+            worked.map_err(Failure::Version)?;
             // The failure has been told; what else may have happened to the file meanwhile has not.
             for event in self.live.events() {
                 if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
@@ -332,7 +319,7 @@ impl Trainer {
                     })?;
                 }
             }
-            failed.push(wrong.version().as_str().to_string());
+            failed.push(loaded.version().as_str().to_string());
         }
     }
 

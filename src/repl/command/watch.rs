@@ -67,7 +67,7 @@ impl Watched {
         paint: Paint,
     ) -> Result<Watched, Diagnostics> {
         let live = LiveRecipe::watch(host, file, LiveOptions::default())?;
-        let last = live.load().recipe().clone();
+        let last = live.newest().recipe().clone();
         let mut watched = Watched {
             name: file.to_string(),
             live,
@@ -86,7 +86,7 @@ impl Watched {
 
     /// Goes on with another batch: new versions are tried on it.
     pub(in crate::repl) fn set_batch(&mut self, batch: Arc<Batch>) -> Result<(), Diagnostics> {
-        self.live.observe(batch.clone(), &self.last.init()?);
+        self.live.observe(&batch);
         self.batch = batch;
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Watched {
         let loaded = self
             .live
             .version(&published.to)
-            .unwrap_or_else(|| self.live.load());
+            .unwrap_or_else(|| self.live.newest());
         let mut next = loaded.recipe().clone();
         next.keep_settings(&self.last);
         let changed = match difference(&self.last, &next, &self.batch, self.paint) {

@@ -39,6 +39,11 @@ impl Journal {
         })
     }
 
+    /// Whether it has no line.
+    pub(in crate::train) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     /// Adds a line.
     pub(in crate::train) fn append(&mut self, line: &Value) -> Result<(), Diagnostics> {
         let text = format!("{line}\n");

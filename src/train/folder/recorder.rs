@@ -68,7 +68,7 @@ impl Recorder {
         Ok(Recorder {
             metrics: Journal::open(&folder.file(METRICS), is_before)?,
             reloads: Journal::open(&folder.file(RELOADS), |line| {
-                is_before(line) || step > 0 && line["event"] == "start"
+                is_before(line) || line["event"] == "start"
             })?,
             scripts: Scripts::of(folder.path()),
             run: folder.path().to_path_buf(),
@@ -161,10 +161,10 @@ impl Observer for Recorder {
         match *event {
             // A run that goes on has its first line already.
             Event::Started {
-                step: 0,
                 recipe,
                 loss_recipe,
-            } => {
+                ..
+            } if self.reloads.is_empty() => {
                 let start = json!({
                     "script": self.keep(recipe)?,
                     "version": recipe.version().as_str(),

@@ -5,7 +5,7 @@ mod maze;
 
 use std::collections::HashSet;
 
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash as Sha256;
 
 pub use arithmetic::Arithmetic;
 pub(super) use arithmetic::DIGITS;

@@ -15,10 +15,7 @@ fn advantage(body: &str) -> String {
 fn a_version_without_an_end_is_rejected_and_the_run_never_waits() {
     let mut lab = Lab::with(
         &times(1),
-        LiveOptions {
-            deadline: Duration::from_millis(300),
-            ..LiveOptions::default()
-        },
+        LiveOptions::default().deadline(Duration::from_millis(300)),
     );
     // Before the first batch, and after it.
     for count in 0..2 {
@@ -29,7 +26,7 @@ fn a_version_without_an_end_is_rejected_and_the_run_never_waits() {
         let started = Instant::now();
         let message = loop {
             let before = Instant::now();
-            lab.live.begin_step(&mut lab.state);
+            lab.live.begin_step();
             longest = longest.max(before.elapsed());
             match &lab.live.events()[..] {
                 [] => std::thread::sleep(Duration::from_millis(1)),
@@ -206,13 +203,7 @@ fn a_version_that_fails_at_a_step_gives_way_to_the_one_before() {
 #[test]
 fn the_first_version_has_nothing_to_give_way_to() {
     let mut lab = Lab::new(&advantage("throw \"always\""));
-    let loaded = lab.live.begin_step(&mut lab.state);
-    lab.live.observe(batch(), &lab.state);
-    let error = loaded
-        .recipe()
-        .advantage(&batch(), &mut lab.state)
-        .unwrap_err();
-    let error = lab.live.reject(&loaded, error, &mut lab.state).unwrap_err();
+    let error = lab.live.step(&batch()).unwrap_err();
     assert!(error.to_string().contains("always"));
     // But it is mended by an edit.
     lab.save(&times(1));
@@ -223,13 +214,7 @@ fn the_first_version_has_nothing_to_give_way_to() {
 #[test]
 fn required_hooks_must_stay() {
     let loss = "fn loss(batch, p) { (batch.logp * batch.reward).mean(\"batch\") }\n";
-    let lab = Lab::with(
-        loss,
-        LiveOptions {
-            requires: vec![Hook::Loss],
-            ..LiveOptions::default()
-        },
-    );
+    let lab = Lab::with(loss, LiveOptions::default().requires(Hook::Loss));
     lab.save(&times(1));
     assert!(lab.rejected().contains("no `loss`, which this run calls"));
     lab.save(&format!("{loss}{}", times(1)));
@@ -245,10 +230,7 @@ fn the_runs_settings_hold_for_each_version() {
     };
     let mut lab = Lab::with(
         &scaled("scale: #{ value: 1.0, min: 0.0 }, k: #{ value: 1 }"),
-        LiveOptions {
-            settings: vec![("k".into(), "8".into())],
-            ..LiveOptions::default()
-        },
+        LiveOptions::default().set("k", "8"),
     );
     // A default changes, a parameter comes, the run's own value stays, which is told too.
     lab.save(&scaled(

@@ -28,7 +28,7 @@ fn a_save_of_the_same_bytes_is_none() {
     let lab = Lab::new(&times(1));
     lab.save(&times(1));
     lab.nothing();
-    assert_eq!(lab.live.load().serial(), 0);
+    assert_eq!(lab.live.newest().serial(), 0);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn imports_are_followed_as_they_come_and_go() {
 fn a_file_that_shadows_a_builtin_import_is_a_new_version() {
     let script = "import \"grpo\" as grpo;\nfn params() { grpo::params() }\nfn advantage(batch, p) { grpo::advantage(batch, p) }\n";
     let lab = Lab::new(script);
-    let own = lab.live.load().version().clone();
+    let own = lab.live.newest().version().clone();
     let builtin = advlab::script::Builtin::find("grpo").unwrap().text;
     lab.write("grpo.rhai", &format!("{builtin}// mine\n"));
     lab.published();
@@ -231,7 +231,7 @@ fn a_file_that_is_written_without_a_pause_gets_through() {
     let lab = Lab::new(&times(1));
     let started = Instant::now();
     let mut factor = 2;
-    while lab.live.load().serial() == 0 {
+    while lab.live.newest().serial() == 0 {
         lab.write(".tmp", &times(factor));
         std::fs::rename(lab.path(".tmp"), lab.path("recipe.rhai")).unwrap();
         factor += 1;
@@ -242,13 +242,7 @@ fn a_file_that_is_written_without_a_pause_gets_through() {
 
 #[test]
 fn the_poll_alone_finds_everything() {
-    let lab = Lab::with(
-        &times(1),
-        LiveOptions {
-            poll_only: true,
-            ..LiveOptions::default()
-        },
-    );
+    let lab = Lab::with(&times(1), LiveOptions::default().poll_only());
     let time = std::fs::metadata(lab.path("recipe.rhai"))
         .unwrap()
         .modified()

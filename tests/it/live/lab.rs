@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use advlab::diagnostic::Diagnostics;
 use advlab::live::{LiveEvent, LiveOptions, Loaded, VersionChange};
-use advlab::script::State;
 use advlab::{Batch, Host, LiveRecipe};
 use tempfile::TempDir;
 
@@ -18,7 +17,6 @@ pub const A_WHILE: Duration = Duration::from_millis(350);
 pub struct Lab {
     pub folder: TempDir,
     pub live: LiveRecipe,
-    pub state: State,
 }
 
 /// A valid script: each factor is another version.
@@ -27,19 +25,19 @@ pub fn times(factor: u32) -> String {
 }
 
 /// Two groups of two, each with a right and a wrong response.
-pub fn batch() -> Arc<Batch> {
+pub fn batch() -> Batch {
     batch_with(&[1.0, 0.0, 0.0, 1.0])
 }
 
 /// Groups of two with these rewards.
-pub fn batch_with(rewards: &[f64]) -> Arc<Batch> {
+pub fn batch_with(rewards: &[f64]) -> Batch {
     let rows = rewards.iter().map(|_| [-0.5, -0.25]);
     let batch = Batch::builder()
-        .groups((0..rewards.len()).map(|response| (response / 2) as i64))
+        .groups((0..rewards.len()).map(|response| response / 2))
         .response("reward", rewards)
         .ragged("old_logp", rows.clone())
         .ragged("logp", rows);
-    Arc::new(batch.build().unwrap())
+    batch.build().unwrap()
 }
 
 impl Lab {
@@ -56,12 +54,7 @@ impl Lab {
 
     pub fn at(folder: TempDir, path: &Path, options: LiveOptions) -> Result<Lab, Diagnostics> {
         let live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), options)?;
-        let state = live.load().recipe().init()?;
-        Ok(Lab {
-            folder,
-            live,
-            state,
-        })
+        Ok(Lab { folder, live })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -77,7 +70,7 @@ impl Lab {
     }
 
     pub fn text(&self) -> String {
-        self.live.load().recipe().text().to_string()
+        self.live.newest().recipe().text().to_string()
     }
 
     /// All events up to the first one that `is_last` picks.
@@ -134,14 +127,17 @@ impl Lab {
     }
 
     /// A step of a run, on this batch.
-    pub fn step_on(&mut self, batch: &Arc<Batch>) -> Arc<Loaded> {
-        let mut loaded = self.live.begin_step(&mut self.state);
-        self.live.observe(batch.clone(), &self.state);
-        while let Err(error) = loaded.recipe().advantage(batch, &mut self.state) {
-            loaded = self
-                .live
-                .reject(&loaded, error, &mut self.state)
-                .expect("a version that worked");
+    ///
+    /// Its events are left to be asked for.
+    pub fn step_on(&mut self, batch: &Batch) -> Arc<Loaded> {
+        let mut loaded = self.live.begin_step();
+        self.live.observe(batch);
+        loop {
+            let mut state = self.live.state().clone();
+            match loaded.recipe().advantage(batch, &mut state) {
+                Ok(_) => break self.live.set_state(state),
+                Err(error) => loaded = self.live.reject(error).expect("a version that worked"),
+            }
         }
         loaded
     }

@@ -6,4 +6,5 @@ mod lab;
 mod places;
 mod said;
 mod state;
+mod step;
 mod storm;

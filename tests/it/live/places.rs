@@ -11,9 +11,8 @@ use super::lab::{Lab, times};
 
 #[test]
 fn a_builtin_has_nothing_to_follow() {
-    let live = LiveRecipe::watch(&Host::new(), "passk", LiveOptions::default()).unwrap();
-    let mut state = live.load().recipe().init().unwrap();
-    assert_eq!(live.begin_step(&mut state).recipe().name(), "passk");
+    let mut live = LiveRecipe::watch(&Host::new(), "passk", LiveOptions::default()).unwrap();
+    assert_eq!(live.begin_step().recipe().name(), "passk");
     assert!(live.events().is_empty());
 }
 
@@ -23,18 +22,12 @@ fn what_cannot_be_loaded_is_an_error_at_once() {
         let error = LiveRecipe::watch(&Host::new(), recipe, options).unwrap_err();
         error.to_string()
     };
-    let set = |name: &str, value: &str| LiveOptions {
-        settings: vec![(name.to_string(), value.to_string())],
-        ..LiveOptions::default()
-    };
+    let set = |name: &str, value: &str| LiveOptions::default().set(name, value);
     assert!(watch("nowhere/recipe.rhai", LiveOptions::default()).contains("cannot read"));
     assert!(watch("paskk", LiveOptions::default()).contains("`passk`"));
     assert!(watch("passk", set("kk", "8")).contains("`k`"));
     assert!(watch("passk", set("k", "0")).contains("at least 1"));
-    let lossy = LiveOptions {
-        requires: vec![advlab::script::Hook::Loss],
-        ..LiveOptions::default()
-    };
+    let lossy = LiveOptions::default().requires(advlab::script::Hook::Loss);
     assert!(watch("grpo", lossy).contains("no `loss`"));
 }
 
@@ -122,10 +115,7 @@ fn a_folder_that_is_made_again_is_followed_again() {
 fn a_run_starts_with_the_version_that_it_has() {
     let host = Host::new();
     let start = host.compile("recipe.rhai", &times(1)).unwrap();
-    let options = || LiveOptions {
-        start: Some(start.clone()),
-        ..LiveOptions::default()
-    };
+    let options = || LiveOptions::default().start(start.clone());
     let folder = || {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("recipe.rhai");
@@ -134,14 +124,23 @@ fn a_run_starts_with_the_version_that_it_has() {
     // The file was edited while the run was stopped.
     let (edited, path) = folder();
     std::fs::write(&path, times(2)).unwrap();
-    let lab = Lab::at(edited, &path, options()).unwrap();
+    let mut lab = Lab::at(edited, &path, options()).unwrap();
+    assert_eq!(
+        lab.step().recipe().text(),
+        times(2),
+        "the first step has it"
+    );
     assert_eq!(lab.published().from, *start.version());
     // It was broken.
     let (broken, path) = folder();
     std::fs::write(&path, "fn").unwrap();
     let lab = Lab::at(broken, &path, options()).unwrap();
-    lab.rejected();
-    assert_eq!(lab.live.load().version(), start.version());
+    assert_eq!(
+        lab.live.events().len(),
+        1,
+        "it is said before the first step"
+    );
+    assert_eq!(lab.live.newest().version(), start.version());
     // It was deleted.
     let (gone, path) = folder();
     let lab = Lab::at(gone, &path, options()).unwrap();
@@ -161,10 +160,7 @@ fn a_run_starts_with_the_version_that_it_has() {
 fn dropping_ends_the_thread_in_the_middle_of_a_dry_run() {
     let lab = Lab::with(
         &times(1),
-        LiveOptions {
-            deadline: Duration::from_secs(600),
-            ..LiveOptions::default()
-        },
+        LiveOptions::default().deadline(Duration::from_secs(600)),
     );
     lab.save("fn advantage(batch, p) { let n = 0; while true { n += 1; } batch.reward }");
     std::thread::sleep(Duration::from_millis(300));

@@ -30,10 +30,7 @@ fn with_default(k: u32) -> String {
 
 #[test]
 fn each_event_is_one_line() {
-    let options = LiveOptions {
-        settings: vec![("k".to_string(), "8".to_string())],
-        ..LiveOptions::default()
-    };
+    let options = LiveOptions::default().set("k", "8");
     let mut lab = Lab::with(&with_default(4), options);
     lab.step();
     let mut said = Vec::new();
@@ -63,14 +60,12 @@ fn what_is_odd_and_what_fails_later_are_one_line_each() {
     lab.save("fn advantage(batch, p) {\n    if batch.reward.count(\"group\").min(\"batch\").value() < 2 { throw \"alone\"; }\n    batch.reward\n}\n");
     let events = lab.until(|event| matches!(event, LiveEvent::Warned { .. }));
     let mut said = vec![events[events.len() - 1].to_string()];
-    let loaded = lab.live.begin_step(&mut lab.state);
-    lab.live.observe(batch(), &lab.state);
+    let loaded = lab.live.begin_step();
+    lab.live.observe(&batch());
     let alone = super::lab::batch_with(&[1.0]);
-    let error = loaded
-        .recipe()
-        .advantage(&alone, &mut lab.state)
-        .unwrap_err();
-    lab.live.reject(&loaded, error, &mut lab.state).unwrap();
+    let mut state = lab.live.state().clone();
+    let error = loaded.recipe().advantage(&alone, &mut state).unwrap_err();
+    lab.live.reject(error).unwrap();
     said.push(next(&lab));
     said.push(
         LiveEvent::PollingOnly {

@@ -13,7 +13,7 @@ fn counting(extra: &str, factor: u32) -> String {
 }
 
 fn fields(lab: &Lab) -> serde_json::Value {
-    lab.state.to_json()["map"].clone()
+    lab.live.state().to_json()["map"].clone()
 }
 
 #[test]
@@ -68,7 +68,9 @@ fn a_migrate_that_fails_on_the_runs_own_state_changes_nothing() {
     lab.published();
     // Three steps whose batches were not shown.
     for _ in 0..3 {
-        first.recipe().advantage(&batch(), &mut lab.state).unwrap();
+        let mut state = lab.live.state().clone();
+        first.recipe().advantage(&batch(), &mut state).unwrap();
+        lab.live.set_state(state);
     }
     assert_eq!(lab.step().serial(), 0);
     assert_eq!(fields(&lab), json!({ "n": 5 }));

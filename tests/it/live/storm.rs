@@ -37,10 +37,7 @@ fn a_storm_of_saves() {
     let path = folder.path().join("recipe.rhai");
     std::fs::write(folder.path().join("scale.rhai"), scale(1)).unwrap();
     std::fs::write(&path, valid(1)).unwrap();
-    let options = LiveOptions {
-        deadline: Duration::from_millis(300),
-        ..LiveOptions::default()
-    };
+    let options = LiveOptions::default().deadline(Duration::from_millis(300));
     let mut lab = Lab::at(folder, &path, options).unwrap();
     let file = |name: &str| lab.folder.path().join(name);
     let (recipe, import, beside) = (file("recipe.rhai"), file("scale.rhai"), file(".tmp"));
@@ -92,19 +89,16 @@ fn a_storm_of_saves() {
         let mut events = Vec::new();
         loop {
             let is_last = is_over.load(Ordering::Relaxed) && lab.text() == valid(1000);
-            let loaded = lab.live.begin_step(&mut lab.state);
-            lab.live.observe(batch(), &lab.state);
-            let outcome = loaded.recipe().advantage(&batch(), &mut lab.state);
-            outcome.expect("a version that passed its checks");
+            let step = lab.live.step(&batch()).expect("a version that worked");
             steps += 1;
-            let state = lab.state.to_json();
+            let state = lab.live.state().to_json();
             assert_eq!(state["map"]["steps"], steps, "no step is lost");
-            seen.insert(loaded.serial());
+            seen.insert(step.loaded.serial());
             // Whole, though its file was cut anywhere: the closing brace is the text's last but one character.
-            let text = loaded.recipe().text();
+            let text = step.loaded.recipe().text();
             assert!(text.ends_with("}\n") || text.ends_with('}'), "{text}");
             assert!(text.starts_with("import \"scale\""), "{text}");
-            events.extend(lab.live.events());
+            events.extend(step.events);
             if is_last {
                 break;
             }

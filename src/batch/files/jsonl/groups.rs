@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn ids_are_exact_and_nothing_else_is_one() {
-        assert_eq!(id("9007199254740993"), Ok(9007199254740993.into()));
+        assert_eq!(id("9007199254740993"), Ok(9007199254740993_i64.into()));
         assert_eq!(id("-3"), Ok((-3).into()));
         assert_eq!(id("7.0"), Ok(7.into()));
         assert_eq!(

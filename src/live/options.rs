@@ -1,0 +1,123 @@
+//! How a recipe is watched and checked.
+
+use std::time::Duration;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::{Hook, Recipe, State};
+
+/// How a recipe is watched and checked. By default nothing is set or required.
+///
+/// ```
+/// use advlab::live::LiveOptions;
+///
+/// let options = LiveOptions::default().set("k", "8").requires(advlab::script::Hook::Loss);
+/// ```
+#[derive(Clone, Debug)]
+pub struct LiveOptions {
+    pub(super) settings: Vec<(String, String)>,
+    pub(super) requires: Vec<Hook>,
+    pub(super) start: Option<Recipe>,
+    pub(super) state: Option<State>,
+    pub(super) fallbacks: Vec<(Recipe, State)>,
+    pub(super) rejected: Vec<String>,
+    pub(super) deadline: Duration,
+    pub(super) poll_only: bool,
+}
+
+impl Default for LiveOptions {
+    fn default() -> Self {
+        LiveOptions {
+            settings: Vec::new(),
+            requires: Vec::new(),
+            start: None,
+            state: None,
+            fallbacks: Vec::new(),
+            rejected: Vec::new(),
+            // Some hundred times what the checks take.
+            deadline: Duration::from_secs(2),
+            poll_only: false,
+        }
+    }
+}
+
+impl LiveOptions {
+    /// Sets a parameter, as `--set k=8` does; each version must take the value.
+    pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// A hook that each version must have, as the run calls it whatever happens.
+    pub fn requires(mut self, hook: Hook) -> Self {
+        self.requires.push(hook);
+        self
+    }
+
+    /// The version to start with, as a resumed run has it from its checkpoint. The content of the file is then checked
+    /// before the first step as any new version; the file may even be missing.
+    pub fn start(mut self, recipe: Recipe) -> Self {
+        self.start = Some(recipe);
+        self
+    }
+
+    /// The state to start with: one that the version to start with has left ([`LiveRecipe::state`]).
+    ///
+    /// [`LiveRecipe::state`]: super::LiveRecipe::state
+    pub fn state(mut self, state: State) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Versions to fall back to from the first step on, oldest first, each with the state that it left
+    /// ([`LiveRecipe::fallbacks`]).
+    ///
+    /// [`LiveRecipe::fallbacks`]: super::LiveRecipe::fallbacks
+    pub fn fallbacks(mut self, fallbacks: Vec<(Recipe, State)>) -> Self {
+        self.fallbacks = fallbacks;
+        self
+    }
+
+    /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one of
+    /// them still, it is not tried until it is saved again.
+    pub fn rejected(mut self, versions: Vec<String>) -> Self {
+        self.rejected = versions;
+        self
+    }
+
+    /// The time that a version has for all its checks together: 2 seconds, unless set.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Leaves the system's file events alone: saves are found by the poll, each second.
+    pub fn poll_only(mut self) -> Self {
+        self.poll_only = true;
+        self
+    }
+
+    /// The recipe with the values that the run sets, where it has the hooks that the run calls.
+    ///
+    /// A reload passes over a parameter that the new version has not: an edit may take it out, and may put it back.
+    pub(super) fn fit(&self, mut recipe: Recipe, is_reload: bool) -> Result<Recipe, Diagnostics> {
+        if let Some(hook) = self.requires.iter().find(|hook| !recipe.has(**hook)) {
+            let (name, hook) = (recipe.name(), hook.name());
+            let message = format!("{name}: the script has no `{hook}`, which this run calls");
+            return Err(Diagnostic::error(message).into());
+        }
+        for (name, text) in &self.settings {
+            if is_reload && recipe.params().get(name).is_none() {
+                continue;
+            }
+            if let Err(error) = recipe.set_text(name, text) {
+                let error = Diagnostic::error(error.to_string());
+                if !is_reload {
+                    return Err(error.into());
+                }
+                let help = format!("the run sets {name}={text}, and a new version has to take it");
+                return Err(recipe.at_hook(Hook::Params, error.with_help(help)));
+            }
+        }
+        Ok(recipe)
+    }
+}

@@ -1,0 +1,153 @@
+//! A trainer's one call a step: the newest version, its state, and the way back where it fails.
+
+use advlab::live::{LiveEvent, LiveOptions, LiveRecipe};
+use advlab::script::State;
+use advlab::{Batch, Host};
+use serde_json::json;
+
+use super::lab::{Lab, batch, batch_with, times};
+
+/// Counts its steps in `this.n`, and fails where a reward is above 5.
+fn fragile(factor: u32) -> String {
+    format!(
+        "fn init(p) {{ #{{ n: 0 }} }}
+fn advantage(batch, p) {{
+    this.n += 1;
+    metric(\"n\", this.n);
+    if batch.reward.max(\"batch\").value() > 5.0 {{ throw \"too much\"; }}
+    batch.reward * {factor}.0
+}}
+"
+    )
+}
+
+fn fields(state: &State) -> serde_json::Value {
+    state.to_json()["map"].clone()
+}
+
+#[test]
+fn a_save_between_steps_is_used_by_the_next_one() {
+    let mut lab = Lab::new(&fragile(1));
+    let first = lab.live.step(&batch()).unwrap();
+    assert_eq!(first.outcome.advantage.at(0, 0), 1.0);
+    assert_eq!(first.outcome.metrics, [("n".to_string(), 1.0)]);
+    assert!(first.events.is_empty());
+    lab.save(&fragile(2));
+    while lab.live.newest().serial() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let second = lab.live.step(&batch()).unwrap();
+    assert_eq!(second.outcome.advantage.at(0, 0), 2.0);
+    assert_eq!(second.loaded.serial(), 1);
+    assert!(
+        matches!(&second.events[..], [LiveEvent::Published(change)] if change.to == *second.loaded.version())
+    );
+    assert_eq!(fields(lab.live.state()), json!({ "n": 2 }));
+}
+
+#[test]
+fn a_version_that_fails_at_a_step_gives_way_within_it() {
+    let mut lab = Lab::new(&fragile(1).replace("5.0", "50.0"));
+    lab.live.step(&batch()).unwrap();
+    lab.save(&fragile(3));
+    lab.published();
+    assert_eq!(lab.live.step(&batch()).unwrap().loaded.serial(), 1);
+    let unusual = batch_with(&[9.0, 0.0]);
+    let step = lab.live.step(&unusual).unwrap();
+    assert_eq!((step.loaded.serial(), lab.live.in_use().serial()), (0, 0));
+    assert_eq!(step.outcome.advantage.at(0, 0), 9.0);
+    let [
+        LiveEvent::Rejected {
+            error,
+            at_step: true,
+            ..
+        },
+    ] = &step.events[..]
+    else {
+        panic!("{:#?}", step.events);
+    };
+    assert!(error.to_string().contains("too much"));
+    // From the state that the first version left, at its first step.
+    assert_eq!(fields(lab.live.state()), json!({ "n": 2 }));
+}
+
+#[test]
+fn a_step_that_no_version_can_do_changes_nothing() {
+    let mut lab = Lab::new(&fragile(1));
+    lab.live.step(&batch()).unwrap();
+    for _ in 0..2 {
+        let error = lab.live.step(&batch_with(&[9.0, 0.0])).unwrap_err();
+        assert!(error.to_string().contains("too much"));
+        assert_eq!(fields(lab.live.state()), json!({ "n": 1 }));
+    }
+    lab.live.step(&batch()).unwrap();
+    assert_eq!(fields(lab.live.state()), json!({ "n": 2 }));
+}
+
+#[test]
+fn a_trainer_goes_on_from_a_state_that_it_kept() {
+    let mut lab = Lab::new(&fragile(1));
+    lab.live.step(&batch()).unwrap();
+    let kept = lab.live.state().to_json();
+    let state = State::from_json(&kept).unwrap();
+    let path = lab.path("recipe.rhai");
+    let options = LiveOptions::default().state(state);
+    let mut live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), options).unwrap();
+    live.step(&batch()).unwrap();
+    assert_eq!(fields(live.state()), json!({ "n": 2 }));
+}
+
+#[test]
+fn groups_are_named_by_any_integer_or_string() {
+    let advantage = |batch: Batch| {
+        let mut live = LiveRecipe::watch(&Host::new(), "grpo", LiveOptions::default()).unwrap();
+        let outcome = live.step(&batch).unwrap().outcome;
+        [0, 1, 2, 3].map(|response| outcome.advantage.at(response, 0))
+    };
+    macro_rules! by {
+        ($ids:expr) => {
+            advantage(
+                Batch::builder()
+                    .groups($ids)
+                    .response("reward", vec![1.0, 0.0, 0.0, 1.0])
+                    .build()
+                    .unwrap(),
+            )
+        };
+    }
+    let expected = by!([0, 0, 1, 1]);
+    assert!(expected[0] > 0.0 && expected[3] > 0.0);
+    let hashes = [u64::MAX, u64::MAX, u64::MAX - 1, u64::MAX - 1];
+    for found in [
+        by!([0u8, 0, 1, 1]),
+        by!([-1i16, -1, 1, 1]),
+        by!([0usize, 0, 1, 1].iter()),
+        by!(hashes),
+        by!(ndarray::array![7i64, 7, 8, 8].iter()),
+        by!(["a", "a", "b", "b"].iter()),
+        by!(["a", "a", "b", "b"].map(String::from).iter()),
+        by!(["a", "a", "b", "b"].map(std::sync::Arc::<str>::from)),
+    ] {
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn an_integer_beyond_i64_is_named_by_its_digits() {
+    let id = |id: advlab::batch::GroupId| id.to_string();
+    assert_eq!(id(u64::MAX.into()), "\"18446744073709551615\"");
+    assert_eq!(id((-3i8).into()), "-3");
+}
+
+#[test]
+fn a_recipe_is_followed_with_what_the_run_sets() {
+    let lab = Lab::with(
+        "fn params() { #{ k: #{ value: 1.0 } } }\nfn advantage(batch, p) { batch.reward * p.k }\n",
+        LiveOptions::default().set("k", "2").poll_only(),
+    );
+    let mut lab = lab;
+    let step = lab.live.step(&batch()).unwrap();
+    assert_eq!(step.outcome.advantage.at(0, 0), 2.0);
+    lab.save(&times(1));
+    assert_eq!(lab.published().parameters.len(), 1);
+}
