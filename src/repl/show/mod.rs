@@ -36,6 +36,8 @@ pub(super) fn two_lines(paint: Paint) -> usize {
 pub(super) fn brief(answer: &Answer, columns: usize) -> String {
     match answer {
         Answer::Nothing => "()".to_string(),
+        Answer::Truth(truth) => truth.to_string(),
+        Answer::Whole(whole) => whole.to_string(),
         Answer::Number(number) => figures::exact(*number),
         Answer::String(text) => {
             let start: String = text.chars().take(STRING + 1).collect();

@@ -16,6 +16,10 @@ const SHOWN: usize = 32;
 pub enum Answer {
     /// None: a `let`, a `fn`, a statement.
     Nothing,
+    /// True or false.
+    Truth(bool),
+    /// An integer.
+    Whole(i64),
     /// A number that is no integer, or a tensor of no batch.
     Number(f64),
     /// A string.
@@ -28,7 +32,7 @@ pub enum Answer {
     Array(Vec<Answer>, usize),
     /// A map: its first entries, and how many it has.
     Map(Vec<(String, Answer)>, usize),
-    /// Anything else, in words: `true`, `42`, `a closure`.
+    /// Anything else, in words: `a closure`.
     Other(String),
 }
 
@@ -46,6 +50,17 @@ pub struct Columns {
 }
 
 impl Answer {
+    /// A tensor's values, or the number that it is, a truth being 1 or 0; of anything else none.
+    pub fn numbers(&self) -> Vec<f64> {
+        match self {
+            Answer::Tensor(computed) => computed.buffer().iter().collect(),
+            Answer::Number(number) => vec![*number],
+            Answer::Whole(whole) => vec![*whole as f64],
+            Answer::Truth(truth) => vec![f64::from(u8::from(*truth))],
+            _ => Vec::new(),
+        }
+    }
+
     /// Takes over a value of a script, and computes what is not computed yet.
     pub(super) fn of(value: &Dynamic) -> Result<Answer, TensorError> {
         if let Some(tensor) = value.read_lock::<Tensor>() {
@@ -73,6 +88,12 @@ impl Answer {
         if let Ok(letter) = value.as_char() {
             return Ok(Answer::String(letter.to_string()));
         }
+        if let Ok(truth) = value.as_bool() {
+            return Ok(Answer::Truth(truth));
+        }
+        if let Ok(whole) = value.as_int() {
+            return Ok(Answer::Whole(whole));
+        }
         if let Ok(number) = value.as_float() {
             return Ok(Answer::Number(number));
         }
@@ -90,9 +111,6 @@ fn in_words(value: &Dynamic) -> String {
             name if name.starts_with("anon$") => "a closure".to_string(),
             name => format!("the function `{name}`"),
         };
-    }
-    if value.is_bool() || value.is_int() {
-        return value.to_string();
     }
     format!("a {}", value.type_name())
 }
