@@ -191,7 +191,7 @@ fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, Diagnostics>
     );
     let value = called.map_err(|error| recipe.failed_in(Hook::Params, &error))?;
     let Some(map) = value.read_lock::<Map>() else {
-        let found = super::engine::returned(&value);
+        let found = super::bind::kind(&value);
         let message = format!("`params()` must return a map of parameters, it returned {found}");
         let help = "as in `fn params() { #{ k: #{ value: 4, min: 1, doc: \"...\" } } }`";
         return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));

@@ -92,11 +92,11 @@ pub const MEMBERS: &[Member] = members! {
         "batch.reward.len()" => "5",
         "fn len(x: tensor) -> int;";
     Tensor "index" "x[i]",
-        "one value, by its place from 0 in the order of the level",
+        "one value, by its index from 0 in the order of the level",
         "batch.reward[2]" => "1",
         "";
     Nobody "metric" "metric(name, x)",
-        "reports a number with the step, under a name",
+        "reports a number with the step, under a name; a loss reports one for each update, and the step has their mean",
         "metric(\"accuracy\", batch.correct.mean(\"batch\")); batch.step" => "0",
         "fn metric(name: string, x: ?);";
     Nobody "print" "print(x)",

@@ -196,8 +196,8 @@ impl Session {
         }
         Ok(Evaluation {
             answer,
+            metrics: reports.metrics(),
             prints: reports.prints,
-            metrics: reports.metrics,
             notes: reports.notes,
         })
     }
