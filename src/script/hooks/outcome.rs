@@ -6,6 +6,7 @@ use crate::batch::Computed;
 
 /// What a recipe made of a batch.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Outcome {
     /// The reward, where the recipe replaced it: at response or token level.
     pub reward: Option<Computed>,
@@ -29,6 +30,7 @@ pub struct Outcome {
 
 /// A loss with its gradient.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Loss {
     /// The loss.
     pub value: f64,
