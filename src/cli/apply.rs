@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use advlab::batch::{Dtype, ReadOptions, Rollouts, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{counted, time, value};
-use advlab::paint::Paint;
-use advlab::script::{BUILTINS, Computed, Hook, Host, Outcome, Recipe, Spread, Summary};
+use advlab::paint::{beside, width};
+use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, Summary};
 use advlab::tensor::Level;
 use advlab::train::Kept;
 use anyhow::Result;
@@ -57,7 +57,7 @@ impl Apply {
     /// Reads, computes, writes, and sums up.
     pub fn run(mut self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
-        let recipe = load(&host, &self.recipe, &self.set).map_err(|error| self.swapped(error))?;
+        let recipe = load(&host, &self.recipe, &self.set)?;
         let mut notes = Vec::new();
         if self.input.is_dir() {
             let batch = Kept::open(&self.input)?.last().1.to_path_buf();
@@ -125,18 +125,6 @@ impl Apply {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What is wrong with the recipe: that it is the rollouts, where the input is a recipe.
-    fn swapped(&self, error: anyhow::Error) -> anyhow::Error {
-        let input = self.input.display().to_string();
-        let is_recipe = BUILTINS.iter().any(|builtin| builtin.name == input);
-        if !Path::new(&self.recipe).exists() || !(is_recipe || input.ends_with(".rhai")) {
-            return error;
-        }
-        let help = format!("`advlab apply {input} {}`", self.recipe);
-        let error = Diagnostic::error("the recipe comes first, the rollouts second");
-        Diagnostics::from(error.with_help(help)).into()
-    }
-
     /// Refuses an output that is the input, also by way of a link.
     fn spare_the_input(&self) -> Result<(), Diagnostics> {
         let is_input = |output| same_file::is_same_file(&self.input, output).unwrap_or(false);
@@ -168,7 +156,7 @@ fn warn_of_no_loss(mut error: Diagnostics) {
     let first = error.first_mut();
     first.severity = Severity::Warning;
     first.message = format!("the loss is not computed: {}", first.message);
-    eprint!("{}", style::rendered(&error, &Term::stderr()));
+    style::tell(&error);
 }
 
 fn spread(values: &Computed, scale: f64) -> Spread {
@@ -209,10 +197,13 @@ struct Applied {
 impl Applied {
     /// Prints the summary where the rollouts are not printed.
     fn tell(&self, json: bool) -> Result<()> {
-        let (mut out, paint): (Box<dyn Write>, Paint) = match self.output.as_deref() {
-            Some(output) if is_stdout(output) => (Box::new(io::stderr()), style::on_stderr()),
-            _ => (Box::new(io::stdout()), style::on_stdout()),
+        let is_taken = self.output.as_deref().is_some_and(is_stdout);
+        let mut out = if is_taken {
+            Term::stderr()
+        } else {
+            Term::stdout()
         };
+        let paint = style::whole(&out);
         if json {
             writeln!(out, "{}", self.to_json())?;
             return Ok(());
@@ -221,20 +212,20 @@ impl Applied {
             writeln!(out, "{line}")?;
         }
         for note in &self.notes {
-            let note = style::rendered(&[Diagnostic::note(note)], &Term::stderr());
-            eprint!("{note}");
+            style::tell(&[Diagnostic::note(note)]);
         }
         let summary = Summary::of(&self.outcome);
         let settings = self.recipe.params().iter();
         let settings: Vec<String> = settings
             .map(|(parameter, value)| format!("{}={value}", parameter.name))
             .collect();
+        let version = self.recipe.version().short();
+        let head = format!("{} {}", paint.bold(self.recipe.name()), paint.dim(version));
+        let settings = paint.dim(&settings.join(" "));
         writeln!(
             out,
-            "{} {}  {}",
-            paint.bold(self.recipe.name()),
-            paint.dim(self.recipe.version().short()),
-            paint.dim(&settings.join(" "))
+            "{}",
+            beside(&head, width(&head) + 2, &settings, paint.width)
         )?;
         let [least, most] = summary.group_size;
         let sizes = if least == most {

@@ -1,35 +1,42 @@
-//! `advlab check RECIPE...`: compile, lint, and test a recipe's invariants.
+//! `advlab check RECIPE... [INPUT]`: compile, lint, and test what must hold of a recipe.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use advlab::batch::{Batch, ReadOptions, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::paint::beside;
 use advlab::script::{CheckResult, Finding, Host, check};
+use advlab::train::Kept;
 use anyhow::Result;
 use clap::Args;
 use console::Term;
 
 use super::out::out;
-use super::{Setting, load, style};
+use super::{Setting, load, mappings, style};
 
-/// Test a recipe's invariants on degenerate batches.
+/// Test what must hold of a recipe's advantage and loss, on degenerate batches.
 #[derive(Args)]
 pub struct Check {
-    /// Built-in names, or paths to .rhai files
+    /// Built-in names, or paths to .rhai files; behind them a file of rollouts or a run's folder to take the batches from
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<String>,
     /// Set a parameter
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<Setting>,
+    /// Read a field of the rollouts under another name, as in --map reward=score
+    #[arg(long, value_name = "OURS=THEIRS")]
+    map: Vec<Setting>,
 }
 
 impl Check {
     /// Prints a table a recipe: what held, what did not, what is worth knowing.
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(mut self) -> Result<ExitCode> {
         let host = Host::new();
         let paint = style::whole(&Term::stdout());
+        let input = self.input()?;
         let mut failed = false;
-        for (place, name) in self.recipes.iter().enumerate() {
+        for (index, name) in self.recipes.iter().enumerate() {
             let recipe = match load(&host, name, &self.set) {
                 Ok(recipe) => recipe,
                 Err(error) => {
@@ -38,7 +45,7 @@ impl Check {
                     continue;
                 }
             };
-            if place > 0 {
+            if index > 0 {
                 out!();
             }
             out!(
@@ -46,7 +53,7 @@ impl Check {
                 paint.bold(recipe.name()),
                 paint.dim(recipe.version().short())
             );
-            let findings = check(&recipe, None);
+            let findings = check(&recipe, input.as_ref());
             for finding in &findings {
                 let (sign, color) = match finding.result {
                     CheckResult::Holds => ("holds", "32"),
@@ -63,12 +70,7 @@ impl Check {
             for error in errors(&findings) {
                 out!("{}", style::rendered(&error, &Term::stdout()).trim_end());
             }
-            let number = |verdict| {
-                findings
-                    .iter()
-                    .filter(|finding| finding.result == verdict)
-                    .count()
-            };
+            let number = |result| findings.iter().filter(|f| f.result == result).count();
             let fails = number(CheckResult::Fails);
             failed |= fails > 0;
             out!(
@@ -77,15 +79,48 @@ impl Check {
                 number(CheckResult::Note)
             );
         }
-        Ok(if failed {
-            ExitCode::from(1)
-        } else {
-            ExitCode::SUCCESS
-        })
+        Ok(ExitCode::from(u8::from(failed)))
+    }
+
+    /// The rollouts behind the recipes, where there are any.
+    fn input(&mut self) -> Result<Option<Batch>> {
+        let is_rollouts = |name: &String| {
+            let path = Path::new(name);
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            path.is_dir() || matches!(ending, Some("jsonl" | "ndjson" | "safetensors" | "npz"))
+        };
+        let Some(first) = self.recipes.iter().position(is_rollouts) else {
+            return Ok(None);
+        };
+        let name = self.recipes[first].clone();
+        if first == 0 || first + 1 < self.recipes.len() {
+            let kind = if Path::new(&name).is_dir() {
+                "a folder"
+            } else {
+                "a file of rollouts"
+            };
+            let error = Diagnostic::error(format!("`{name}` is {kind}, not a recipe"));
+            let help = format!("`advlab check RECIPE {name}`");
+            return Err(Diagnostics::from(error.with_help(help)).into());
+        }
+        self.recipes.truncate(first);
+        let mut path = PathBuf::from(name);
+        if path.is_dir() {
+            path = Kept::open(&path)?.last().1.to_path_buf();
+        }
+        let options = ReadOptions {
+            map: &mappings(&self.map),
+            ..ReadOptions::default()
+        };
+        let rollouts = read(&path, &options)?;
+        for note in &rollouts.notes {
+            eprintln!("note: {note}");
+        }
+        Ok(Some(rollouts.batch))
     }
 }
 
-/// The errors of the checks that fail, each once, with the batches on which it occurs.
+/// The errors of the checks that fail, each once, with the checks in which it occurs.
 fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
     let mut different: Vec<(Diagnostics, Vec<&str>)> = Vec::new();
     for finding in findings {
@@ -102,10 +137,10 @@ fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
         }
     }
     let named = different.into_iter().map(|(mut error, names)| {
-        let batches = if names.len() == 1 { "batch" } else { "batches" };
+        let checks = if names.len() == 1 { "check" } else { "checks" };
         let names = names.join("`, `");
         let notes = &mut error.first_mut().notes;
-        notes.push(format!("on the {batches} `{names}`"));
+        notes.push(format!("in the {checks} `{names}`"));
         error
     });
     named.collect()

@@ -22,7 +22,6 @@ use advlab::script::{Host, Recipe};
 use anyhow::Result;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
-use console::Term;
 
 pub use out::reader_left;
 
@@ -99,7 +98,7 @@ pub fn report(error: &anyhow::Error) {
         Some(diagnostics) => diagnostics.clone(),
         None => Diagnostic::error(chain(error)).into(),
     };
-    eprint!("{}", style::rendered(&diagnostics, &Term::stderr()));
+    style::tell(&diagnostics);
 }
 
 /// The error with its causes; a cause that the error's own message tells already is not told again.
@@ -122,7 +121,7 @@ fn load(host: &Host, name: &str, settings: &[Setting]) -> Result<Recipe> {
             .set_text(name, value)
             .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
     }
-    eprint!("{}", style::rendered(recipe.warnings(), &Term::stderr()));
+    style::tell(recipe.warnings());
     Ok(recipe)
 }
 

@@ -28,6 +28,6 @@ pub fn run() -> Result<ExitCode> {
         );
         out!("{}", beside(&head, 42, recipe.summary(), paint.width));
     }
-    out!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies one to edit.");
+    out!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it.");
     Ok(ExitCode::SUCCESS)
 }

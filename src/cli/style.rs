@@ -9,11 +9,6 @@ pub fn on_stdout() -> Paint {
     of(&Term::stdout())
 }
 
-/// Colours and lines for standard error.
-pub fn on_stderr() -> Paint {
-    of(&Term::stderr())
-}
-
 fn of(stream: &Term) -> Paint {
     let wants_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let size = stream.is_term().then(|| stream.size_checked());
@@ -43,4 +38,9 @@ pub fn rendered(problems: &[Diagnostic], stream: &Term) -> String {
     let paint = whole(stream);
     let rendered = problems.iter().map(|problem| problem.render_within(paint));
     rendered.collect()
+}
+
+/// Prints problems on standard error.
+pub fn tell(problems: &[Diagnostic]) {
+    eprint!("{}", rendered(problems, &Term::stderr()));
 }

@@ -5,7 +5,7 @@ use crate::batch::{GroupId, known};
 use crate::diagnostic::Diagnostics;
 use crate::figures::value;
 use crate::paint::{Paint, beside, wrapped};
-use crate::script::{Computed, Evaluated, Host, Member, Recipe};
+use crate::script::{Answer, Computed, Host, Member, Recipe};
 use crate::tensor::Level;
 use crate::tensor::op::Op;
 
@@ -43,12 +43,12 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for column in columns(script, &batch) {
-        if let Evaluated::Tensor(computed) = host.evaluate(&column, &batch)? {
+        if let Answer::Tensor(computed) = host.evaluate(&column, &batch)? {
             rows.push((column, by_group(&computed)));
         }
     }
     let result = match host.evaluate(script, &batch)? {
-        Evaluated::Tensor(computed) => (computed.level().to_string(), by_group(&computed)),
+        Answer::Tensor(computed) => (computed.level().to_string(), by_group(&computed)),
         other => (String::new(), vec![shown(&other)]),
     };
     rows.push((format!("= {}", result.0).trim_end().to_string(), result.1));
@@ -126,9 +126,9 @@ fn by_group(computed: &Computed) -> Vec<String> {
 }
 
 /// What an example gave, in full.
-pub(super) fn shown(evaluated: &Evaluated) -> String {
-    match evaluated {
-        Evaluated::Tensor(computed) => {
+pub(super) fn shown(answer: &Answer) -> String {
+    match answer {
+        Answer::Tensor(computed) => {
             let values: Vec<String> = computed
                 .buffer()
                 .iter()
@@ -136,8 +136,16 @@ pub(super) fn shown(evaluated: &Evaluated) -> String {
                 .collect();
             format!("{} [{}]", computed.level(), values.join(", "))
         }
-        Evaluated::Number(number) => format!("{number}"),
-        Evaluated::Text(text) => text.clone(),
+        Answer::Text(text) => text.clone(),
+        Answer::Array(items, _) => {
+            let items = items.iter().flat_map(Answer::numbers);
+            let items: Vec<String> = items.map(|item| format!("{item:?}")).collect();
+            format!("[{}]", items.join(", "))
+        }
+        answer => {
+            let numbers = answer.numbers();
+            numbers.first().map_or(String::new(), f64::to_string)
+        }
     }
 }
 
@@ -212,7 +220,7 @@ mod tests {
         let (host, batch) = (Host::new(), Batch::example());
         for member in MEMBERS {
             let got = match host.evaluate(member.example, &batch) {
-                Ok(evaluated) => shown(&evaluated),
+                Ok(answer) => shown(&answer),
                 Err(error) => panic!("{}: {}", member.call, error.render(false)),
             };
             assert_eq!(got, member.shows, "{}", member.call);

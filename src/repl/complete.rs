@@ -222,9 +222,10 @@ fn receiver<'a, 't>(code: &'a [Token<'t>]) -> Option<&'a [Token<'t>]> {
 
 fn commands() -> Vec<Completion> {
     let row = |command: &Command| Completion {
-        text: match command.arguments.is_empty() {
-            true => command.name.to_string(),
-            false => format!("{} ", command.name),
+        text: if command.arguments.is_empty() {
+            command.name.to_string()
+        } else {
+            format!("{} ", command.name)
         },
         shown: format!(":{}", command.name),
     };

@@ -56,24 +56,18 @@ pub(super) fn tensor_type(engine: &mut Engine) {
             |context: NativeCallContext, tensor: &mut Tensor| text(&context, tensor),
         )
         .register_indexer_get(
-            |context: NativeCallContext, tensor: &mut Tensor, place: INT| -> Outcome<FLOAT> {
+            |context: NativeCallContext, tensor: &mut Tensor, index: INT| -> Outcome<FLOAT> {
                 let value = tensor.evaluate().map_err(|error| raise(&context, error))?;
-                match usize::try_from(place)
+                let found = usize::try_from(index)
                     .ok()
-                    .filter(|&place| place < value.len())
-                {
-                    Some(place) => Ok(value.get(place)),
-                    None => {
-                        let (level, length) = (tensor.level(), value.len());
-                        let message = format!(
-                            "there is no value {place} in a {level} tensor of {length} values"
-                        );
-                        Err(raise(
-                            &context,
-                            Problem::new(message).help("places count from 0"),
-                        ))
-                    }
-                }
+                    .filter(|&index| index < value.len());
+                found.map(|index| value.get(index)).ok_or_else(|| {
+                    let (level, length) = (tensor.level(), value.len());
+                    let message = format!(
+                        "index {index} is out of range for a {level} tensor of {length} values"
+                    );
+                    raise(&context, Problem::new(message).help("indices count from 0"))
+                })
             },
         );
 }
@@ -274,26 +268,30 @@ pub(super) fn number(value: &Dynamic) -> Option<f64> {
     value.as_bool().ok().map(|truth| f64::from(u8::from(truth)))
 }
 
-/// A value in words, for messages: "a text (\"gruop\")", "a group tensor".
+/// A value in words, for messages: "a string (\"gruop\")", "a group tensor".
 pub(super) fn describe(value: &Dynamic) -> String {
+    match value.read_lock::<ImmutableString>() {
+        Some(text) => format!(
+            "a string (\"{}\")",
+            text.chars().take(40).collect::<String>()
+        ),
+        None => kind(value),
+    }
+}
+
+/// As [`describe`], without what a string says.
+pub(super) fn kind(value: &Dynamic) -> String {
     if let Some(tensor) = value.read_lock::<Tensor>() {
         return format!("a {} tensor", tensor.level());
-    }
-    if let Some(text) = value.read_lock::<ImmutableString>() {
-        return format!("a text (\"{}\")", text.chars().take(40).collect::<String>());
     }
     match value.type_name() {
         "()" => "nothing, `()`".to_string(),
         "i64" | "f64" => format!("a number ({value})"),
         "bool" => format!("{value}"),
-        "array" => "an array".to_string(),
-        "map" => "a map".to_string(),
-        "Fn" => "a function".to_string(),
         "char" => format!("a character ('{value}')"),
-        name if value.is::<super::batch_type::ScriptBatch>() => {
-            let _ = name;
-            "a batch".to_string()
-        }
+        "array" => "an array".to_string(),
+        "Fn" => "a function".to_string(),
+        _ if value.is::<super::batch_type::ScriptBatch>() => "a batch".to_string(),
         name => format!("a {name}"),
     }
 }

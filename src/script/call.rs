@@ -5,8 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hmac_sha256::Hash as Sha256;
 
-use super::reports::Reports;
+use super::recipe::Hook;
 use crate::tensor::Guard;
+
+/// The most metrics of a step.
+pub(super) const METRICS: usize = 256;
+/// The most bytes that a step prints.
+const PRINTED: usize = 1 << 20;
 
 /// What the hooks of one step share: their bounds, their randomness, and what they report.
 #[derive(Debug)]
@@ -49,5 +54,63 @@ impl Call {
             .iter()
             .take(8)
             .fold(0, |key, &byte| key << 8 | u64::from(byte))
+    }
+}
+
+/// What scripts report with `metric` and `print`, and what the host has to say.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    /// The hook that is running; `None` at the prompt.
+    pub(super) hook: Option<Hook>,
+    metrics: Vec<(Option<Hook>, String, f64)>,
+    pub(super) prints: Vec<String>,
+    printed: usize,
+    /// What the host read otherwise than its name says.
+    pub(super) notes: Vec<String>,
+}
+
+impl Reports {
+    /// Keeps a metric, the last value of each name in a hook; `false` where there are too many.
+    pub(super) fn metric(&mut self, name: &str, number: f64) -> bool {
+        let mut known = self.metrics.iter_mut();
+        if let Some(same) = known.find(|(of, known, _)| *of == self.hook && known == name) {
+            same.2 = number;
+            return true;
+        }
+        let fits = self.metrics.len() < METRICS;
+        if fits {
+            self.metrics.push((self.hook, name.to_string(), number));
+        }
+        fits
+    }
+
+    /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, where several have one of that
+    /// name.
+    pub(super) fn metrics(&self) -> Vec<(String, f64)> {
+        let name = |hook: Option<Hook>, name: &str| {
+            let mut all = self.metrics.iter();
+            match hook.filter(|_| all.any(|(other, same, _)| same == name && *other != hook)) {
+                Some(hook) => format!("{}/{name}", hook.name()),
+                None => name.to_string(),
+            }
+        };
+        let metrics = self.metrics.iter();
+        metrics
+            .map(|(hook, of, number)| (name(*hook, of), *number))
+            .collect()
+    }
+
+    /// Keeps a printed line; beyond some bytes it says once that there is more.
+    pub(super) fn print(&mut self, line: &str) {
+        if self.printed > PRINTED {
+            return;
+        }
+        // A line has its end too: empty ones are not for nothing.
+        self.printed += line.len() + 1;
+        self.prints.push(if self.printed > PRINTED {
+            "... (this step prints more than is kept)".to_string()
+        } else {
+            line.to_string()
+        });
     }
 }

@@ -151,9 +151,10 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
     }
     hooks.sort();
     let computes = |hook: &Hook| matches!(hook, Hook::Advantage | Hook::Loss);
-    match hooks.iter().any(computes) {
-        true => Ok(hooks),
-        false => Err(no_hook(ast, script).into()),
+    if hooks.iter().any(computes) {
+        Ok(hooks)
+    } else {
+        Err(no_hook(ast, script).into())
     }
 }
 
@@ -189,7 +190,7 @@ fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, Diagnostics>
     );
     let value = called.map_err(|error| recipe.failed_in(Hook::Params, &error))?;
     let Some(map) = value.read_lock::<Map>() else {
-        let found = super::engine::returned(&value);
+        let found = super::bind::kind(&value);
         let message = format!("`params()` must return a map of parameters, it returned {found}");
         let help = "as in `fn params() { #{ k: #{ value: 4, min: 1, doc: \"...\" } } }`";
         return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));

@@ -9,17 +9,16 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, EvalAltResult, ImmutableString, Module, NativeCallContext, Shared};
+use rhai::{Dynamic, Engine, EvalAltResult, Module, NativeCallContext, Shared};
 
 use super::batch_type;
 use super::bind;
-use super::call::Call;
+use super::call::{Call, METRICS};
 use super::error::{Problem, raise};
-
 use super::library::{Library, NoImports, Resolver};
 use super::numbers;
-use super::reports::METRICS;
 use super::sandbox;
+use crate::tensor::{Level, Tensor};
 
 /// The functions of the language itself. No clock, no files, no bytes: nothing that a formula needs, and a step's result
 /// depends on its seed alone.
@@ -88,21 +87,17 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
             let number = metric(&context, name, &value)?;
             let mut kept = true;
             metrics.report(|reports| kept = reports.metric(name, number));
-            let too_many = format!("more than {METRICS} metrics in one step");
-            match kept {
-                true => Ok(()),
-                false => Err(raise(
-                    &context,
-                    Problem::new(too_many)
-                        .help("is `metric` called in a loop, with another name each time?"),
-                )),
+            if kept {
+                return Ok(());
             }
+            let too_many = Problem::new(format!("more than {METRICS} metrics in one step"));
+            let help = "is `metric` called in a loop, with another name each time?";
+            Err(raise(&context, too_many.help(help)))
         },
     );
-    let prints = call.clone();
+    let (prints, debugs) = (call.clone(), call.clone());
     engine.on_print(move |line| prints.report(|reports| reports.print(line)));
-    let prints = call.clone();
-    engine.on_debug(move |line, _, _| prints.report(|reports| reports.print(line)));
+    engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
 }
 
 fn metric(
@@ -110,41 +105,28 @@ fn metric(
     name: &str,
     value: &Dynamic,
 ) -> Result<f64, Box<EvalAltResult>> {
+    let fail = |message: String| Err(raise(context, Problem::new(message)));
     if name.is_empty() || name.len() > 64 {
-        let problem = Problem::new(format!(
-            "a metric's name has 1 to 64 characters, this one has {}",
-            name.len()
+        let found = name.len();
+        return fail(format!(
+            "a metric's name has 1 to 64 characters, this one has {found}"
         ));
-        return Err(raise(context, problem));
     }
     if let Some(number) = bind::number(value) {
         return Ok(number);
     }
-    let Some(tensor) = value.read_lock::<crate::tensor::Tensor>() else {
+    let Some(tensor) = value.read_lock::<Tensor>() else {
         let found = bind::describe(value);
-        let problem = Problem::new(format!(
+        return fail(format!(
             "metric \"{name}\" must be a number or a batch tensor, this is {found}"
         ));
-        return Err(raise(context, problem));
     };
-    if tensor.level() != crate::tensor::Level::Batch {
-        let problem = Problem::new(format!(
-            "metric \"{name}\" is a {} tensor: a metric is one number",
-            tensor.level()
-        ));
-        return Err(raise(
-            context,
-            problem.help("reduce it first, as in `x.mean(\"batch\")`"),
-        ));
+    if tensor.level() != Level::Batch {
+        let level = tensor.level();
+        let message = format!("metric \"{name}\" is a {level} tensor: a metric is one number");
+        let help = "reduce it first, as in `x.mean(\"batch\")`";
+        return Err(raise(context, Problem::new(message).help(help)));
     }
     let value = tensor.evaluate().map_err(|error| raise(context, error))?;
     Ok(value.get(0))
-}
-
-/// A text that names the type of a script's value, as messages use it.
-pub(super) fn returned(value: &Dynamic) -> String {
-    match value.read_lock::<ImmutableString>() {
-        Some(_) => "a text".to_string(),
-        None => bind::describe(value),
-    }
 }

@@ -28,9 +28,10 @@ impl Problem {
             .as_ref()
             .is_some_and(|error| matches!(error.kind, TensorErrorKind::Stopped(_)));
         let problem = Dynamic::from(self);
-        match ends {
-            true => EvalAltResult::ErrorTerminated(problem, position).into(),
-            false => EvalAltResult::ErrorRuntime(problem, position).into(),
+        if ends {
+            EvalAltResult::ErrorTerminated(problem, position).into()
+        } else {
+            EvalAltResult::ErrorRuntime(problem, position).into()
         }
     }
 

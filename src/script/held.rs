@@ -94,7 +94,7 @@ struct Scale {
     values: u64,
     bytes: usize,
     /// The captured variables that are being looked into: a closure may hold itself.
-    open: Vec<usize>,
+    stack: Vec<usize>,
 }
 
 impl Scale {
@@ -107,13 +107,13 @@ impl Scale {
             let Some(inner) = value.read_lock::<Dynamic>() else {
                 return Ok(());
             };
-            let place = std::ptr::from_ref::<Dynamic>(&inner) as usize;
-            if self.open.contains(&place) {
+            let address = std::ptr::from_ref::<Dynamic>(&inner) as usize;
+            if self.stack.contains(&address) {
                 return Ok(());
             }
-            self.open.push(place);
+            self.stack.push(address);
             let weighed = self.inside(&inner, depth);
-            self.open.pop();
+            self.stack.pop();
             return weighed;
         }
         self.inside(value, depth)
@@ -147,9 +147,9 @@ impl Scale {
     fn add(&mut self, bytes: usize) -> Result<(), Excess> {
         self.values += 1;
         self.bytes += bytes;
-        match self.bytes > BYTES {
-            true => Err(Excess::Bytes),
-            false => Ok(()),
+        if self.bytes > BYTES {
+            return Err(Excess::Bytes);
         }
+        Ok(())
     }
 }

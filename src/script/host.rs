@@ -10,6 +10,8 @@ use super::engine::Functions;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
+use super::session::{Answer, Session};
+use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::tensor::{Executor, Guard, Naive};
@@ -71,26 +73,20 @@ impl Default for Host {
 impl Host {
     /// A host with the default limits and the seed 0.
     pub fn new() -> Host {
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             functions: Functions::new(),
             limits: Limits::default(),
             seed: 0,
             executor: Arc::new(Naive),
             guard: None,
-        };
-        Host {
-            shared: Arc::new(shared),
-        }
+        });
+        Host { shared }
     }
 
     /// The same host with other limits.
-    pub fn with_limits(self, limits: Limits) -> Host {
-        Host {
-            shared: Arc::new(Shared {
-                limits,
-                ..(*self.shared).clone()
-            }),
-        }
+    pub fn with_limits(mut self, limits: Limits) -> Host {
+        Arc::make_mut(&mut self.shared).limits = limits;
+        self
     }
 
     /// What bounds one call.
@@ -99,23 +95,15 @@ impl Host {
     }
 
     /// The same host with another seed, from which `batch.random` draws.
-    pub fn with_seed(self, seed: u64) -> Host {
-        Host {
-            shared: Arc::new(Shared {
-                seed,
-                ..(*self.shared).clone()
-            }),
-        }
+    pub fn with_seed(mut self, seed: u64) -> Host {
+        Arc::make_mut(&mut self.shared).seed = seed;
+        self
     }
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.
-    pub fn with_guard(self, guard: Arc<Guard>) -> Host {
-        Host {
-            shared: Arc::new(Shared {
-                guard: Some(guard),
-                ..(*self.shared).clone()
-            }),
-        }
+    pub fn with_guard(mut self, guard: Arc<Guard>) -> Host {
+        Arc::make_mut(&mut self.shared).guard = Some(guard);
+        self
     }
 
     /// Loads a recipe: a built-in by its name, or a script by its path.
@@ -208,6 +196,16 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] as for a recipe.
+    pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Answer, Diagnostics> {
+        Ok(Session::new(self, batch).evaluate(text)?.answer)
+    }
+}
+
 impl Shared {
     pub(super) fn guard(&self) -> Arc<Guard> {
         match &self.guard {
@@ -242,8 +240,8 @@ fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics
         }
     })?;
     std::str::from_utf8(bytes).map_err(|error| {
-        let (path, place) = (path.display(), error.valid_up_to());
-        Diagnostic::error(format!("{path} is not text: its byte {place} is not UTF-8")).into()
+        let (path, byte) = (path.display(), error.valid_up_to());
+        Diagnostic::error(format!("{path} is not text: its byte {byte} is not UTF-8")).into()
     })
 }
 
@@ -254,5 +252,30 @@ impl std::fmt::Debug for Host {
             .field("seed", &self.shared.seed)
             .field("executor", &self.shared.executor)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::op;
+
+    #[test]
+    fn every_example_of_the_op_table_gives_what_it_shows() {
+        let (host, batch) = (Host::new(), Batch::example());
+        for op in op::table() {
+            let got = match host.evaluate(op.example, &batch) {
+                Ok(answer) => answer.numbers(),
+                Err(error) => panic!("{}: {}", op.name, error.render(false)),
+            };
+            assert_eq!(got.len(), op.shows.len(), "{}: {got:?}", op.name);
+            for (got, shown) in got.iter().zip(op.shows) {
+                assert!(
+                    (got - shown).abs() <= 1e-15 * shown.abs().max(1.0),
+                    "{}: {got:?} {shown:?}",
+                    op.name
+                );
+            }
+        }
     }
 }

@@ -31,8 +31,7 @@ fn no_power(engine: &mut Engine) {
         engine.register_fn(
             sign,
             move |context: NativeCallContext, _: INT, _: INT| -> Result<INT, Box<EvalAltResult>> {
-                let problem =
-                    Problem::new(format!("`{sign}` of whole numbers is not of this language"));
+                let problem = Problem::new(format!("`{sign}` is not defined for whole numbers"));
                 Err(raise(&context, problem.help("a power is `x ** 2`")))
             },
         );

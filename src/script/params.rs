@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use rhai::{Dynamic, ImmutableString, Map};
-use serde::Serialize;
+use rhai::{Array, Dynamic, ImmutableString, Map};
+use serde::{Serialize, Serializer};
 
-use super::bind::describe;
+use super::bind::{describe, number};
+use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// A parameter's value; in JSON a number, a boolean, a string or null.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
+/// A parameter's value.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
     /// A whole number.
     Whole(i64),
@@ -18,7 +18,7 @@ pub enum Setting {
     Number(f64),
     /// True or false.
     Truth(bool),
-    /// A text; usually one of some choices.
+    /// A string; usually one of some choices.
     Text(String),
     /// Not set: `()` in scripts, `none` on the command line.
     Nothing,
@@ -32,6 +32,19 @@ impl fmt::Display for Setting {
             Setting::Truth(value) => write!(f, "{value}"),
             Setting::Text(value) => f.write_str(value),
             Setting::Nothing => f.write_str("none"),
+        }
+    }
+}
+
+/// As JSON's own types, `null` for one that is not set; what JSON has no number for is a string, such as `"inf"`.
+impl Serialize for Setting {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Setting::Whole(value) => serializer.serialize_i64(*value),
+            Setting::Number(value) if value.is_finite() => serializer.serialize_f64(*value),
+            Setting::Truth(value) => serializer.serialize_bool(*value),
+            Setting::Nothing => serializer.serialize_unit(),
+            Setting::Number(_) | Setting::Text(_) => serializer.collect_str(self),
         }
     }
 }
@@ -72,76 +85,58 @@ impl Setting {
 /// A parameter as a recipe declares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Its name, as in `p.k`.
+    /// The name, as in `p.k`.
     pub name: String,
-    /// Its value where nobody sets it; its type is that of the parameter.
+    /// The value where nobody sets it; its type is that of the parameter.
     pub default: Setting,
     /// The least value allowed.
     pub min: Option<f64>,
     /// The greatest value allowed.
     pub max: Option<f64>,
-    /// The texts allowed; empty for any.
+    /// The strings allowed; empty for any.
     pub choices: Vec<String>,
     /// What it is for, in one line.
     pub doc: String,
 }
 
-/// A parameter that was set to what it cannot be, or that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ParameterError(pub(super) String);
-
 impl Parameter {
     /// What the parameter takes, such as `a whole number, at least 1`.
     pub fn takes(&self) -> String {
-        let mut text = match &self.default {
+        let kind = match &self.default {
             Setting::Whole(_) => "a whole number".to_string(),
             Setting::Number(_) => "a number".to_string(),
             Setting::Nothing => "a number or none".to_string(),
             Setting::Truth(_) => "true or false".to_string(),
-            Setting::Text(_) if self.choices.is_empty() => "a text".to_string(),
+            Setting::Text(_) if self.choices.is_empty() => "a string".to_string(),
             Setting::Text(_) => suggest::list(self.choices.iter().map(String::as_str)),
         };
-        match (self.min, self.max) {
-            (Some(min), Some(max)) => text.push_str(&format!(" from {min} to {max}")),
-            (Some(min), None) => text.push_str(&format!(", at least {min}")),
-            (None, Some(max)) => text.push_str(&format!(", at most {max}")),
-            (None, None) => {}
+        // The largest whole number bounds nothing that anybody would set.
+        match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
+            (Some(min), Some(max)) => format!("{kind} from {min} to {max}"),
+            (Some(min), None) => format!("{kind}, at least {min}"),
+            (None, Some(max)) => format!("{kind}, at most {max}"),
+            (None, None) => kind,
         }
-        text
     }
 
-    /// The value that a text stands for, as in `--set k=8`.
-    fn parse(&self, text: &str) -> Result<Setting, ParameterError> {
-        let wrong = || {
-            ParameterError(format!(
-                "`{}` is \"{text}\": it takes {}",
-                self.name,
-                self.takes()
-            ))
-        };
-        let number = || text.parse::<f64>().ok().filter(|value| !value.is_nan());
+    /// The value that a string stands for, as in `--set k=8`.
+    fn parse(&self, text: &str) -> Result<Setting, Diagnostic> {
+        let number = || text.parse().ok().filter(|value: &f64| !value.is_nan());
         let setting = match &self.default {
-            Setting::Whole(_) => Setting::Whole(text.parse().map_err(|_| wrong())?),
-            Setting::Number(_) => Setting::Number(number().ok_or_else(wrong)?),
-            Setting::Nothing if text == "none" => Setting::Nothing,
-            Setting::Nothing => Setting::Number(number().ok_or_else(wrong)?),
-            Setting::Truth(_) => Setting::Truth(text.parse().map_err(|_| wrong())?),
-            Setting::Text(_) => Setting::Text(text.to_string()),
+            Setting::Whole(_) => text.parse().ok().map(Setting::Whole),
+            Setting::Nothing if text == "none" => Some(Setting::Nothing),
+            Setting::Number(_) | Setting::Nothing => number().map(Setting::Number),
+            Setting::Truth(_) => text.parse().ok().map(Setting::Truth),
+            Setting::Text(_) => Some(Setting::Text(text.to_string())),
         };
-        self.check(setting)
+        match setting {
+            Some(setting) => self.check(setting),
+            None => Err(self.wrong(&Setting::Text(text.to_string()))),
+        }
     }
 
     /// The value, of the parameter's type and within its bounds.
-    fn check(&self, setting: Setting) -> Result<Setting, ParameterError> {
-        let wrong = |found: &Setting| {
-            let found = match found {
-                Setting::Text(text) => format!("\"{text}\""),
-                other => other.to_string(),
-            };
-            let takes = self.takes();
-            ParameterError(format!("`{}` is {found}: it takes {takes}", self.name))
-        };
+    fn check(&self, setting: Setting) -> Result<Setting, Diagnostic> {
         let setting = match (&self.default, setting) {
             (Setting::Number(_) | Setting::Nothing, Setting::Whole(whole)) => {
                 Setting::Number(whole as f64)
@@ -149,35 +144,36 @@ impl Parameter {
             (_, setting) => setting,
         };
         let fits = match (&self.default, &setting) {
-            (Setting::Whole(_), Setting::Whole(_))
-            | (Setting::Number(_), Setting::Number(_))
-            | (Setting::Nothing, Setting::Number(_) | Setting::Nothing)
-            | (Setting::Truth(_), Setting::Truth(_)) => true,
+            (Setting::Nothing, Setting::Number(_)) => true,
             (Setting::Text(_), Setting::Text(text)) => {
                 self.choices.is_empty() || self.choices.contains(text)
             }
-            _ => false,
+            (default, setting) => {
+                std::mem::discriminant(default) == std::mem::discriminant(setting)
+            }
         };
-        let within = setting.number().is_none_or(|number| {
+        let is_within = |number: f64| {
             self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
-        });
-        if fits && within {
-            return Ok(setting);
+        };
+        if fits && setting.number().is_none_or(is_within) {
+            Ok(setting)
+        } else {
+            Err(self.wrong(&setting))
         }
-        match (
-            &setting,
-            suggest::nearest(
-                &setting.to_string(),
-                self.choices.iter().map(String::as_str),
-            ),
-        ) {
-            (Setting::Text(text), Some(near)) => Err(ParameterError(format!(
-                "`{}` is \"{text}\": did you mean `{near}`? It takes {}",
-                self.name,
-                self.takes()
-            ))),
-            _ => Err(wrong(&setting)),
-        }
+    }
+
+    fn wrong(&self, found: &Setting) -> Diagnostic {
+        let (name, takes) = (&self.name, self.takes());
+        let Setting::Text(text) = found else {
+            return Diagnostic::error(format!("`{name}` is {found}: it takes {takes}"));
+        };
+        let choices = self.choices.iter().map(String::as_str);
+        Diagnostic::error(match suggest::nearest(text, choices) {
+            Some(near) => {
+                format!("`{name}` is \"{text}\": did you mean `{near}`? It takes {takes}")
+            }
+            None => format!("`{name}` is \"{text}\": it takes {takes}"),
+        })
     }
 }
 
@@ -190,7 +186,7 @@ pub struct Parameters {
 
 impl Parameters {
     /// Reads what `params()` returned; an error comes with the parameter that it is about.
-    pub(super) fn declared(map: &Map) -> Result<Parameters, (String, ParameterError)> {
+    pub(super) fn declared(map: &Map) -> Result<Parameters, (String, Diagnostic)> {
         let declared = map
             .iter()
             .map(|(name, value)| declare(name, value).map_err(|error| (name.to_string(), error)))
@@ -214,14 +210,14 @@ impl Parameters {
             .map(|(_, value)| value)
     }
 
-    /// Sets a parameter from a text, as in `--set k=8`.
+    /// Sets a parameter from a string, as in `--set k=8`.
     ///
     /// # Errors
-    /// [`ParameterError`] names the nearest parameter where there is none of that name, and what it takes where the
-    /// value does not fit.
-    pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), ParameterError> {
-        let place = self.place(name)?;
-        self.values[place] = self.declared[place].parse(text)?;
+    /// A [`Diagnostic`] that names the nearest parameter where there is none of that name, and what the parameter takes
+    /// where the value does not fit.
+    pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
+        let index = self.index(name)?;
+        self.values[index] = self.declared[index].parse(text)?;
         Ok(())
     }
 
@@ -229,40 +225,32 @@ impl Parameters {
     ///
     /// # Errors
     /// As [`Parameters::set_text`].
-    pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), ParameterError> {
-        let place = self.place(name)?;
-        self.values[place] = self.declared[place].check(setting)?;
+    pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), Diagnostic> {
+        let index = self.index(name)?;
+        self.values[index] = self.declared[index].check(setting)?;
         Ok(())
     }
 
     /// Sets a parameter to a script's value.
-    pub(super) fn set_dynamic(
-        &mut self,
-        name: &str,
-        value: &Dynamic,
-    ) -> Result<(), ParameterError> {
-        let setting = Setting::from_dynamic(value)
-            .ok_or_else(|| ParameterError(format!("`{name}` cannot be {}", describe(value))))?;
-        self.set(name, setting)
+    pub(super) fn set_dynamic(&mut self, name: &str, value: &Dynamic) -> Result<(), Diagnostic> {
+        let cannot = || Diagnostic::error(format!("`{name}` cannot be {}", describe(value)));
+        self.set(name, Setting::from_dynamic(value).ok_or_else(cannot)?)
     }
 
-    fn place(&self, name: &str) -> Result<usize, ParameterError> {
+    fn index(&self, name: &str) -> Result<usize, Diagnostic> {
         let names = || {
             self.declared
                 .iter()
                 .map(|parameter| parameter.name.as_str())
         };
-        names()
-            .position(|known| known == name)
-            .ok_or_else(|| match self.declared.len() {
-                0 => ParameterError(format!(
-                    "the recipe has no parameter `{name}`: it has none at all"
-                )),
-                _ => ParameterError(format!(
-                    "the recipe has no parameter `{name}`: {}",
-                    suggest::did_you_mean(name, names())
-                )),
-            })
+        names().position(|known| known == name).ok_or_else(|| {
+            let instead = if self.declared.is_empty() {
+                "it has none at all".to_string()
+            } else {
+                suggest::did_you_mean(name, names())
+            };
+            Diagnostic::error(format!("the recipe has no parameter `{name}`: {instead}"))
+        })
     }
 
     /// The map that hooks get as `p`.
@@ -275,59 +263,54 @@ impl Parameters {
 
 const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
-fn declare(name: &str, value: &Dynamic) -> Result<Parameter, ParameterError> {
-    let fail = |what: String| ParameterError(format!("parameter `{name}`: {what}"));
+fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
+    let fail = |what: String| Diagnostic::error(format!("parameter `{name}`: {what}"));
     let Some(map) = value.read_lock::<Map>() else {
+        let found = describe(value);
+        let example = format!("`#{{ value: {value}, doc: \"...\" }}`");
         return Err(fail(format!(
-            "must be a map such as `#{{ value: {value}, doc: \"...\" }}`, this is {}",
-            describe(value)
+            "must be a map such as {example}, this is {found}"
         )));
     };
     if let Some(key) = map.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        return Err(fail(format!(
-            "there is no key `{key}`: {}",
-            suggest::did_you_mean(key, KEYS)
-        )));
+        let near = suggest::did_you_mean(key, KEYS);
+        return Err(fail(format!("there is no key `{key}`: {near}")));
     }
     let Some(default) = map.get("value") else {
         return Err(fail("needs a `value`, which is its default".to_string()));
     };
     let default = Setting::from_dynamic(default)
         .ok_or_else(|| fail(format!("`value` cannot be {}", describe(default))))?;
-    let bound = |key: &str| match map
-        .get(key)
-        .map(|bound| (bound, super::bind::number(bound)))
-    {
-        None => Ok(None),
-        Some((_, Some(number))) => Ok(Some(number)),
-        Some((bound, None)) => Err(fail(format!(
-            "`{key}` must be a number, this is {}",
-            describe(bound)
-        ))),
+    let bound = |key: &str| {
+        let bound = map.get(key).map(|bound| {
+            let not = || {
+                fail(format!(
+                    "`{key}` must be a number, this is {}",
+                    describe(bound)
+                ))
+            };
+            number(bound).ok_or_else(not)
+        });
+        bound.transpose()
     };
-    let text = |value: &Dynamic| {
-        value
-            .read_lock::<ImmutableString>()
-            .map(|text| text.to_string())
-    };
+    let string = |value: &Dynamic| Some(value.read_lock::<ImmutableString>()?.to_string());
     let choices = match map.get("choices") {
         None => Vec::new(),
         Some(choices) => choices
-            .read_lock::<rhai::Array>()
-            .and_then(|choices| choices.iter().map(text).collect::<Option<Vec<String>>>())
-            .ok_or_else(|| fail("`choices` must be an array of texts".to_string()))?,
+            .read_lock::<Array>()
+            .and_then(|choices| choices.iter().map(string).collect::<Option<Vec<_>>>())
+            .ok_or_else(|| fail("`choices` must be an array of strings".to_string()))?,
     };
     let doc = match map.get("doc") {
         None => String::new(),
-        Some(doc) => text(doc).ok_or_else(|| fail("`doc` must be a text".to_string()))?,
+        Some(doc) => string(doc).ok_or_else(|| fail("`doc` must be a string".to_string()))?,
     };
     let (min, max) = (bound("min")?, bound("max")?);
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
-        return Err(fail(format!(
-            "`min` is {min} and `max` is {max}: no value is between"
-        )));
+        let why = format!("`min` is {min} and `max` is {max}: no value is between");
+        return Err(fail(why));
     }
     let parameter = Parameter {
         name: name.to_string(),
@@ -339,6 +322,6 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, ParameterError> {
     };
     parameter
         .check(default)
-        .map_err(|error| fail(format!("its own default does not fit: {error}")))?;
+        .map_err(|error| fail(format!("its own default does not fit: {}", error.message)))?;
     Ok(parameter)
 }

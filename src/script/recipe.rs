@@ -10,7 +10,7 @@ use rhai::{AST, EvalAltResult, Map};
 use super::explain::Script;
 use super::host::{Host, Shared};
 use super::library::Sources;
-use super::params::{ParameterError, Parameters, Setting};
+use super::params::{Parameters, Setting};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// What a script can define for advlab to call.
@@ -171,7 +171,7 @@ impl Recipe {
             .map_or("", |text| text)
     }
 
-    /// The script and all that it imports: names and texts, the script itself among them.
+    /// The names and texts of the script and of all that it imports.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.script
             .sources
@@ -189,24 +189,24 @@ impl Recipe {
         &self.params
     }
 
-    /// Sets a parameter from a text, as in `--set k=8`.
+    /// Sets a parameter from a string, as in `--set k=8`.
     ///
     /// # Errors
-    /// [`ParameterError`] names the nearest parameter, or what the parameter takes.
-    pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), ParameterError> {
+    /// As [`Parameters::set_text`].
+    pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
         self.params.set_text(name, text)
     }
 
     /// Sets a parameter.
     ///
     /// # Errors
-    /// As [`Recipe::set_text`].
-    pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), ParameterError> {
+    /// As [`Parameters::set_text`].
+    pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), Diagnostic> {
         self.params.set(name, setting)
     }
 
     /// Sets the parameters that a script's map names.
-    pub(super) fn set_map(&mut self, map: &Map) -> Result<(), ParameterError> {
+    pub(super) fn set_map(&mut self, map: &Map) -> Result<(), Diagnostic> {
         for (name, value) in map {
             self.params.set_dynamic(name, value)?;
         }

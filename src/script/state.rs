@@ -9,7 +9,7 @@ use super::held::{self, Excess};
 use super::sandbox::MAP_ENTRIES;
 use crate::tensor::{Level, Tensor};
 
-/// What a recipe remembers from step to step: numbers, texts, arrays and maps that `init(p)` made and hooks changed.
+/// What a recipe remembers from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
 ///
 /// A clone shares the content: keeping the state of a step costs nothing.
 #[derive(Clone, Debug)]
@@ -25,21 +25,17 @@ impl Default for State {
 impl State {
     /// The state that a hook returned, or left behind as `this`; or what is wrong with it.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, Unfit> {
-        let unfit = |why: String| Unfit {
-            path: String::new(),
-            why,
-        };
         if !value.is_map() {
             let found = super::bind::describe(&value);
-            return Err(unfit(format!(
+            return Err(Unfit::new(format!(
                 "{found}, and the state is a map, as in `#{{ count: 0 }}`"
             )));
         }
         held::check(&value).map_err(|excess| {
-            unfit(match excess {
-                Excess::Depth => "a map with too many others in one another".to_string(),
-                Excess::Entries => format!("a map with more than {MAP_ENTRIES} entries in it"),
-                Excess::Bytes => format!("a map with more than {} MiB in it", held::BYTES >> 20),
+            Unfit::new(match excess {
+                Excess::Depth => format!("a map nested more than {} deep", held::DEPTH),
+                Excess::Entries => format!("a map of more than {MAP_ENTRIES} entries"),
+                Excess::Bytes => format!("a map of more than {} MiB", held::BYTES >> 20),
             })
         })?;
         Ok(State(Arc::new(plain(value, 0)?)))
@@ -78,8 +74,8 @@ impl fmt::Display for State {
 fn write_value(f: &mut fmt::Formatter<'_>, value: &Dynamic) -> fmt::Result {
     if let Some(map) = value.read_lock::<Map>() {
         f.write_str("#{")?;
-        for (place, (key, value)) in map.iter().enumerate() {
-            let comma = if place == 0 { "" } else { "," };
+        for (index, (key, value)) in map.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
             write!(f, "{comma} {key}: ")?;
             write_value(f, value)?;
         }
@@ -87,8 +83,8 @@ fn write_value(f: &mut fmt::Formatter<'_>, value: &Dynamic) -> fmt::Result {
     }
     if let Some(array) = value.read_lock::<Array>() {
         f.write_str("[")?;
-        for (place, value) in array.iter().enumerate() {
-            f.write_str(if place == 0 { "" } else { ", " })?;
+        for (index, value) in array.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { ", " })?;
             write_value(f, value)?;
         }
         return f.write_str("]");
@@ -99,37 +95,10 @@ fn write_value(f: &mut fmt::Formatter<'_>, value: &Dynamic) -> fmt::Result {
     }
 }
 
+/// The same types with the same bits.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
-        same(&self.0, &other.0)
-    }
-}
-
-fn same(a: &Dynamic, b: &Dynamic) -> bool {
-    if let (Some(a), Some(b)) = (a.read_lock::<Map>(), b.read_lock::<Map>()) {
-        return a.len() == b.len()
-            && a.iter()
-                .all(|(key, value)| b.get(key).is_some_and(|other| same(value, other)));
-    }
-    if let (Some(a), Some(b)) = (a.read_lock::<Array>(), b.read_lock::<Array>()) {
-        return a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| same(a, b));
-    }
-    if let (Ok(a), Ok(b)) = (a.as_float(), b.as_float()) {
-        return a.to_bits() == b.to_bits();
-    }
-    if let (Some(a), Some(b)) = (
-        a.read_lock::<ImmutableString>(),
-        b.read_lock::<ImmutableString>(),
-    ) {
-        return *a == *b;
-    }
-    if let (Ok(a), Ok(b)) = (a.as_char(), b.as_char()) {
-        return a == b;
-    }
-    match (a.as_int(), b.as_int(), a.as_bool(), b.as_bool()) {
-        (Ok(a), Ok(b), ..) => a == b,
-        (_, _, Ok(a), Ok(b)) => a == b,
-        _ => a.is_unit() && b.is_unit(),
+        self.to_json() == other.to_json()
     }
 }
 
@@ -148,6 +117,18 @@ pub(super) struct Unfit {
 }
 
 impl Unfit {
+    fn new(why: String) -> Unfit {
+        let path = String::new();
+        Unfit { path, why }
+    }
+
+    fn inside(self, step: impl fmt::Display) -> Unfit {
+        Unfit {
+            path: format!("{step}{}", self.path),
+            ..self
+        }
+    }
+
     /// The part of the state that it is in; empty for the state itself.
     pub(super) fn part(&self) -> &str {
         let path = self.path.trim_start_matches('.');
@@ -155,8 +136,8 @@ impl Unfit {
     }
 }
 
-impl std::fmt::Display for Unfit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One that is too deep has a path of many steps.
         let shown: String = self.path.chars().take(PATH).collect();
         let more = if shown.len() < self.path.len() {
@@ -168,15 +149,6 @@ impl std::fmt::Display for Unfit {
     }
 }
 
-impl Unfit {
-    fn inside(self, step: impl std::fmt::Display) -> Unfit {
-        Unfit {
-            path: format!("{step}{}", self.path),
-            ..self
-        }
-    }
-}
-
 /// The value free of what it shares with a closure that captured it: a copy of a state must not change with it.
 ///
 /// Refuses what cannot outlive a step: tensors and batches, which belong to one, and functions, which belong to a
@@ -184,9 +156,8 @@ impl Unfit {
 fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
     let mut value = value.flatten();
     if depth > DEPTH {
-        let path = String::new();
-        let why = format!("more than {DEPTH} deep in the state, which a checkpoint cannot keep");
-        return Err(Unfit { path, why });
+        let why = format!("nested more than {DEPTH} deep, which a checkpoint cannot keep");
+        return Err(Unfit::new(why));
     }
     if let Some(mut map) = value.write_lock::<Map>() {
         for (key, inner) in map.iter_mut() {
@@ -194,13 +165,12 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
                 plain(inner.take(), depth + 1).map_err(|unfit| unfit.inside(format!(".{key}")))?;
         }
     } else if let Some(mut array) = value.write_lock::<Array>() {
-        for (place, inner) in array.iter_mut().enumerate() {
+        for (index, inner) in array.iter_mut().enumerate() {
             *inner = plain(inner.take(), depth + 1)
-                .map_err(|unfit| unfit.inside(format!("[{place}]")))?;
+                .map_err(|unfit| unfit.inside(format!("[{index}]")))?;
         }
     } else if let Some(why) = unfit(&value) {
-        let path = String::new();
-        return Err(Unfit { path, why });
+        return Err(Unfit::new(why));
     }
     Ok(value)
 }
@@ -216,12 +186,7 @@ fn unfit(value: &Dynamic) -> Option<String> {
             "a {level} tensor, which belongs to one batch: {how}"
         ));
     }
-    let lasts = value.is_int()
-        || value.is_float()
-        || value.is_bool()
-        || value.is_char()
-        || value.is_string()
-        || value.is_unit();
+    let lasts = ["i64", "f64", "bool", "char", "string", "()"].contains(&value.type_name());
     let what = super::bind::describe(value);
-    (!lasts).then(|| format!("{what}, which does not last"))
+    (!lasts).then(|| format!("{what}, which cannot be kept from step to step"))
 }

@@ -4,11 +4,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 use serde_json::{Value, json};
 
 use super::state::State;
-
-/// What is wrong with a JSON value that should be a state.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a state that was saved: {0}")]
-pub struct StateError(String);
+use crate::diagnostic::Diagnostic;
 
 /// Marks what JSON has no type for: a float (JSON's numbers are our whole ones), a character, and a map, whose keys could
 /// be one of these marks.
@@ -19,7 +15,7 @@ const MAP: &str = "map";
 impl State {
     /// The state as JSON. [`State::from_json`] gives back the same, bit for bit.
     ///
-    /// Whole numbers, texts, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a map
+    /// Whole numbers, strings, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a map
     /// `{"map": {...}}`.
     pub fn to_json(&self) -> Value {
         to_json(&self.to_dynamic())
@@ -28,9 +24,11 @@ impl State {
     /// Reads a state that [`State::to_json`] made.
     ///
     /// # Errors
-    /// [`StateError`] names the first thing that it cannot have made.
-    pub fn from_json(value: &Value) -> Result<State, StateError> {
-        State::from_dynamic(from_json(value)?).map_err(|unfit| StateError(unfit.to_string()))
+    /// A [`Diagnostic`] that names the first thing that it cannot have made.
+    pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
+        from_json(value)
+            .and_then(|value| State::from_dynamic(value).map_err(|unfit| unfit.to_string()))
+            .map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
     }
 }
 
@@ -65,9 +63,10 @@ fn to_json(value: &Dynamic) -> Value {
 
 /// The shortest text that reads back as the same number; the bits of a NaN, of which there are many.
 fn float_text(float: f64) -> String {
-    match float.is_nan() {
-        true => format!("NaN:{:016x}", float.to_bits()),
-        false => format!("{float:?}"),
+    if float.is_nan() {
+        format!("NaN:{:016x}", float.to_bits())
+    } else {
+        format!("{float:?}")
     }
 }
 
@@ -78,8 +77,8 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
-fn from_json(value: &Value) -> Result<Dynamic, StateError> {
-    let wrong = || StateError(format!("`{value}`"));
+fn from_json(value: &Value) -> Result<Dynamic, String> {
+    let wrong = || format!("`{value}`");
     let fields = match value {
         Value::Null => return Ok(Dynamic::UNIT),
         Value::Bool(truth) => return Ok(Dynamic::from_bool(*truth)),
@@ -108,7 +107,7 @@ fn from_json(value: &Value) -> Result<Dynamic, StateError> {
             let map: Map = entries
                 .iter()
                 .map(|(key, value)| Ok((key.as_str().into(), from_json(value)?)))
-                .collect::<Result<_, StateError>>()?;
+                .collect::<Result<_, String>>()?;
             Ok(Dynamic::from_map(map))
         }
         _ => Err(wrong()),

@@ -103,7 +103,7 @@ impl Summary {
             all_wrong: groups_of(0.0),
             level: advantage.level().name(),
             advantage: Spread::of(
-                (0..advantage.buffer().len()).map(|place| advantage.buffer().get(place)),
+                (0..advantage.buffer().len()).map(|index| advantage.buffer().get(index)),
             ),
             groups_without_signal: whole_groups(&is_zero),
             tokens_without_signal: advantage.per_token().filter(|value| *value == 0.0).count(),
@@ -152,11 +152,7 @@ impl Summary {
 
 /// A mean that is 0 but for rounding is shown as 0, not as -0.0000.
 fn rounded(mean: f64) -> String {
-    let text = format!("{mean:.4}");
-    match text == "-0.0000" {
-        true => "0.0000".to_string(),
-        false => text,
-    }
+    format!("{mean:.4}").replace("-0.0000", "0.0000")
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ pub const TEST_BATCH: &str = "test_batch";
 impl Recipe {
     /// The batch that the script's `test_batch()` describes; `None` where it has no such function.
     ///
-    /// It returns a map of columns: `group`, a text or a number a response; arrays of numbers, one a response; arrays of
-    /// arrays of numbers, one a token.
+    /// It returns a map of columns: `group`, a string or a number for each response; arrays of numbers, one for each response; arrays
+    /// of arrays of numbers, one for each token.
     ///
     /// # Errors
     /// [`Diagnostics`] where the function fails, or returns what is no batch.
@@ -82,7 +82,7 @@ fn group(id: &Dynamic) -> Result<GroupId, String> {
     }
     id.as_int().map(GroupId::from).map_err(|_| {
         format!(
-            "a group is a text or a whole number, this is {}",
+            "a group is a string or a whole number, this is {}",
             describe(id)
         )
     })

@@ -46,19 +46,21 @@ pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -
     if !short.starts_with(|c: char| c.is_alphabetic() || c == '_') {
         return operator(name, &arguments);
     }
-    let with = match arguments.is_empty() {
-        true => "without arguments".to_string(),
-        false => format!("for {}", and(&arguments)),
+    let with = if arguments.is_empty() {
+        "without arguments".to_string()
+    } else {
+        format!("for {}", and(&arguments))
     };
     if let Some(help) = self::signature(short) {
         return Diagnostic::error(format!("`{short}` exists, but not {with}")).with_help(help);
     }
-    let message = match script.functions.iter().any(|known| known == short) {
-        true => format!("there is no function `{name}` {with}"),
-        false => format!("there is no function `{name}`"),
+    let message = if script.functions.iter().any(|known| known == short) {
+        format!("there is no function `{name}` {with}")
+    } else {
+        format!("there is no function `{name}`")
     };
     let diagnostic = Diagnostic::error(message);
-    if let Some(here) = elsewhere::function(short) {
+    if let Some(here) = elsewhere::FUNCTIONS.find(short) {
         return diagnostic.with_help(here);
     }
     if elsewhere::is_column(short) {

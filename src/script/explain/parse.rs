@@ -2,8 +2,9 @@
 
 use rhai::{LexError, ParseErrorType};
 
+use super::elsewhere::{self, Table};
 use super::script::Site;
-use super::{Script, elsewhere, lower_first, runtime};
+use super::{Script, lower_first, runtime};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::syntax::{TokenKind, ValueKind};
 
@@ -75,7 +76,7 @@ fn of_python(site: &Site<'_>, kind: &ParseErrorType) -> Option<(String, &'static
                 "variables have no types: `let x = 0.5;`",
             ),
             (ParseErrorType::MissingToken(..), found) => {
-                let here = elsewhere::operator(found)?;
+                let here = elsewhere::KEYWORDS.find(found)?;
                 return Some((format!("`{found}` in this place"), here));
             }
             _ => return None,
@@ -146,28 +147,16 @@ fn lexical(error: &LexError, token: &str) -> Diagnostic {
 
 /// A word or a sign that the language keeps for itself, or does not have.
 fn reserved(name: &str) -> Diagnostic {
-    let help = match name {
-        "#" => "a comment is `// ...`, a map `#{ k: 4 }`",
-        "++" => "one more is `x += 1`",
-        "--" => "one less is `x -= 1`",
-        "?" => "a conditional is `if c { a } else { b }`, elementwise `where(c, a, b)`",
-        "@" => "an elementwise product is `a * b`",
-        "===" => "equality is `==`",
-        "!==" | "<>" => "inequality is `!=`",
-        ":=" | "<-" => "a variable is declared by `let x = ...;`, and changed by `x = ...;`",
-        "=>" | "->" => "an anonymous function is `|x| x + 1`",
-        "::<" => "functions have no type parameters",
-        "var" => "the variance is `x.std(\"group\") ** 2`; a variable is `let x = ...;`",
-        "this" => "`this` is the recipe's state, in its hooks only",
-        "print" => "it is a function: `print(x)`",
-        "eval" => "write the code into the script itself",
-        _ => match elsewhere::keyword(name).or_else(|| elsewhere::operator(name)) {
-            Some(here) => here,
-            None if name.starts_with(char::is_alphabetic) => "choose another name",
-            None => "is another operator meant?",
-        },
-    };
-    let message = match (name, name.starts_with(char::is_alphabetic)) {
+    let is_word = name.starts_with(char::is_alphabetic);
+    let help = elsewhere::RESERVED
+        .find(name)
+        .or_else(|| elsewhere::KEYWORDS.find(name));
+    let help = help.unwrap_or(if is_word {
+        "choose another name"
+    } else {
+        "is another operator meant?"
+    });
+    let message = match (name, is_word) {
         ("eval", _) => "there is no `eval`".to_string(),
         (name, true) => format!("`{name}` is a reserved word"),
         (name, false) => format!("`{name}` is not an operator of this language"),
@@ -175,107 +164,58 @@ fn reserved(name: &str) -> Diagnostic {
     Diagnostic::error(message).with_help(help)
 }
 
+/// The parser's errors by its own names for them: the message, with the names that the error has for `{}`, and the help.
+const PARSED: Table = Table(
+    r#"
+FnMissingParams: the function `{}` has no parameter list | as in `fn advantage(batch, p) { ... }`; an empty one is `()`
+FnMissingName: a function without a name | as in `fn advantage(batch, p) { ... }`; an anonymous function is `|x| x + 1`
+FnMissingBody: a function without a body | its body is written in braces: `fn advantage(batch, p) { ... }`
+FnDuplicatedDefinition: the function `{}` is defined twice, with as many parameters | rename or remove one of them
+FnDuplicatedParam: the function `{}` has two parameters `{}` | rename one
+WrongFnDefinition: a function cannot be defined inside another function or a block | move it to the top level, or write a closure, `let f = |x| ...;`, and call it by `f.call(x)`
+DuplicatedProperty: the map has the key `{}` twice | remove one of them
+DuplicatedVariable: `{}` is declared twice | rename one
+ExprTooDeep: brackets or blocks are nested too deeply | give the parts names, with `let`
+LoopBreak: `break` and `continue` are for loops | `return x;` leaves a function
+AssignmentToInvalidLHS: this cannot be assigned to | only a variable or a part of one can be; equality is `==`
+ExprExpected MissingSymbol: an expression is missing here | a value, a variable or an expression is expected
+PropertyExpected: a name is missing here | a dot is followed by a name, and an entry of a map begins with one: `p.k`, `#{ k: 4 }`
+VariableExpected: a variable's name is missing here | as in `let x = 0.5;` and `for g in batch.groups { ... }`, one variable at a time
+ForbiddenVariable: `{}` cannot be used as a variable's name | choose another name
+MalformedIndexExpr: this cannot be used as an index | an index is an integer, a key a string: `a[0]`, `m["k"]`
+WrongDocComment: a doc comment `///` must come right before a function | an ordinary comment is `//`
+WrongExport: `export` is not needed | a script that imports this one sees all of its functions
+LiteralTooLarge: this literal is too large | values by response or token are columns of the batch
+WrongSwitchIntegerCase WrongSwitchDefaultCase WrongSwitchCaseCondition: this case of the `switch` cannot come here | values come first, then ranges, and `_`, for all others, last
+"#,
+);
+
 fn parsed(kind: &ParseErrorType) -> Diagnostic {
-    let said = |message: String, help: &str| Diagnostic::error(message).with_help(help);
+    // Such as `FnDuplicatedParam("f", "x")`.
+    let shown = format!("{kind:?}");
+    let (name, carried) = shown.split_once('(').unwrap_or((&shown, ""));
+    if let Some((message, help)) = PARSED.find(name).and_then(|row| row.split_once(" | ")) {
+        let carried = carried.split('"').skip(1).step_by(2);
+        let message = carried.fold(message.to_string(), |message, name| {
+            message.replacen("{}", name, 1)
+        });
+        return Diagnostic::error(message).with_help(help);
+    }
     match kind {
         ParseErrorType::ModuleUndefined(name) => runtime::no_import(name),
         ParseErrorType::AssignmentToConstant(name) => runtime::constant(name),
-        ParseErrorType::FnMissingParams(name) => said(
-            format!("the function `{name}` has no parameter list"),
-            "as in `fn advantage(batch, p) { ... }`; an empty one is `()`",
-        ),
-        ParseErrorType::FnMissingName => said(
-            "a function without a name".to_string(),
-            "as in `fn advantage(batch, p) { ... }`; an anonymous function is `|x| x + 1`",
-        ),
-        ParseErrorType::FnMissingBody(_) => said(
-            "a function without a body".to_string(),
-            "its body is written in braces: `fn advantage(batch, p) { ... }`",
-        ),
-        ParseErrorType::FnDuplicatedDefinition(name, _) => said(
-            format!("the function `{name}` is defined twice, with as many parameters"),
-            "rename or remove one of them",
-        ),
-        ParseErrorType::FnDuplicatedParam(name, argument) => said(
-            format!("the function `{name}` has two parameters `{argument}`"),
-            "rename one",
-        ),
-        ParseErrorType::WrongFnDefinition => said(
-            "a function cannot be defined inside another function or a block".to_string(),
-            "move it to the top level, or write a closure, `let f = |x| ...;`, and call it by `f.call(x)`",
-        ),
-        ParseErrorType::DuplicatedProperty(name) => said(
-            format!("the map has the key `{name}` twice"),
-            "remove one of them",
-        ),
-        ParseErrorType::DuplicatedVariable(name) => {
-            said(format!("`{name}` is declared twice"), "rename one")
-        }
-        ParseErrorType::ExprTooDeep => said(
-            "brackets or blocks are nested too deeply".to_string(),
-            "give the parts names, with `let`",
-        ),
-        ParseErrorType::LoopBreak => said(
-            "`break` and `continue` are for loops".to_string(),
-            "`return x;` leaves a function",
-        ),
-        ParseErrorType::AssignmentToInvalidLHS(_) => said(
-            "this cannot be assigned to".to_string(),
-            "only a variable or a part of one can be; equality is `==`",
-        ),
-        ParseErrorType::ExprExpected(_) | ParseErrorType::MissingSymbol(_) => said(
-            "an expression is missing here".to_string(),
-            "a value, a variable or an expression is expected",
-        ),
-        ParseErrorType::PropertyExpected => said(
-            "a name is missing here".to_string(),
-            "a dot is followed by a name, and an entry of a map begins with one: `p.k`, `#{ k: 4 }`",
-        ),
-        ParseErrorType::VariableExpected => said(
-            "a variable's name is missing here".to_string(),
-            "as in `let x = 0.5;` and `for g in batch.groups { ... }`, one variable at a time",
-        ),
-        ParseErrorType::ForbiddenVariable(name) => said(
-            format!("`{name}` cannot be used as a variable's name"),
-            "choose another name",
-        ),
         ParseErrorType::UnknownOperator(sign) => reserved(sign),
-        ParseErrorType::MalformedIndexExpr(_) => said(
-            "this cannot be used as an index".to_string(),
-            "an index is an integer, a key a string: `a[0]`, `m[\"k\"]`",
-        ),
-        ParseErrorType::MismatchedType(wanted, found) => said(
-            format!(
-                "expected {}, found {}",
-                ValueKind::of_type(wanted).described(),
-                ValueKind::of_type(found).described()
-            ),
-            match wanted.contains("iterable") {
-                true => "a loop runs over a range or an array: `for i in 0..3 { ... }`",
-                false => "a condition is a comparison, as in `if batch.step > 100 { ... }`",
-            },
-        ),
-        ParseErrorType::WrongDocComment => said(
-            "a doc comment `///` must come right before a function".to_string(),
-            "an ordinary comment is `//`",
-        ),
-        ParseErrorType::WrongExport => said(
-            "`export` is not needed".to_string(),
-            "a script that imports this one sees all of its functions",
-        ),
-        ParseErrorType::LiteralTooLarge(..) => said(
-            "this literal is too large".to_string(),
-            "values by response or token are columns of the batch",
-        ),
-        ParseErrorType::WrongSwitchIntegerCase
-        | ParseErrorType::WrongSwitchDefaultCase
-        | ParseErrorType::WrongSwitchCaseCondition => said(
-            "this case of the `switch` cannot come here".to_string(),
-            "values come first, then ranges, and `_`, for all others, last",
-        ),
-        other => said(
-            lower_first(&other.to_string()),
-            "is something missing here, or superfluous?",
-        ),
+        ParseErrorType::MismatchedType(wanted, found) => {
+            let [wanted, found] = [wanted, found].map(|name| ValueKind::of_type(name).described());
+            let help = match wanted {
+                "an array or a range" => {
+                    "a loop runs over a range or an array: `for i in 0..3 { ... }`"
+                }
+                _ => "a condition is a comparison, as in `if batch.step > 100 { ... }`",
+            };
+            Diagnostic::error(format!("expected {wanted}, found {found}")).with_help(help)
+        }
+        other => Diagnostic::error(lower_first(&other.to_string()))
+            .with_help("is something missing here, or superfluous?"),
     }
 }

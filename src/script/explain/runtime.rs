@@ -21,48 +21,48 @@ pub(super) fn failed(
     place: Option<&Span>,
 ) -> Diagnostic {
     match error {
-            EvalAltResult::ErrorRuntime(value, _) => thrown(value),
-            EvalAltResult::ErrorFunctionNotFound(signature, _) => unknown_function(script, signature),
-            EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
-            EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
-            EvalAltResult::ErrorMismatchDataType(wanted, found, _)
-            | EvalAltResult::ErrorMismatchOutputType(wanted, found, _) => mismatch(wanted, found),
-            EvalAltResult::ErrorForbiddenVariable(name, _) => {
-                Diagnostic::error(format!("`{name}` cannot be used as a variable's name"))
-                    .with_help("choose another name")
-            }
-            EvalAltResult::ErrorModuleNotFound(name, _) => no_import(name),
-            EvalAltResult::ErrorAssignmentToConstant(name, _) => constant(name),
-            EvalAltResult::ErrorFor(_) => Diagnostic::error("`for` needs an array, a range or `batch.groups`")
-                .with_help("operations on tensors need no loop over responses or tokens; `for g in batch.groups { ... }` goes group by group"),
-            EvalAltResult::ErrorUnboundThis(_) => {
-                Diagnostic::error("`this`, the recipe's state, exists in hooks only")
-                    .with_help("pass what the function needs as an argument")
-            }
-            EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
-            EvalAltResult::ErrorIndexNotFound(index, _) => {
-                Diagnostic::error(format!("there is no entry `{index}`"))
-                    .with_help("`key in map` tells whether there is one")
-            }
-            EvalAltResult::ErrorArrayBounds(length, index, _) => beyond("the array", *length, *index),
-            EvalAltResult::ErrorStringBounds(length, index, _) => beyond("the string", *length, *index),
-            EvalAltResult::ErrorDotExpr(what, _) => property(what),
-            EvalAltResult::ErrorArithmetic(what, _) => arithmetic(what),
-            EvalAltResult::ErrorDataRace(..) => {
-                Diagnostic::error("a closure uses a variable that the call around it is changing")
-                    .with_help("copy what the closure needs before the call: `let n = a.len();`")
-            }
-            EvalAltResult::ErrorNonPureMethodCallOnConstant(name, _) => {
-                Diagnostic::error(format!("`{name}` changes its receiver, which is a constant"))
-                    .with_help("declare it with `let` instead of `const`")
-            }
-            other => {
-                let text = other.to_string();
-                // The engine's texts end in the position, which stands at the caret.
-                let text = text.split(" (line ").next().unwrap_or(&text);
-                Diagnostic::error(lower_first(text))
-            }
+        EvalAltResult::ErrorRuntime(value, _) => thrown(value),
+        EvalAltResult::ErrorFunctionNotFound(signature, _) => unknown_function(script, signature),
+        EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
+        EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
+        EvalAltResult::ErrorMismatchDataType(wanted, found, _)
+        | EvalAltResult::ErrorMismatchOutputType(wanted, found, _) => mismatch(wanted, found),
+        EvalAltResult::ErrorForbiddenVariable(name, _) => {
+            Diagnostic::error(format!("`{name}` cannot be used as a variable's name"))
+                .with_help("choose another name")
         }
+        EvalAltResult::ErrorModuleNotFound(name, _) => no_import(name),
+        EvalAltResult::ErrorAssignmentToConstant(name, _) => constant(name),
+        EvalAltResult::ErrorFor(_) => Diagnostic::error("`for` needs an array, a range or `batch.groups`")
+            .with_help("operations on tensors need no loop over responses or tokens; `for g in batch.groups { ... }` goes group by group"),
+        EvalAltResult::ErrorUnboundThis(_) => {
+            Diagnostic::error("`this`, the recipe's state, exists in hooks only")
+                .with_help("pass what the function needs as an argument")
+        }
+        EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
+        EvalAltResult::ErrorIndexNotFound(index, _) => {
+            Diagnostic::error(format!("there is no entry `{index}`"))
+                .with_help("`key in map` tells whether there is one")
+        }
+        EvalAltResult::ErrorArrayBounds(length, index, _) => beyond("the array", *length, *index),
+        EvalAltResult::ErrorStringBounds(length, index, _) => beyond("the string", *length, *index),
+        EvalAltResult::ErrorDotExpr(what, _) => property(what),
+        EvalAltResult::ErrorArithmetic(what, _) => arithmetic(what),
+        EvalAltResult::ErrorDataRace(..) => {
+            Diagnostic::error("a closure uses a variable that the call around it is changing")
+                .with_help("copy what the closure needs before the call: `let n = a.len();`")
+        }
+        EvalAltResult::ErrorNonPureMethodCallOnConstant(name, _) => {
+            Diagnostic::error(format!("`{name}` changes its receiver, which is a constant"))
+                .with_help("declare it with `let` instead of `const`")
+        }
+        other => {
+            let text = other.to_string();
+            // The engine's texts end in the position, which stands at the caret.
+            let text = text.split(" (line ").next().unwrap_or(&text);
+            Diagnostic::error(lower_first(text))
+        }
+    }
 }
 
 /// A name that stands for nothing.
@@ -91,7 +91,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
         return Diagnostic::error("there are no list comprehensions")
             .with_help("fill an array in a loop: `let sizes = []; for g in batch.groups { sizes.push(g.reward.len()); }`");
     }
-    if let Some(here) = elsewhere::keyword(name) {
+    if let Some(here) = elsewhere::KEYWORDS.find(name) {
         return Diagnostic::error(format!("`{name}` is not part of this language")).with_help(here);
     }
     let is_new = next == "=" && texts.first() == Some(&name);
@@ -103,7 +103,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     let near = names(code)
         .into_iter()
         .filter(|known| *known != name && name.len() > 1);
-    diagnostic.with_help(if let Some(here) = elsewhere::name(name) {
+    diagnostic.with_help(if let Some(here) = elsewhere::NAMES.find(name) {
         here.to_string()
     } else if name != "batch" && name.parse::<Level>().is_ok() {
         format!("a level is written in quotes: `x.mean(\"{name}\")`")
@@ -222,7 +222,7 @@ fn mismatch(wanted: &str, found: &str) -> Diagnostic {
 
 pub(super) fn no_import(name: &str) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("nothing is imported as `{name}`"));
-    match elsewhere::name(name) {
+    match elsewhere::NAMES.find(name) {
         Some(here) => diagnostic.with_help(here),
         None => diagnostic.with_help(format!(
             "to import a recipe of that name, write `import \"{name}\" as {name};` at the top of the script"
@@ -297,7 +297,7 @@ pub(in crate::script) fn tensor_condition() -> Diagnostic {
 /// A property that tensors do not have.
 pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {
     let only = "its only property is `level`; the rest are methods, such as `x.mean(\"group\")`";
-    let help = elsewhere::property(name).map(str::to_string);
+    let help = elsewhere::PROPERTIES.find(name).map(str::to_string);
     let help = help.or_else(|| functions::signature(name));
     Diagnostic::error(format!("a tensor has no property `{name}`"))
         .with_help(help.unwrap_or_else(|| only.to_string()))

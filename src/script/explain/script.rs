@@ -13,6 +13,9 @@ use crate::script::library::Sources;
 use crate::script::syntax::{Token, TokenKind, code};
 use crate::tensor::Origin;
 
+/// Tokens of a function that are searched for its head.
+const FUNCTION_TOKENS: usize = 1000;
+
 /// A recipe's texts, and the names that it knows.
 pub(in crate::script) struct Script<'a> {
     pub(in crate::script) name: &'a Arc<str>,
@@ -68,9 +71,10 @@ impl<'a> Script<'a> {
             match innermost {
                 EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
                     if let Some((line, _)) = line_column(*position) {
-                        let function = match function.starts_with(CLOSURE) {
-                            true => "a closure".to_string(),
-                            false => format!("`{function}`"),
+                        let function = if function.starts_with(CLOSURE) {
+                            "a closure".to_string()
+                        } else {
+                            format!("`{function}`")
                         };
                         trace.insert(0, format!("in {function}, called at {source}:{line}"));
                     }
@@ -233,10 +237,10 @@ impl<'a> Script<'a> {
     /// The call of a function in itself, where there is one alone.
     pub(super) fn only_recursion(&self) -> Option<Span> {
         self.only(|code, index| {
-            let head = code[..index].iter().rposition(|token| token.text == "fn");
-            head.is_some_and(|head| {
-                head + 1 < index && code[head + 1].text == code[index].text && is_call(code, index)
-            })
+            let before = &code[index.saturating_sub(FUNCTION_TOKENS)..index];
+            let head = before.iter().rposition(|token| token.text == "fn");
+            let name = head.and_then(|head| before.get(head + 1));
+            is_call(code, index) && name.is_some_and(|name| name.text == code[index].text)
         })
     }
 }

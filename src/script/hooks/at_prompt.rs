@@ -45,9 +45,10 @@ pub(in crate::script) fn tensor_of(
         let reward = run.batch().column("reward");
         return reward.map_err(|problem| Diagnostic::error(problem.message).into());
     }
-    let advantage = match recipe.has(Hook::Advantage) {
-        true => Some(run.signal(Hook::Advantage)?.0),
-        false => None,
+    let advantage = if recipe.has(Hook::Advantage) {
+        Some(run.signal(Hook::Advantage)?.0)
+    } else {
+        None
     };
     match (hook, advantage) {
         (Hook::Loss, advantage) => {

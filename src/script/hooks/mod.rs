@@ -1,16 +1,14 @@
 //! Runs a recipe's hooks on a batch: reward, advantage and loss, with what they return checked and computed.
 
 mod at_prompt;
-mod outcome;
 mod returned;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(super) use at_prompt::tensor_of;
-pub use outcome::{Loss, Outcome};
 use returned::{GRADIENT, NOTHING};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
@@ -24,6 +22,48 @@ use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
+
+/// What a recipe made of a batch.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The reward, where the recipe replaced it: at response or token level.
+    pub reward: Option<Computed>,
+    /// The advantage, at response or token level.
+    pub advantage: Computed,
+    /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
+    pub loss: Option<f64>,
+    /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
+    pub correct: Option<Computed>,
+    /// What the script reported with `metric`; with the hook, as in `reward/clipped`, where two hooks have one of a name.
+    pub metrics: Vec<(String, f64)>,
+    /// What the script printed.
+    pub prints: Vec<String>,
+    /// What was read otherwise than its name says, in words.
+    pub notes: Vec<String>,
+    /// How long the hooks took.
+    pub time: Duration,
+    /// The most bytes that tensors held at once.
+    pub peak_bytes: usize,
+}
+
+/// A loss with its gradient.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Loss {
+    /// The loss.
+    pub value: f64,
+    /// dloss/dlogp, at token level.
+    pub gradient: Computed,
+    /// What the script reported with `metric`.
+    pub metrics: Vec<(String, f64)>,
+    /// What the script printed.
+    pub prints: Vec<String>,
+    /// What was read otherwise than its name says, in words.
+    pub notes: Vec<String>,
+    /// How long it took.
+    pub time: Duration,
+}
 
 /// One call of a recipe: an engine, the batch, and the state as it changes.
 struct Run<'a> {
@@ -72,7 +112,7 @@ impl Recipe {
                     "what `{}` returns cannot be the state: {unfit}",
                     hook.name()
                 );
-                let help = "it returns a map of numbers, texts, arrays and maps: `#{ count: 0 }`";
+                let help = "it returns a map of numbers, strings, arrays and maps: `#{ count: 0 }`";
                 self.at_hook(hook, Diagnostic::error(message).with_help(help))
             })
         })
@@ -93,9 +133,10 @@ impl Recipe {
     fn advantage_here(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let started = Instant::now();
         let mut run = Run::new(self, batch, state);
-        let reward = match self.has(Hook::Reward) {
-            true => Some(run.reward()?),
-            false => None,
+        let reward = if self.has(Hook::Reward) {
+            Some(run.reward()?)
+        } else {
+            None
         };
         let (advantage, loss) = if self.has(Hook::Advantage) {
             (run.signal(Hook::Advantage)?.1, None)
@@ -115,8 +156,8 @@ impl Recipe {
             advantage,
             loss,
             correct: correct.map(|value| value.over(batch.layout())),
+            metrics: reports.metrics(),
             notes: reports.notes,
-            metrics: reports.metrics,
             prints: reports.prints,
             time: started.elapsed(),
             peak_bytes: run.call.guard.peak(),
@@ -156,7 +197,7 @@ impl Recipe {
         Ok(Loss {
             value,
             gradient: gradient.over(batch.layout()),
-            metrics: reports.metrics,
+            metrics: reports.metrics(),
             prints: reports.prints,
             notes: reports.notes,
             time: started.elapsed(),
@@ -204,7 +245,7 @@ impl<'a> Run<'a> {
                 script.definition(hook.name())
             });
             Diagnostic::error(unfit.to_string())
-                .with_help("the state lasts over steps: keep numbers, texts, arrays and maps")
+                .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
                 .at(place)
                 .into()
         })
@@ -212,6 +253,7 @@ impl<'a> Run<'a> {
 
     fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {
         let args = (batch, self.recipe.params.to_map());
+        self.call.report(|reports| reports.hook = Some(hook));
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
@@ -234,18 +276,18 @@ impl<'a> Run<'a> {
         if let Some(loss) = result.read_lock::<Tensor>() {
             return Ok(loss.clone());
         }
-        let message = format!(
-            "`loss` must return a batch tensor, it returned {}",
-            describe(&result)
-        );
-        let help = match result.is_unit() {
-            true => NOTHING,
-            false => {
-                "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
-            }
+        let help = if result.is_unit() {
+            NOTHING
+        } else {
+            "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
         };
+        Err(self.not_a_loss(&describe(&result), help))
+    }
+
+    fn not_a_loss(&self, found: &str, help: &str) -> Diagnostics {
+        let message = format!("`loss` must return a batch tensor, it returned {found}");
         let diagnostic = Diagnostic::error(message).with_help(help);
-        Err(self.recipe.at_hook(Hook::Loss, diagnostic))
+        self.recipe.at_hook(Hook::Loss, diagnostic)
     }
 
     /// The loss and dloss/dlogp.
@@ -259,12 +301,8 @@ impl<'a> Run<'a> {
             )
         })?;
         if loss.level() != Level::Batch {
-            let message = format!(
-                "`loss` must return a batch tensor, it returned a {} tensor",
-                loss.level()
-            );
             let help = "say how to average it: `x.mean(\"batch\")` weighs tokens alike, `x.mean(\"response\").mean(\"batch\")` responses";
-            return Err(hook(Diagnostic::error(message).with_help(help)));
+            return Err(self.not_a_loss(&format!("a {} tensor", loss.level()), help));
         }
         if !depends_on(&loss, &logp) {
             let help =
@@ -273,14 +311,11 @@ impl<'a> Run<'a> {
                 Diagnostic::error("the loss does not depend on `batch.logp`").with_help(help),
             ));
         }
-        let gradient = grad(&loss, &logp).map_err(|error| self.failed(Hook::Loss, error))?;
-        let value = loss
-            .evaluate()
-            .map_err(|error| self.failed(Hook::Loss, error))?;
+        let failed = |error| self.failed(Hook::Loss, error);
+        let gradient = grad(&loss, &logp).map_err(failed)?;
+        let value = loss.evaluate().map_err(failed)?;
         self.finite(Hook::Loss, &loss, &value, "the loss")?;
-        let slopes = gradient
-            .evaluate()
-            .map_err(|error| self.failed(Hook::Loss, error))?;
+        let slopes = gradient.evaluate().map_err(failed)?;
         self.finite(Hook::Loss, &gradient, &slopes, GRADIENT)?;
         Ok((value.get(0), slopes))
     }

@@ -1,5 +1,7 @@
 //! What a hook returned: whether it is what it has to be, and finite; else what to do, and which line made it so.
 
+use std::sync::Arc;
+
 use rhai::Dynamic;
 
 use super::Run;
@@ -7,10 +9,9 @@ use crate::batch::Computed;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::bind;
 use crate::script::blame::blame;
-use crate::script::engine::returned;
 use crate::script::error::Problem;
 use crate::script::recipe::Hook;
-use crate::tensor::{Level, Tensor, TensorError, Value};
+use crate::tensor::{Frame, Level, Tensor, TensorError, Value};
 
 impl Run<'_> {
     /// A hook that gives a value to each response or token, computed and checked.
@@ -18,43 +19,32 @@ impl Run<'_> {
         let batch = self.batch();
         let result = self.hook(hook, batch)?;
         let name = hook.name();
-        let Some(tensor) = result.read_lock::<Tensor>().map(|tensor| tensor.clone()) else {
-            let message = format!(
-                "`{name}` must return a response or token tensor, it returned {}",
-                returned(&result)
-            );
-            let diagnostic = Diagnostic::error(message);
-            return Err(self
-                .recipe
-                .at_hook(hook, diagnostic.with_help(instead(&result))));
+        let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
+        let level = tensor.as_ref().map(Tensor::level);
+        let help = match level {
+            None => instead(&result),
+            Some(Level::Response | Level::Token) => "",
+            Some(Level::Position) => {
+                "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
+            }
+            Some(_) => {
+                "was a `batch.reward - ` forgotten? The same for all responses is `x.expand(\"response\")`, if that is meant"
+            }
         };
-        if !matches!(tensor.level(), Level::Response | Level::Token) {
-            let level = tensor.level();
-            let help = match level {
-                Level::Position => {
-                    "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
-                }
-                _ => {
-                    "was a `batch.reward - ` forgotten? The same for all responses is `x.expand(\"response\")`, if that is meant"
-                }
-            };
-            let message = format!(
-                "`{name}` must return a response or token tensor, it returned a {level} tensor"
-            );
-            return Err(self
-                .recipe
-                .at_hook(hook, Diagnostic::error(message).with_help(help)));
-        }
-        let foreign = tensor
-            .frame()
-            .is_some_and(|frame| frame.responses != self.frame.responses);
-        if foreign {
+        let Some(tensor) = tensor.filter(|_| help.is_empty()) else {
+            let found = bind::kind(&result);
+            let message =
+                format!("`{name}` must return a response or token tensor, it returned {found}");
+            let diagnostic = Diagnostic::error(message).with_help(help);
+            return Err(self.recipe.at_hook(hook, diagnostic));
+        };
+        let is_foreign = |frame: &Arc<Frame>| frame.responses != self.frame.responses;
+        if tensor.frame().is_some_and(is_foreign) {
             let message =
                 format!("`{name}` returned a tensor of one group, not of the whole batch");
             let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
-            return Err(self
-                .recipe
-                .at_hook(hook, Diagnostic::error(message).with_help(help)));
+            let diagnostic = Diagnostic::error(message).with_help(help);
+            return Err(self.recipe.at_hook(hook, diagnostic));
         }
         let value = tensor
             .evaluate()
@@ -78,14 +68,14 @@ impl Run<'_> {
         value: &Value,
         what: &str,
     ) -> Result<(), Diagnostics> {
-        let Some((place, found)) = value.first_not_finite() else {
+        let Some((index, found)) = value.first_not_finite() else {
             return Ok(());
         };
         let message = match value.level() {
             Level::Batch => format!("{what} is {found}"),
             level => {
-                let place = self.input.layout().describe(level, place);
-                format!("{what} is {found} at {place}")
+                let cell = self.input.layout().describe(level, index);
+                format!("{what} is {found} at {cell}")
             }
         };
         let diagnostic = Diagnostic::error(message);
@@ -109,7 +99,7 @@ impl Run<'_> {
     /// What to say of a tensor that is a column of the batch.
     fn column_of(&self, tensor: &Tensor) -> Option<String> {
         let value = tensor.evaluate().ok()?;
-        let (place, found) = value.first_not_finite()?;
+        let (index, found) = value.first_not_finite()?;
         let names = self.input.column_names();
         let name = names.into_iter().find(|name| {
             let column = self
@@ -119,8 +109,8 @@ impl Run<'_> {
             // Each hook has tensors of its own for a column: what they hold is the same.
             column.is_ok_and(|column| same_bits(&column, &value))
         })?;
-        let place = self.input.layout().describe(value.level(), place);
-        Some(format!("the column `{name}` is {found} at {place}"))
+        let cell = self.input.layout().describe(value.level(), index);
+        Some(format!("the column `{name}` is {found} at {cell}"))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::script::recipe::Hook;
 use crate::script::syntax::{Token, TokenKind, code};
 use crate::suggest;
 
-/// The most characters of an operand that a message repeats.
+/// The most bytes of an operand that a message repeats.
 const SHOWN: usize = 40;
 
 impl Lint<'_, '_> {
@@ -82,13 +82,13 @@ pub(in crate::script) fn ambiguous_powers(source: &Arc<str>, text: &Arc<str>) ->
         code.get(sign).filter(|token| token.text == "**")?;
         let end = operand_end(&code, sign + 1)?;
         let last = code[end - 1].end();
-        let short = |from: usize, to: usize, else_: &'static str| {
-            let operand = text[from..to].trim();
-            let is_short = operand.chars().count() <= SHOWN && !operand.contains('\n');
-            if is_short { operand.to_string() } else { else_.to_string() }
+        let operand = |from: usize, to: usize, name: &str| {
+            let words: Vec<&str> = text[from..to].split_whitespace().collect();
+            let words = words.join(" ");
+            if words.len() > SHOWN { name.to_string() } else { words }
         };
-        let base = short(minus.start + 1, code[sign - 1].end(), "x");
-        let exponent = short(code[sign + 1].start, last, "y");
+        let base = operand(minus.start + 1, code[sign - 1].end(), "x");
+        let exponent = operand(code[sign + 1].start, last, "y");
         let message = format!(
             "`-{base} ** {exponent}` is `(-{base}) ** {exponent}` here, and `-({base} ** {exponent})` in Python and in algebra"
         );

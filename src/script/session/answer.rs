@@ -52,6 +52,17 @@ pub struct Columns {
 }
 
 impl Answer {
+    /// A tensor's values, or the number that it is, a truth being 1 or 0; of anything else none.
+    pub fn numbers(&self) -> Vec<f64> {
+        match self {
+            Answer::Tensor(computed) => computed.buffer().iter().collect(),
+            Answer::Number(number) => vec![*number],
+            Answer::Whole(whole) => vec![*whole as f64],
+            Answer::Truth(truth) => vec![f64::from(u8::from(*truth))],
+            _ => Vec::new(),
+        }
+    }
+
     /// Takes over a value of a script, and computes what is not computed yet.
     pub(super) fn of(value: &Dynamic) -> Result<Answer, TensorError> {
         if let Some(tensor) = value.read_lock::<Tensor>() {

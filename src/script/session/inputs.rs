@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use rhai::{AST, Engine, Expr, ParseError, ParseErrorType, Position, Stmt, Token};
 
+use super::Answer;
 use super::saved::is_same;
 use crate::batch::Computed;
 use crate::diagnostic::{Diagnostic, Location};
 use crate::script::recipe::Recipe;
 use crate::script::syntax::last_values;
+use crate::tensor::Level;
 
 /// What messages call the inputs.
 pub(super) const SOURCE: &str = "input";
@@ -104,13 +106,16 @@ impl Inputs {
         });
     }
 
-    /// Completes the last input. `signal` is its value, where that can be an advantage.
-    pub(super) fn complete(
-        &mut self,
-        has_value: bool,
-        signal: Option<Computed>,
-        recipe: Option<&Recipe>,
-    ) {
+    /// Completes the last input with its answer and the recipe that was in use.
+    pub(super) fn complete(&mut self, answer: &Answer, recipe: Option<&Recipe>) {
+        let signal = match answer {
+            Answer::Tensor(computed)
+                if matches!(computed.level(), Level::Response | Level::Token) =>
+            {
+                Some(computed.clone())
+            }
+            _ => None,
+        };
         let mut outcomes = self
             .all
             .iter()
@@ -124,7 +129,7 @@ impl Inputs {
         });
         if let Some(input) = self.all.last_mut() {
             input.outcome = Some(InputOutcome {
-                has_value,
+                has_value: !matches!(answer, Answer::Nothing),
                 is_signal: signal.is_some(),
                 recipe,
             });

@@ -33,7 +33,7 @@ use super::syntax::{code, unfinished};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::suggest;
-use crate::tensor::{Frame, Guard, Level, Tensor, TensorError};
+use crate::tensor::{Frame, Guard, Tensor, TensorError};
 
 /// The variable that `_` stands for: the engine knows `_` as a sign, not as a name, so that nobody else can name it.
 const LAST: &str = "_";
@@ -189,23 +189,15 @@ impl Session {
         // What a later `let` of the same name hides would take memory for ever.
         self.scope = self.scope.clone_visible();
         if !text.trim().is_empty() {
-            let signal = match &answer {
-                Answer::Tensor(computed) => Some(computed.clone()),
-                _ => None,
-            };
-            let signal = signal
-                .filter(|computed| matches!(computed.level(), Level::Response | Level::Token));
-            let has_value = !matches!(answer, Answer::Nothing);
-            self.inputs
-                .complete(has_value, signal, self.recipe.as_ref());
+            self.inputs.complete(&answer, self.recipe.as_ref());
         }
         if !value.is_unit() {
             self.scope.set_value(LAST, value);
         }
         Ok(Evaluation {
             answer,
+            metrics: reports.metrics(),
             prints: reports.prints,
-            metrics: reports.metrics,
             notes: reports.notes,
         })
     }
@@ -269,9 +261,13 @@ impl Session {
 
     /// Whether `batch` and `p` are what they were. A constant's entries cannot be changed, but the engine lets a map have
     /// more of them, and lets a `let` hide it. Where they are not, the variables beyond the `known` ones go.
-    pub(super) fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), Diagnostics> {
+    fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), Diagnostics> {
         let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
-        let is_own = p.is_some_and(|map| map.len() == self.parameters().len());
+        let known_entries = self
+            .recipe
+            .as_ref()
+            .map_or(0, |recipe| recipe.params().iter().len());
+        let is_own = p.is_some_and(|map| map.len() == known_entries);
         let (name, diagnostic) = match self.scope.get("batch") {
             _ if !is_own => ("p", of_the_recipe()),
             Some(batch) if batch.is::<ScriptBatch>() => return Ok(()),
@@ -297,15 +293,10 @@ impl Session {
     }
 
     fn answer(&self, value: &Dynamic) -> Result<Answer, Diagnostics> {
-        on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_later(error))
+        on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_in("", error))
     }
 
-    /// An error of a value that is computed after the input that made it has run.
-    fn failed_later(&self, error: TensorError) -> Diagnostics {
-        self.failed_in("", error)
-    }
-
-    /// An error of a value of an input that the transcript does not have.
+    /// An error of a value of an input that is not recorded.
     fn failed_in(&self, text: &str, error: TensorError) -> Diagnostics {
         let problem = Dynamic::from(Problem::from(error));
         let raised = EvalAltResult::ErrorRuntime(problem, rhai::Position::NONE);
@@ -320,37 +311,34 @@ impl Session {
             let of_recipe = recipe.sources();
             sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
         }
-        let script = Script::new(&name, &sources).knowing(self.parameters(), self.functions());
-        let diagnostic = match error {
-            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), position) => {
-                match self.no_variable(name) {
-                    Some(help) => Diagnostic::error(format!("there is no variable `{name}`"))
-                        .with_help(help)
-                        .at(script.place(&script.name.clone(), *position)),
-                    None => {
-                        let mut diagnostic = script.explain(error);
-                        if diagnostic.help.as_deref() == Some(SEES) {
-                            let help = "`let x = ...` makes one; `:vars` lists yours";
-                            diagnostic.help = Some(help.to_string());
-                        }
-                        diagnostic
-                    }
+        let parameters = self.recipe.as_ref().map(|recipe| recipe.about().parameters);
+        let script =
+            Script::new(&name, &sources).knowing(parameters.unwrap_or_default(), self.functions());
+        let mut diagnostic = script.explain(error);
+        let help = match error {
+            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), _) => {
+                let help = self.no_variable(name);
+                if help.is_some() {
+                    diagnostic.message = format!("there is no variable `{name}`");
                 }
+                let is_unknown = diagnostic.help.as_deref() == Some(SEES);
+                let makes = "`let x = ...` makes one; `:vars` lists yours".to_string();
+                help.or(is_unknown.then_some(makes))
             }
-            EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), position) => {
-                let help = format!("`import \"{name}\" as {name};` imports a recipe");
-                Diagnostic::error(format!("nothing is imported as `{name}`"))
-                    .with_help(help)
-                    .at(script.place(&script.name.clone(), *position))
+            EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), _) => {
+                Some(format!("`import \"{name}\" as {name};` imports a recipe"))
             }
-            EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), position)
-            | EvalAltResult::ErrorAssignmentToConstant(name, position)
+            EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), _)
+            | EvalAltResult::ErrorAssignmentToConstant(name, _)
                 if name == "p" =>
             {
-                of_the_recipe().at(script.place(&script.name.clone(), *position))
+                let of_the_recipe = of_the_recipe();
+                diagnostic.message = of_the_recipe.message;
+                of_the_recipe.help
             }
-            error => script.explain(error),
+            _ => None,
         };
+        diagnostic.help = help.or(diagnostic.help);
         self.inputs.in_its_input(text, diagnostic).into()
     }
 
@@ -370,14 +358,6 @@ impl Session {
         // Any letter is near any other.
         let near = near.filter(|_| name.len() > 2)?;
         Some(format!("did you mean `{near}`?"))
-    }
-
-    /// The names of the parameters that `p` has.
-    fn parameters(&self) -> Vec<String> {
-        let params = self.recipe.iter().flat_map(|recipe| recipe.params().iter());
-        params
-            .map(|(parameter, _)| parameter.name.clone())
-            .collect()
     }
 
     /// The names of all functions that an input can call.

@@ -125,9 +125,12 @@ fn members_of(owner: Owner, arguments: usize) -> impl Iterator<Item = Name> {
     let members = MEMBERS
         .iter()
         .filter(move |member| member.of == owner && !["column", "index"].contains(&member.name));
-    members.map(move |member| match member.call.contains('(') {
-        true => call(member.name, member.call.to_string(), arguments),
-        false => value(member.name),
+    members.map(move |member| {
+        if member.call.contains('(') {
+            call(member.name, member.call.to_string(), arguments)
+        } else {
+            value(member.name)
+        }
     })
 }
 

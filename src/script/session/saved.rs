@@ -35,9 +35,12 @@ impl Defines {
         let is_hook = |name: &str| Hook::ALL.iter().any(|hook| hook.name() == name);
         let functions = items(text);
         let functions = functions.iter().filter_map(Item::function);
-        let defined = functions.map(|(name, _)| match is_hook(name) {
-            true => Defines::Hook,
-            false => Defines::Helpers,
+        let defined = functions.map(|(name, _)| {
+            if is_hook(name) {
+                Defines::Hook
+            } else {
+                Defines::Helpers
+            }
         });
         defined.max().unwrap_or(Defines::Nothing)
     }
@@ -163,20 +166,14 @@ impl Inputs {
             .iter()
             .flat_map(Part::functions)
             .any(|(name, _)| name == "params");
-        let declared = match declares {
-            true => None,
-            false => declared_of(&parts),
-        };
+        let declared = if declares { None } else { declared_of(&parts) };
         let made = sections(&parts, declared);
         let has_hook = self.has_hook();
         let mut sections = vec!["//! What was typed at the prompt.".to_string()];
         if !made.imports.is_empty() {
             sections.push(made.imports.join("\n"));
         }
-        let body = match has_hook {
-            true => "",
-            false => &indented(&made.body),
-        };
+        let body = if has_hook { "" } else { &indented(&made.body) };
         let bodies = made.functions.iter().map(Item::body).chain([body]);
         if let Some(recipe) = declared
             && names(bodies).contains("p")
@@ -395,8 +392,9 @@ fn literal(recipe: &Recipe) -> String {
         .iter()
         .map(|(parameter, value)| format!("{}: {}", parameter.name, written(value)))
         .collect();
-    match entries.is_empty() {
-        true => "#{}".to_string(),
-        false => format!("#{{ {} }}", entries.join(", ")),
+    if entries.is_empty() {
+        "#{}".to_string()
+    } else {
+        format!("#{{ {} }}", entries.join(", "))
     }
 }

@@ -195,10 +195,13 @@ impl ValueKind {
                 let receiver = after_dot(head).unwrap_or(ValueKind::Unknown);
                 ValueKind::of_call(function.text, &[receiver], None)
             }
-            (_, "]") => match code[..opening(before)].is_empty() {
-                true => ValueKind::Array,
-                false => ValueKind::at_end(&code[..opening(before)], variable).element(),
-            },
+            (_, "]") => {
+                if code[..opening(before)].is_empty() {
+                    ValueKind::Array
+                } else {
+                    ValueKind::at_end(&code[..opening(before)], variable).element()
+                }
+            }
             _ => ValueKind::Unknown,
         }
     }

@@ -172,6 +172,44 @@ fn check() {
 }
 
 #[test]
+fn check_on_rollouts() {
+    let lab = Lab::new();
+    lab.write(
+        "score.rhai",
+        "fn advantage(batch, p) { batch.score - batch.score.mean(\"group\") }",
+    );
+    let line = |group: usize, score: usize| {
+        format!(
+            "{{\"group\": {group}, \"reward\": {}, \"score\": {score}}}\n",
+            score % 2
+        )
+    };
+    let lines: String = (0..12).map(|i| line(i / 4, i)).collect();
+    lab.write("rollouts.jsonl", &lines);
+    let run = |arguments: &str| lab.run(&format!("check {arguments}"));
+    assert_eq!(run("score.rhai").status, 1);
+    let ran = run("score.rhai grpo rollouts.jsonl");
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert_eq!(ran.out.matches("its 3 groups").count(), 2);
+    for swapped in [
+        "rollouts.jsonl score.rhai",
+        "grpo rollouts.jsonl score.rhai",
+    ] {
+        let ran = run(swapped);
+        assert_eq!(ran.status, 1);
+        let said = [
+            "`rollouts.jsonl` is a file of rollouts, not a recipe",
+            "advlab check RECIPE rollouts.jsonl",
+        ];
+        assert!(
+            said.iter().all(|said| ran.err.contains(said)),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+#[test]
 fn every_built_in_passes_the_check() {
     let lab = Lab::new();
     let names: Vec<&str> = BUILTINS.iter().map(|builtin| builtin.name).collect();

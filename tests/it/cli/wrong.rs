@@ -111,7 +111,7 @@ fn what_was_meant() {
         (
             "apply rollouts.jsonl grpo",
             1,
-            "Help: `advlab apply grpo rollouts.jsonl`",
+            "`advlab apply grpo rollouts.jsonl`",
         ),
         (
             "check rollouts.jsonl",

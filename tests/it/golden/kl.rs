@@ -25,7 +25,7 @@ fn kl_estimators() {
             .expect("a golden case's batch");
         let host = Host::new();
         let values = |text: &str| match host.evaluate(text, &batch) {
-            Ok(evaluated) => evaluated.numbers(),
+            Ok(answer) => answer.numbers(),
             Err(error) => panic!("{}", error.render(false)),
         };
         for kind in ["k1", "k2", "k3"] {

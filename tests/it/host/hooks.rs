@@ -106,7 +106,7 @@ fn what_a_hook_may_not_return() {
         ("batch.reward.mean(\"group\")", "group tensor"),
         ("batch.token_reward.sum(\"position\")", "position tensor"),
         ("1.0", "number"),
-        ("\"text\"", "text"),
+        ("\"text\"", "a string"),
         ("[batch.reward]", "array"),
         ("()", "nothing"),
         ("batch.reward / 0", "inf"),

@@ -113,9 +113,9 @@ fn wrong_declarations_are_errors_at_load() {
             "k: #{ value: \"a\", choices: [\"b\"] }",
             "default does not fit",
         ),
-        ("k: #{ value: \"a\", choices: \"a\" }", "array of texts"),
+        ("k: #{ value: \"a\", choices: \"a\" }", "array of strings"),
         ("k: #{ value: [1] }", "cannot be an array"),
-        ("k: #{ value: 4, doc: 1 }", "`doc` must be a text"),
+        ("k: #{ value: 4, doc: 1 }", "`doc` must be a string"),
     ] {
         let text = format!(
             "fn params() {{ #{{ {declared} }} }}\nfn advantage(batch, p) {{ batch.reward }}"
@@ -129,4 +129,28 @@ fn wrong_declarations_are_errors_at_load() {
             "{declared}: {error}"
         );
     }
+}
+
+/// Settings are JSON's own types, and a bound that is none is not told.
+#[test]
+fn settings_are_json() {
+    let mut recipe = recipe(
+        "fn params() { #{
+            k: #{ value: 4, min: 1, max: 9223372036854775807 }, eps: #{ value: 0.5 }, on: #{ value: true },
+            name: #{ value: \"x\" }, limit: #{ value: () },
+        } }
+        fn advantage(batch, p) { batch.reward }",
+    );
+    recipe.set_text("eps", "inf").unwrap();
+    let json = |name: &str| serde_json::to_value(recipe.params().get(name)).unwrap();
+    assert_eq!(json("k"), 4);
+    assert_eq!(json("eps"), "inf");
+    assert_eq!(json("on"), true);
+    assert_eq!(json("name"), "x");
+    assert_eq!(json("limit"), serde_json::Value::Null);
+    let error = recipe.set_text("k", "0").unwrap_err();
+    assert_eq!(
+        error.message,
+        "`k` is 0: it takes a whole number, at least 1"
+    );
 }

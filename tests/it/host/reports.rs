@@ -24,11 +24,24 @@ fn metrics_are_numbers_by_name_in_order() {
     assert_eq!(metrics, expected);
 }
 
+/// One hook's number does not stand for another's.
+#[test]
+fn metrics_of_one_name_are_kept_by_hook() {
+    let text = r#"
+        fn reward(batch, p) { metric("mean", 1); metric("own", 2); batch.reward }
+        fn advantage(batch, p) { metric("mean", 3); batch.reward }
+    "#;
+    let metrics = run_on(text, &batch()).unwrap().metrics;
+    let expected = [("reward/mean", 1.0), ("own", 2.0), ("advantage/mean", 3.0)];
+    let expected = expected.map(|(name, x)| (name.to_string(), x));
+    assert_eq!(metrics, expected);
+}
+
 #[test]
 fn what_is_no_metric() {
     for (call, expected) in [
         ("metric(\"x\", batch.reward)", "response tensor"),
-        ("metric(\"x\", \"1\")", "text"),
+        ("metric(\"x\", \"1\")", "a string (\"1\")"),
         ("metric(\"\", 1)", "1 to 64 characters"),
     ] {
         let text = format!("fn advantage(batch, p) {{ {call}; batch.reward }}");
