@@ -2,12 +2,10 @@
 
 use rhai::{Engine, Map};
 
-use super::super::batch_type::ScriptBatch;
 use super::super::engine::packages;
 use super::super::members::{MEMBERS, Owner};
 use super::super::syntax::{Token, ValueKind};
 use super::Session;
-use crate::tensor::Tensor;
 use crate::tensor::op;
 
 /// Something that can be typed.
@@ -35,8 +33,10 @@ impl Session {
 
     /// The variables that hold tensors of the batch, or batches.
     pub fn tensor_names(&self) -> Vec<String> {
-        let own = self.own_variables();
-        let of_batch = own.filter(|(_, value)| value.is::<Tensor>() || value.is::<ScriptBatch>());
+        let of_batch = self.own_variables().filter(|(_, value)| {
+            let kind = ValueKind::of(value);
+            kind.is_tensor() || kind == ValueKind::Batch
+        });
         of_batch.map(|(name, ..)| name.to_string()).collect()
     }
 
