@@ -35,6 +35,15 @@ pub struct Key {
 }
 
 impl Key {
+    /// The family for a purpose at a step.
+    pub const fn new(seed: u64, purpose: Purpose, step: u64) -> Key {
+        Key {
+            seed,
+            purpose,
+            step,
+        }
+    }
+
     /// The stream at `index` (of a prompt in its step, of a response in its batch).
     pub fn stream(&self, index: u64) -> Stream {
         let mut seed = [0; 32];
@@ -71,11 +80,7 @@ impl Stream {
 mod tests {
     use super::*;
 
-    const KEY: Key = Key {
-        seed: 1,
-        purpose: Purpose::Responses,
-        step: 2,
-    };
+    const KEY: Key = Key::new(1, Purpose::Responses, 2);
 
     fn head(key: Key, index: u64) -> Vec<u64> {
         let mut stream = key.stream(index);

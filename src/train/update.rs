@@ -207,11 +207,7 @@ impl Learner<'_> {
         } = *self.config;
         let mut order: Vec<usize> = (0..groups).collect();
         if minibatches > 1 {
-            let key = Key {
-                seed: self.config.seed,
-                purpose: Purpose::Minibatches,
-                step,
-            };
+            let key = Key::new(self.config.seed, Purpose::Minibatches, step);
             let mut stream = key.stream(epoch);
             for last in (1..groups).rev() {
                 order.swap(last, stream.below(last as u64 + 1) as usize);

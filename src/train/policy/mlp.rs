@@ -53,11 +53,7 @@ impl Mlp {
     /// A policy for a task, `hidden` (at least 1) wide, with PyTorch's default initialization drawn from `seed`.
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let sizes = Sizes::new(task, hidden.max(1));
-        let key = Key {
-            seed,
-            purpose: Purpose::Initialization,
-            step: 0,
-        };
+        let key = Key::new(seed, Purpose::Initialization, 0);
         Self {
             network: Arc::new(Network::initial(sizes, &mut key.stream(0))),
             optimizer: AdamW::new(adamw, sizes.count()),

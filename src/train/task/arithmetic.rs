@@ -196,11 +196,7 @@ mod tests {
     #[test]
     fn prompts_have_n_digits_and_features_that_say_them() {
         let task = Arithmetic::new(3).unwrap();
-        let key = Key {
-            seed: 0,
-            purpose: Purpose::TrainingPrompts,
-            step: 0,
-        };
+        let key = Key::new(0, Purpose::TrainingPrompts, 0);
         for index in 0..200 {
             let prompt = task.draw(&mut key.stream(index));
             let (a, b) = task.terms(&prompt).unwrap();

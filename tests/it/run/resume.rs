@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use advlab::train::{Ending, Event, Run};
+use advlab::train::{Agreement, Ending, Event, Run};
 
 use super::lab::{Lab, STATEFUL, go, go_to, lines, replayed, rows};
 
@@ -108,4 +108,21 @@ fn loss(batch, p) {
     let rows = Lab::new(script).unstopped();
     let expected = serde_json::json!({ "advantage/size": 8.0, "loss/size": 8.0, "once": 1.0 });
     assert_eq!(rows[0]["metrics"], expected);
+}
+
+/// The file is judged before the run goes on, not some steps later.
+#[test]
+fn an_edit_of_a_stopped_run_is_used_from_the_first_step_on() {
+    let lab = Lab::new(STATEFUL);
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 6);
+    let edited = STATEFUL.replace("value: 0.5", "value: 0.75");
+    std::fs::write(lab.script(), edited).unwrap();
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    let reloads = lines(&lab.file("reloads.jsonl"));
+    assert_eq!(
+        (&reloads[1]["event"], &reloads[1]["step"]),
+        (&"use".into(), &6.into())
+    );
+    assert_eq!(reloads.len(), 2, "{reloads:#?}");
+    assert_eq!(replayed(&lab.run()), Agreement::Same { steps: 24 });
 }
