@@ -1,4 +1,4 @@
-//! What a person sees of a training run: a bar, a line at each evaluation and reload, and a summary at the end.
+//! A training run for a person: a bar, a line at each evaluation and reload, and a summary at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

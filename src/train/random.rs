@@ -6,7 +6,7 @@
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
 
-/// What a stream is drawn for; two purposes never share a number.
+/// The use of a stream; two purposes never share a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The initial parameters of a policy.
@@ -28,7 +28,7 @@ pub enum Purpose {
 pub struct Key {
     /// The run's seed.
     pub seed: u64,
-    /// What the numbers are for.
+    /// The use of the numbers.
     pub purpose: Purpose,
     /// The training step, from 0.
     pub step: u64,

@@ -117,7 +117,7 @@ impl Run {
         self.folder.path()
     }
 
-    /// What the run is set to.
+    /// The run's configuration.
     pub fn config(&self) -> &Config {
         &self.trainer.config
     }

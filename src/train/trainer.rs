@@ -28,7 +28,7 @@ pub(super) struct Trainer {
     evaluation: Vec<Prompt>,
     /// The step that comes next, from 0.
     pub(super) step: u64,
-    /// What the next step trains on, where it has been sampled already.
+    /// The data of the next step, where it has been sampled already.
     sampled: Option<Sampled>,
     /// The evaluation before the first step, until that step reports it.
     pub(super) initial: Option<Evaluation>,
@@ -329,7 +329,7 @@ impl Trainer {
     }
 }
 
-/// What a step's batch and updates say of it.
+/// The numbers of a step's batch and updates.
 fn row(rollout: &Rollout, batch: &Batch, learned: &Learned) -> Row {
     let reward = Spread::of(rollout.rewards().iter().copied());
     let summary = Summary::of(&learned.outcome);

@@ -49,7 +49,7 @@ impl From<NonFinite> for Failure {
     }
 }
 
-/// What hooks and updates change.
+/// All that hooks and updates change.
 pub(super) struct Learner<'a> {
     pub(super) config: &'a Config,
     pub(super) policy: &'a mut dyn Policy,
@@ -250,7 +250,7 @@ pub(super) fn recipe_reward(outcome: &Outcome) -> Option<f64> {
 /// run never has is found here.
 ///
 /// # Errors
-/// What a hook fails with, with where it happened and what to do: no other version could do the step.
+/// The error of a hook, with where it happened and what to do: no other version could do the step.
 pub(super) fn dry_run(
     first: &Batch,
     (recipe, state): (&Recipe, &State),

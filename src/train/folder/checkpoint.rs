@@ -27,7 +27,7 @@ const KEYS: [&str; 3] = ["format", "run", "sha256"];
 const POLICY: &str = "policy/";
 const REFERENCE: &str = "reference/";
 
-/// What is not an array.
+/// All of a snapshot that is not an array.
 #[derive(Serialize, Deserialize)]
 struct Progress {
     step: u64,

@@ -202,8 +202,8 @@ mod tests {
             let (a, b) = task.terms(&prompt).unwrap();
             assert!((100..1000).contains(&a) && (100..1000).contains(&b));
             let digits: Vec<u32> = (0..6)
-                .map(|place| {
-                    let hot = &prompt.features[place * 10..][..10];
+                .map(|index| {
+                    let hot = &prompt.features[index * 10..][..10];
                     assert_eq!(hot.iter().sum::<f32>(), 1.0);
                     hot.iter().position(|&x| x == 1.0).unwrap() as u32
                 })

@@ -1,4 +1,4 @@
-//! What a policy is trained on: a task draws prompts, verifies responses and shows them to a person.
+//! Tasks with verifiable rewards: a task draws prompts, verifies responses and shows them to a person.
 
 mod arithmetic;
 mod maze;
@@ -35,7 +35,7 @@ pub struct TaskShape {
     pub stop: u32,
 }
 
-/// What a response is given for, in the two forms in which policies read it. Both say the same.
+/// A prompt in the two forms in which policies read it. Both say the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     /// Prompt tokens, as many for every prompt of a task.
@@ -55,8 +55,7 @@ pub trait Task: Send + Sync {
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
     fn draw(&self, stream: &mut Stream) -> Prompt;
 
-    /// What is held out as one: prompts of equal identity are either all for training or all for evaluation. The
-    /// prompt's own tokens unless the task knows of prompts that give each other's answers away.
+    /// Prompts of equal identity are either all for training or all for evaluation. The prompt's own tokens unless the task knows of prompts that give each other's answers away.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }

@@ -55,7 +55,7 @@ fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
     last as u32
 }
 
-/// What a node adds to the input of the node before it.
+/// How a node's input differs from that of the node before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin {
     /// Nothing came before it but the prompt of this number.
