@@ -2,12 +2,10 @@
 
 use rhai::{Engine, Map};
 
-use super::super::batch_type::ScriptBatch;
 use super::super::engine::packages;
 use super::super::members::{MEMBERS, Owner};
 use super::super::syntax::{Token, ValueKind};
 use super::{LAST, OWN, Session};
-use crate::tensor::Tensor;
 use crate::tensor::op;
 
 /// Something that can be typed.
@@ -37,8 +35,10 @@ impl Session {
     pub fn tensor_names(&self) -> Vec<String> {
         let all = self.scope.iter_raw();
         let own = all.filter(|(name, ..)| !OWN.contains(name));
-        let of_batch =
-            own.filter(|(_, _, value)| value.is::<Tensor>() || value.is::<ScriptBatch>());
+        let of_batch = own.filter(|(_, _, value)| {
+            let kind = ValueKind::of(value);
+            kind.is_tensor() || kind == ValueKind::Batch
+        });
         of_batch.map(|(name, ..)| name.to_string()).collect()
     }
 
