@@ -95,7 +95,7 @@ fn positive_log_probs_are_told() {
     let line = |logp: &str| format!("{{\"group\": 1, \"reward\": 1, \"old_logp\": [{logp}]}}\n");
     lab.write(
         "positive.jsonl",
-        &(line("-1, 0, 0.0005") + &line("-0.5, 0.5, 2")),
+        &[line("-1, 0, 0.0005"), line("-0.5, 0.5, 2")].concat(),
     );
     let said =
         "Note: `old_logp` is above 0 at 2 tokens, the first in line 2, token 1: no log-prob is";
