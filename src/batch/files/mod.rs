@@ -166,7 +166,7 @@ impl Rollouts {
             return Err(error(what).with_help(help).into());
         }
         let spread = Spread::new(&self.batch, advantage, self.width, self.is_f64);
-        self.check(&spread).map_err(|what| error(what))?;
+        self.check(&spread).map_err(error)?;
         let mut file = Replacement::new(out)?;
         (self.format.write)(&self.path, &self.origin, &spread, &mut file)?;
         file.finish()
