@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use advlab::train::policy::{AdamWConfig, Decoding, Mlp, Policy, Samples};
+use advlab::train::policy::{AdamWConfig, Mlp, Policy, Samples};
 use advlab::train::random::{Key, Purpose};
 use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 use advlab::{Batch, Host};
@@ -74,7 +74,7 @@ fn sample(
         purpose: Purpose::Responses,
         step,
     };
-    Ok(policy.sample(prompts, group_size, Decoding::Sample(key))?)
+    Ok(policy.sample(prompts, group_size, key)?)
 }
 
 fn batch(task: &Maze, prompts: &[Prompt], samples: &Samples) -> Result<Batch, Box<dyn Error>> {

@@ -5,16 +5,26 @@ mod ragged;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ndarray::ArrayView2;
+use half::{bf16, f16};
+use ndarray::{ArrayView1, ArrayView2};
+use rayon::prelude::*;
 
 use self::ragged::Ragged;
 use super::known;
 use super::layout::Tokens;
-use super::{Batch, BatchError, Buffer, FloatBuffer, GroupId, Layout, Level, TokenValues};
+use super::{Batch, Buffer, FloatBuffer, GroupId, Layout, Level, Run, TokenValues};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// What does not fit, and the response at fault where it is one alone.
+type Problem = (Option<usize>, Diagnostic);
+
+fn problem(what: String) -> Problem {
+    (None, Diagnostic::error(what))
+}
 
 /// A number type (or bool) that a mask can be made of: 1 or true marks a token that counts, 0 or false one that does
 /// not.
-pub trait MaskValue: Copy {
+pub trait MaskValue: Copy + Send + Sync {
     /// The value as a number; the builder refuses all but 0 and 1.
     fn number(self) -> f64;
 }
@@ -31,7 +41,7 @@ macro_rules! mask_value {
 }
 // `as` rounds only beyond 2^53, where the value is neither 0 nor 1 anyway.
 mask_value!(
-    bool: |x| f64::from(u8::from(x)), f32: f64::from, f64: |x| x,
+    bool: |x| f64::from(u8::from(x)), f16: f64::from, bf16: f64::from, f32: f64::from, f64: |x| x,
     u8: f64::from, u16: f64::from, u32: f64::from, u64: |x| x as f64, usize: |x| x as f64,
     i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64,
 );
@@ -48,7 +58,7 @@ pub struct BatchBuilder {
     padded: Vec<(String, TokenValues)>,
     ragged: Vec<(String, Ragged)>,
     step: u64,
-    error: Option<BatchError>,
+    problem: Option<Problem>,
 }
 
 impl BatchBuilder {
@@ -64,26 +74,18 @@ impl BatchBuilder {
 
     /// The padded mask [B, T]: 1 (or true) for a token that counts, with holes wherever it likes.
     pub fn mask<M: MaskValue>(mut self, mask: ArrayView2<'_, M>) -> Self {
-        let mut tokens = Tokens::padded(mask.ncols());
         if mask.ncols() > u32::MAX as usize {
             return self.fail(too_large("tokens in a row", mask.ncols()));
         }
-        for (response, row) in mask.rows().into_iter().enumerate() {
-            if let Some((token, found)) = row
-                .iter()
-                .map(|value| value.number())
-                .enumerate()
-                .find(|(_, number)| *number != 0.0 && *number != 1.0)
-            {
-                return self.fail(BatchError::Mask {
-                    response,
-                    token,
-                    found,
-                });
+        match tokens_of_mask(mask) {
+            Ok(tokens) => self.tokens = Some((tokens, Some(mask.ncols()))),
+            Err((response, token, found)) => {
+                let what = format!(
+                    "the mask is {found} at response {response}, token {token}: 1 marks a token that counts, 0 one that does not, and nothing else is allowed"
+                );
+                return self.fail((Some(response), Diagnostic::error(what)));
             }
-            tokens.add(row.iter().map(|value| value.number() == 1.0));
         }
-        self.tokens = Some((tokens, Some(mask.ncols())));
         self
     }
 
@@ -149,28 +151,49 @@ impl BatchBuilder {
         self
     }
 
+    /// A ragged token column whose rows, one after another, begin at `starts`.
+    pub(crate) fn ragged_rows(
+        mut self,
+        name: &str,
+        starts: Vec<usize>,
+        values: FloatBuffer,
+    ) -> Self {
+        let rows = Ragged::of_rows(starts, values);
+        self.ragged.push((name.to_string(), rows));
+        self
+    }
+
     /// The training step that the batch comes from.
     pub fn step(mut self, step: u64) -> Self {
         self.step = step;
         self
     }
 
-    fn fail(mut self, error: BatchError) -> Self {
-        self.error.get_or_insert(error);
+    fn fail(mut self, problem: Problem) -> Self {
+        self.problem.get_or_insert(problem);
         self
     }
 
     /// Checks that everything fits together.
     ///
     /// # Errors
-    /// [`BatchError`] names the column, the response and what was found, of the first thing that does not.
-    pub fn build(mut self) -> Result<Batch, BatchError> {
-        if let Some(error) = self.error.take() {
-            return Err(error);
+    /// The column, the response and what was found, of the first thing that does not.
+    pub fn build(self) -> Result<Batch, Diagnostics> {
+        self.build_located().map_err(|(_, error)| error.into())
+    }
+
+    /// As [`BatchBuilder::build`], with the response at fault where it is one alone.
+    pub(crate) fn build_located(mut self) -> Result<Batch, Problem> {
+        if let Some(problem) = self.problem.take() {
+            return Err(problem);
         }
-        let groups = self.groups.take().ok_or(BatchError::NoGroups)?;
+        let Some(groups) = self.groups.take() else {
+            return Err(problem(
+                "nothing says which responses belong to one prompt: give each response a group (`group` in JSONL, `index` in padded files, `groups` in the builder)".to_string()
+            ));
+        };
         if groups.is_empty() {
-            return Err(BatchError::Empty);
+            return Err(problem("the batch has no responses".to_string()));
         }
         if groups.len() > u32::MAX as usize {
             return Err(too_large("responses", groups.len()));
@@ -183,11 +206,10 @@ impl BatchBuilder {
             if let TokenValues::Compact(values) = values
                 && values.len() != layout.tokens()
             {
-                return Err(BatchError::Tokens {
-                    column: column.clone(),
-                    found: values.len(),
-                    expected: layout.tokens(),
-                });
+                let (found, expected) = (values.len(), layout.tokens());
+                return Err(problem(format!(
+                    "`{column}` has {found} numbers, {expected} tokens count"
+                )));
             }
         }
         let ragged = self.ragged.into_iter().map(|(name, ragged)| {
@@ -209,7 +231,7 @@ impl BatchBuilder {
         })
     }
 
-    fn check_names(&self) -> Result<(), BatchError> {
+    fn check_names(&self) -> Result<(), Problem> {
         let responses = self
             .responses
             .iter()
@@ -219,25 +241,21 @@ impl BatchBuilder {
         let mut seen = std::collections::HashSet::new();
         for (name, found) in responses.chain(padded).chain(ragged) {
             if !seen.insert(name) {
-                return Err(BatchError::Twice {
-                    column: name.clone(),
-                });
+                return Err(problem(format!("there are two columns named `{name}`")));
             }
             if let Some(known) = known::column(name)
                 && known.level != found
             {
-                return Err(BatchError::Level {
-                    column: name.clone(),
-                    found,
-                    expected: known.level,
-                    hint: known.hint,
-                });
+                return Err(problem(format!(
+                    "`{name}` was given one value a {found}; it is a {} column{}",
+                    known.level, known.hint
+                )));
             }
         }
         Ok(())
     }
 
-    fn check_values(&self, groups: &[GroupId]) -> Result<(), BatchError> {
+    fn check_values(&self, groups: &[GroupId]) -> Result<(), Problem> {
         for (column, values) in &self.responses {
             check_responses(column, values.len(), groups.len())?;
             let (allowed, expected): (fn(f64) -> bool, _) = match column.as_str() {
@@ -250,20 +268,18 @@ impl BatchBuilder {
                 _ => continue,
             };
             if let Some(response) = values.iter().position(|&value| !allowed(value)) {
-                return Err(BatchError::Value {
-                    column: column.clone(),
-                    response,
-                    group: groups[response].clone(),
-                    found: values[response],
-                    expected,
-                });
+                let what = format!(
+                    "response {response} (group {}): `{column}` is {}; it must be {expected}",
+                    groups[response], values[response]
+                );
+                return Err((Some(response), Diagnostic::error(what)));
             }
         }
         Ok(())
     }
 
     /// The tokens that count, and whether all token columns have the rows that this takes.
-    fn check_tokens(&mut self, responses: usize) -> Result<Tokens, BatchError> {
+    fn check_tokens(&mut self, responses: usize) -> Result<Tokens, Problem> {
         let (tokens, mut width, mut from) = match self.tokens.take() {
             Some((tokens, width)) => {
                 check_responses("mask", tokens.responses(), responses)?;
@@ -279,22 +295,18 @@ impl BatchBuilder {
             check_responses(column, rows, responses)?;
             if ragged_mask || !self.ragged.is_empty() {
                 let ragged = self.ragged.first().map_or(&from, |(name, _)| name);
-                return Err(BatchError::Mixed {
-                    padded: column.clone(),
-                    ragged: ragged.clone(),
-                });
+                return Err(problem(format!(
+                    "`{column}` is padded [B, T], `{ragged}` is ragged: give all token columns of a batch in one way"
+                )));
             }
             let expected = *width.get_or_insert_with(|| {
                 from.clone_from(column);
                 columns
             });
             if columns != expected {
-                return Err(BatchError::Width {
-                    column: column.clone(),
-                    found: columns,
-                    expected,
-                    from,
-                });
+                return Err(problem(format!(
+                    "`{column}` is {columns} tokens wide, `{from}` is {expected} wide: padded columns share one shape [B, T]"
+                )));
             }
         }
         let tokens = match (tokens, width, self.ragged.first()) {
@@ -318,20 +330,17 @@ impl BatchBuilder {
                 let found = rows.length(response);
                 let expected = tokens.row_length(response);
                 if found != expected {
-                    return Err(BatchError::RowLength {
-                        column: column.clone(),
-                        response,
-                        found,
-                        expected,
-                        from,
-                    });
+                    let what = format!(
+                        "response {response}: `{column}` has {found} tokens, `{from}` has {expected}: the token arrays of one response are of one length"
+                    );
+                    return Err((Some(response), Diagnostic::error(what)));
                 }
             }
         }
         Ok(tokens)
     }
 
-    fn tokens_by_length(&self, responses: usize) -> Result<Tokens, BatchError> {
+    fn tokens_by_length(&self, responses: usize) -> Result<Tokens, Problem> {
         match self.responses.iter().find(|(name, _)| name == "length") {
             // `check_values` has seen that they are whole.
             Some((_, lengths)) => full(
@@ -343,7 +352,7 @@ impl BatchBuilder {
     }
 }
 
-fn full(mut tokens: Tokens, lengths: impl Iterator<Item = usize>) -> Result<Tokens, BatchError> {
+fn full(mut tokens: Tokens, lengths: impl Iterator<Item = usize>) -> Result<Tokens, Problem> {
     for length in lengths {
         if length > u32::MAX as usize {
             return Err(too_large("tokens in a row", length));
@@ -353,20 +362,48 @@ fn full(mut tokens: Tokens, lengths: impl Iterator<Item = usize>) -> Result<Toke
     Ok(tokens)
 }
 
-fn too_large(what: &str, found: usize) -> BatchError {
-    BatchError::TooLarge {
-        what: format!("{found} {what}"),
-    }
+fn too_large(what: &str, found: usize) -> Problem {
+    problem(format!("{found} {what}: at most {} are possible", u32::MAX))
 }
 
-fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), BatchError> {
+fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), Problem> {
     if found == expected {
         return Ok(());
     }
-    Err(BatchError::Responses {
-        column: column.to_string(),
-        found,
-        expected,
-        from: "group".to_string(),
-    })
+    Err(problem(format!(
+        "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
+    )))
+}
+
+/// Which tokens a padded mask counts, or the response, the column and the value of what is neither 0 nor 1.
+pub(super) fn tokens_of_mask<M: MaskValue>(
+    mask: ArrayView2<'_, M>,
+) -> Result<Tokens, (usize, usize, f64)> {
+    let runs_of = |row: ArrayView1<M>| -> Result<Vec<Run>, (usize, f64)> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut is_open = false;
+        for (column, value) in row.iter().enumerate() {
+            let value = value.number();
+            match (value == 1.0, runs.last_mut()) {
+                (true, Some(run)) if is_open => run.len += 1,
+                // The caller has seen that rows stay below 2^32 tokens.
+                (true, _) => runs.push(Run {
+                    start: column as u32,
+                    len: 1,
+                }),
+                (false, _) if value != 0.0 => return Err((column, value)),
+                _ => {}
+            }
+            is_open = value == 1.0;
+        }
+        Ok(runs)
+    };
+    let rows = (0..mask.nrows()).into_par_iter();
+    let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
+    let mut tokens = Tokens::padded(mask.ncols());
+    for (row, runs) in rows.into_iter().enumerate() {
+        let runs = runs.map_err(|(column, value)| (row, column, value))?;
+        tokens.add_runs(&runs, mask.ncols());
+    }
+    Ok(tokens)
 }

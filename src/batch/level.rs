@@ -73,12 +73,20 @@ impl fmt::Display for Level {
 }
 
 /// A level's name that is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no level \"{found}\": {}", suggest::did_you_mean(found, Level::ALL.map(Level::name)))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownLevel {
     /// What was written.
     pub found: String,
 }
+
+impl fmt::Display for UnknownLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let help = suggest::did_you_mean(&self.found, Level::ALL.map(Level::name));
+        write!(f, "there is no level \"{}\": {help}", self.found)
+    }
+}
+
+impl std::error::Error for UnknownLevel {}
 
 impl FromStr for Level {
     type Err = UnknownLevel;

@@ -4,7 +4,6 @@ mod buffer;
 mod builder;
 mod column;
 mod computed;
-mod error;
 mod example;
 #[cfg(feature = "files")]
 mod files;
@@ -19,11 +18,10 @@ pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::{BatchBuilder, MaskValue};
 pub use column::TokenValues;
 pub use computed::Computed;
-pub use error::BatchError;
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
-pub use files::{Dtype, Mapping, Note, ReadError, ReadOptions, Rollouts, WriteError, read};
+pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
 pub use layout::{GroupId, Layout, Run};
 pub use level::{Level, UnknownLevel};
 

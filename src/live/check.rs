@@ -1,6 +1,6 @@
 //! The dry runs that a version must pass before a step uses it.
 
-use super::degenerate::{degenerate, usual};
+use super::degenerate::{SHAPES, usual};
 use super::shared::Observed;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
@@ -36,14 +36,21 @@ impl DryRuns<'_> {
             self.compare(what, &other.batch, &state, other)?;
         }
         let mut warnings = Vec::new();
-        for one in degenerate(&last.batch) {
-            let Err(error) = self.compare(one.what, &one.batch, &state, last) else {
+        for shape in SHAPES {
+            let Some(batch) = shape.batch(&last.batch) else {
                 continue;
             };
-            if one.is_common || self.guard.check().is_err() {
+            let Err(error) = self.compare(shape.name, &batch, &state, last) else {
+                continue;
+            };
+            if shape.is_common || self.guard.check().is_err() {
                 return Err(error);
             }
-            warnings.push(warning(error, one.what));
+            // The batch may never come.
+            let mut warning = error.into_first();
+            warning.severity = Severity::Warning;
+            warning.message = format!("this would fail on {}: {}", shape.name, warning.message);
+            warnings.push(warning);
         }
         Ok(warnings)
     }
@@ -105,12 +112,4 @@ fn on(mut error: Diagnostics, what: &str) -> Diagnostics {
     let notes = &mut error.first_mut().notes;
     notes.push(format!("in a dry run on {what}"));
     error
-}
-
-/// The error as a warning of a batch that may never come.
-fn warning(error: Diagnostics, what: &str) -> Diagnostic {
-    let mut first = error.into_first();
-    first.severity = Severity::Warning;
-    first.message = format!("this would fail on {what}: {}", first.message);
-    first
 }

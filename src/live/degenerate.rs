@@ -9,52 +9,31 @@ const GROUP_SIZE: usize = 256;
 /// Tokens of a response that are taken over.
 const TOKENS: usize = 8;
 
-/// A batch to try a recipe on.
-pub(super) struct Degenerate {
-    /// What it is, as in "fails on ...".
-    pub(super) what: &'static str,
-    pub(super) batch: Batch,
-    /// Whether every run meets batches or groups like it, or only some kinds of runs do.
-    pub(super) is_common: bool,
-}
-
-/// The degenerate batches in the likeness of `like`: its columns, its group sizes, values of its own.
-pub(super) fn degenerate(like: &Batch) -> Vec<Degenerate> {
-    let shapes = [
-        Shape {
-            right: Some(true),
-            is_common: true,
-            ..Shape::new("a batch whose responses are all right")
-        },
-        Shape {
-            right: Some(false),
-            is_common: true,
-            ..Shape::new("a batch whose responses are all wrong")
-        },
-        Shape {
-            alone: true,
-            ..Shape::new("groups of one")
-        },
-        Shape {
-            length: |_, _| 1,
-            ..Shape::new("one-token responses")
-        },
-        Shape {
-            length: |place, own| if place == 0 { 0 } else { own },
-            ..Shape::new("a response without tokens")
-        },
-    ];
-    shapes
-        .iter()
-        .filter_map(|shape| {
-            Some(Degenerate {
-                what: shape.what,
-                batch: shape.batch(like)?,
-                is_common: shape.is_common,
-            })
-        })
-        .collect()
-}
+/// The shapes of batches to try a recipe on.
+pub(super) const SHAPES: [Shape; 5] = [
+    Shape {
+        right: Some(true),
+        is_common: true,
+        ..Shape::new("a batch whose responses are all right")
+    },
+    Shape {
+        right: Some(false),
+        is_common: true,
+        ..Shape::new("a batch whose responses are all wrong")
+    },
+    Shape {
+        alone: true,
+        ..Shape::new("groups of one")
+    },
+    Shape {
+        length: |_, _| 1,
+        ..Shape::new("one-token responses")
+    },
+    Shape {
+        length: |index, own| if index == 0 { 0 } else { own },
+        ..Shape::new("a response without tokens")
+    },
+];
 
 /// The columns that most runs have: for checks before a run's first batch.
 pub(super) fn usual() -> Option<Batch> {
@@ -71,21 +50,24 @@ pub(super) fn usual() -> Option<Batch> {
         .ok()
 }
 
-struct Shape {
-    what: &'static str,
-    is_common: bool,
+/// A degenerate batch, but for the columns and the sizes of the run that it is made for.
+pub(super) struct Shape {
+    /// As in "fails on ...".
+    pub(super) name: &'static str,
+    /// Whether every run meets batches or groups like it, or only some kinds of runs do.
+    pub(super) is_common: bool,
     /// Whether all responses are right, or wrong; `None` leaves them.
     right: Option<bool>,
     /// Whether each response is a group of its own.
     alone: bool,
-    /// The number of tokens of the response at a place that has had so many.
+    /// The number of tokens of the response at an index that has had so many.
     length: fn(usize, usize) -> usize,
 }
 
 impl Shape {
-    fn new(what: &'static str) -> Shape {
+    const fn new(name: &'static str) -> Shape {
         Shape {
-            what,
+            name,
             is_common: false,
             right: None,
             alone: false,
@@ -93,8 +75,9 @@ impl Shape {
         }
     }
 
-    /// `None` where the shape has no batch, as that of a run without tokens.
-    fn batch(&self, like: &Batch) -> Option<Batch> {
+    /// The batch in the likeness of `like`, with its columns, its group sizes and values of its own; `None` where the
+    /// shape has none, as that of a run without tokens.
+    pub(super) fn batch(&self, like: &Batch) -> Option<Batch> {
         let layout = like.layout();
         let taken: Vec<(usize, usize)> = (0..layout.groups().min(GROUPS))
             .flat_map(|group| {
@@ -106,13 +89,11 @@ impl Shape {
         let lengths: Vec<usize> = taken
             .iter()
             .enumerate()
-            .map(|(place, &(_, response))| (self.length)(place, own(response).min(TOKENS)))
+            .map(|(index, &(_, response))| (self.length)(index, own(response).min(TOKENS)))
             .collect();
         let groups = taken.iter().enumerate();
         let mut builder = Batch::builder()
-            .groups(
-                groups.map(|(place, &(group, _))| if self.alone { place } else { group } as i64),
-            )
+            .groups(groups.map(|(index, &(group, _))| if self.alone { index } else { group }))
             .step(like.step());
         if layout.tokens() > 0 {
             builder = builder.lengths(lengths.iter().copied());
@@ -179,29 +160,30 @@ mod tests {
             .token("old_logp", padded.view())
             .build()
             .unwrap();
-        let all = degenerate(&like);
-        assert_eq!(all.len(), 5);
-        for one in &all {
+        let all = SHAPES.map(|shape| {
+            let batch = shape.batch(&like).unwrap();
+            let columns: Vec<&str> = batch.columns().collect();
             assert_eq!(
-                one.batch.columns().collect::<Vec<_>>(),
+                columns,
                 like.columns().collect::<Vec<_>>(),
                 "{}",
-                one.what
+                shape.name
             );
-            assert!(!one.batch.token_column("old_logp").unwrap().is_f64());
-        }
-        let right = &all[0].batch;
+            assert!(!batch.token_column("old_logp").unwrap().is_f64());
+            batch
+        });
+        let right = &all[0];
         assert_eq!(right.response_column("reward").unwrap(), [1.0; 3]);
         assert_eq!(right.response_column("length").unwrap(), [2.0, 700.0, 1.0]);
         let layout = right.layout();
         let sizes: Vec<usize> = (0..2).map(|group| layout.members(group).len()).collect();
         assert_eq!(sizes, [2, 1]);
         assert_eq!(layout.tokens(), like.layout().tokens());
-        assert_eq!(all[1].batch.response_column("reward").unwrap(), [0.0; 3]);
-        assert_eq!(all[2].batch.layout().groups(), 3);
-        assert_eq!(all[3].batch.layout().tokens(), 3);
-        assert_eq!(all[4].batch.layout().tokens_of(0).len(), 0);
-        assert_eq!(all[4].batch.response_column("length").unwrap()[0], 0.0);
+        assert_eq!(all[1].response_column("reward").unwrap(), [0.0; 3]);
+        assert_eq!(all[2].layout().groups(), 3);
+        assert_eq!(all[3].layout().tokens(), 3);
+        assert_eq!(all[4].layout().tokens_of(0).len(), 0);
+        assert_eq!(all[4].response_column("length").unwrap()[0], 0.0);
     }
 
     #[test]
@@ -211,7 +193,7 @@ mod tests {
             .response("reward", vec![1.0, 0.0])
             .build()
             .unwrap();
-        assert_eq!(degenerate(&like).len(), 5);
+        assert!(SHAPES.iter().all(|shape| shape.batch(&like).is_some()));
         assert!(usual().is_some());
     }
 }

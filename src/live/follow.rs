@@ -231,13 +231,16 @@ impl Follower {
         guard: &Guard,
     ) -> Result<(Recipe, Vec<Diagnostic>), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?;
-        let observed = self.shared.observed();
+        let (last, failed_on) = {
+            let ledger = self.shared.ledger();
+            (ledger.last.clone(), ledger.failed_on.clone())
+        };
         let dry_runs = DryRuns {
             candidate: &recipe,
             host,
             guard,
-            last: observed.last.as_deref(),
-            failed_on: observed.failed_on.as_deref(),
+            last: last.as_deref(),
+            failed_on: failed_on.as_deref(),
         };
         let warnings = catch_unwind(AssertUnwindSafe(|| dry_runs.run())).unwrap_or_else(|_| {
             Err(Diagnostic::error("advlab itself failed in a dry run")

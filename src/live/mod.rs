@@ -217,7 +217,11 @@ impl LiveRecipe {
             return self.loaded.clone();
         }
         // Bounded as the check was: the run does not wait for a `migrate` without an end.
-        let host = self.shared.host.clone().with_guard(self.shared.guard());
+        let host = self
+            .shared
+            .host
+            .clone()
+            .with_guard(self.shared.options.guard(&self.shared.host));
         match next.recipe.on(&host).migrate(&self.state) {
             Ok(migrated) => {
                 let left = std::mem::replace(&mut self.state, migrated);
@@ -232,15 +236,11 @@ impl LiveRecipe {
     /// Shows the batch of the step, before the hooks run on it, with the columns that they see: new versions are tried
     /// on it. Nothing is copied.
     pub fn observe(&self, batch: &Batch) {
-        self.shared.observe(self.observed(batch.clone()));
-    }
-
-    fn observed(&self, batch: Batch) -> Observed {
-        Observed {
-            batch,
+        self.shared.ledger().last = Some(Arc::new(Observed {
+            batch: batch.clone(),
             state: self.state.clone(),
             loaded: self.loaded.clone(),
-        }
+        }));
     }
 
     /// Tells that the version in use failed at a step, although it had passed its checks. Goes back to the last version
@@ -254,7 +254,12 @@ impl LiveRecipe {
         };
         self.state = left;
         let failed = std::mem::replace(&mut self.loaded, worked);
-        self.shared.observe_failure(|batch| self.observed(batch));
+        let last = self.shared.ledger().last.clone();
+        if let Some(last) = last {
+            self.observe(&last.batch);
+            let mut ledger = self.shared.ledger();
+            ledger.failed_on = ledger.last.clone();
+        }
         self.shared.withdraw(&failed, &self.loaded, error);
         Ok(self.loaded.clone())
     }

@@ -1,9 +1,14 @@
 //! How a recipe is watched and checked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Hook, Recipe, State};
+use crate::script::{Hook, Host, Recipe, State};
+use crate::tensor::Guard;
+
+/// Some hundred times what the checks take.
+const DEADLINE: Duration = Duration::from_secs(2);
 
 /// How a recipe is watched and checked. By default nothing is set or required.
 ///
@@ -12,7 +17,7 @@ use crate::script::{Hook, Recipe, State};
 ///
 /// let options = LiveOptions::default().set("k", "8").requires(advlab::script::Hook::Loss);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LiveOptions {
     pub(super) settings: Vec<(String, String)>,
     pub(super) requires: Vec<Hook>,
@@ -20,24 +25,8 @@ pub struct LiveOptions {
     pub(super) state: Option<State>,
     pub(super) fallbacks: Vec<(Recipe, State)>,
     pub(super) rejected: Vec<String>,
-    pub(super) deadline: Duration,
+    deadline: Option<Duration>,
     pub(super) poll_only: bool,
-}
-
-impl Default for LiveOptions {
-    fn default() -> Self {
-        LiveOptions {
-            settings: Vec::new(),
-            requires: Vec::new(),
-            start: None,
-            state: None,
-            fallbacks: Vec::new(),
-            rejected: Vec::new(),
-            // Some hundred times what the checks take.
-            deadline: Duration::from_secs(2),
-            poll_only: false,
-        }
-    }
 }
 
 impl LiveOptions {
@@ -86,8 +75,14 @@ impl LiveOptions {
 
     /// The time that a version has for all its checks together: 2 seconds, unless set.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = Some(deadline);
         self
+    }
+
+    /// The guard of a version's checks, which begin now.
+    pub(super) fn guard(&self, host: &Host) -> Arc<Guard> {
+        let deadline = self.deadline.unwrap_or(DEADLINE);
+        Guard::new(Some(deadline), host.limits().memory)
     }
 
     /// Leaves the system's file events alone: saves are found by the poll, each second.

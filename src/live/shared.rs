@@ -17,14 +17,30 @@ const HISTORY: usize = 256;
 /// Events that are kept for a run that does not ask for them; the oldest are lost first.
 const EVENTS: usize = 1024;
 
-/// What both threads see.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) host: Host,
     pub(super) options: LiveOptions,
-    /// Never held for longer than it takes to read or write a few pointers: the run does not wait.
     ledger: Mutex<Ledger>,
-    stop: Mutex<Stop>,
+}
+
+/// What changes, under one lock, so that events come in the order of the versions. It is never held for longer than it
+/// takes to read or write a few pointers: the run does not wait.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    current: Arc<Loaded>,
+    /// The last batch of the run.
+    pub(super) last: Option<Arc<Observed>>,
+    /// The last batch on which a version failed at a step.
+    pub(super) failed_on: Option<Arc<Observed>>,
+    events: VecDeque<LiveEvent>,
+    history: VecDeque<Arc<Loaded>>,
+    /// How many versions have been published.
+    published: u64,
+    is_polling_said: bool,
+    is_stopped: bool,
+    /// The check that is under way, for whoever ends it.
+    check: Option<Arc<Guard>>,
 }
 
 /// A batch of the run, and the state that its step began with.
@@ -34,32 +50,6 @@ pub(super) struct Observed {
     pub(super) state: State,
     /// The version that the state belongs to.
     pub(super) loaded: Arc<Loaded>,
-}
-
-/// The last batch of the run, and the last one on which a version failed at a step.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Batches {
-    pub(super) last: Option<Arc<Observed>>,
-    pub(super) failed_on: Option<Arc<Observed>>,
-}
-
-/// What is written under one lock: whoever changes the version in use holds it, so that events come in its order.
-#[derive(Debug)]
-struct Ledger {
-    current: Arc<Loaded>,
-    observed: Batches,
-    events: VecDeque<LiveEvent>,
-    history: VecDeque<Arc<Loaded>>,
-    /// How many versions have been published.
-    published: u64,
-    is_polling_said: bool,
-}
-
-/// How the end of the live recipe reaches a check that is under way.
-#[derive(Debug, Default)]
-struct Stop {
-    is_stopped: bool,
-    check: Option<Arc<Guard>>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -74,91 +64,80 @@ pub(super) fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
     queue.push_back(item);
 }
 
+impl Ledger {
+    fn tell(&mut self, event: LiveEvent) {
+        push_bounded(&mut self.events, event, EVENTS);
+    }
+}
+
 impl Shared {
     pub(super) fn new(host: &Host, options: LiveOptions, first: Arc<Loaded>) -> Shared {
         let ledger = Ledger {
             current: first.clone(),
-            observed: Batches::default(),
+            last: None,
+            failed_on: None,
             events: VecDeque::new(),
             history: [first].into(),
             published: 1,
             is_polling_said: false,
+            is_stopped: false,
+            check: None,
         };
         Shared {
             host: host.clone(),
             options,
             ledger: Mutex::new(ledger),
-            stop: Mutex::default(),
         }
     }
 
-    /// A guard with the time of a check, which begins now.
-    pub(super) fn guard(&self) -> Arc<Guard> {
-        Guard::new(Some(self.options.deadline), self.host.limits().memory)
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
     }
 
     /// A guard for a check that [`Shared::stop`] can cancel; `None` where it has been called.
     pub(super) fn begin_check(&self) -> Option<Arc<Guard>> {
-        let guard = self.guard();
-        let mut stop = lock(&self.stop);
-        stop.check = Some(guard.clone());
-        (!stop.is_stopped).then_some(guard)
+        let guard = self.options.guard(&self.host);
+        let mut ledger = self.ledger();
+        ledger.check = Some(guard.clone());
+        (!ledger.is_stopped).then_some(guard)
     }
 
     pub(super) fn stop(&self) {
-        let mut stop = lock(&self.stop);
-        stop.is_stopped = true;
-        if let Some(check) = stop.check.take() {
+        let mut ledger = self.ledger();
+        ledger.is_stopped = true;
+        if let Some(check) = ledger.check.take() {
             check.cancel();
         }
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        lock(&self.stop).is_stopped
+        self.ledger().is_stopped
     }
 
     /// The newest version that passed its checks.
     pub(super) fn current(&self) -> Arc<Loaded> {
-        lock(&self.ledger).current.clone()
-    }
-
-    pub(super) fn observe(&self, observed: Observed) {
-        lock(&self.ledger).observed.last = Some(Arc::new(observed));
-    }
-
-    /// Says that a version failed on the last batch, which is to be redone as `again`.
-    pub(super) fn observe_failure(&self, again: impl Fn(Batch) -> Observed) {
-        let observed = &mut lock(&self.ledger).observed;
-        observed.last = observed
-            .last
-            .take()
-            .map(|last| Arc::new(again(last.batch.clone())));
-        observed.failed_on = observed.last.clone();
-    }
-
-    pub(super) fn observed(&self) -> Batches {
-        lock(&self.ledger).observed.clone()
+        self.ledger().current.clone()
     }
 
     pub(super) fn tell(&self, event: LiveEvent) {
-        push_bounded(&mut lock(&self.ledger).events, event, EVENTS);
+        self.ledger().tell(event);
     }
 
     /// Says that there are no file events, once.
     pub(super) fn say_polling(&self, why: &notify::Error) {
-        let mut ledger = lock(&self.ledger);
+        let mut ledger = self.ledger();
         if !std::mem::replace(&mut ledger.is_polling_said, true) {
             let why = why.to_string();
-            push_bounded(&mut ledger.events, LiveEvent::PollingOnly { why }, EVENTS);
+            ledger.tell(LiveEvent::PollingOnly { why });
         }
     }
 
     pub(super) fn drain(&self) -> Vec<LiveEvent> {
-        lock(&self.ledger).events.drain(..).collect()
+        self.ledger().events.drain(..).collect()
     }
 
     pub(super) fn published(&self, version: &Version) -> Option<Arc<Loaded>> {
-        let ledger = lock(&self.ledger);
+        let ledger = self.ledger();
         let mut newest_first = ledger.history.iter().rev();
         newest_first
             .find(|loaded| loaded.version() == version)
@@ -183,35 +162,33 @@ impl Shared {
         times: (Duration, Duration),
     ) -> bool {
         let change = self.change(compared_with, &recipe, times);
-        let mut ledger = lock(&self.ledger);
+        let mut ledger = self.ledger();
         if !Arc::ptr_eq(&ledger.current, compared_with) {
             return false;
         }
-        let serial = ledger.published;
-        ledger.published += 1;
         let loaded = Arc::new(Loaded {
             recipe,
-            serial,
+            serial: ledger.published,
             times,
         });
+        ledger.published += 1;
         push_bounded(&mut ledger.history, loaded.clone(), HISTORY);
-        push_bounded(&mut ledger.events, LiveEvent::Published(change), EVENTS);
+        ledger.tell(LiveEvent::Published(change));
         ledger.current = loaded;
         true
     }
 
     /// Takes a version that failed at a step out of use, unless a newer one has already replaced it.
     pub(super) fn withdraw(&self, failed: &Arc<Loaded>, back_to: &Arc<Loaded>, error: Diagnostics) {
-        let mut ledger = lock(&self.ledger);
+        let mut ledger = self.ledger();
         if Arc::ptr_eq(&ledger.current, failed) {
             ledger.current = back_to.clone();
         }
-        let event = LiveEvent::Rejected {
+        ledger.tell(LiveEvent::Rejected {
             version: failed.version().clone(),
             error,
             still_using: back_to.version().clone(),
             at_step: true,
-        };
-        push_bounded(&mut ledger.events, event, EVENTS);
+        });
     }
 }

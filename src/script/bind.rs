@@ -9,6 +9,7 @@ use rhai::{
 };
 
 use super::error::{Problem, origin, raise};
+use super::syntax::ValueKind;
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Value};
@@ -264,13 +265,9 @@ pub(super) fn kind(value: &Dynamic) -> String {
         return format!("a {} tensor", tensor.level());
     }
     match value.type_name() {
-        "()" => "nothing, `()`".to_string(),
         "i64" | "f64" => format!("a number ({value})"),
         "bool" => format!("{value}"),
         "char" => format!("a character ('{value}')"),
-        "array" => "an array".to_string(),
-        "Fn" => "a function".to_string(),
-        _ if value.is::<super::batch_type::ScriptBatch>() => "a batch".to_string(),
-        name => format!("a {name}"),
+        _ => ValueKind::of(value).described().to_string(),
     }
 }

@@ -28,27 +28,43 @@ pub struct TensorError {
 }
 
 /// What is wrong with an operation on tensors.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TensorErrorKind {
     /// Levels, groups or batches do not fit together.
-    #[error("{0}")]
     Level(String),
     /// An argument is not of the type, or none of the choices, that its parameter takes.
-    #[error("{0}")]
     Argument(String),
     /// The values themselves do not allow the operation.
-    #[error("{0}")]
     Value(String),
     /// A gradient goes through an operation that has none.
-    #[error(
-        "has no derivative ({0}), and the loss depends on it: use `detach()` on its arguments if that is meant"
-    )]
     NoDerivative(&'static str),
     /// The computation was stopped.
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
+    Stopped(Stopped),
 }
+
+impl From<Stopped> for TensorErrorKind {
+    fn from(stopped: Stopped) -> Self {
+        TensorErrorKind::Stopped(stopped)
+    }
+}
+
+impl fmt::Display for TensorErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TensorErrorKind::Level(text)
+            | TensorErrorKind::Argument(text)
+            | TensorErrorKind::Value(text) => f.write_str(text),
+            TensorErrorKind::NoDerivative(why) => write!(
+                f,
+                "has no derivative ({why}), and the loss depends on it: use `detach()` on its arguments if that is meant"
+            ),
+            TensorErrorKind::Stopped(stopped) => stopped.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TensorErrorKind {}
 
 impl TensorError {
     pub(crate) fn new(op: &'static str, kind: impl Into<TensorErrorKind>) -> Self {

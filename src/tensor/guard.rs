@@ -1,31 +1,56 @@
 //! What bounds a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Why a computation was stopped before its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// It ran longer than it was given.
-    #[error("stopped after {:.3} s, the time that it was given", .0.as_secs_f64())]
     Deadline(Duration),
     /// Somebody cancelled it.
-    #[error("cancelled")]
     Cancelled,
     /// Its tensors would take more memory than they were given.
-    #[error("the tensors alive at once would take more than {} MiB, the memory that they were given", .limit >> 20)]
     Memory {
         /// The limit in bytes.
         limit: usize,
     },
     /// More operations wait to be computed, or are kept for others, than any formula has.
-    #[error("stopped: more than {limit} operations on tensors are held at once")]
     Graph {
         /// The limit.
         limit: usize,
     },
 }
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stopped::Deadline(time) => {
+                let seconds = time.as_secs_f64();
+                write!(
+                    f,
+                    "stopped after {seconds:.3} s, the time that it was given"
+                )
+            }
+            Stopped::Cancelled => f.write_str("cancelled"),
+            Stopped::Memory { limit } => write!(
+                f,
+                "the tensors alive at once would take more than {} MiB, the memory that they were given",
+                limit >> 20
+            ),
+            Stopped::Graph { limit } => {
+                write!(
+                    f,
+                    "stopped: more than {limit} operations on tensors are held at once"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Stopped {}
 
 /// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has
 /// some 800 000; a loop that keeps on making tensors gets here in two seconds, with some 400 megabytes.
@@ -84,6 +109,12 @@ impl Guard {
     /// The most bytes that tensors held at once.
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Whether half of the memory or of the operations is in use.
+    pub(crate) fn is_half_used(&self) -> bool {
+        let (used, nodes) = (&self.used, &self.nodes);
+        used.load(Ordering::Relaxed) > self.memory / 2 || nodes.load(Ordering::Relaxed) > NODES / 2
     }
 
     /// The bytes that tensors hold now.

@@ -92,7 +92,7 @@ impl Kept {
 
     fn load(&self, host: &Host, script: &str, version: &str) -> Result<Recipe, Diagnostics> {
         let config = read_config(&self.folder)?;
-        let mut recipe = Scripts::of(&self.folder).look_at(host, script, version)?;
+        let mut recipe = Scripts::of(&self.folder).load(host, script, version)?;
         for (name, text) in settings(&config.params) {
             // A version that has not the parameter, or has it otherwise, ran without the setting.
             let _ = recipe.set_text(&name, &text);

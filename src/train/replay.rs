@@ -86,13 +86,13 @@ impl Replay {
     /// [`Diagnostics`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
     pub fn go(mut self, observer: &mut dyn Observer) -> Result<Agreement, Diagnostics> {
         for recorded in &self.rows {
-            let step = self.trainer.step();
+            let step = self.trainer.step;
             if let Some((script, version)) = self.switches.get(&step) {
                 let recipe = self.scripts.load(&self.host, script, version)?;
                 self.trainer.live.publish(recipe)?;
             }
             if !recorded["initial_evaluation"].is_null() {
-                self.trainer.evaluate_initial(observer)?;
+                self.trainer.initial = Some(self.trainer.evaluate(observer)?);
             }
             let is_evaluated = !recorded["evaluation"].is_null();
             let repeated = self.trainer.train(is_evaluated, observer)?.to_json();

@@ -2,10 +2,10 @@
 
 use super::error::other;
 use super::estimate::PassAt;
-use super::policy::{Decoding, Policy, Responses, Samples, Scorer, Scores};
+use super::policy::{Policy, Responses, Samples, Scorer, Scores};
 use super::random::Key;
 use super::task::{Prompt, Task};
-use crate::batch::{Batch, FloatBuffer, Layout, TokenValues};
+use crate::batch::{Batch, Computed, FloatBuffer, Layout, TokenValues};
 use crate::diagnostic::Diagnostics;
 use crate::tensor::Level;
 
@@ -29,8 +29,7 @@ impl Rollout {
         group_size: usize,
         key: Key,
     ) -> Result<Rollout, Diagnostics> {
-        let Samples { responses, scores } =
-            policy.sample(&prompts, group_size, Decoding::Sample(key))?;
+        let Samples { responses, scores } = policy.sample(&prompts, group_size, key)?;
         let verify = |response: usize| {
             let prompt = &prompts[responses.prompts()[response]];
             task.verify(prompt, responses.response(response))
@@ -99,18 +98,16 @@ pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-/// The batch of some of a batch's responses; `logp`, one number a token of theirs, and `advantage`, of the whole batch,
-/// take the place of its own.
+/// The batch of some of a batch's responses, with `advantage`, which is of the whole batch, and with `logp`, where it is no
+/// longer the batch's own: one number a token of theirs.
 pub(super) fn select(
     batch: &Batch,
     members: &[usize],
     logp: Option<Vec<f32>>,
-    advantage: Option<(Level, &FloatBuffer)>,
+    advantage: Option<&Computed>,
 ) -> Result<Batch, Diagnostics> {
     let layout = batch.layout();
-    let (logp_is_new, advantage_is_new) = (logp.is_some(), advantage.is_some());
-    let is_kept =
-        |name: &str| !(logp_is_new && name == "logp" || advantage_is_new && name == "advantage");
+    let is_kept = |name: &str| name != "advantage" && (name != "logp" || logp.is_none());
     let of_responses = |values: &dyn Fn(usize) -> f64| -> Vec<f64> {
         members.iter().map(|&response| values(response)).collect()
     };
@@ -135,15 +132,14 @@ pub(super) fn select(
     if let Some(logp) = logp {
         builder = builder.token("logp", FloatBuffer::from(logp));
     }
-    builder = match advantage {
-        Some((Level::Token, values)) => {
+    if let Some(advantage) = advantage {
+        let values = advantage.buffer();
+        builder = if advantage.level() == Level::Token {
             builder.token("advantage", tokens_of(layout, members, values))
-        }
-        Some((_, values)) => {
+        } else {
             builder.response("advantage", of_responses(&|response| values.get(response)))
-        }
-        None => builder,
-    };
+        };
+    }
     builder.build().map_err(other)
 }
 

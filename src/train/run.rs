@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::config::{Config, settings};
 use super::error::no_start;
 use super::event::{Event, Observer};
-use super::folder::{Checkpoint, Folder, METRICS, RELOADS, Recorder, Scripts, Start, journal};
+use super::folder::{Folder, METRICS, RELOADS, Recorder, Scripts, Start, journal};
 use super::row::Evaluation;
-use super::trainer::Trainer;
+use super::trainer::{Snapshot, Trainer};
 use super::update::Failure;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveOptions, LiveRecipe};
@@ -78,8 +78,8 @@ impl Run {
         let host = host(&config);
         let metrics = journal::read(&folder.file(METRICS))?;
         let rows = metrics.len() as u64;
-        let (checkpoint, mut notes) = Checkpoint::newest(path, rows, &host)?;
-        let Some(checkpoint) = checkpoint else {
+        let (snapshot, mut notes) = Snapshot::newest(path, rows, &host)?;
+        let Some(snapshot) = snapshot else {
             // It was killed before it did anything.
             if rows == 0 && notes.is_empty() {
                 return Run::begin(folder, first(config)?);
@@ -89,7 +89,7 @@ impl Run {
             problem.notes = notes;
             return Err(problem.into());
         };
-        let step = checkpoint.snapshot.step;
+        let step = snapshot.step;
         if step >= config.steps {
             let path = path.display();
             let problem = Diagnostic::error(format!("{path} has done {step} steps already"));
@@ -97,7 +97,7 @@ impl Run {
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        let (trainer, note) = restored(&folder, &host, &config, &checkpoint)?;
+        let (trainer, note) = restored(&folder, &host, &config, &snapshot)?;
         notes.extend(note);
         if is_extended {
             folder.write_config(&config)?;
@@ -124,7 +124,7 @@ impl Run {
 
     /// The step that comes next, from 0.
     pub fn step(&self) -> u64 {
-        self.trainer.step()
+        self.trainer.step
     }
 
     /// How the run was resumed, where that is worth knowing: which checkpoints could not be used.
@@ -154,7 +154,7 @@ impl Run {
             self.checkpoint(false, observer)?;
         }
         if first == 0 && !stop.load(Ordering::Relaxed) {
-            self.trainer.evaluate_initial(observer)?;
+            self.trainer.initial = Some(self.trainer.evaluate(observer)?);
         }
         let mut is_evaluated = true;
         while self.step() < self.config().steps {
@@ -194,11 +194,8 @@ impl Run {
             return Ok(());
         }
         self.recorder.sync()?;
-        let checkpoint = Checkpoint {
-            snapshot: self.trainer.snapshot(),
-            is_failed,
-        };
-        let path = checkpoint.write(self.folder.path(), self.config().keep_checkpoints)?;
+        let snapshot = self.trainer.snapshot(is_failed);
+        let path = snapshot.write(self.folder.path(), self.config().keep_checkpoints)?;
         self.saved = Some(step);
         observer.tell(&Event::Checkpoint { step, path: &path })
     }
@@ -219,14 +216,13 @@ fn restored(
     folder: &Folder,
     host: &Host,
     config: &Config,
-    checkpoint: &Checkpoint,
+    snapshot: &Snapshot,
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
     let reloads = journal::read(&folder.file(RELOADS))?;
     let start = Start::of(&reloads).ok_or_else(|| no_start(folder.path()))?;
     let (script, version) = &start.loss;
     let mut loss = Scripts::of(folder.path()).load(host, script, version)?;
     set_loss(&mut loss, config)?;
-    let snapshot = &checkpoint.snapshot;
     let rejected = rejected_before(snapshot.step, &reloads);
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version().map(Version::as_str);
@@ -246,7 +242,7 @@ fn restored(
     let live = LiveRecipe::watch(host, &config.recipe, options)?;
     let mut trainer = Trainer::new(config.clone(), live, loss)?;
     trainer.restore(snapshot)?;
-    if checkpoint.is_failed {
+    if snapshot.is_failed {
         // The version in use fails at this very step: what the file holds now has to do it.
         let edited = host.load(&config.recipe)?;
         if edited.version() != trainer.live.newest().version() {

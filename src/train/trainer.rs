@@ -9,11 +9,11 @@ use super::random::{Key, Purpose};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
-use super::update::{Failure, Learned, Learner, dry_run, kl_to_reference};
+use super::update::{Failure, Learned, Learner, dry_run, kl_to_reference, recipe_reward};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, LiveRecipe};
-use crate::script::{Recipe, Spread, State};
+use crate::script::{Recipe, Spread, State, Summary};
 
 /// A task, a policy and a recipe that follows its file, at a step.
 pub(super) struct Trainer {
@@ -26,22 +26,21 @@ pub(super) struct Trainer {
     loss: Recipe,
     loss_state: State,
     evaluation: Vec<Prompt>,
-    step: u64,
+    /// The step that comes next, from 0.
+    pub(super) step: u64,
     /// What the next step trains on, where it has been sampled already.
     sampled: Option<Sampled>,
     /// The evaluation before the first step, until that step reports it.
-    initial: Option<Evaluation>,
-    write: Duration,
+    pub(super) initial: Option<Evaluation>,
+    /// The milliseconds of writing the last step.
+    write: f64,
 }
 
-/// What a step trains on, and how long it took to make it.
+/// The data of a step, and how long it took to make it.
 struct Sampled {
     rollout: Rollout,
     batch: Batch,
-    /// The time of sampling and verifying.
-    sample: Duration,
-    /// The time of the reference policy.
-    reference: Duration,
+    ms: Milliseconds,
 }
 
 /// All that a run needs to go on to the same numbers.
@@ -59,6 +58,8 @@ pub(super) struct Snapshot {
     pub(super) loss_state: State,
     /// Versions to fall back to, oldest first, each with the state that it left.
     pub(super) fallbacks: Vec<(Recipe, State)>,
+    /// Whether the run ended here because its only version failed at this step.
+    pub(super) is_failed: bool,
 }
 
 impl Trainer {
@@ -83,13 +84,8 @@ impl Trainer {
             step: 0,
             sampled: None,
             initial: None,
-            write: Duration::ZERO,
+            write: 0.0,
         })
-    }
-
-    /// The step that comes next, from 0.
-    pub(super) fn step(&self) -> u64 {
-        self.step
     }
 
     /// Tells that the run begins, or goes on.
@@ -101,7 +97,7 @@ impl Trainer {
         })
     }
 
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self, is_failed: bool) -> Snapshot {
         let fallbacks = self.live.fallbacks();
         Snapshot {
             step: self.step,
@@ -113,6 +109,7 @@ impl Trainer {
             fallbacks: fallbacks
                 .map(|(loaded, left)| (loaded.recipe().clone(), left.clone()))
                 .collect(),
+            is_failed,
         }
     }
 
@@ -150,12 +147,7 @@ impl Trainer {
         if every > 0 && step > 0 && step.is_multiple_of(every) {
             self.reference = self.policy.frozen();
         }
-        let Sampled {
-            rollout,
-            batch,
-            sample,
-            reference,
-        } = match self.sampled.take() {
+        let Sampled { rollout, batch, ms } = match self.sampled.take() {
             Some(sampled) => sampled,
             None => self.sample()?,
         };
@@ -174,12 +166,11 @@ impl Trainer {
             None
         };
         let ms = Milliseconds {
-            sample: milliseconds(sample),
-            reference: milliseconds(reference),
             recipe: milliseconds(learned.recipe_time),
             update: milliseconds(learned.update_time),
             evaluate: milliseconds(started.elapsed()),
-            write: milliseconds(self.write),
+            write: self.write,
+            ..ms
         };
         let row = Row {
             step,
@@ -188,14 +179,14 @@ impl Trainer {
             initial_evaluation: self.initial.take(),
             evaluation,
             ms,
-            ..row(&rollout, &batch, learned)
+            ..row(&rollout, &batch, &learned)
         };
         let started = Instant::now();
         observer.tell(&Event::Step {
             row: &row,
             batch: &batch,
         })?;
-        self.write = started.elapsed();
+        self.write = milliseconds(started.elapsed());
         Ok(row)
     }
 
@@ -216,15 +207,15 @@ impl Trainer {
             step,
         };
         let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, group_size, key)?;
-        let sample = started.elapsed();
+        let sample = milliseconds(started.elapsed());
         let started = Instant::now();
         let batch = rollout.batch(step, &*self.reference)?;
-        Ok(Sampled {
-            rollout,
-            batch,
+        let ms = Milliseconds {
             sample,
-            reference: started.elapsed(),
-        })
+            reference: milliseconds(started.elapsed()),
+            ..Milliseconds::default()
+        };
+        Ok(Sampled { rollout, batch, ms })
     }
 
     /// Takes the newest version, and tells what has become of the file.
@@ -232,17 +223,14 @@ impl Trainer {
         let step = self.step;
         let before = self.live.in_use().clone();
         let loaded = self.live.begin_step();
-        for event in self.live.events() {
-            observer.tell(&Event::Live {
-                step,
-                event: &event,
-            })?;
+        for event in &self.live.events() {
+            observer.tell(&Event::Live { step, event })?;
             if let LiveEvent::Rejected {
                 version,
                 error,
                 at_step: true,
                 ..
-            } = &event
+            } = event
                 && let Some(failed) = self.live.version(version)
             {
                 observer.tell(&Event::Failed {
@@ -311,25 +299,14 @@ impl Trainer {
             })?;
             worked.map_err(Failure::Version)?;
             // The failure has been told; what else may have happened to the file meanwhile has not.
-            for event in self.live.events() {
+            let step = self.step;
+            for event in &self.live.events() {
                 if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
-                    observer.tell(&Event::Live {
-                        step: self.step,
-                        event: &event,
-                    })?;
+                    observer.tell(&Event::Live { step, event })?;
                 }
             }
             failed.push(loaded.version().as_str().to_string());
         }
-    }
-
-    /// Evaluates the policy before the first step, whose row reports it.
-    pub(super) fn evaluate_initial(
-        &mut self,
-        observer: &mut dyn Observer,
-    ) -> Result<(), Diagnostics> {
-        self.initial = Some(self.evaluate(observer)?);
-        Ok(())
     }
 
     /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
@@ -360,13 +337,14 @@ impl Trainer {
 }
 
 /// What a step's batch and updates say of it.
-fn row(rollout: &Rollout, batch: &Batch, mut learned: Learned) -> Row {
+fn row(rollout: &Rollout, batch: &Batch, learned: &Learned) -> Row {
     let reward = Spread::of(rollout.rewards().iter().copied());
-    let summary = &learned.summary;
+    let summary = Summary::of(&learned.outcome);
+    let mut metrics = learned.metrics();
     Row {
         reward_mean: reward.mean,
         reward_std: reward.std,
-        recipe_reward_mean: learned.recipe_reward,
+        recipe_reward_mean: recipe_reward(&learned.outcome),
         pass_at: rollout.pass_at(),
         entropy: rollout.mean_entropy(),
         length: rollout.mean_length(),
@@ -376,10 +354,10 @@ fn row(rollout: &Rollout, batch: &Batch, mut learned: Learned) -> Row {
         advantage_min: summary.advantage.min,
         advantage_max: summary.advantage.max,
         kl: kl_to_reference(batch),
-        loss: learned.loss,
-        clip_share: learned.metrics.remove("clip_share"),
-        grad_norm: learned.grad_norm,
-        metrics: learned.metrics,
+        loss: learned.loss(),
+        clip_share: metrics.remove("clip_share"),
+        grad_norm: learned.grad_norm(),
+        metrics,
         ..Row::default()
     }
 }

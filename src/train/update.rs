@@ -7,10 +7,10 @@ use super::config::Config;
 use super::policy::{NonFinite, Policy};
 use super::random::{Key, Purpose};
 use super::rollout::{Rollout, mean, select};
-use crate::batch::{Batch, FloatBuffer, TokenValues};
+use crate::batch::{Batch, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Builtin, Computed, Hook, Outcome, Recipe, State, Summary};
-use crate::tensor::{Level, k3};
+use crate::script::{Builtin, Hook, Outcome, Recipe, State};
+use crate::tensor::k3;
 
 /// Why a step could not be done: its version failed, which another version may not, or the run did.
 pub(super) enum Failure {
@@ -49,19 +49,6 @@ impl From<NonFinite> for Failure {
     }
 }
 
-/// What a version made of a batch.
-pub(super) struct Learned {
-    pub(super) summary: Summary,
-    /// Mean reward of the recipe's own, where it has one.
-    pub(super) recipe_reward: Option<f64>,
-    pub(super) loss: f64,
-    pub(super) grad_norm: f64,
-    pub(super) metrics: BTreeMap<String, f64>,
-    pub(super) prints: Vec<String>,
-    pub(super) recipe_time: Duration,
-    pub(super) update_time: Duration,
-}
-
 /// What hooks and updates change.
 pub(super) struct Learner<'a> {
     pub(super) config: &'a Config,
@@ -72,52 +59,63 @@ pub(super) struct Learner<'a> {
     pub(super) loss: (&'a Recipe, &'a mut State),
 }
 
-/// Sums that become means over the step's updates, which weigh alike.
-#[derive(Default)]
-struct Sums {
+/// The step of a version: its advantage, and sums over its updates, which weigh alike.
+pub(super) struct Learned {
+    pub(super) outcome: Outcome,
     updates: f64,
     loss: f64,
     grad_norm: f64,
-    advantage_metrics: Metrics,
-    loss_metrics: Metrics,
-    prints: Vec<String>,
+    loss_metrics: Vec<(String, f64)>,
+    pub(super) prints: Vec<String>,
+    pub(super) recipe_time: Duration,
+    pub(super) update_time: Duration,
 }
 
-/// The sum and the number of each metric of a hook.
-#[derive(Default)]
-struct Metrics(BTreeMap<String, (f64, f64)>);
-
-impl Metrics {
-    fn add(&mut self, metrics: Vec<(String, f64)>) {
-        for (name, value) in metrics {
-            let (sum, count) = self.0.entry(name).or_default();
-            *sum += value;
-            *count += 1.0;
-        }
+impl Learned {
+    /// Mean loss of the updates.
+    pub(super) fn loss(&self) -> f64 {
+        self.loss / self.updates
     }
-}
 
-impl Sums {
+    /// Mean norm of the gradients.
+    pub(super) fn grad_norm(&self) -> f64 {
+        self.grad_norm / self.updates
+    }
+
     /// The metrics of both hooks, each a mean; where both report one of a name, the hook stands before it.
-    fn metrics(self) -> BTreeMap<String, f64> {
-        let (Metrics(advantage), Metrics(loss)) = (self.advantage_metrics, self.loss_metrics);
-        let of = |hook: &str, own: &BTreeMap<_, _>, other: &BTreeMap<_, _>| {
-            let named = own
-                .iter()
-                .map(|(name, (sum, count)): (&String, &(f64, f64))| {
-                    let name = if other.contains_key(name) {
-                        format!("{hook}/{name}")
-                    } else {
-                        name.clone()
-                    };
-                    (name, sum / count)
-                });
-            named.collect::<BTreeMap<String, f64>>()
+    pub(super) fn metrics(&self) -> BTreeMap<String, f64> {
+        let (advantage, loss) = (means(&self.outcome.metrics), means(&self.loss_metrics));
+        let named = |hook: &str, own: &BTreeMap<&str, f64>, other: &BTreeMap<&str, f64>| {
+            let named = own.iter().map(|(&name, &mean)| {
+                let is_shared = other.contains_key(name);
+                let hook = if is_shared {
+                    format!("{hook}/")
+                } else {
+                    String::new()
+                };
+                (format!("{hook}{name}"), mean)
+            });
+            named.collect::<Vec<_>>()
         };
-        let mut metrics = of("advantage", &advantage, &loss);
-        metrics.extend(of("loss", &loss, &advantage));
-        metrics
+        let advantage_named = named("advantage", &advantage, &loss).into_iter();
+        advantage_named
+            .chain(named("loss", &loss, &advantage))
+            .collect()
     }
+}
+
+/// The mean of the values of each name.
+fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {
+    let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for (name, value) in metrics {
+        let (sum, count) = sums.entry(name).or_default();
+        *sum += value;
+        *count += 1.0;
+    }
+    let means = sums.into_iter();
+    means
+        .map(|(name, (sum, count))| (name, sum / count))
+        .collect()
 }
 
 impl Learner<'_> {
@@ -128,40 +126,38 @@ impl Learner<'_> {
         rollout: &Rollout,
         batch: &Batch,
     ) -> Result<Learned, Failure> {
-        let mut sums = Sums::default();
         let started = Instant::now();
         let has_advantage = recipe.has(Hook::Advantage);
-        // The equivalent advantage of a loss is only reported: the loss runs again, on each minibatch.
-        let mut unchanged = self.state.clone();
-        let state = if has_advantage {
-            &mut *self.state
+        let outcome = if has_advantage {
+            recipe.advantage(batch, self.state)
         } else {
-            &mut unchanged
+            // The equivalent advantage of a loss is only reported: the loss runs again, on each minibatch.
+            let outcome = recipe.advantage(batch, &mut self.state.clone());
+            outcome.map(|outcome| Outcome {
+                metrics: Vec::new(),
+                prints: Vec::new(),
+                ..outcome
+            })
         };
-        let mut outcome = recipe.advantage(batch, state).map_err(Failure::Version)?;
-        if has_advantage {
-            sums.prints.append(&mut outcome.prints);
-            let metrics = std::mem::take(&mut outcome.metrics);
-            sums.advantage_metrics.add(metrics);
-        }
-        let recipe_time = started.elapsed();
+        let mut outcome = outcome.map_err(Failure::Version)?;
+        let mut learned = Learned {
+            prints: std::mem::take(&mut outcome.prints),
+            outcome,
+            updates: 0.0,
+            loss: 0.0,
+            grad_norm: 0.0,
+            loss_metrics: Vec::new(),
+            recipe_time: started.elapsed(),
+            update_time: Duration::ZERO,
+        };
         let started = Instant::now();
-        let advantage = has_advantage.then_some(&outcome.advantage);
         for epoch in 0..self.config.epochs {
             for members in self.minibatches(batch.step(), epoch as u64) {
-                self.update(recipe, rollout, batch, advantage, &members, &mut sums)?;
+                self.update(recipe, rollout, batch, &members, &mut learned)?;
             }
         }
-        Ok(Learned {
-            summary: Summary::of(&outcome),
-            recipe_reward: recipe_reward(&outcome),
-            loss: sums.loss / sums.updates,
-            grad_norm: sums.grad_norm / sums.updates,
-            prints: std::mem::take(&mut sums.prints),
-            metrics: sums.metrics(),
-            recipe_time,
-            update_time: started.elapsed(),
-        })
+        learned.update_time = started.elapsed();
+        Ok(learned)
     }
 
     /// One update on some responses of the batch.
@@ -170,19 +166,19 @@ impl Learner<'_> {
         recipe: &Recipe,
         rollout: &Rollout,
         batch: &Batch,
-        advantage: Option<&Computed>,
         members: &[usize],
-        sums: &mut Sums,
+        learned: &mut Learned,
     ) -> Result<(), Failure> {
         let prompts = &rollout.prompts;
         let responses = rollout.responses.select(members);
         // Before the first update, `logp` is that of the policy which sampled.
-        let logp = if sums.updates > 0.0 {
+        let logp = if learned.updates > 0.0 {
             Some(self.policy.score(prompts, &responses)?.logp)
         } else {
             None
         };
-        let advantage = advantage.map(|advantage| (advantage.level(), advantage.buffer()));
+        let has_advantage = recipe.has(Hook::Advantage);
+        let advantage = has_advantage.then_some(&learned.outcome.advantage);
         let minibatch = select(batch, members, logp, advantage)?;
         let loss = if recipe.has(Hook::Loss) {
             recipe.loss(&minibatch, None, self.state)
@@ -193,11 +189,11 @@ impl Learner<'_> {
         let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
         self.policy.accumulate(prompts, &responses, &gradient)?;
         let max_grad_norm = Some(self.config.max_grad_norm).filter(|norm| *norm > 0.0);
-        sums.grad_norm += self.policy.update(max_grad_norm)?;
-        sums.loss += loss.value;
-        sums.updates += 1.0;
-        sums.loss_metrics.add(loss.metrics);
-        sums.prints.extend(loss.prints);
+        learned.grad_norm += self.policy.update(max_grad_norm)?;
+        learned.loss += loss.value;
+        learned.updates += 1.0;
+        learned.loss_metrics.extend(loss.metrics);
+        learned.prints.extend(loss.prints);
         Ok(())
     }
 
@@ -248,7 +244,7 @@ pub(super) fn kl_to_reference(batch: &Batch) -> f64 {
 }
 
 /// Mean over responses of the reward that the recipe put in the place of the verifier's.
-fn recipe_reward(outcome: &Outcome) -> Option<f64> {
+pub(super) fn recipe_reward(outcome: &Outcome) -> Option<f64> {
     let reward = outcome.reward.as_ref()?;
     let responses = reward.layout().responses();
     Some(reward.buffer().iter().sum::<f64>() / responses.max(1) as f64)
@@ -265,14 +261,6 @@ pub(super) fn dry_run(
     (loss, loss_state): (&Recipe, &State),
 ) -> Result<(), Diagnostics> {
     let mut state = state.clone();
-    if !recipe.has(Hook::Advantage) && is_loss_of_an_advantage(first, recipe, &state) {
-        let name = recipe.name();
-        let message = format!("{name} is a loss on `batch.advantage`, and no recipe computes it");
-        let help = format!(
-            "name one that does, as in `--recipe grpo`; `loss_recipe = \"{name}\"` in the configuration is then its loss"
-        );
-        return Err(Diagnostic::error(message).with_help(help).into());
-    }
     let outcome = recipe.advantage(first, &mut state);
     let outcome = outcome.map_err(|error| refused(error, recipe))?;
     // A recipe with a loss alone has computed it already: its advantage is made of the loss.
@@ -288,19 +276,16 @@ pub(super) fn dry_run(
     result.map(drop).map_err(|error| refused(error, loss))
 }
 
-/// Whether a loss fails on the run's batches for want of an advantage alone.
-fn is_loss_of_an_advantage(first: &Batch, recipe: &Recipe, state: &State) -> bool {
-    let everyone: Vec<usize> = (0..first.layout().responses()).collect();
-    let any = FloatBuffer::from(vec![1.0f64; everyone.len()]);
-    let with_advantage = select(first, &everyone, None, Some((Level::Response, &any)));
-    let works = |batch: &Batch| recipe.loss(batch, None, &mut state.clone()).is_ok();
-    !works(first) && with_advantage.is_ok_and(|batch| works(&batch))
-}
-
 /// The error, with where it happened and what to do about it.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
-    let notes = &mut error.first_mut().notes;
+    let first = error.first_mut();
+    if !recipe.has(Hook::Advantage) && first.message.contains("`advantage`") {
+        first.help = Some(format!(
+            "{name} is a loss alone: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`"
+        ));
+    }
+    let notes = &mut first.notes;
     notes.push("in a dry run on the run's first batch".to_string());
     notes.push(match Builtin::find(name) {
         Some(_) => format!(

@@ -24,6 +24,11 @@ impl Ragged {
         Ragged { starts, values }
     }
 
+    /// Rows that begin at `starts`, the end of the last one included.
+    pub(super) fn of_rows(starts: Vec<usize>, values: FloatBuffer) -> Self {
+        Ragged { starts, values }
+    }
+
     /// Number of rows.
     pub(super) fn responses(&self) -> usize {
         self.starts.len() - 1

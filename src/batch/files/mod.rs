@@ -1,20 +1,62 @@
 //! Reads rollouts from files, and writes them back with the advantage added: JSONL, safetensors and npz.
+//!
+//! A reader gives the columns of its file as the file has them ([`raw`]); one stage finds out what they mean
+//! ([`infer`]). A format is one module and one line of [`FORMATS`].
 
-mod error;
+mod infer;
+mod json;
 mod jsonl;
 mod names;
-mod note;
-mod padded;
+mod npy;
+mod npz;
+mod raw;
 mod replace;
+mod safetensors;
+mod saved;
+mod spread;
+mod tensor;
+mod words;
 
+use std::cell::Cell;
+use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-pub use error::{ReadError, WriteError};
-pub use note::Note;
 pub(crate) use replace::Replacement;
 
-use self::padded::{Spread, Tensor};
+use self::names::Names;
+use self::raw::{Field, FieldKind, Header, Origin, Raw, RawColumn, Schema, Values};
+use self::spread::Spread;
+use self::tensor::{Archive, Info, Tensor};
 use super::{Batch, Computed, Level};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// A kind of file that rollouts are read from.
+struct Format {
+    endings: &'static [&'static str],
+    read: fn(&Path, Schema, &Progress) -> Result<Raw, Diagnostic>,
+    /// Writes a copy of a file that was read, with the advantage added.
+    write: fn(&Path, &Origin, &Spread, &mut Replacement) -> Result<(), Diagnostic>,
+}
+
+static FORMATS: [Format; 3] = [
+    Format {
+        endings: &["jsonl", "ndjson"],
+        read: jsonl::read,
+        write: jsonl::write,
+    },
+    Format {
+        endings: &["safetensors"],
+        read: safetensors::read,
+        write: safetensors::write,
+    },
+    Format {
+        endings: &["npz"],
+        read: npz::read,
+        write: npz::write,
+    },
+];
 
 /// How to read a file.
 #[derive(Clone, Copy, Default)]
@@ -50,59 +92,34 @@ pub enum Dtype {
 pub struct Rollouts {
     /// The columns and their layout.
     pub batch: Batch,
-    /// What the reader decided for itself, and what it left out.
-    pub notes: Vec<Note>,
+    /// What the reader decided for itself, and what it left out: nothing of that happens in silence.
+    pub notes: Vec<Diagnostic>,
     path: PathBuf,
-    format: Format,
+    format: &'static Format,
     origin: Origin,
-}
-
-/// What is remembered of a file: what a copy of it must find there again.
-#[derive(Clone, Debug)]
-enum Origin {
-    /// The line of each response, from 1.
-    Lines(Vec<usize>),
-    Tensors {
-        tensors: Vec<Tensor>,
-        /// T, where there are tensors [B, T].
-        width: Option<usize>,
-        /// Whether an advantage of responses is f64, where no token column says so.
-        wide: bool,
-    },
+    /// T, where there are tensors [B, T].
+    width: Option<usize>,
+    /// Whether an advantage of responses is f64, where no token column says so.
+    is_f64: bool,
 }
 
 /// Reads a file of rollouts. Its name says what it is: `.jsonl`, `.safetensors` or `.npz`.
 ///
 /// # Errors
-/// [`ReadError`] names the file, the line or tensor, the field, what was found and what was expected.
-pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, ReadError> {
+/// The file, the line or tensor, the field, what was found and what was expected.
+pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let path = path.as_ref();
     let format = Format::of(path)?;
-    let Parts {
-        batch,
-        notes,
-        origin,
-    } = match format {
-        Format::Jsonl => jsonl::read(path, options)?,
-        Format::Safetensors => padded::read_safetensors(path, options)?,
-        Format::Npz => padded::read_npz(path, options)?,
+    let progress = Progress {
+        told: options.progress,
+        done: Cell::new(0),
+        total: Cell::new(0),
     };
-    let mut notes = Note::first_few(notes);
-    notes.extend(Note::unreachable(&batch, options.map));
-    Ok(Rollouts {
-        batch,
-        notes,
-        path: path.to_path_buf(),
-        format,
-        origin,
-    })
-}
-
-/// What a reader of one format gives.
-struct Parts {
-    batch: Batch,
-    notes: Vec<Note>,
-    origin: Origin,
+    let schema = |fields: Vec<Field>, header: Header| Names::new(path, options, &fields, &header);
+    let raw = (format.read)(path, &schema, &progress)?;
+    let rollouts = infer::rollouts(raw, options, &progress, format)?;
+    progress.finish();
+    Ok(rollouts)
 }
 
 impl Rollouts {
@@ -113,120 +130,193 @@ impl Rollouts {
 
     /// The line of a response in the file, from 1, where the file has lines.
     pub fn line(&self, response: usize) -> Option<usize> {
-        match &self.origin {
-            Origin::Lines(lines) => lines.get(response).copied(),
-            Origin::Tensors { .. } => None,
-        }
+        self.origin.line(response)
     }
 
     /// Writes a copy of the file with the advantage added: in JSONL the field `advantage`, a number or an array (0 where
     /// the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing half-written is left, and a file that was at `out` is as it was.
+    /// Why it cannot be written; nothing half-written is left, and a file that was at `out` is as it was.
     pub fn write_advantage(
         &self,
         out: impl AsRef<Path>,
         advantage: &Computed,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Diagnostics> {
         let out = out.as_ref();
-        let layout = self.batch.layout();
+        let error = |message: String| Diagnostic::error(message).in_file(out);
         let (found, level) = (advantage.buffer().len(), advantage.level());
+        let expected = self.batch.layout().size(level);
         let is_signal = matches!(level, Level::Response | Level::Token);
-        if !is_signal || found != layout.size(level) {
-            return Err(WriteError::Size {
-                path: out.to_path_buf(),
-                found,
-                expected: layout.size(level),
-                level,
-            });
+        if !is_signal || found != expected {
+            let what = format!(
+                "the advantage has {found} values, the batch has {expected} (one for each {level})"
+            );
+            return Err(error(what).into());
         }
         // A name without an ending may be a pipe; one with another ending is another kind of file, or somebody's recipe.
         let is_other = match Format::of(out) {
-            Ok(format) => format != self.format,
+            Ok(format) => !std::ptr::eq(format, self.format),
             Err(_) => out.extension().is_some(),
         };
         if is_other {
-            return Err(WriteError::Extension {
-                path: out.to_path_buf(),
-                expected: self.format.ending(),
-            });
+            let ending = self.format.endings[0];
+            let what = format!("the advantage is added to a copy of the input, which is .{ending}");
+            let help = format!("give the output a name that ends in .{ending} too");
+            return Err(error(what).with_help(help).into());
         }
-        match &self.origin {
-            Origin::Lines(lines) => jsonl::write(&self.path, lines, layout, advantage, out),
-            Origin::Tensors {
-                tensors,
-                width,
-                wide,
-            } => {
-                let spread = Spread::new(&self.batch, advantage, *width, *wide);
-                spread.check(out)?;
-                match self.format {
-                    Format::Npz => padded::write_npz(&self.path, tensors, &spread, out),
-                    _ => padded::write_safetensors(&self.path, tensors, &spread, out),
-                }
-            }
-        }
+        let spread = Spread::new(&self.batch, advantage, self.width, self.is_f64);
+        self.check(&spread).map_err(|what| error(what))?;
+        let mut file = Replacement::new(out)?;
+        (self.format.write)(&self.path, &self.origin, &spread, &mut file)?;
+        file.finish()
+    }
+
+    /// Looks for a value that the file to be has no number for.
+    fn check(&self, spread: &Spread) -> Result<(), String> {
+        let of_tensor = matches!(self.origin, Origin::Tensors(_));
+        let is_narrow = of_tensor && !spread.is_f64;
+        let holds = |value: f64| value.is_finite() && !(is_narrow && (value as f32).is_infinite());
+        let Some((response, column, value)) = spread.find(of_tensor, holds) else {
+            return Ok(());
+        };
+        let token = column
+            .map(|column| format!(", token {column},"))
+            .unwrap_or_default();
+        let why = match (value.is_finite(), of_tensor) {
+            (true, _) => ", which is too large for f32 (`--dtype f64` writes f64)",
+            (false, true) => "",
+            (false, false) => ", which JSON has no number for",
+        };
+        let place = self.origin.name_of(response);
+        Err(format!(
+            "the advantage of {place}{token} is {value}{why}; nothing was written"
+        ))
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Jsonl,
-    Safetensors,
-    Npz,
-}
-
 impl Format {
-    fn of(path: &Path) -> Result<Format, ReadError> {
+    fn of(path: &Path) -> Result<&'static Format, Diagnostic> {
         let ending = path
             .extension()
             .map(|ending| ending.to_string_lossy().to_lowercase());
-        let advice = match ending.as_deref() {
-            Some("jsonl" | "ndjson") => return Ok(Format::Jsonl),
-            Some("safetensors") => return Ok(Format::Safetensors),
-            Some("npz") => return Ok(Format::Npz),
-            Some("json") => {
-                ": write one object a line (`jq -c '.[]' rollouts.json > rollouts.jsonl`)"
-            }
-            Some("parquet" | "arrow" | "csv" | "tsv") => {
-                ": write it as JSON lines (pandas: `df.to_json(\"rollouts.jsonl\", orient=\"records\", lines=True)`)"
-            }
-            Some("pt" | "pth" | "bin" | "ckpt") => {
-                ": write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
-            }
-            Some("npy") => {
-                ": put the arrays in one file (`numpy.savez(\"rollouts.npz\", rewards=..., index=...)`)"
-            }
-            Some("pkl" | "pickle") => {
-                ": write its arrays with `numpy.savez` or its rows as JSON lines"
-            }
-            Some("gz" | "zst" | "xz" | "bz2" | "zip") => ": unpack it first",
-            _ => "",
-        };
-        // What is not there has no format either, and that is what matters.
-        if let Err(source) = std::fs::metadata(path) {
-            return Err(ReadError::Io {
-                path: path.to_path_buf(),
-                source,
-            });
+        let ending = ending.as_deref();
+        let is = |format: &&Format| ending.is_some_and(|ending| format.endings.contains(&ending));
+        if let Some(format) = FORMATS.iter().find(is) {
+            return Ok(format);
         }
+        // What is not there has no format either, and that is what matters.
+        std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let found = match ending {
             Some(ending) => format!("`.{ending}` is no format of rollouts"),
             None => "its name has no ending that says what it is".to_string(),
         };
-        Err(ReadError::Extension {
-            path: path.to_path_buf(),
-            found,
-            advice,
-        })
+        let endings = FORMATS
+            .each_ref()
+            .map(|format| format!(".{}", format.endings[0]));
+        let endings = endings.join(", ");
+        let error = Diagnostic::error(format!("{found}; rollouts are read from {endings} files"));
+        let mut error = error.in_file(path);
+        let help = match ending.unwrap_or_default() {
+            "json" => "write one object a line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
+            "parquet" | "arrow" | "csv" | "tsv" => {
+                "write it as JSON lines; pandas: `df.to_json(\"rollouts.jsonl\", orient=\"records\", lines=True)`"
+            }
+            "pt" | "pth" | "bin" | "ckpt" => {
+                "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
+            }
+            "npy" => {
+                "put the arrays in one file: `numpy.savez(\"rollouts.npz\", rewards=..., index=...)`"
+            }
+            "pkl" | "pickle" => "write its arrays with `numpy.savez` or its rows as JSON lines",
+            "gz" | "zst" | "xz" | "bz2" | "zip" => "unpack it first",
+            _ => return Err(error),
+        };
+        error.help = Some(help.to_string());
+        Err(error)
+    }
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.endings[0])
+    }
+}
+
+/// How far the reading is.
+struct Progress<'a> {
+    told: Option<&'a dyn Fn(u64, u64)>,
+    done: Cell<u64>,
+    total: Cell<u64>,
+}
+
+impl Progress<'_> {
+    /// How often the caller hears of it.
+    const STEP: u64 = 4 << 20;
+
+    /// So many bytes will be read.
+    fn expect(&self, total: u64) {
+        self.total.set(total);
     }
 
-    fn ending(self) -> &'static str {
-        match self {
-            Format::Jsonl => ".jsonl",
-            Format::Safetensors => ".safetensors",
-            Format::Npz => ".npz",
+    /// So many more have been.
+    fn add(&self, bytes: u64) {
+        let before = self.done.replace(self.done.get() + bytes);
+        let done = self.done.get().min(self.total.get());
+        if let Some(told) = self.told
+            && before / Self::STEP != self.done.get() / Self::STEP
+        {
+            told(done, self.total.get());
         }
     }
+
+    /// All is read, whatever was passed over.
+    fn finish(&self) {
+        if let Some(told) = self.told {
+            told(self.total.get(), self.total.get());
+        }
+    }
+}
+
+/// The tensors of a file as raw columns.
+fn read_tensors(
+    header: Header,
+    tensors: Vec<Info>,
+    archive: Arc<dyn Archive>,
+    schema: Schema,
+    progress: &Progress,
+) -> Result<Raw, Diagnostic> {
+    let fields = tensors.iter().map(|tensor| Field {
+        name: tensor.name.clone(),
+        kind: FieldKind::Compound,
+    });
+    let names = schema(fields.collect(), header.clone())?;
+    progress.expect(tensors.iter().map(|tensor| tensor.most).sum());
+    let columns = tensors.iter().map(|info| {
+        let (info, archive) = (info.clone(), archive.clone());
+        RawColumn::new(info.name.clone(), Values::Tensor(Tensor { info, archive }))
+    });
+    Ok(Raw {
+        path: archive.path().to_path_buf(),
+        header,
+        names,
+        columns: columns.collect(),
+        origin: Origin::Tensors(tensors),
+    })
+}
+
+fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
+    Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
+}
+
+fn damaged(path: &Path, what: String) -> Diagnostic {
+    Diagnostic::error(what).in_file(path)
+}
+
+/// The input is not what it was when it was read.
+fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
+    Diagnostic::error(format!(
+        "the file changed after it was read ({what}); nothing was written, run it again"
+    ))
+    .in_file(input)
 }

@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use super::{Mapping, Note, ReadError};
-use crate::batch::Level;
+use super::raw::{Field, FieldKind, Header};
+use super::{Mapping, ReadOptions};
 use crate::batch::known;
+use crate::batch::level::Level;
+use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// What a column of that name is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The group of a response: a text or a whole number.
+    /// The group of a response: a string or a whole number.
     Group,
     /// Which tokens count.
     Mask,
@@ -41,7 +43,7 @@ pub(super) fn role(name: &str) -> Role {
     }
 }
 
-/// Our name for a tensor of a padded file, which may have verl's.
+/// Our name for a tensor that has verl's.
 pub(super) fn alias(tensor: &str) -> &str {
     match tensor {
         "token_level_rewards" => "token_reward",
@@ -59,21 +61,44 @@ pub(super) fn alias(tensor: &str) -> &str {
     }
 }
 
-/// The training step, if a number can be one.
-pub(super) fn step(value: f64) -> Option<u64> {
-    // From 2^53 on a float no longer tells neighbours apart.
-    let whole = value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
-    whole.then_some(value as u64)
+/// What one program calls our columns in its dumps, which are read without `--map`.
+struct Dump {
+    kind: &'static str,
+    /// Fields that the first line has.
+    known_by: &'static [(&'static str, FieldKind)],
+    names: &'static [(&'static str, &'static str)],
+    /// An array with one entry a token of the response, beside the columns that we know.
+    tokens: Option<&'static str>,
 }
 
-/// What a step should be, for messages.
-pub(super) const STEP: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
-
-/// The columns of which one must be there.
-pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
-
-/// Why an advantage in a file is no column.
-pub(super) const ADVANTAGE: &str = "an advantage is what a recipe makes (`--map NAME=FIELD` reads one that is there under another name)";
+const DUMPS: [Dump; 2] = [
+    // `_dump_generations` of verl's trainers, which writes `trainer.rollout_data_dir`.
+    Dump {
+        kind: "verl's generations",
+        known_by: &[
+            ("input", FieldKind::String),
+            ("output", FieldKind::String),
+            ("score", FieldKind::Number),
+        ],
+        names: &[
+            ("group", "input"),
+            ("reward", "score"),
+            ("completion", "output"),
+            ("correct", "acc"),
+        ],
+        tokens: None,
+    },
+    // The records of open-instruct's `--save_traces`. `prompt_idx` begins at 0 in every step.
+    Dump {
+        kind: "open-instruct",
+        known_by: &[
+            ("prompt_idx", FieldKind::Number),
+            ("reward", FieldKind::Number),
+        ],
+        names: &[("group", "prompt_idx"), ("old_logp", "logprobs")],
+        tokens: Some("response_tokens"),
+    },
+];
 
 /// One of our names, and the field that it is read from.
 #[derive(Clone, Debug)]
@@ -85,162 +110,216 @@ pub(super) struct Reading {
     pub(super) asked: bool,
 }
 
-/// All names that are not read from a field of that very name.
-#[derive(Clone, Debug, Default)]
+impl Reading {
+    fn new(ours: &str, theirs: &str, asked: bool) -> Self {
+        Reading {
+            ours: ours.to_string(),
+            theirs: theirs.to_string(),
+            role: role(ours),
+            asked,
+        }
+    }
+
+    /// Whether a gap is an error: in a column that we know, or that the user asked for.
+    pub(super) fn is_needed(&self) -> bool {
+        match self.role {
+            Role::Group | Role::Mask | Role::Response | Role::Token => true,
+            Role::Any => self.asked,
+            Role::Step | Role::Completion => false,
+        }
+    }
+}
+
+/// The names that fields are read under.
+#[derive(Debug)]
 pub(super) struct Names {
+    /// Those that are not read from a field of that very name.
     readings: Vec<Reading>,
+    has_aliases: bool,
+    /// The groups are those of another program's dump, which are told apart by step too.
+    pub(super) are_dumped: bool,
+    /// Nothing but the words of a completion says how long a response is.
+    pub(super) count_words: bool,
+    /// What the dump is, if it is one.
+    pub(super) note: Option<Diagnostic>,
 }
 
 impl Names {
-    /// Checks what the user asked for against the fields that there are.
-    pub(super) fn mapped<'a>(
+    /// Checks what the user asked for against the fields that there are, and that groups and rewards are among them.
+    pub(super) fn new(
         path: &Path,
-        map: &[Mapping],
-        fields: impl Iterator<Item = &'a str> + Clone,
-    ) -> Result<Names, ReadError> {
-        let mut names = Names::default();
-        for Mapping { ours, theirs } in map {
+        options: &ReadOptions,
+        fields: &[Field],
+        header: &Header,
+    ) -> Result<Names, Diagnostic> {
+        let mut names = Names {
+            readings: Vec::new(),
+            has_aliases: matches!(header, Header::Tensors),
+            are_dumped: false,
+            count_words: false,
+            note: None,
+        };
+        let all = || fields.iter().map(|field| field.name.as_str());
+        for Mapping { ours, theirs } in options.map {
             if let Some(first) = names.reading(ours) {
-                return Err(ReadError::MapTwice {
-                    ours: ours.clone(),
-                    first: first.theirs.clone(),
-                    second: theirs.clone(),
-                });
+                return Err(Diagnostic::error(format!(
+                    "`--map`: `{ours}` is mapped twice, from `{}` and from `{theirs}`; a column comes from one field",
+                    first.theirs
+                )));
             }
-            if !fields.clone().any(|field| field == theirs) {
-                return Err(ReadError::Map {
-                    path: path.to_path_buf(),
-                    ours: ours.clone(),
-                    theirs: theirs.clone(),
-                    hint: suggest::did_you_mean(theirs, fields),
-                });
+            if !all().any(|field| field == theirs) {
+                let what = format!(
+                    "`--map {ours}={theirs}`: there is no field `{theirs}`; {}",
+                    suggest::did_you_mean(theirs, all())
+                );
+                return Err(Diagnostic::error(what).in_file(path));
             }
-            names.add(ours, theirs, role(ours), true);
+            names.readings.push(Reading::new(ours, theirs, true));
         }
+        if matches!(header, Header::Lines) {
+            names.recognise(fields);
+        }
+        let missing = |what: &str, wanted: &str, hint| {
+            Err(Diagnostic::error(format!("{what}: there is no {wanted}"))
+                .with_help(hint)
+                .in_file(path))
+        };
+        let wanted = |lines, tensors| match header {
+            Header::Lines => lines,
+            _ => tensors,
+        };
+        if !names.provides("group", fields) {
+            let wanted = wanted("`group`", "tensor `index` (or `group`) [B]");
+            let what = "nothing says which responses belong to one prompt";
+            return missing(what, wanted, hint("group", LIKELY_GROUPS, all()));
+        }
+        let rewards = ["reward", "token_reward", "correct"];
+        if !rewards.iter().any(|ours| names.provides(ours, fields)) {
+            let wanted = wanted(
+                "`reward`, `correct` or `token_reward`",
+                "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
+            );
+            let what = "nothing says how good a response is";
+            return missing(what, wanted, hint("reward", LIKELY_REWARDS, all()));
+        }
+        let says_length = |reading: &Reading| {
+            reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
+        };
+        names.count_words = !fields.iter().any(|field| {
+            field.kind != FieldKind::Null && names.of(&field.name).iter().any(says_length)
+        });
         Ok(names)
     }
 
-    pub(super) fn add(&mut self, ours: &str, theirs: &str, role: Role, asked: bool) {
-        self.readings.push(Reading {
-            ours: ours.to_string(),
-            theirs: theirs.to_string(),
-            role,
-            asked,
-        });
+    /// Adds the names of a known dump where the first line looks like one. What the user has mapped stays as it is, and
+    /// so does a field that has one of our names by itself.
+    fn recognise(&mut self, fields: &[Field]) {
+        let kind = |name: &str| fields.iter().find(|f| f.name == name).map(|f| f.kind);
+        let is_known = |dump: &&Dump| {
+            let mut known_by = dump.known_by.iter();
+            known_by.all(|&(name, expected)| kind(name) == Some(expected))
+        };
+        let Some(dump) = DUMPS.iter().find(is_known) else {
+            return;
+        };
+        if kind("group").is_some() {
+            return;
+        }
+        let mut taken = Vec::new();
+        for &(ours, theirs) in dump.names {
+            // Some reward functions give `acc` as a share; a boolean alone is a verdict.
+            let is_usable = match theirs {
+                "acc" => kind(theirs) == Some(FieldKind::Bool),
+                _ => kind(theirs).is_some(),
+            };
+            if is_usable && self.reading(ours).is_none() && kind(ours).is_none() {
+                self.are_dumped |= ours == "group";
+                self.readings.push(Reading::new(ours, theirs, false));
+                taken.push(format!("{ours} = `{theirs}`"));
+            }
+        }
+        if let Some(tokens) = dump.tokens
+            && kind(tokens).is_some()
+            && self.reading(tokens).is_none()
+        {
+            let reading = Reading::new(tokens, tokens, false);
+            self.readings.push(Reading {
+                role: Role::Token,
+                ..reading
+            });
+        }
+        self.note = Some(Diagnostic::note(format!(
+            "read as a dump of {}: {}",
+            dump.kind,
+            taken.join(", ")
+        )));
+    }
+
+    /// The name that a field has by itself.
+    fn own<'a>(&self, field: &'a str) -> &'a str {
+        if self.has_aliases {
+            alias(field)
+        } else {
+            field
+        }
     }
 
     /// Where one of our names is read from, if it is not from the field of that name.
-    pub(super) fn reading(&self, ours: &str) -> Option<&Reading> {
+    fn reading(&self, ours: &str) -> Option<&Reading> {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
 
-    /// Whether any field gives a column of that name; `fields` come with the names that they would have by themselves.
-    pub(super) fn provides<'a>(
-        &self,
-        ours: &str,
-        mut fields: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> bool {
-        let away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
-        self.reading(ours).is_some() || fields.any(|(field, own)| own == ours && !away(field))
+    fn provides(&self, ours: &str, fields: &[Field]) -> bool {
+        let is_away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
+        let mut own = fields.iter().map(|field| field.name.as_str());
+        self.reading(ours).is_some() || own.any(|field| self.own(field) == ours && !is_away(field))
     }
 
     /// What is to be said of a field whose own name is given to another one.
-    pub(super) fn shadowed(&self, field: &str, own: &str) -> Option<Note> {
+    pub(super) fn shadowed(&self, field: &str) -> Option<String> {
+        let own = self.own(field);
         let other = self.reading(own)?;
-        let read = self.readings.iter().any(|reading| reading.theirs == field);
-        (!read).then(|| Note::LeftOut {
-            field: field.to_string(),
-            why: format!("`{own}` is read from `{}`", other.theirs),
-        })
+        let is_read = self.readings.iter().any(|reading| reading.theirs == field);
+        (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
     }
 
     /// The names that a field is read under: none where its own name is given to another field.
-    pub(super) fn of(&self, field: &str, own: &str) -> Vec<Reading> {
-        let mapped: Vec<Reading> = self
-            .readings
-            .iter()
+    pub(super) fn of(&self, field: &str) -> Vec<Reading> {
+        let readings = self.readings.iter();
+        let mapped: Vec<Reading> = readings
             .filter(|reading| reading.theirs == field)
             .cloned()
             .collect();
+        let own = self.own(field);
         if !mapped.is_empty() || self.reading(own).is_some() {
             return mapped;
         }
-        vec![Reading {
-            ours: own.to_string(),
-            theirs: field.to_string(),
-            role: role(own),
-            asked: false,
-        }]
+        vec![Reading::new(own, field, false)]
     }
 }
 
-/// What to do about a file without groups: the likeliest field, or all of them.
-pub(super) fn group_hint<'a>(fields: impl Iterator<Item = &'a str> + Clone) -> String {
-    const LIKELY: [&str; 20] = [
-        "group_id",
-        "prompt_id",
-        "prompt_idx",
-        "uid",
-        "index",
-        "question_id",
-        "problem_id",
-        "task_id",
-        "example_id",
-        "sample_id",
-        "qid",
-        "idx",
-        "id",
-        "prompt",
-        "input",
-        "question",
-        "problem",
-        "query",
-        "instruction",
-        "messages",
-    ];
-    hint("group", &LIKELY, fields)
-}
+const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id problem_id task_id example_id \
+    sample_id qid idx id prompt input question problem query instruction messages";
 
-/// What to do about a file without rewards: the likeliest field, or all of them.
-pub(super) fn reward_hint<'a>(fields: impl Iterator<Item = &'a str> + Clone) -> String {
-    const LIKELY: [&str; 14] = [
-        "rewards",
-        "score",
-        "scores",
-        "token_level_scores",
-        "total_reward",
-        "reward_score",
-        "return",
-        "acc",
-        "accuracy",
-        "is_correct",
-        "passed",
-        "success",
-        "label",
-        "verified",
-    ];
-    hint("reward", &LIKELY, fields)
-}
+const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy \
+    is_correct passed success label verified";
 
-fn hint<'a>(ours: &str, likely: &[&str], fields: impl Iterator<Item = &'a str> + Clone) -> String {
-    let all: Vec<&str> = fields.collect();
+/// What to do about a file without a column: the likeliest field for it, or all of them.
+fn hint<'a>(ours: &str, likely: &str, all: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = all.collect();
     if all.is_empty() {
         return "there is nothing at all".to_string();
     }
     let there = format!("there is {}", suggest::list(all.iter().copied()));
+    let mut likely = likely.split(' ');
     let candidate = likely
-        .iter()
-        .find_map(|name| {
-            all.iter()
-                .find(|field| field.eq_ignore_ascii_case(name))
-                .copied()
-        })
+        .find_map(|name| all.iter().find(|field| field.eq_ignore_ascii_case(name)))
+        .copied()
         .or_else(|| suggest::nearest(ours, all.iter().copied()));
-    let ours = match candidate {
-        Some("token_level_scores") => "token_reward",
-        _ => ours,
-    };
     match candidate {
+        Some("token_level_scores") => format!(
+            "{there}: if it is `token_level_scores`, say `--map token_reward=token_level_scores`"
+        ),
         Some(field) => format!("{there}: if it is `{field}`, say `--map {ours}={field}`"),
         None => format!("{there}: say which with `--map {ours}=FIELD`"),
     }

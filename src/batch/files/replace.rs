@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::WriteError;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A file that is being written. Unless [`Replacement::finish`] is reached, what was at its place stays.
 pub(crate) struct Replacement {
@@ -25,11 +25,8 @@ enum Sink {
 }
 
 impl Replacement {
-    pub(crate) fn new(path: &Path) -> Result<Self, WriteError> {
-        let sink = Self::open(path).map_err(|source| WriteError::Io {
-            path: path.to_path_buf(),
-            source,
-        })?;
+    pub(crate) fn new(path: &Path) -> Result<Self, Diagnostics> {
+        let sink = Self::open(path).map_err(|error| cannot_be_written(path, &error))?;
         Ok(Replacement {
             asked: path.to_path_buf(),
             sink,
@@ -79,24 +76,21 @@ impl Replacement {
     }
 
     /// Puts a whole file in its place.
-    pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostics> {
         let mut file = Replacement::new(path)?;
         match file.write_all(bytes) {
             Ok(()) => file.finish(),
-            Err(error) => Err(file.error(error)),
+            Err(error) => Err(file.error(&error).into()),
         }
     }
 
     /// The sink's error as one of the file that was asked for.
-    pub(crate) fn error(&self, source: io::Error) -> WriteError {
-        WriteError::Io {
-            path: self.asked.clone(),
-            source,
-        }
+    pub(crate) fn error(&self, error: &io::Error) -> Diagnostic {
+        cannot_be_written(&self.asked, error)
     }
 
     /// Puts the file in its place.
-    pub(crate) fn finish(self) -> Result<(), WriteError> {
+    pub(crate) fn finish(self) -> Result<(), Diagnostics> {
         let asked = self.asked;
         let finish = || match self.sink {
             Sink::Beside { file, place } => {
@@ -109,10 +103,19 @@ impl Replacement {
             }
             Sink::Through(mut file) => file.flush(),
         };
-        finish().map_err(|source| WriteError::Io {
-            path: asked,
-            source,
-        })
+        finish().map_err(|error: io::Error| cannot_be_written(&asked, &error).into())
+    }
+}
+
+fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
+    let diagnostic = Diagnostic::error(format!("it cannot be written: {error}")).in_file(path);
+    match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => diagnostic,
+        Some(folder) if folder.exists() => {
+            diagnostic.with_help("what should be its folder is a file")
+        }
+        Some(_) => diagnostic.with_help("its folder does not exist: make it first"),
+        None => diagnostic,
     }
 }
 

@@ -71,6 +71,12 @@ impl Tokens {
         self.close_row(length);
     }
 
+    /// Adds a response by the stretches of its row that count.
+    pub(crate) fn add_runs(&mut self, runs: &[Run], length: usize) {
+        self.runs.extend_from_slice(runs);
+        self.close_row(length);
+    }
+
     /// Adds a response of `length` tokens that all count.
     pub(crate) fn add_full(&mut self, length: usize) {
         if length > 0 {

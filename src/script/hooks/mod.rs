@@ -25,6 +25,7 @@ use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
 
 /// What a recipe made of a batch.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Outcome {
     /// The reward, where the recipe replaced it: at response or token level.
     pub reward: Option<Computed>,
@@ -48,6 +49,7 @@ pub struct Outcome {
 
 /// A loss with its gradient.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Loss {
     /// The loss.
     pub value: f64,

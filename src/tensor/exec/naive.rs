@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rand::rngs::ChaCha8Rng;
-use rand::{RngExt, SeedableRng};
+use chacha20::ChaCha8Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
 
 use super::elementwise::{Operand, column, expand, map};
 use super::reduce::{Reduced, order_within};
@@ -160,7 +160,11 @@ fn compute_as<T: Precision>(
 fn random<T: Precision>(key: u64, node: &Node, layout: &Layout) -> FloatBuffer {
     let mut rng = ChaCha8Rng::seed_from_u64(key);
     rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
-    let draw = |_| T::narrow(rng.random::<f64>().min(BELOW_ONE));
+    // The 53 bits that an f64 has, from 0 to below 1.
+    let draw = |_| {
+        let value = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        T::narrow(value.min(BELOW_ONE))
+    };
     T::wrap((0..layout.size(node.level)).map(draw).collect())
 }
 

@@ -27,14 +27,6 @@ const KEYS: [&str; 3] = ["format", "run", "sha256"];
 const POLICY: &str = "policy/";
 const REFERENCE: &str = "reference/";
 
-/// A snapshot on its way to or from a file.
-#[derive(Debug)]
-pub(in crate::train) struct Checkpoint {
-    pub(in crate::train) snapshot: Snapshot,
-    /// Whether the run ended here because its only version failed at this step.
-    pub(in crate::train) is_failed: bool,
-}
-
 /// What is not an array.
 #[derive(Serialize, Deserialize)]
 struct Progress {
@@ -53,15 +45,15 @@ struct KeptVersion {
     state: Value,
 }
 
-impl Checkpoint {
+impl Snapshot {
     /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
     pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<PathBuf, Diagnostics> {
         let folder = run.join(FOLDER);
         make_folder(&folder)?;
-        let path = folder.join(format!("{:06}.safetensors", self.snapshot.step));
+        let path = folder.join(format!("{:06}.safetensors", self.step));
         let progress = self.progress(&Scripts::of(run))?;
-        let bytes = serde_json::to_string(&progress).map_err(other)?;
-        let bytes = self.to_bytes(bytes).map_err(other)?;
+        let progress = serde_json::to_string(&progress).map_err(other)?;
+        let bytes = self.to_bytes(progress).map_err(other)?;
         Replacement::write(&path, &bytes).map_err(other)?;
         sync_folder(&folder)?;
         for (_, old) in all(run)?.into_iter().skip(keep) {
@@ -79,12 +71,11 @@ impl Checkpoint {
                 state: state.to_json(),
             })
         };
-        let snapshot = &self.snapshot;
-        let fallbacks = snapshot.fallbacks.iter();
+        let fallbacks = self.fallbacks.iter();
         Ok(Progress {
-            step: snapshot.step,
-            recipe: kept(&snapshot.recipe, &snapshot.state)?,
-            loss_state: snapshot.loss_state.to_json(),
+            step: self.step,
+            recipe: kept(&self.recipe, &self.state)?,
+            loss_state: self.loss_state.to_json(),
             fallbacks: fallbacks
                 .map(|(recipe, left)| kept(recipe, left))
                 .collect::<Result<_, _>>()?,
@@ -93,12 +84,8 @@ impl Checkpoint {
     }
 
     fn to_bytes(&self, progress: String) -> Result<Vec<u8>, SafeTensorError> {
-        let groups = [
-            (POLICY, &self.snapshot.policy),
-            (REFERENCE, &self.snapshot.reference),
-        ];
         let mut arrays = Vec::new();
-        for (group, own) in groups {
+        for (group, own) in [(POLICY, &self.policy), (REFERENCE, &self.reference)] {
             for (name, array) in own {
                 let values = array.values.iter();
                 let bytes: Vec<u8> = values.flat_map(|value| value.to_le_bytes()).collect();
@@ -118,7 +105,7 @@ impl Checkpoint {
     }
 
     /// Reads a checkpoint, and checks that it is all there and what was written.
-    fn read(run: &Path, path: &Path, host: &Host) -> Result<Checkpoint, Diagnostics> {
+    fn read(run: &Path, path: &Path, host: &Host) -> Result<Snapshot, Diagnostics> {
         let bytes = fs::read(path).map_err(io("read", path))?;
         let unreadable = |error: SafeTensorError| damaged(path, error.to_string());
         let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
@@ -154,16 +141,14 @@ impl Checkpoint {
         };
         let (recipe, own_state) = load(&progress.recipe)?;
         let fallbacks = progress.fallbacks.iter().map(load);
-        Ok(Checkpoint {
-            snapshot: Snapshot {
-                step: progress.step,
-                policy: group(POLICY),
-                reference: group(REFERENCE),
-                recipe,
-                state: own_state,
-                loss_state: state(&progress.loss_state)?,
-                fallbacks: fallbacks.collect::<Result<_, _>>()?,
-            },
+        Ok(Snapshot {
+            step: progress.step,
+            policy: group(POLICY),
+            reference: group(REFERENCE),
+            recipe,
+            state: own_state,
+            loss_state: state(&progress.loss_state)?,
+            fallbacks: fallbacks.collect::<Result<_, _>>()?,
             is_failed: progress.is_failed,
         })
     }
@@ -173,7 +158,7 @@ impl Checkpoint {
         run: &Path,
         step: u64,
         host: &Host,
-    ) -> Result<(Option<Checkpoint>, Vec<String>), Diagnostics> {
+    ) -> Result<(Option<Snapshot>, Vec<String>), Diagnostics> {
         let mut wrong = Vec::new();
         for (own, path) in all(run)? {
             if own > step {
@@ -181,8 +166,8 @@ impl Checkpoint {
                 wrong.push(format!("{path}: the metrics end at step {step}, before it"));
                 continue;
             }
-            match Checkpoint::read(run, &path, host) {
-                Ok(checkpoint) => return Ok((Some(checkpoint), wrong)),
+            match Snapshot::read(run, &path, host) {
+                Ok(snapshot) => return Ok((Some(snapshot), wrong)),
                 Err(error) => wrong.push(error.to_string()),
             }
         }

@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) use batches::kept_batches;
-pub(super) use checkpoint::Checkpoint;
 use journal::Journal;
 pub(super) use recorder::{Recorder, Start};
 pub(super) use scripts::Scripts;

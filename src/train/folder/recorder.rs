@@ -104,33 +104,31 @@ impl Recorder {
     }
 
     fn live(&mut self, step: u64, event: &LiveEvent) -> Result<(), Diagnostics> {
-        match event {
-            // Told as a switch or a failure of its step.
-            LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => Ok(()),
+        let (name, more) = match event {
             LiveEvent::Rejected {
                 version,
                 error,
                 still_using,
-                ..
-            } => self.reload(
-                step,
+                at_step: false,
+            } => (
                 "rejected",
                 json!({ "version": version.as_str(), "error": one_line(error), "still_using": still_using.as_str() }),
             ),
-            LiveEvent::Missing { why, .. } => self.reload(step, "missing", json!({ "why": why })),
-            LiveEvent::Reverted { version } => {
-                self.reload(step, "reverted", json!({ "version": version.as_str() }))
-            }
+            LiveEvent::Missing { why, .. } => ("missing", json!({ "why": why })),
+            LiveEvent::Reverted { version } => ("reverted", json!({ "version": version.as_str() })),
             LiveEvent::Warned { version, warnings } => {
                 let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-                self.reload(
-                    step,
+                let version = version.as_str();
+                (
                     "warned",
-                    json!({ "version": version.as_str(), "warnings": warnings }),
+                    json!({ "version": version, "warnings": warnings }),
                 )
             }
-            LiveEvent::PollingOnly { why } => self.reload(step, "polling", json!({ "why": why })),
-        }
+            LiveEvent::PollingOnly { why } => ("polling", json!({ "why": why })),
+            // Told as a switch or a failure of its step.
+            LiveEvent::Published(_) | LiveEvent::Rejected { .. } => return Ok(()),
+        };
+        self.reload(step, name, more)
     }
 
     fn write_batch(&self, batch: &Batch, name: &str) -> Result<(), Diagnostics> {
@@ -143,9 +141,8 @@ impl Recorder {
         self.metrics.append(&line)?;
         if let Some(events) = &mut self.events {
             let fields = flatten(&line);
-            let numbers = fields.iter().filter_map(|(name, value)| {
-                Some((name.as_str(), value.as_f64()?)).filter(|(name, _)| *name != "step")
-            });
+            let fields = fields.iter().filter(|(name, _)| name != "step");
+            let numbers = fields.filter_map(|(name, value)| Some((&**name, value.as_f64()?)));
             events.scalars(row.step, numbers)?;
         }
         if self.batch_every > 0 && row.step.is_multiple_of(self.batch_every) {

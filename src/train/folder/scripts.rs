@@ -70,20 +70,8 @@ impl Scripts {
         sync_folder(&self.run.join(FOLDER))
     }
 
-    /// Loads a version that was kept.
-    pub(in crate::train) fn load(
-        &self,
-        host: &Host,
-        script: &str,
-        version: &str,
-    ) -> Result<Recipe, Diagnostics> {
-        let path = self.run.join(script);
-        let recipe = host.load(&path.display().to_string())?;
-        unchanged(recipe, path, version)
-    }
-
     /// Loads a version that was kept under the name that it had: a built-in's, or that of its file.
-    pub(in crate::train) fn look_at(
+    pub(in crate::train) fn load(
         &self,
         host: &Host,
         script: &str,
@@ -101,21 +89,16 @@ impl Scripts {
         let name = path.file_name().map(|name| name.to_string_lossy());
         let folder = path.parent().unwrap_or(&self.run);
         let recipe = host.compile_beside(&name.unwrap_or_default(), &text, folder)?;
-        unchanged(recipe, path, version)
+        if recipe.version().as_str() == version {
+            return Ok(recipe);
+        }
+        let now = recipe.version().short();
+        let kept: String = version.chars().take(6).collect();
+        let what = format!(
+            "it is version {now} now, and was kept as {kept}: has it been edited? It is a record of the run"
+        );
+        Err(damaged(&path, what))
     }
-}
-
-/// The recipe, where it is the version that was kept.
-fn unchanged(recipe: Recipe, path: PathBuf, version: &str) -> Result<Recipe, Diagnostics> {
-    if recipe.version().as_str() == version {
-        return Ok(recipe);
-    }
-    let now = recipe.version().short();
-    let kept: String = version.chars().take(6).collect();
-    let what = format!(
-        "it is version {now} now, and was kept as {kept}: has it been edited? It is a record of the run"
-    );
-    Err(damaged(&path, what))
 }
 
 /// The name of a file that holds the script: a built-in's gets its ending.

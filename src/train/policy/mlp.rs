@@ -10,9 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 
-use super::{
-    AdamW, AdamWConfig, Arrays, Decoding, NonFinite, Policy, Responses, Samples, Scorer, Scores,
-};
+use super::{AdamW, AdamWConfig, Arrays, NonFinite, Policy, Responses, Samples, Scorer, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::random::{Key, Purpose};
 use crate::train::task::{Prompt, TaskShape};
@@ -99,17 +97,14 @@ impl Policy for Mlp {
         &self,
         prompts: &[Prompt],
         group_size: usize,
-        decoding: Decoding,
+        key: Key,
     ) -> Result<Samples, Diagnostics> {
         check_prompts(&self.network.sizes, prompts)?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
         let batch = chunks(prompts, owners);
-        let source = |chunk: &Chunk<'_>| match decoding {
-            Decoding::Sample(key) => {
-                let streams = chunk.responses.iter().map(|&r| key.stream(r as u64));
-                Source::Sample(streams.collect())
-            }
-            Decoding::Greedy => Source::Greedy,
+        let source = |chunk: &Chunk<'_>| {
+            let streams = chunk.responses.iter().map(|&r| key.stream(r as u64));
+            Source::Sample(streams.collect())
         };
         let mut tries = Remembered::default();
         let mut responses = Responses::new();

@@ -16,15 +16,6 @@ use super::random::Key;
 use super::task::Prompt;
 use crate::diagnostic::Diagnostics;
 
-/// How the tokens of a response are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoding {
-    /// Drawn from the policy at temperature 1; response i of the batch uses stream i of the key.
-    Sample(Key),
-    /// The most probable token; of equals the first.
-    Greedy,
-}
-
 /// Responses together with what the policy that sampled them says of their tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
@@ -52,7 +43,8 @@ pub trait Scorer: Send + Sync {
 
 /// A policy that can be trained. All methods give the same bits for any number of threads.
 pub trait Policy: Scorer {
-    /// `group_size` responses to each prompt, each until its stop token or the task's longest response.
+    /// `group_size` responses to each prompt, each until its stop token or the task's longest response; the tokens are drawn
+    /// at temperature 1, those of response i of the batch with stream i of the key.
     ///
     /// # Errors
     /// [`Diagnostics`] where a prompt is not of the task's sizes.
@@ -60,7 +52,7 @@ pub trait Policy: Scorer {
         &self,
         prompts: &[Prompt],
         group_size: usize,
-        decoding: Decoding,
+        key: Key,
     ) -> Result<Samples, Diagnostics>;
 
     /// Adds the gradient of a loss to what [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss

@@ -75,8 +75,6 @@ impl Task for Arithmetic {
     fn shape(&self) -> TaskShape {
         TaskShape {
             prompt_features: 2 * self.digits * 10,
-            prompt_tokens: 2 * self.digits + 2,
-            prompt_vocabulary: 12,
             vocabulary: 11,
             max_response_tokens: self.digits + 2,
             stop: STOP,

@@ -127,11 +127,8 @@ impl Task for Maze {
     }
 
     fn shape(&self) -> TaskShape {
-        let cells = self.size * self.size;
         TaskShape {
-            prompt_features: 3 * cells,
-            prompt_tokens: cells,
-            prompt_vocabulary: 4,
+            prompt_features: 3 * self.size * self.size,
             vocabulary: 5,
             max_response_tokens: 4 * self.size,
             stop: STOP,

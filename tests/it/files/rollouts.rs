@@ -156,11 +156,11 @@ fn what_is_no_column_is_said_and_the_rest_is_read() {
     insta::assert_snapshot!(notes(&rollouts).join("\n"), @r#"
     `gap` is left out: it is missing in line 2, and not in line 1
     `null` is left out: it is null in line 2, and not in line 1
-    `kind` is left out: it is the text "1" in line 2, and not in line 1
-    `ids` is left out: it has 3 numbers in line 1, where `length` says 2 tokens
+    `kind` is left out: it is the string "1" in line 2, and not in line 1
     `ref_logp` is left out: it is null wherever it is
-    `mine` is NaN or infinite at 2 places that count, the first in line 1, token 1
+    `ids` is left out: it has 3 numbers in line 1, where `length` says 2 tokens
     `step` differs from line to line: the batch has no step, and `step` is no column (`--map NAME=step` makes it one)
+    `mine` is NaN or infinite at 2 places that count, the first in line 1, token 1
     "#);
 }
 
@@ -197,8 +197,8 @@ fn fields_are_read_under_the_names_that_they_are_mapped_to() {
     let rollouts = read_lines(&lines, &[mapping("group", "uid")]).unwrap();
     assert_eq!(columns(&rollouts.batch), ["length", "reward", "score"]);
     insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
-    `logps` is left out: it has 2 numbers in line 1, where `completion` has 1 words (`--map logps=logps` makes it the array that says how many tokens a response has)
     the length of a response is the number of words in `completion`: there is no `length` and no token array
+    `logps` is left out: it has 2 numbers in line 1, where `completion` has 1 words (`--map logps=logps` makes it the array that says how many tokens a response has)
     ");
 }
 
@@ -218,9 +218,9 @@ fn a_completion_counts_before_arrays_that_nobody_knows() {
     );
     assert_eq!(columns(&rollouts.batch), ["length", "reward"]);
     insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
+    the length of a response is the number of words in `completion`: there is no `length` and no token array
     `prompt_ids` is left out: it has 1 numbers in line 2, where `completion` has 0 words (`--map prompt_ids=prompt_ids` makes it the array that says how many tokens a response has)
     `ids` is left out: it has 1 numbers in line 1, where `completion` has 3 words (`--map ids=ids` makes it the array that says how many tokens a response has)
-    the length of a response is the number of words in `completion`: there is no `length` and no token array
     ");
 }
 

@@ -109,3 +109,24 @@ fn loss(batch, p) {
     let expected = serde_json::json!({ "advantage/size": 8.0, "loss/size": 8.0, "once": 1.0 });
     assert_eq!(rows[0]["metrics"], expected);
 }
+
+#[test]
+fn an_edit_between_two_parts_of_a_run_is_used_by_the_first_step() {
+    let lab = Lab::new(STATEFUL);
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    go_to(&mut run, 6);
+    drop(run);
+    std::fs::write(lab.script(), STATEFUL.replace("0.01 *", "0.02 *")).unwrap();
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert_eq!(go_to(&mut run, 8), Ending::Stopped(8));
+    drop(run);
+    let versions: Vec<_> = rows(&lab.run())
+        .iter()
+        .map(|row| row["version"].clone())
+        .collect();
+    assert!(
+        versions[5] != versions[6] && versions[6] == versions[7],
+        "{versions:#?}"
+    );
+    replayed(&lab.run());
+}

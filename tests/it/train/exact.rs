@@ -1,6 +1,6 @@
 //! Log-probs, sampling and gradients are exact, and the same bits however they are computed.
 
-use advlab::train::policy::{Decoding, Policy, Responses, Samples, Scorer};
+use advlab::train::policy::{Policy, Responses, Samples, Scorer};
 use advlab::train::task::{Arithmetic, Task, training_prompts};
 
 use super::{GROUP, key, maze, policy, step};
@@ -13,9 +13,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn responses_end_with_their_stop_token_or_at_the_longest() {
     let task = maze();
     let prompts = training_prompts(&task, 1, 0, 10).unwrap();
-    let Samples { responses, scores } = policy(&task, 1)
-        .sample(&prompts, GROUP, Decoding::Sample(key(0)))
-        .unwrap();
+    let Samples { responses, scores } = policy(&task, 1).sample(&prompts, GROUP, key(0)).unwrap();
     assert_eq!(responses.len(), 10 * GROUP);
     assert_eq!(scores.logp.len(), responses.tokens().len());
     assert_eq!(scores.entropy.len(), responses.tokens().len());
@@ -35,9 +33,7 @@ fn scoring_gives_the_bits_of_sampling_for_the_batch_and_for_any_part_of_it() {
             step(task, &mut policy, s, 8, GROUP);
         }
         let prompts = training_prompts(task, 1, 9, 10).unwrap();
-        let Samples { responses, scores } = policy
-            .sample(&prompts, GROUP, Decoding::Sample(key(9)))
-            .unwrap();
+        let Samples { responses, scores } = policy.sample(&prompts, GROUP, key(9)).unwrap();
         // A reference has no forward pass to remember.
         let reference = policy.frozen();
         assert_eq!(reference.score(&prompts, &responses).unwrap(), scores);
@@ -97,9 +93,7 @@ fn tokens_are_drawn_as_often_as_their_probabilities_say() {
     }
     let prompts = training_prompts(&task, 1, 99, 1).unwrap();
     let count = 20_000;
-    let Samples { responses, scores } = policy
-        .sample(&prompts, count, Decoding::Sample(key(99)))
-        .unwrap();
+    let Samples { responses, scores } = policy.sample(&prompts, count, key(99)).unwrap();
     let mut seen = [0.0; 5];
     let mut probability = [0.0; 5];
     for response in 0..count {
@@ -113,28 +107,6 @@ fn tokens_are_drawn_as_often_as_their_probabilities_say() {
             (seen - count as f64 * p).abs() < 4.0 * deviation,
             "{seen} with p {p}"
         );
-    }
-}
-
-#[test]
-fn greedy_decoding_takes_the_most_probable_token() {
-    let task = maze();
-    let policy = policy(&task, 1);
-    let prompts = training_prompts(&task, 1, 0, 6).unwrap();
-    let greedy = policy.sample(&prompts, 1, Decoding::Greedy).unwrap();
-    for r in 0..greedy.responses.len() {
-        let tokens = greedy.responses.response(r);
-        for (position, place) in greedy.responses.range(r).enumerate() {
-            let mut all = Responses::new();
-            for token in 0..5 {
-                all.push(r, &[&tokens[..position], &[token]].concat());
-            }
-            let scores = policy.score(&prompts, &all).unwrap();
-            let best = (0..5)
-                .map(|v| scores.logp[all.range(v).end - 1])
-                .fold(f32::MIN, f32::max);
-            assert_eq!(best, greedy.scores.logp[place]);
-        }
     }
 }
 
@@ -165,9 +137,7 @@ fn an_update_on_the_batch_just_sampled_gives_the_bits_of_one_that_computes_it_ag
     let mut sampled = policy(&task, 1);
     let mut fresh = policy(&task, 1);
     let prompts = training_prompts(&task, 1, 0, 10).unwrap();
-    let Samples { responses, .. } = sampled
-        .sample(&prompts, GROUP, Decoding::Sample(key(0)))
-        .unwrap();
+    let Samples { responses, .. } = sampled.sample(&prompts, GROUP, key(0)).unwrap();
     let count = responses.tokens().len();
     let derivatives: Vec<f64> = (0..count)
         .map(|i| (i as f64).sin() / count as f64)
@@ -189,9 +159,7 @@ fn the_gradient_of_a_batch_is_the_sum_of_those_of_its_minibatches() {
     let task = maze();
     let (mut whole, mut parts) = (policy(&task, 1), policy(&task, 1));
     let prompts = training_prompts(&task, 1, 0, 6).unwrap();
-    let Samples { responses, .. } = whole
-        .sample(&prompts, GROUP, Decoding::Sample(key(0)))
-        .unwrap();
+    let Samples { responses, .. } = whole.sample(&prompts, GROUP, key(0)).unwrap();
     let derivatives: Vec<f64> = (0..responses.tokens().len())
         .map(|i| (i as f64).sin())
         .collect();

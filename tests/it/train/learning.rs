@@ -1,15 +1,13 @@
 //! A policy trained with group-normalised rewards gets better at its task.
 
-use advlab::train::policy::{AdamWConfig, Decoding, Mlp, Policy};
+use advlab::train::policy::{AdamWConfig, Mlp, Policy};
 use advlab::train::task::{Arithmetic, Maze, Task, evaluation_prompts};
 
 use super::{key, rewards, step};
 
 fn pass_at_1(task: &dyn Task, policy: &Mlp) -> f64 {
     let prompts = evaluation_prompts(task, 128);
-    let sampled = policy
-        .sample(&prompts, 4, Decoding::Sample(key(0)))
-        .unwrap();
+    let sampled = policy.sample(&prompts, 4, key(0)).unwrap();
     let rewards = rewards(task, &prompts, &sampled.responses);
     rewards.iter().sum::<f64>() / rewards.len() as f64
 }

@@ -6,7 +6,7 @@ mod learning;
 mod refused;
 mod state;
 
-use advlab::train::policy::{AdamWConfig, Decoding, Mlp, Policy, Responses, Samples};
+use advlab::train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
 use advlab::train::random::{Key, Purpose};
 use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 
@@ -37,9 +37,7 @@ fn step(
     group_size: usize,
 ) -> f64 {
     let prompts = training_prompts(task, 1, step, prompts).unwrap();
-    let Samples { responses, .. } = policy
-        .sample(&prompts, group_size, Decoding::Sample(key(step)))
-        .unwrap();
+    let Samples { responses, .. } = policy.sample(&prompts, group_size, key(step)).unwrap();
     let rewards = rewards(task, &prompts, &responses);
     let tokens = responses.tokens().len() as f64;
     let mut derivatives = vec![0.0; responses.tokens().len()];

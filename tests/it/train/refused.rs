@@ -1,9 +1,9 @@
 //! What is not of the task, and a gradient that cannot be followed, is refused and changes nothing.
 
-use advlab::train::policy::{AdamWConfig, Decoding, Mlp, NonFinite, Policy, Responses, Scorer};
+use advlab::train::policy::{AdamWConfig, Mlp, NonFinite, Policy, Responses, Scorer};
 use advlab::train::task::{Maze, Task, training_prompts};
 
-use super::{GROUP, maze, policy};
+use super::{GROUP, key, maze, policy};
 
 #[test]
 fn a_gradient_that_is_not_finite_is_refused_and_dropped() {
@@ -117,10 +117,7 @@ fn what_is_not_of_the_task_is_refused() {
     );
     let other = training_prompts(&Maze::new(3).unwrap(), 1, 0, 1).unwrap();
     assert_eq!(
-        policy
-            .sample(&other, 1, Decoding::Greedy)
-            .unwrap_err()
-            .to_string(),
+        policy.sample(&other, 1, key(0)).unwrap_err().to_string(),
         "prompt 0 has 27 features; this policy reads 48"
     );
     let mut responses = Responses::new();
@@ -138,12 +135,12 @@ fn what_is_not_of_the_task_is_refused() {
 fn an_empty_batch_is_no_trouble() {
     let task = maze();
     let mut policy = policy(&task, 1);
-    let nothing = policy.sample(&[], GROUP, Decoding::Greedy).unwrap();
+    let nothing = policy.sample(&[], GROUP, key(0)).unwrap();
     assert!(nothing.responses.is_empty());
     let prompts = training_prompts(&task, 1, 0, 2).unwrap();
     assert!(
         policy
-            .sample(&prompts, 0, Decoding::Greedy)
+            .sample(&prompts, 0, key(0))
             .unwrap()
             .responses
             .is_empty()

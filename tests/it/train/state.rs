@@ -1,6 +1,6 @@
 //! A policy goes on from its snapshot to the same bits, and a reference stays what it was.
 
-use advlab::train::policy::{Decoding, NamedArray, Policy, Samples, Scorer};
+use advlab::train::policy::{NamedArray, Policy, Samples, Scorer};
 use advlab::train::task::training_prompts;
 
 use super::{GROUP, key, maze, policy, step};
@@ -30,9 +30,7 @@ fn a_reference_stays_as_it_was_and_comes_back_from_its_parameters() {
     let task = maze();
     let mut policy = policy(&task, 1);
     let prompts = training_prompts(&task, 1, 0, 4).unwrap();
-    let Samples { responses, scores } = policy
-        .sample(&prompts, GROUP, Decoding::Sample(key(0)))
-        .unwrap();
+    let Samples { responses, scores } = policy.sample(&prompts, GROUP, key(0)).unwrap();
     let reference = policy.frozen();
     step(&task, &mut policy, 0, 8, GROUP);
     assert_ne!(policy.score(&prompts, &responses).unwrap(), scores);

@@ -74,10 +74,14 @@ impl Sizes {
         ]
     }
 
+    /// Number of values of each tensor.
+    fn counts(&self) -> [usize; 6] {
+        self.tensors().map(|(_, shape)| shape.iter().product())
+    }
+
     /// Number of parameters.
     pub fn count(&self) -> usize {
-        let counts = self.tensors().map(|(_, shape)| shape.iter().product());
-        counts.iter().sum()
+        self.counts().iter().sum()
     }
 }
 
@@ -120,14 +124,12 @@ impl<F: Real> Network<F> {
     /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
     pub fn initial(sizes: Sizes, stream: &mut Stream) -> Self {
         let inputs = [sizes.inputs(), sizes.hidden, sizes.hidden];
-        let tensors = sizes.tensors();
-        let values = tensors
-            .iter()
-            .enumerate()
-            .flat_map(|(index, (_, shape))| {
-                let bound = 1.0 / (inputs[index / 2] as f64).sqrt();
-                std::iter::repeat_n(bound, shape.iter().product())
-            })
+        let counts = sizes.counts().into_iter().enumerate();
+        let bounds = counts.flat_map(|(index, count)| {
+            let bound = 1.0 / (inputs[index / 2] as f64).sqrt();
+            std::iter::repeat_n(bound, count)
+        });
+        let values = bounds
             .map(|bound| F::rounded(bound * (2.0 * stream.uniform() - 1.0)))
             .collect();
         Self { sizes, values }
@@ -137,12 +139,12 @@ impl<F: Real> Network<F> {
         let Sizes {
             vocabulary, hidden, ..
         } = self.sizes;
-        let inputs = self.sizes.inputs();
-        let (w1, rest) = self.values.split_at(inputs * hidden);
-        let (b1, rest) = rest.split_at(hidden);
-        let (w2, rest) = rest.split_at(hidden * hidden);
-        let (b2, rest) = rest.split_at(hidden);
-        let (w3, b3) = rest.split_at(hidden * vocabulary);
+        let mut rest = &self.values[..];
+        let [w1, b1, w2, b2, w3, b3] = self.sizes.counts().map(|count| {
+            let (tensor, behind) = rest.split_at(count);
+            rest = behind;
+            tensor
+        });
         Layers {
             w1: rows(w1, hidden),
             b1,
@@ -157,12 +159,12 @@ impl<F: Real> Network<F> {
         let Sizes {
             vocabulary, hidden, ..
         } = self.sizes;
-        let inputs = self.sizes.inputs();
-        let (w1, rest) = self.values.split_at_mut(inputs * hidden);
-        let (b1, rest) = rest.split_at_mut(hidden);
-        let (w2, rest) = rest.split_at_mut(hidden * hidden);
-        let (b2, rest) = rest.split_at_mut(hidden);
-        let (w3, b3) = rest.split_at_mut(hidden * vocabulary);
+        let mut rest = &mut self.values[..];
+        let [w1, b1, w2, b2, w3, b3] = self.sizes.counts().map(|count| {
+            let (tensor, behind) = std::mem::take(&mut rest).split_at_mut(count);
+            rest = behind;
+            tensor
+        });
         LayersMut {
             w1,
             b1,
@@ -180,7 +182,6 @@ pub(super) fn rows<F>(values: &[F], columns: usize) -> ArrayView2<'_, F> {
         .expect("the number of values is a multiple of the number of columns")
 }
 
-/// Values as a matrix with this many columns, to be written to.
 pub(super) fn rows_mut<F>(values: &mut [F], columns: usize) -> ArrayViewMut2<'_, F> {
     ArrayViewMut2::from_shape((values.len() / columns, columns), values)
         .expect("the number of values is a multiple of the number of columns")
@@ -193,7 +194,6 @@ pub(super) fn add_scaled<F: Real>(sum: &mut [F], scale: F, row: &[F]) {
     }
 }
 
-/// `sum += row`, element by element.
 pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
     for (sum, &x) in sum.iter_mut().zip(row) {
         *sum += x;

@@ -16,8 +16,6 @@ pub(super) enum Source<'a> {
     Given(Vec<&'a [u32]>),
     /// They are drawn, with one stream a response.
     Sample(Vec<Stream>),
-    /// The most probable ones.
-    Greedy,
 }
 
 impl Source<'_> {
@@ -29,7 +27,6 @@ impl Source<'_> {
         match self {
             Source::Given(tokens) => tokens[response][position],
             Source::Sample(streams) => draw(streams[response].uniform(), probabilities),
-            Source::Greedy => most_probable(probabilities),
         }
     }
 
@@ -56,16 +53,6 @@ fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
     }
     // The probabilities may sum to a few 1e-16 less than 1.
     last as u32
-}
-
-fn most_probable(probabilities: &[f64]) -> u32 {
-    let mut best = 0;
-    for (token, &probability) in probabilities.iter().enumerate() {
-        if probability > probabilities[best] {
-            best = token;
-        }
-    }
-    best as u32
 }
 
 /// What a node adds to the input of the node before it.

@@ -1,24 +1,12 @@
-//! How long a completion is, in words: one text, or the messages of a chat.
+//! How long a completion is, in words: one string, or the messages of a chat.
 
 use serde_json::{Map, Value as Json};
 
-use super::json::{Field, Value};
-
 /// What a completion should be, for messages.
-pub(super) const EXPECTED: &str = "a text or a list of messages with `content`";
-
-/// The number of words of a completion; `None` where it is neither a text nor a list of messages.
-pub(super) fn length(text: &str, field: &Field) -> Option<usize> {
-    match &field.value {
-        Value::Text => Some(words(&text[field.place.start + 1..field.place.end - 1])),
-        Value::Numbers(range) if range.is_empty() => Some(0),
-        Value::Other(_) => messages(&text[field.place.clone()]),
-        _ => None,
-    }
-}
+pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 
 /// The words in all messages of a chat, as TRL's conversational format has them.
-fn messages(raw: &str) -> Option<usize> {
+pub(super) fn of_messages(raw: &str) -> Option<usize> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
     let mut words = 0;
     for message in &messages {
@@ -38,8 +26,8 @@ fn messages(raw: &str) -> Option<usize> {
     Some(words)
 }
 
-/// The number of words, separated by white space, in a text as it stands between its quotes.
-fn words(raw: &str) -> usize {
+/// The number of words, separated by white space, in a string as it stands between its quotes.
+pub(super) fn of_string(raw: &str) -> usize {
     let mut count = 0;
     let mut inside = false;
     let mut letters = raw.chars();
@@ -69,12 +57,12 @@ mod tests {
 
     #[test]
     fn words_are_counted_through_escapes() {
-        assert_eq!(words(r"one two\nthree\u0020four  five\u00e9 "), 5);
-        assert_eq!(words(r"\n"), 0);
-        assert_eq!(words(""), 0);
-        assert_eq!(words(r"a\\nb"), 1, "a backslash, then an n");
+        assert_eq!(of_string(r"one two\nthree\u0020four  five\u00e9 "), 5);
+        assert_eq!(of_string(r"\n"), 0);
+        assert_eq!(of_string(""), 0);
+        assert_eq!(of_string(r"a\\nb"), 1, "a backslash, then an n");
         assert_eq!(
-            words(r"a\ud800b"),
+            of_string(r"a\ud800b"),
             1,
             "half a surrogate pair is no white space"
         );
@@ -83,12 +71,15 @@ mod tests {
     #[test]
     fn messages_are_counted_by_their_content() {
         assert_eq!(
-            messages(r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#),
+            of_messages(r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#),
             Some(3)
         );
-        assert_eq!(messages(r#"[{"content":null,"tool_calls":[1]}]"#), Some(0));
         assert_eq!(
-            messages(r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#),
+            of_messages(r#"[{"content":null,"tool_calls":[1]}]"#),
+            Some(0)
+        );
+        assert_eq!(
+            of_messages(r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#),
             Some(2)
         );
         for other in [
@@ -97,7 +88,7 @@ mod tests {
             r#"["a b"]"#,
             "{}",
         ] {
-            assert_eq!(messages(other), None, "{other}");
+            assert_eq!(of_messages(other), None, "{other}");
         }
     }
 }

@@ -1,21 +1,24 @@
-//! The header of an npy array: type, order and shape, in a Python literal.
+//! The header of an npy array: type, order and shape, in a Python literal. It is our own since crates take the memory that
+//! a header claims, and since those that know numpy's strings or half floats bring a parser of all of Python's literals.
 
 use std::io::{self, Read};
 
-use super::element::Element;
-use crate::batch::files::error::shorten;
+use safetensors::Dtype;
+
+use super::json::shorten;
+use super::tensor::Kind;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy's own are at most a few hundred bytes, and it refuses more than 10000 by default.
 const LONGEST: usize = 64 << 10;
 
-/// Names of types that texts come in which are not read: numpy turns them into one that is.
-pub(super) const UNREAD_TEXTS: [&str; 2] = ["Python objects", "texts of bytes"];
+/// Names of types that strings come in which are not read: numpy turns them into one that is.
+pub(super) const UNREAD_STRINGS: [&str; 2] = ["Python objects", "strings of bytes"];
 
-/// What the header says.
+/// A header that has been read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Npy {
-    pub(super) element: Element,
+    pub(super) kind: Kind,
     pub(super) big_endian: bool,
     pub(super) fortran: bool,
     pub(super) shape: Vec<usize>,
@@ -61,12 +64,12 @@ impl Npy {
             _ => return Err(wrong("fortran_order", &text)),
         };
         let descr = entry(&text, "descr").ok_or_else(|| wrong("descr", &text))?;
-        let (element, big_endian) = match quoted(descr) {
-            Some(code) => element(code),
-            None => (Element::Other("a structured type".to_string()), false),
+        let (kind, big_endian) = match quoted(descr) {
+            Some(code) => kind(code),
+            None => (Kind::Other("a structured type".to_string()), false),
         };
         Ok(Npy {
-            element,
+            kind,
             big_endian,
             fortran,
             shape,
@@ -129,37 +132,36 @@ fn sizes(text: &str) -> Option<Vec<usize>> {
         .collect()
 }
 
-fn element(code: &str) -> (Element, bool) {
-    let (order, kind) = match code.chars().next() {
+fn kind(code: &str) -> (Kind, bool) {
+    let (order, name) = match code.chars().next() {
         Some(order @ ('<' | '>' | '|' | '=')) => (order, &code[1..]),
         _ => ('|', code),
     };
-    let element = match kind {
-        "b1" | "?" => Element::Bool,
-        "u1" => Element::U8,
-        "i1" => Element::I8,
-        "u2" => Element::U16,
-        "i2" => Element::I16,
-        "u4" => Element::U32,
-        "i4" => Element::I32,
-        "u8" => Element::U64,
-        "i8" => Element::I64,
-        "f2" => Element::F16,
-        "f4" => Element::F32,
-        "f8" => Element::F64,
-        "O" => Element::Other(format!("{} (pickled)", UNREAD_TEXTS[0])),
-        _ => match kind
-            .strip_prefix('U')
-            .and_then(|letters| letters.parse().ok())
-        {
-            Some(letters) => Element::Text(letters),
-            None if kind.starts_with(['S', 'a']) => {
-                Element::Other(format!("{} (`{code}`)", UNREAD_TEXTS[1]))
-            }
-            None => Element::Other(format!("numpy type `{code}`")),
-        },
+    let number = match name {
+        "b1" | "?" => Dtype::BOOL,
+        "u1" => Dtype::U8,
+        "i1" => Dtype::I8,
+        "u2" => Dtype::U16,
+        "i2" => Dtype::I16,
+        "u4" => Dtype::U32,
+        "i4" => Dtype::I32,
+        "u8" => Dtype::U64,
+        "i8" => Dtype::I64,
+        "f2" => Dtype::F16,
+        "f4" => Dtype::F32,
+        "f8" => Dtype::F64,
+        _ => {
+            let letters = name.strip_prefix('U').and_then(|rest| rest.parse().ok());
+            let other = match name {
+                "O" => format!("{} (pickled)", UNREAD_STRINGS[0]),
+                _ if name.starts_with(['S', 'a']) => format!("{} (`{code}`)", UNREAD_STRINGS[1]),
+                _ => format!("numpy type `{code}`"),
+            };
+            let kind = letters.map_or(Kind::Other(other), Kind::String);
+            return (kind, order == '>');
+        }
     };
-    (element, order == '>')
+    (Kind::Number(number), order == '>')
 }
 
 #[cfg(test)]
@@ -177,8 +179,8 @@ mod tests {
     fn headers_are_read_and_written() {
         let npy = read("{'descr': '>f4', 'fortran_order': True, 'shape': (3L, 4), }").unwrap();
         assert_eq!(
-            (npy.element, npy.big_endian, npy.fortran),
-            (Element::F32, true, true)
+            (npy.kind, npy.big_endian, npy.fortran),
+            (Kind::Number(Dtype::F32), true, true)
         );
         assert_eq!(npy.shape, [3, 4]);
         for shape in [&[][..], &[5], &[5, 0]] {
@@ -193,8 +195,8 @@ mod tests {
         assert_eq!(
             read("{'descr': '<U7', 'fortran_order': False, 'shape': (2,)}")
                 .unwrap()
-                .element,
-            Element::Text(7)
+                .kind,
+            Kind::String(7)
         );
         assert!(
             read("{'descr': '<f4', 'shape': (2,)}")

@@ -1,0 +1,398 @@
+//! Scans the JSON of one line. It is our own for what tests show that crates lose: Python writes `NaN` and `Infinity`
+//! bare, ids may have more digits than 64 bits hold, completions that were cut off hold half a surrogate pair, and a
+//! person is told the character that is wrong, what stands there and what should.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::diagnostic::Diagnostic;
+
+/// How deep objects and arrays may be nested: the scan recurses once a level.
+const DEPTH: usize = 128;
+
+/// What is wrong with a line, and the byte where it shows.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) at: usize,
+    pub(super) diagnostic: Diagnostic,
+}
+
+/// A value that is neither a string nor made of others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Scalar {
+    Null,
+    Bool(bool),
+    Number(f64),
+}
+
+/// A position in a line; each method moves it over what it reads.
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    pub(super) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Cursor { text, at: 0 }
+    }
+
+    /// The text from a byte to the cursor.
+    pub(super) fn since(&self, start: usize) -> &'a str {
+        &self.text[start..self.at]
+    }
+
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn fault(&self, expected: &str) -> Fault {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let found = match rest.chars().next() {
+            None => "the end of the line".to_string(),
+            Some('[') => "an array".to_string(),
+            Some('"') => "a string".to_string(),
+            Some(letter) if letter.is_alphanumeric() => {
+                let is_in_word = |c: char| c.is_alphanumeric() || c == '.' || c == '_';
+                let word: String = rest.chars().take_while(|&c| is_in_word(c)).collect();
+                format!("`{}`", shorten(&word, 24))
+            }
+            Some(letter) if letter.is_control() => format!("`{}`", letter.escape_debug()),
+            Some(letter) => format!("`{letter}`"),
+        };
+        Fault {
+            at: self.at,
+            diagnostic: Diagnostic::error("").found(found).expected(expected),
+        }
+    }
+
+    /// Reads a line, which is one object with white space around it. `member` gets the key of each field, between its
+    /// quotes, with the cursor at the value, and moves it past that. The result is the byte of the closing brace.
+    pub(super) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, Range<usize>) -> Result<(), Fault>,
+    ) -> Result<usize, Fault> {
+        self.space();
+        if self.peek() != Some(b'{') {
+            return Err(self.fault("an object in braces, one response a line"));
+        }
+        if self.text[self.at + 1..].trim().is_empty() {
+            self.at = self.text.len();
+            return Err(self
+                .fault("the whole object in one line (`jq -c . FILE` writes one object a line)"));
+        }
+        self.members(&mut member)?;
+        let close = self.at - 1;
+        self.space();
+        if self.peek().is_some() {
+            return Err(self.fault("the end of the line: one object a line"));
+        }
+        Ok(close)
+    }
+
+    fn members(
+        &mut self,
+        member: &mut dyn FnMut(&mut Self, Range<usize>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let expected = "a comma, or the brace that closes the object";
+        self.items(b'}', expected, |cursor| {
+            if cursor.peek() != Some(b'"') {
+                return Err(cursor.fault("a field's name in double quotes"));
+            }
+            let key = cursor.string()?;
+            cursor.space();
+            if cursor.peek() != Some(b':') {
+                return Err(cursor.fault("a colon after the field's name"));
+            }
+            cursor.at += 1;
+            cursor.space();
+            member(cursor, key)
+        })
+    }
+
+    /// Reads what stands between two brackets, item by item.
+    fn items(
+        &mut self,
+        close: u8,
+        expected: &str,
+        mut item: impl FnMut(&mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.at += 1;
+        self.space();
+        if self.peek() == Some(close) {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.space();
+            item(self)?;
+            self.space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(byte) if byte == close => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.fault(expected)),
+            }
+        }
+    }
+
+    /// Reads an array of numbers, booleans and nulls (as NaN, which pandas writes as null) to the end of `numbers`. Where
+    /// something else is in it, no number is added and the result says what the array is.
+    pub(super) fn array(&mut self, numbers: &mut Vec<f64>) -> Result<Option<&'static str>, Fault> {
+        let start = numbers.len();
+        let mut other = None;
+        let expected = "a comma, or the bracket that closes the array";
+        self.items(b']', expected, |cursor| {
+            if let Some(b'"' | b'{' | b'[') = cursor.peek() {
+                other = Some(match cursor.skip(1)? {
+                    b'"' => "an array with strings in it",
+                    b'{' => "an array of objects",
+                    _ => "an array of arrays",
+                });
+                return Ok(());
+            }
+            numbers.push(match cursor.scalar()? {
+                Scalar::Number(value) => value,
+                Scalar::Bool(value) => f64::from(u8::from(value)),
+                Scalar::Null => f64::NAN,
+            });
+            Ok(())
+        })?;
+        if other.is_some() {
+            numbers.truncate(start);
+        }
+        Ok(other)
+    }
+
+    /// Passes over a string; the range is what stands between its quotes.
+    pub(super) fn string(&mut self) -> Result<Range<usize>, Fault> {
+        self.at += 1;
+        let start = self.at;
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(start..self.at - 1);
+                }
+                Some(b'\\') => self.escape()?,
+                Some(0..=0x1f) => return Err(self.fault("no control character in a string")),
+                Some(_) => self.at += 1,
+                None => return Err(self.fault("the quote that closes the string")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), Fault> {
+        self.at += 1;
+        let length = match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 1,
+            Some(b'u') => 5,
+            _ => return Err(self.fault("an escape that JSON knows (such as \\n or \\u00e9)")),
+        };
+        for _ in 1..length {
+            self.at += 1;
+            if !self.peek().is_some_and(|byte| byte.is_ascii_hexdigit()) {
+                return Err(self.fault("four hexadecimal digits after \\u"));
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    pub(super) fn scalar(&mut self) -> Result<Scalar, Fault> {
+        let rest = &self.text.as_bytes()[self.at..];
+        if !matches!(rest, [b'0'..=b'9', ..] | [b'-', b'0'..=b'9', ..]) {
+            for (word, value) in [
+                ("true", Scalar::Bool(true)),
+                ("false", Scalar::Bool(false)),
+                ("null", Scalar::Null),
+                ("NaN", Scalar::Number(f64::NAN)),
+                ("Infinity", Scalar::Number(f64::INFINITY)),
+                ("-Infinity", Scalar::Number(f64::NEG_INFINITY)),
+            ] {
+                if rest.starts_with(word.as_bytes()) {
+                    self.at += word.len();
+                    return Ok(value);
+                }
+            }
+        }
+        self.number().map(Scalar::Number)
+    }
+
+    fn number(&mut self) -> Result<f64, Fault> {
+        let start = self.at;
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        let leading_zero = self.peek() == Some(b'0');
+        let digits = self.digits();
+        if digits == 0 || digits > 1 && leading_zero {
+            self.at = start;
+            return Err(self.fault(match digits {
+                0 => "a value",
+                _ => "a number without leading zeros",
+            }));
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            if self.digits() == 0 {
+                return Err(self.fault("a digit after the decimal point"));
+            }
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            if self.digits() == 0 {
+                return Err(self.fault("a digit in the exponent"));
+            }
+        }
+        // The standard library's parser takes all of JSON's numbers, and rounds correctly.
+        let number = self.since(start).parse();
+        number.map_err(|_| self.fault("a number"))
+    }
+
+    fn digits(&mut self) -> usize {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        self.at - start
+    }
+
+    /// Passes over any value, `depth` levels deep, and gives the byte that it begins with.
+    pub(super) fn skip(&mut self, depth: usize) -> Result<u8, Fault> {
+        let Some(first) = self.peek() else {
+            return Err(self.fault("a value"));
+        };
+        match first {
+            b'"' => drop(self.string()?),
+            b'{' | b'[' if depth == DEPTH => {
+                return Err(self.fault("at most 128 objects and arrays in each other"));
+            }
+            b'{' => self.members(&mut |cursor, _| cursor.skip(depth + 1).map(drop))?,
+            b'[' => {
+                let expected = "a comma, or the bracket that closes the array";
+                self.items(b']', expected, |cursor| cursor.skip(depth + 1).map(drop))?;
+            }
+            _ => drop(self.scalar()?),
+        }
+        Ok(first)
+    }
+}
+
+/// What a string is, given what stands between its quotes; `None` where an escape is half of a surrogate pair.
+pub(super) fn unescape(raw: &str) -> Option<Cow<'_, str>> {
+    if !raw.contains('\\') {
+        return Some(Cow::Borrowed(raw));
+    }
+    serde_json::from_str(&format!("\"{raw}\""))
+        .ok()
+        .map(Cow::Owned)
+}
+
+/// At most `most` characters of a string, with dots where more were there.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_string(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fields of a line, in words.
+    fn scan(text: &str) -> Result<Vec<String>, Fault> {
+        let mut fields = Vec::new();
+        Cursor::new(text).object(|cursor, key| {
+            let (start, mut numbers) = (cursor.at, Vec::new());
+            let value = match cursor.peek() {
+                Some(b'[') => match cursor.array(&mut numbers)? {
+                    None => format!("{numbers:?}"),
+                    Some(other) => other.to_string(),
+                },
+                Some(b'"' | b'{') => {
+                    cursor.skip(0)?;
+                    cursor.since(start).to_string()
+                }
+                _ => format!("{:?}", cursor.scalar()?),
+            };
+            fields.push(format!("{}={value}", unescape(&text[key]).unwrap()));
+            Ok(())
+        })?;
+        Ok(fields)
+    }
+
+    #[test]
+    fn a_line_gives_its_fields() {
+        let text = r#" {"a": 1.50, "b":[1,NaN,null,true,-Infinity],"c":{"d":["}"]},"e\n":"x\"y", "f":[], "g":[1,["x"]]} "#;
+        assert_eq!(
+            scan(text).unwrap(),
+            [
+                "a=Number(1.5)",
+                "b=[1.0, NaN, NaN, 1.0, -inf]",
+                r#"c={"d":["}"]}"#,
+                "e\n=\"x\\\"y\"",
+                "f=[]",
+                "g=an array of arrays",
+            ]
+        );
+        assert!(unescape("\\ud800").is_none());
+    }
+
+    #[test]
+    fn numbers_are_json_s_and_rounded_to_the_nearest() {
+        for (text, value) in [
+            ("0", 0.0),
+            ("-0.0", -0.0),
+            ("10", 10.0),
+            ("0.1", 0.1),
+            ("2.2250738585072012e-308", f64::MIN_POSITIVE),
+            ("9007199254740993", 9007199254740992.0),
+            ("1E+2", 100.0),
+        ] {
+            let scalar = Cursor::new(text).scalar().unwrap();
+            assert_eq!(scalar, Scalar::Number(value), "{text}");
+        }
+        for wrong in ["01", "-", "1.", ".5", "1e", "+1", "nan", "-01", "0x1"] {
+            assert!(scan(&format!("{{\"a\":{wrong}}}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_byte_that_is_no_json_is_found() {
+        for (text, at, expected) in [
+            ("[1]", 0, "an object in braces, one response a line"),
+            (
+                "{\"a\":1",
+                6,
+                "a comma, or the brace that closes the object",
+            ),
+            ("{\"a\":[1,", 8, "a value"),
+            ("{\"a\":\"x", 7, "the quote that closes the string"),
+            ("{\"a\":1} {}", 8, "the end of the line: one object a line"),
+            ("{a:1}", 1, "a field's name in double quotes"),
+            (
+                "{\"a\":\"\\q\"}",
+                7,
+                "an escape that JSON knows (such as \\n or \\u00e9)",
+            ),
+        ] {
+            let fault = scan(text).unwrap_err();
+            let said = fault.diagnostic.expected.unwrap();
+            assert_eq!((fault.at, said.as_str()), (at, expected), "{text}");
+        }
+        let deep = format!("{{\"a\":{}", "[".repeat(100_000));
+        assert!(scan(&deep).is_err());
+    }
+}

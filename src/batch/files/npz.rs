@@ -1,0 +1,178 @@
+//! npz: the arrays of a zip archive, compressed or not, and a copy of an archive with one array more. The arrays are read
+//! as bytes by the crate `zip`, which checks their sums; see `npy` for their headers.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zip::result::{ZipError, ZipResult};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use super::npy::{self, Npy};
+use super::raw::{Header, Origin, Raw, Schema};
+use super::replace::Replacement;
+use super::spread::{self, Spread};
+use super::tensor::{Archive, Info};
+use super::{Progress, cannot_be_read, changed, damaged, read_tensors};
+use crate::diagnostic::Diagnostic;
+
+/// Deflate makes of one byte at most so many: what a header may claim of a compressed array.
+const DEFLATE: u64 = 1032;
+
+/// How many bytes are unpacked before the caller hears of it.
+const PIECE: usize = 4 << 20;
+
+type Zip = ZipArchive<BufReader<File>>;
+
+/// An archive whose arrays' headers have been read.
+struct Npz {
+    path: PathBuf,
+    zip: Mutex<Zip>,
+}
+
+fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (length, file) = opened.map_err(|error| cannot_be_read(path, &error))?;
+    let damaged = |what: String| damaged(path, what);
+    if length == 0 {
+        return Err(damaged("the file is empty".to_string()));
+    }
+    let zip = ZipArchive::new(BufReader::with_capacity(256 << 10, file));
+    let mut zip = zip.map_err(|error| {
+        damaged(format!(
+            "it is cut off, or no zip archive of arrays as `numpy.savez` makes: {error}"
+        ))
+    })?;
+    if let Some(twice) = twice(path, zip.central_directory_start()) {
+        return Err(damaged(format!(
+            "the archive has two entries `{twice}`, and which of the two counts nobody can say; write the file again"
+        )));
+    }
+    let mut tensors = Vec::new();
+    for at in 0..zip.len() {
+        let mut entry = zip.by_index(at).map_err(|error| {
+            damaged(format!("entry {at} of the archive cannot be read: {error}"))
+        })?;
+        let Some(name) = entry.name().strip_suffix(".npy").map(str::to_string) else {
+            continue;
+        };
+        let npy =
+            Npy::read(&mut entry).map_err(|what| damaged(format!("array `{name}`: {what}")))?;
+        let packed = entry.compressed_size();
+        let most = match entry.compression() {
+            CompressionMethod::Stored => packed,
+            _ => entry.size().min(packed.saturating_mul(DEFLATE)),
+        };
+        tensors.push(Info {
+            name,
+            kind: npy.kind,
+            shape: npy.shape,
+            big_endian: npy.big_endian,
+            fortran: npy.fortran,
+            at: at as u64,
+            most: most.saturating_sub(npy.size),
+        });
+    }
+    Ok((zip, tensors))
+}
+
+/// A name that two entries of an archive have: what opens it keeps the last of them, and says nothing. `start` is where
+/// the directory at the end of the archive begins.
+fn twice(path: &Path, start: u64) -> Option<String> {
+    let mut file = BufReader::new(File::open(path).ok()?);
+    file.seek(SeekFrom::Start(start)).ok()?;
+    let mut names = HashSet::new();
+    let mut header = [0; 46];
+    // The directory has been read once: where it ends, something else begins.
+    while file.read_exact(&mut header).is_ok() && header.starts_with(b"PK\x01\x02") {
+        let length = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let mut name = vec![0; usize::from(length(28))];
+        file.read_exact(&mut name).ok()?;
+        let after = i64::from(length(30)) + i64::from(length(32));
+        file.seek_relative(after).ok()?;
+        let text = String::from_utf8_lossy(&name).into_owned();
+        if !names.insert(name) {
+            return Some(text);
+        }
+    }
+    None
+}
+
+impl Archive for Npz {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn fill(&self, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()> {
+        let mut zip = self.zip.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entry = zip.by_index(tensor.at as usize).map_err(io::Error::other)?;
+        Npy::read(&mut entry).map_err(io::Error::other)?;
+        for piece in bytes.chunks_mut(PIECE) {
+            entry.read_exact(piece)?;
+            told(piece.len() as u64);
+        }
+        // The sum is checked when the end is read; and there should be an end.
+        match entry.read(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(io::ErrorKind::FileTooLarge.into()),
+        }
+    }
+}
+
+/// Reads the arrays' headers; the arrays are read when they are used.
+pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
+    let (zip, tensors) = open(path)?;
+    let archive = Npz {
+        path: path.to_path_buf(),
+        zip: Mutex::new(zip),
+    };
+    read_tensors(
+        Header::Tensors,
+        tensors,
+        Arc::new(archive),
+        schema,
+        progress,
+    )
+}
+
+/// Writes a copy of `input` with the advantage as its last array.
+pub(super) fn write(
+    input: &Path,
+    origin: &Origin,
+    spread: &Spread,
+    out: &mut Replacement,
+) -> Result<(), Diagnostic> {
+    let (mut zip, tensors) = open(input).map_err(|error| changed(input, error))?;
+    if !origin.is(&tensors) {
+        return Err(changed(input, "its arrays are others"));
+    }
+    let name = format!("{}.npy", spread::NAME);
+    let mut archive = ZipWriter::new(&mut *out);
+    let mut write = || -> ZipResult<()> {
+        for at in 0..zip.len() {
+            let entry = zip.by_index_raw(at)?;
+            if entry.name() != name {
+                archive.raw_copy_file(entry)?;
+            }
+        }
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Stored)
+            .large_file(spread.bytes() >= u64::from(u32::MAX));
+        archive.start_file(&name, options)?;
+        let code = if spread.is_f64 { "<f8" } else { "<f4" };
+        archive.write_all(&npy::header(code, &spread.shape()))?;
+        // The archive adds each piece to its sum, so rows of a few tokens are better put together first.
+        let mut rows = BufWriter::with_capacity(256 << 10, &mut archive);
+        spread.write(&mut rows)?;
+        rows.flush()?;
+        Ok(())
+    };
+    let written = write().and_then(|()| archive.finish().map(|_| ()));
+    written.map_err(|error| match error {
+        ZipError::Io(error) => out.error(&error),
+        error => out.error(&io::Error::other(error)),
+    })
+}

@@ -1,0 +1,260 @@
+//! What a reader gives: the columns of a file as the file has them, before anybody asks what they mean.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::names::Names;
+use super::tensor::{Info, Tensor};
+use crate::batch::GroupId;
+use crate::diagnostic::Diagnostic;
+
+/// A field that a file begins with.
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) kind: FieldKind,
+}
+
+/// What a field holds at the beginning of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FieldKind {
+    Null,
+    Bool,
+    Number,
+    String,
+    /// An array, an object, a tensor.
+    Compound,
+}
+
+/// How a reader learns, from the fields that its file begins with, under which names they are read. It asks once.
+pub(super) type Schema<'a> = &'a dyn Fn(Vec<Field>, Header) -> Result<Names, Diagnostic>;
+
+/// What a file's format, or its header, says of all its columns.
+#[derive(Clone, Debug)]
+pub(super) enum Header {
+    /// Lines of fields, which may be another program's dump.
+    Lines,
+    /// Tensors under the names that trainers give them.
+    Tensors,
+    /// A batch that was saved under our own names: the step, and the names that the tensor `group` counts through, where
+    /// a group has a string for a name.
+    Saved {
+        step: u64,
+        group_names: Option<Arc<[GroupId]>>,
+    },
+}
+
+/// A file as its reader gives it.
+pub(super) struct Raw {
+    pub(super) path: PathBuf,
+    pub(super) header: Header,
+    pub(super) names: Names,
+    pub(super) columns: Vec<RawColumn>,
+    pub(super) origin: Origin,
+}
+
+/// What is remembered of a file: where each response is, and what a copy of the file must find there again.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    Lines {
+        /// The lines of the responses.
+        lines: Vec<Line>,
+        /// The checksum of all bytes.
+        sum: u32,
+    },
+    Tensors(Vec<Info>),
+}
+
+impl Origin {
+    /// The line of a response, from 1, where the file has lines.
+    pub(super) fn line(&self, response: usize) -> Option<usize> {
+        match self {
+            Origin::Lines { lines, .. } => lines.get(response).map(|line| line.number),
+            Origin::Tensors(_) => None,
+        }
+    }
+
+    /// A response in words, such as `line 3` or `response 2`.
+    pub(super) fn name_of(&self, response: usize) -> String {
+        match self.line(response) {
+            Some(line) => format!("line {line}"),
+            None => format!("response {response}"),
+        }
+    }
+
+    /// Whether these are the tensors that were read.
+    pub(super) fn is(&self, tensors: &[Info]) -> bool {
+        matches!(self, Origin::Tensors(then) if then == tensors)
+    }
+}
+
+/// The line of a response, and what an advantage replaces in it.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// From 1.
+    pub(super) number: usize,
+    /// The bytes of the line that make room: those of the advantage that is there, or none.
+    pub(super) room: std::ops::Range<usize>,
+    /// What comes before the value.
+    pub(super) key: &'static str,
+}
+
+/// One field of the lines, or one tensor.
+pub(super) struct RawColumn {
+    pub(super) name: String,
+    pub(super) values: Values,
+    /// How many responses have a value, from the first on.
+    pub(super) filled: usize,
+    /// The first response that has null.
+    pub(super) null: Option<usize>,
+    /// The first response whose value is none, or of another kind than those before.
+    pub(super) odd: Option<Odd>,
+}
+
+/// The values of a column, all of one kind.
+pub(super) enum Values {
+    /// Nothing but null.
+    None,
+    /// A number (or 0 and 1 for a boolean) a response.
+    Numbers(Vec<f64>),
+    /// A string or a whole number a response, each string held once.
+    Ids(Vec<GroupId>),
+    /// The number of words a response; whether they are those of a list of messages.
+    Words { counts: Vec<f64>, messages: bool },
+    /// An array of numbers a response.
+    Arrays(Arrays),
+    /// An array of the whole batch, read when it is used.
+    Tensor(Tensor),
+    /// Something that no column is made of: the first response's, in words.
+    Other(String),
+}
+
+/// What keeps a column of lines from being whole.
+pub(super) struct Odd {
+    pub(super) response: usize,
+    /// What stands there, in words: `missing`, `null`, or a value.
+    pub(super) found: String,
+    /// A response that has a value.
+    pub(super) other: usize,
+}
+
+/// Rows of their own length each, one after another.
+#[derive(Clone)]
+pub(super) struct Arrays {
+    /// Where the rows begin, and where the last one ends.
+    pub(super) starts: Vec<usize>,
+    pub(super) values: Vec<f64>,
+}
+
+impl Arrays {
+    pub(super) fn new() -> Self {
+        Arrays {
+            starts: vec![0],
+            values: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, row: &[f64]) {
+        self.values.extend_from_slice(row);
+        self.starts.push(self.values.len());
+    }
+
+    pub(super) fn row(&self, response: usize) -> &[f64] {
+        &self.values[self.starts[response]..self.starts[response + 1]]
+    }
+}
+
+impl RawColumn {
+    pub(super) fn new(name: String, values: Values) -> Self {
+        RawColumn {
+            name,
+            values,
+            filled: 0,
+            null: None,
+            odd: None,
+        }
+    }
+
+    /// Whether every response has a value, and all of one kind.
+    pub(super) fn is_whole(&self) -> bool {
+        self.odd.is_none() && self.filled > 0
+    }
+
+    /// Makes sure that all responses before this one have a value: otherwise the first without one is odd.
+    pub(super) fn reach(&mut self, response: usize) -> bool {
+        if self.odd.is_none() && self.filled < response {
+            self.end(response);
+        }
+        self.odd.is_none()
+    }
+
+    /// The first response without a value is odd; `other` has one.
+    pub(super) fn end(&mut self, other: usize) {
+        let is_null = self.null == Some(self.filled);
+        self.odd = Some(Odd {
+            response: self.filled,
+            found: if is_null { "null" } else { "missing" }.to_string(),
+            other,
+        });
+    }
+
+    /// A response's value in words.
+    pub(super) fn describe(&self, response: usize) -> String {
+        match &self.values {
+            Values::None => "null".to_string(),
+            Values::Numbers(values) => number(values[response]),
+            Values::Ids(ids) => match &ids[response] {
+                GroupId::Number(number) => number.to_string(),
+                text => format!("the string {text}"),
+            },
+            Values::Words { .. } => "a string".to_string(),
+            Values::Arrays(arrays) => match arrays.row(response) {
+                [] => "an empty array".to_string(),
+                row => format!("an array of {} numbers", row.len()),
+            },
+            Values::Tensor(tensor) => tensor.describe(),
+            Values::Other(words) => words.clone(),
+        }
+    }
+}
+
+impl Raw {
+    /// An error in the file, at the line of a response where there is one.
+    pub(super) fn error(&self, response: Option<usize>, error: Diagnostic) -> Diagnostic {
+        let error = error.in_file(&self.path);
+        match response.and_then(|response| self.origin.line(response)) {
+            Some(line) => error.on_line(line),
+            None => error,
+        }
+    }
+
+    /// The error for what is found in a column of the file, at a response and at one of its tokens where it is theirs.
+    pub(super) fn wrong(
+        &self,
+        column: &str,
+        response: Option<usize>,
+        token: Option<usize>,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Diagnostic {
+        let error = Diagnostic::error("").expected(expected).in_field(column);
+        let line = response.and_then(|response| self.origin.line(response));
+        let places = [
+            response
+                .filter(|_| line.is_none())
+                .map(|response| format!("response {response}")),
+            token.map(|token| format!("token {token}")),
+        ];
+        let places: Vec<String> = places.into_iter().flatten().collect();
+        let found = match places.join(", ") {
+            nowhere if nowhere.is_empty() => found.into(),
+            place => format!("{} at {place}", found.into()),
+        };
+        self.error(response, error.found(found))
+    }
+}
+
+/// A number in words: a very large or small one by its exponent.
+pub(super) fn number(value: f64) -> String {
+    let text = format!("{value:?}");
+    text.strip_suffix(".0").unwrap_or(&text).to_string()
+}

@@ -1,0 +1,361 @@
+//! A tensor of a padded file, whatever the file: its type and shape, and how its bytes become numbers in memory.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use memmap2::MmapMut;
+use ndarray::{ArrayView2, ShapeBuilder};
+use rayon::prelude::*;
+use safetensors::Dtype as Number;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{Dtype, Progress, damaged};
+use crate::batch::builder::{MaskValue, tokens_of_mask};
+use crate::batch::layout::Tokens;
+use crate::batch::{Buffer, Element, GroupId, Owner, Padded, TokenValues};
+use crate::diagnostic::Diagnostic;
+
+// Numbers are read where they lie, and files hold them with the lowest byte first.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+/// From so many bytes on, a tensor's memory is its own pages: huge ones where the system has them.
+const LARGE: usize = 4 << 20;
+
+/// How many bytes are read before the caller hears of it.
+const PIECE: usize = 64 << 20;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Number(Number),
+    /// Strings of up to so many characters of four bytes, as numpy keeps them.
+    String(usize),
+    /// Something that no column is made of, in words.
+    Other(String),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Number(number) => f.write_str(&number.to_string().to_lowercase()),
+            Kind::String(_) => f.write_str("strings"),
+            Kind::Other(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What a file says of one tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Info {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) shape: Vec<usize>,
+    pub(super) big_endian: bool,
+    /// Columns first, as Fortran has it.
+    pub(super) fortran: bool,
+    /// Where it is: its first byte in a safetensors file, its index in an npz archive.
+    pub(super) at: u64,
+    /// At most so many bytes can come, whatever the shape says.
+    pub(super) most: u64,
+}
+
+/// A file of tensors that can be read one after another.
+pub(super) trait Archive: Send + Sync {
+    fn path(&self) -> &Path;
+
+    /// Reads a tensor's bytes, all that there are, and calls `told` with the bytes of each piece.
+    fn fill(&self, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()>;
+}
+
+/// One tensor of a file.
+#[derive(Clone)]
+pub(super) struct Tensor {
+    pub(super) info: Info,
+    pub(super) archive: Arc<dyn Archive>,
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.info.fmt(f)
+    }
+}
+
+/// Runs `$body` with `$T` the type of a tensor's numbers.
+macro_rules! each_number {
+    ($kind:expr, $T:ident => $body:expr, else $other:expr) => {
+        each_number!(@ $kind, $T, $body, $other, BOOL u8, U8 u8, I8 i8, U16 u16, I16 i16, U32 u32, I32 i32, U64 u64,
+            I64 i64, F16 f16, BF16 bf16, F32 f32, F64 f64)
+    };
+    (@ $kind:expr, $T:ident, $body:expr, $other:expr, $($name:ident $number:ty),+) => {
+        match $kind {
+            $(Kind::Number(Number::$name) => {
+                type $T = $number;
+                $body
+            })+
+            _ => $other,
+        }
+    };
+}
+
+impl Info {
+    /// Bytes of one element; `None` where that is not known, or is nothing.
+    fn size(&self) -> Option<usize> {
+        match &self.kind {
+            Kind::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
+            kind => each_number!(kind, T => Some(size_of::<T>()), else None),
+        }
+    }
+
+    pub(super) fn is_number(&self) -> bool {
+        !matches!(self.kind, Kind::String(_)) && self.size().is_some()
+    }
+
+    /// Whether the numbers are f64.
+    pub(super) fn is_f64(&self) -> bool {
+        self.kind == Kind::Number(Number::F64)
+    }
+
+    /// Type and shape in words, such as `f32 [128, 1024]`.
+    pub(super) fn describe(&self) -> String {
+        let kind = &self.kind;
+        format!("{kind} {}", shape(&self.shape))
+    }
+}
+
+/// A shape in words.
+pub(super) fn shape(sizes: &[usize]) -> String {
+    let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+    format!("[{}]", sizes.join(", "))
+}
+
+impl Tensor {
+    pub(super) fn describe(&self) -> String {
+        self.info.describe()
+    }
+
+    fn wrong(&self, found: String, expected: String) -> Diagnostic {
+        let error = Diagnostic::error("").found(found).expected(expected);
+        error.in_file(self.archive.path()).in_field(&self.info.name)
+    }
+
+    /// The numbers in the order of the file. A header may claim more bytes than there are: no memory is taken for those.
+    fn load<T>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic>
+    where
+        T: FromBytes + IntoBytes + Immutable + Clone + Send + Sync + 'static,
+    {
+        let info = &self.info;
+        let sizes = info.shape.iter();
+        let elements = sizes.copied().try_fold(1usize, usize::checked_mul);
+        let bytes = elements.and_then(|elements| elements.checked_mul(info.size()?));
+        let Some(bytes) = bytes.filter(|&bytes| bytes as u64 <= info.most) else {
+            let expected = format!("at most the {} bytes that the file has for it", info.most);
+            return Err(self.wrong(self.describe(), expected));
+        };
+        let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
+        if bytes >= LARGE {
+            let mut pages = MmapMut::map_anon(bytes).map_err(no_memory)?;
+            // A hint: small pages do as well.
+            #[cfg(target_os = "linux")]
+            let _ = pages.advise(memmap2::Advice::HugePage);
+            self.fill(&mut pages, progress)?;
+            return Ok(Buffer::new(Pages(pages)));
+        }
+        let mut values = vec![T::new_zeroed(); bytes / size_of::<T>()];
+        self.fill(values.as_mut_slice().as_mut_bytes(), progress)?;
+        Ok(values.into())
+    }
+
+    fn fill(&self, bytes: &mut [u8], progress: &Progress) -> Result<(), Diagnostic> {
+        let info = &self.info;
+        let length = bytes.len();
+        let filled = self.archive.fill(info, bytes, &|piece| progress.add(piece));
+        filled.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let expected = format!("{length} bytes for {}", self.describe());
+                self.wrong("fewer bytes: it is cut off".to_string(), expected)
+            }
+            io::ErrorKind::FileTooLarge => {
+                let expected = format!("as many as {} has", self.describe());
+                self.wrong(format!("more than {length} bytes"), expected)
+            }
+            _ => {
+                let what = format!("tensor `{}` is damaged: {error}", info.name);
+                damaged(self.archive.path(), what)
+            }
+        })?;
+        if info.kind == Kind::Number(Number::BOOL) {
+            bytes
+                .par_iter_mut()
+                .for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        if info.big_endian {
+            let size = match info.kind {
+                Kind::String(_) => 4,
+                _ => info.size().unwrap_or(1),
+            };
+            bytes.par_chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        }
+        Ok(())
+    }
+
+    /// The numbers in the order of the file, widened; exact but for integers beyond 2^53.
+    pub(super) fn numbers(&self, progress: &Progress) -> Result<Vec<f64>, Diagnostic> {
+        each_number!(self.info.kind, T => {
+            let values: Buffer<T> = self.load(progress)?;
+            Ok(values.par_iter().map(|&value| value.number()).collect())
+        }, else Ok(Vec::new()))
+    }
+
+    /// Whole numbers as names of groups, exactly, or the index and value of one that is not whole.
+    pub(super) fn ids(
+        &self,
+        progress: &Progress,
+    ) -> Result<Result<Vec<GroupId>, (usize, f64)>, Diagnostic> {
+        match self.info.kind {
+            Kind::Number(Number::U64) => Ok(Ok(self
+                .load::<u64>(progress)?
+                .iter()
+                .map(GroupId::from)
+                .collect())),
+            Kind::Number(Number::I64) => Ok(Ok(self
+                .load::<i64>(progress)?
+                .iter()
+                .map(GroupId::from)
+                .collect())),
+            _ => {
+                let values = self.numbers(progress)?.into_iter().enumerate();
+                // Beyond 2^53 a float no longer tells neighbours apart.
+                let is_whole =
+                    |value: f64| value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
+                let ids = values.map(|(index, value)| {
+                    is_whole(value)
+                        .then(|| GroupId::Number(value as i64))
+                        .ok_or((index, value))
+                });
+                Ok(ids.collect())
+            }
+        }
+    }
+
+    /// Strings that numpy holds as characters of four bytes, filled up with zeros.
+    pub(super) fn strings(&self, progress: &Progress) -> Result<Vec<String>, Diagnostic> {
+        let Kind::String(letters) = self.info.kind else {
+            return Ok(Vec::new());
+        };
+        let codes: Buffer<u32> = self.load(progress)?;
+        let text = |codes: &[u32]| -> String {
+            let end = codes.iter().rposition(|&code| code != 0);
+            let letters = codes[..end.map_or(0, |last| last + 1)].iter();
+            letters
+                .map(|&code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
+                .collect()
+        };
+        Ok(codes.chunks_exact(letters.max(1)).map(text).collect())
+    }
+
+    /// The sizes and strides of a tensor [B, T]. Its caller has seen that there are two sizes.
+    fn strides(&self) -> ((usize, usize), (isize, isize)) {
+        let (rows, width) = (self.info.shape[0], self.info.shape[1]);
+        // A size of something in memory is below 2^63.
+        let strides = if self.info.fortran {
+            (1, rows as isize)
+        } else {
+            (width as isize, 1)
+        };
+        ((rows, width), strides)
+    }
+
+    /// A tensor [B, T] as a token column: in the file's own precision, unless another one is asked for.
+    pub(super) fn tokens(
+        &self,
+        dtype: Option<Dtype>,
+        progress: &Progress,
+    ) -> Result<TokenValues, Diagnostic> {
+        let Kind::Number(number) = &self.info.kind else {
+            return Err(self.wrong(self.describe(), "numbers".to_string()));
+        };
+        Ok(match (number, dtype) {
+            (Number::F64, None | Some(Dtype::F64)) => {
+                self.padded::<f64>(self.load(progress)?).into()
+            }
+            (_, Some(Dtype::F64)) => self.padded::<f64>(self.numbers(progress)?.into()).into(),
+            (Number::F32, _) => self.padded::<f32>(self.load(progress)?).into(),
+            (Number::F16, _) => self.padded::<f16>(self.load(progress)?).into(),
+            (Number::BF16, _) => self.padded::<bf16>(self.load(progress)?).into(),
+            _ => each_number!(self.info.kind, T => {
+                let values: Buffer<T> = self.load(progress)?;
+                let narrow: Vec<f32> = values.par_iter().map(|&value| value.number() as f32).collect();
+                self.padded::<f32>(narrow.into()).into()
+            }, else return Err(self.wrong(self.describe(), "numbers".to_string()))),
+        })
+    }
+
+    fn padded<T: Element>(&self, values: Buffer<T>) -> Padded<T> {
+        let (shape, strides) = self.strides();
+        match Padded::with_strides(values, 0, shape, strides) {
+            Some(padded) => padded,
+            None => unreachable!("`load` gives as many numbers as the shape has"),
+        }
+    }
+
+    /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1.
+    pub(super) fn mask(
+        &self,
+        progress: &Progress,
+    ) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
+        each_number!(self.info.kind, T => {
+            let values: Buffer<T> = self.load(progress)?;
+            let (shape, _) = self.strides();
+            let order = shape.set_f(self.info.fortran);
+            match ArrayView2::from_shape(order, &values) {
+                Ok(mask) => Ok(tokens_of_mask(mask)),
+                Err(_) => unreachable!("`load` gives as many numbers as the shape has"),
+            }
+        }, else Err(self.wrong(self.describe(), "numbers or booleans".to_string())))
+    }
+}
+
+/// Pages of memory that hold numbers.
+struct Pages(MmapMut);
+
+impl<T: FromBytes + Immutable + Send + Sync + 'static> Owner<T> for Pages {
+    fn as_slice(&self) -> &[T] {
+        match <[T]>::ref_from_bytes(&self.0) {
+            Ok(values) => values,
+            Err(_) => unreachable!("pages are aligned for all numbers, and hold whole ones"),
+        }
+    }
+}
+
+/// Reads pieces of a file that follow each other, in parallel where the system reads at an offset.
+pub(super) fn read_at(
+    file: &std::fs::File,
+    mut offset: u64,
+    bytes: &mut [u8],
+    told: &dyn Fn(u64),
+) -> io::Result<()> {
+    for piece in bytes.chunks_mut(PIECE) {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::FileExt;
+            const PART: usize = 2 << 20;
+            let parts = piece.par_chunks_mut(PART).enumerate();
+            parts.try_for_each(|(part, bytes)| {
+                file.read_exact_at(bytes, offset + (part * PART) as u64)
+            })?;
+        }
+        #[cfg(not(unix))]
+        {
+            use std::io::{Read, Seek};
+            let mut file = file;
+            file.seek(io::SeekFrom::Start(offset))?;
+            file.read_exact(piece)?;
+        }
+        offset += piece.len() as u64;
+        told(piece.len() as u64);
+    }
+    Ok(())
+}
