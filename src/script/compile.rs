@@ -1,6 +1,6 @@
 //! Makes a recipe of a script: compiles it with its imports, reads its hooks and parameters, and lints it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
@@ -8,7 +8,7 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 use super::call::Call;
 use super::explain::Script;
 use super::host::Shared;
-use super::library::{Builtin, Functions, Library};
+use super::library::{Builtin, Functions, Library, by_name, functions_of};
 use super::lint::{Known, lint};
 use super::params::Parameters;
 use super::recipe::{Compiled, Hook, Recipe, Version};
@@ -47,13 +47,14 @@ fn compile_here(
     let (mut sources, imports) = library.imported();
     sources.insert(name.clone(), text.into());
     let natives = natives(&engine);
-    let mut functions: Vec<String> = natives.iter().map(|(name, _)| name.clone()).collect();
     let mut ast =
         compiled.map_err(|error| not_compiled(&error, Script::new(&name, &sources), library))?;
     ast.set_source(&*name);
-    functions.extend(ast.iter_functions().map(|f| f.name.to_string()));
-    functions.sort();
-    functions.dedup();
+    let functions = natives
+        .keys()
+        .cloned()
+        .chain(functions_of(&ast).into_keys());
+    let functions: BTreeSet<String> = functions.collect();
     let compiled = Compiled {
         name: name.clone(),
         hooks: hooks(&ast, &Script::new(&name, &sources))?,
@@ -62,7 +63,7 @@ fn compile_here(
         ast,
         sources,
         warnings: Vec::new(),
-        functions,
+        functions: functions.into_iter().collect(),
     };
     let mut recipe = Recipe {
         script: Arc::new(compiled),
@@ -78,11 +79,11 @@ fn compile_here(
 }
 
 fn natives(engine: &Engine) -> Functions {
-    engine.collect_fn_metadata(
+    by_name(engine.collect_fn_metadata(
         None,
         |info| Some((info.metadata.name.to_string(), info.metadata.num_params)),
         true,
-    )
+    ))
 }
 
 fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) -> Diagnostics {

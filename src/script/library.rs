@@ -50,8 +50,25 @@ impl Builtin {
 /// The scripts that a recipe is made of, by their names, with their texts.
 pub(super) type Sources = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The functions of an imported script: name and number of parameters.
-pub(super) type Functions = Vec<(String, usize)>;
+/// Functions by their names, each with the numbers of parameters that it takes.
+pub(super) type Functions = BTreeMap<String, Vec<usize>>;
+
+/// Functions by their names.
+pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> Functions {
+    let mut named = Functions::new();
+    for (name, parameters) in functions {
+        named.entry(name).or_default().push(parameters);
+    }
+    named
+}
+
+/// The functions that a script defines.
+pub(super) fn functions_of(ast: &AST) -> Functions {
+    by_name(
+        ast.iter_functions()
+            .map(|f| (f.name.to_string(), f.params.len())),
+    )
+}
 
 /// Finds imports: beside the script for a file, among the built-ins for all.
 pub(super) struct Library {
@@ -241,10 +258,7 @@ impl Library {
             .compile(&*text)
             .map_err(|error| in_module(error.into()))?;
         ast.set_source(name.as_str());
-        let functions = ast
-            .iter_functions()
-            .map(|f| (f.name.to_string(), f.params.len()))
-            .collect();
+        let functions = functions_of(&ast);
         let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
         self.found().scripts.insert(name, ast);
         Ok((module.into(), functions))

@@ -2,6 +2,7 @@
 
 use super::{CLOSURE, NOTHING, Script, elsewhere};
 use crate::diagnostic::Diagnostic;
+use crate::figures::counted;
 use crate::script::members::MEMBERS;
 use crate::script::syntax::ValueKind;
 use crate::suggest;
@@ -38,7 +39,7 @@ pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -
     if short.starts_with(CLOSURE) {
         let message = format!(
             "the closure does not take {}",
-            super::arguments(arguments.len())
+            counted(arguments.len(), "argument")
         );
         return Diagnostic::error(message)
             .with_help("list as many parameters between the bars: `|a, b| ...`");

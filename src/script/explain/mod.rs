@@ -22,15 +22,6 @@ pub(super) const CLOSURE: &str = "anon$";
 const NOTHING: &str =
     "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
 
-/// "1 argument", "2 arguments", "no argument".
-pub(super) fn arguments(count: usize) -> String {
-    match count {
-        0 => "no argument".to_string(),
-        1 => "1 argument".to_string(),
-        count => format!("{count} arguments"),
-    }
-}
-
 /// A problem that a native function of ours reported.
 fn problem(value: &Dynamic) -> Option<Problem> {
     value.read_lock::<Problem>().map(|problem| problem.clone())

@@ -283,15 +283,11 @@ impl<'a> Site<'a> {
         let Some(last) = self.before().last() else {
             return self.span.clone();
         };
-        let lines = last.text.lines().count().max(1);
-        let length = last
-            .text
-            .lines()
-            .next_back()
-            .map_or(0, |line| line.chars().count());
+        let before = &self.span.text[..last.end()];
+        let line = before.rsplit('\n').next().unwrap_or("");
         Span {
-            line: last.line + lines - 1,
-            column: length + if lines == 1 { last.column } else { 1 },
+            line: before.matches('\n').count() + 1,
+            column: line.chars().count() + 1,
             length: 1,
             ..self.span.clone()
         }

@@ -3,6 +3,7 @@
 use rhai::{Expr, FnCallExpr, Position};
 
 use super::{Lint, Variables};
+use crate::figures::counted;
 use crate::script::explain;
 use crate::script::syntax::ValueKind;
 use crate::suggest;
@@ -91,18 +92,13 @@ impl Lint<'_, '_> {
             .aliases
             .get(&path)
             .and_then(|from| self.known.imports.get(from));
-        let mut counts: Vec<usize> = match imported {
+        let named = match imported {
             // An import that is not at the top is refused elsewhere.
             None if !path.is_empty() => return,
-            Some(functions) => {
-                let named = functions.iter().filter(|(known, _)| known == name);
-                named.map(|(_, count)| *count).collect()
-            }
-            None => {
-                let named = [self.natives.get(name), self.own.get(name)];
-                named.into_iter().flatten().flatten().copied().collect()
-            }
+            Some(functions) => [functions.get(name), None],
+            None => [self.known.natives.get(name), self.own.get(name)],
         };
+        let mut counts: Vec<usize> = named.into_iter().flatten().flatten().copied().collect();
         if counts.contains(&count) {
             return;
         }
@@ -113,11 +109,11 @@ impl Lint<'_, '_> {
         let signature = format!("{name} ({})", vec!["?"; count].join(", "));
         let explained = explain::unknown_function(&self.known.script, &signature).help;
         let is_row = !self.own.contains_key(name) && op::table().any(|op| op.name == name);
-        let given = explain::arguments(count);
+        let given = counted(count, "argument");
         let (message, help) = match (imported, counts.is_empty()) {
             (Some(functions), true) => (
                 format!("`{path}` has no function `{name}`"),
-                suggest::did_you_mean(name, functions.iter().map(|(known, _)| known.as_str())),
+                suggest::did_you_mean(name, functions.keys().map(String::as_str)),
             ),
             (Some(_), false) => (format!("`{path}::{name}` does not take {given}"), takes),
             (None, true) if is_variable => (

@@ -12,14 +12,14 @@ use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 pub(super) use self::written::ambiguous_powers;
 use super::explain::{Script, tensor_condition, tensor_property};
-use super::library::Functions;
+use super::library::{Functions, functions_of};
 use super::syntax::ValueKind;
 use crate::diagnostic::{Diagnostic, Span};
 
 /// What the lint knows beside the script.
 pub(super) struct Known<'a> {
     pub(super) script: Script<'a>,
-    /// The functions of the engine: name and number of parameters.
+    /// The functions of the engine.
     pub(super) natives: &'a Functions,
     /// The functions of each imported script.
     pub(super) imports: &'a BTreeMap<String, Functions>,
@@ -29,19 +29,9 @@ pub(super) struct Known<'a> {
 
 /// All that is wrong or odd, in the order of the text.
 pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
-    let mut own = Counts::new();
-    for function in ast.iter_functions() {
-        let counts = own.entry(function.name.to_string()).or_default();
-        counts.push(function.params.len());
-    }
-    let mut natives = Counts::new();
-    for (name, params) in known.natives {
-        natives.entry(name.clone()).or_default().push(*params);
-    }
     let mut lint = Lint {
         known,
-        own,
-        natives,
+        own: functions_of(ast),
         aliases: HashMap::new(),
         passes_parameters_on: false,
         found: Vec::new(),
@@ -86,17 +76,13 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
     found
 }
 
-/// The numbers of parameters that functions take, by their names: asked at each call, of which a script has thousands.
-type Counts = HashMap<String, Vec<usize>>;
-
 /// What is known of the variables of a function.
 type Variables = HashMap<String, ValueKind>;
 
 struct Lint<'k, 'a> {
     known: &'k Known<'a>,
     /// The functions of the script itself.
-    own: Counts,
-    natives: Counts,
+    own: Functions,
     aliases: HashMap<String, String>,
     /// Whether `p` as a whole goes to another function, which may read any parameter.
     passes_parameters_on: bool,

@@ -88,14 +88,6 @@ struct Sections {
     body: Vec<String>,
 }
 
-impl Sections {
-    fn import(&mut self, line: String) {
-        if !self.imports.contains(&line) {
-            self.imports.push(line);
-        }
-    }
-}
-
 impl Session {
     /// The inputs so far.
     pub(crate) fn inputs(&self) -> &Inputs {
@@ -264,7 +256,7 @@ fn sections(parts: &[Part<'_>], declared: Option<&Arc<Recipe>>) -> Sections {
             let (text, needs_import) = rewriting.of(item.text(), item.function().is_some());
             match item {
                 Item::Import(line) => {
-                    made.import(line.clone());
+                    made.imports.push(line.clone());
                     continue;
                 }
                 Item::Function {
@@ -284,7 +276,8 @@ fn sections(parts: &[Part<'_>], declared: Option<&Arc<Recipe>>) -> Sections {
                 Item::Statement(_) => statements.push(text),
             }
             if let Some(recipe) = rewriting.recipe.filter(|_| needs_import) {
-                made.import(format!("import \"{recipe}\" as {recipe};"));
+                made.imports
+                    .push(format!("import \"{recipe}\" as {recipe};"));
             }
         }
         if part.outcome.has_value {
@@ -302,6 +295,8 @@ fn sections(parts: &[Part<'_>], declared: Option<&Arc<Recipe>>) -> Sections {
         let before = statements.into_iter().map(|text| text + ";");
         made.body.extend(before.chain(own));
     }
+    let mut seen = HashSet::new();
+    made.imports.retain(|line| seen.insert(line.clone()));
     made
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum ValueKind {
     Number,
     Boolean,
     Range,
+    /// What a loop goes over: a range or an array.
+    Iterable,
     /// A function, or a closure.
     Function,
     Nothing,
@@ -53,7 +55,7 @@ impl ValueKind {
             "()" => ValueKind::Nothing,
             "char" | "a character" => ValueKind::Character,
             "array" | "Array" | "an array" => ValueKind::Array,
-            "an iterable value" => ValueKind::Range,
+            "an iterable value" => ValueKind::Iterable,
             "map" | "Map" | "an object map" => ValueKind::Map,
             "Fn" => ValueKind::Function,
             "tensor" => ValueKind::Tensor,
@@ -80,7 +82,8 @@ impl ValueKind {
             ValueKind::Integer => "an integer",
             ValueKind::Number => "a float",
             ValueKind::Boolean => "true or false",
-            ValueKind::Range => "an array or a range",
+            ValueKind::Range => "a range",
+            ValueKind::Iterable => "an array or a range",
             ValueKind::Function => "a function",
             ValueKind::Nothing => "nothing, `()`",
             ValueKind::Error => "a caught error",

@@ -324,6 +324,8 @@ fn closing(opening: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn kinds(text: &str) -> Vec<(TokenKind, &str)> {
@@ -391,5 +393,24 @@ mod tests {
         assert_eq!(kinds[3], (TokenKind::Number, "1e-6"));
         assert_eq!(kinds[5], (TokenKind::Negation, "-"));
         assert_eq!(kinds[7], (TokenKind::Comment, "// why"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// A prompt asks at each key: no text may end the session, or lose a letter.
+        #[test]
+        fn no_text_is_too_odd(text in "(fn |let |[a-z_0-9.#!?=<>+*/ -]|[(){}\\[\\],;:|&@~^%$]|[\"'`\\\\]|\\$\\{|/\\*|\\*/|//|\\\\[xuU]|[\r\n\té∞\u{feff}]){0,40}") {
+            let mut at = 0;
+            for token in lex(&text) {
+                prop_assert!(text[at..token.start].trim().is_empty());
+                prop_assert_eq!(&text[token.start..token.end()], token.text);
+                at = token.end();
+            }
+            prop_assert!(text[at..].trim().is_empty());
+            let open = unfinished(&text);
+            let _ = (open.goes_on(), open.closed_by(), open.call());
+            let _ = super::super::items(&text);
+        }
     }
 }
