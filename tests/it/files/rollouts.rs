@@ -28,7 +28,7 @@ fn notes(rollouts: &Rollouts) -> Vec<String> {
     rollouts.notes.iter().map(ToString::to_string).collect()
 }
 
-fn columns<'a>(batch: &'a Batch) -> Vec<&'a str> {
+fn columns(batch: &Batch) -> Vec<&str> {
     batch.columns().collect()
 }
 

@@ -432,6 +432,6 @@ fn scan(
     if !values.clone().fold(false, |any, value| any | wanted(value)) {
         return None;
     }
-    let first = values.clone().position(|value| wanted(value))?;
+    let first = values.clone().position(&wanted)?;
     Some((first, values.filter(|&value| wanted(value)).count()))
 }
