@@ -6,8 +6,8 @@ use std::time::Duration;
 pub fn count(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(' ');
         }
         text.push(digit);
@@ -15,10 +15,10 @@ pub fn count(number: usize) -> String {
     text
 }
 
-/// A count with what is counted: `1 group`, `1 234 groups`.
-pub fn counted(number: usize, what: &str) -> String {
+/// A count of things, by the noun for one: `1 group`, `451 234 groups`.
+pub fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", count(number))
+    format!("{} {noun}{plural}", count(number))
 }
 
 /// A share of a whole: `44.6 %`.
@@ -59,26 +59,28 @@ pub fn value(number: f64) -> String {
 /// A number in all its digits, `0.1` or `1234567.5`; with an exponent where it would be mostly zeros: `1e300`.
 pub fn exact(number: f64) -> String {
     let size = number.abs();
-    match number == 0.0 || !number.is_finite() || (1e-6..1e16).contains(&size) {
-        true => format!("{number}"),
-        false => format!("{number:e}"),
+    if number == 0.0 || !number.is_finite() || (1e-6..1e16).contains(&size) {
+        format!("{number}")
+    } else {
+        format!("{number:e}")
     }
 }
 
 /// Where in a range a value lies: 0 at its start, 1 at its end.
 pub fn along(value: f64, (least, most): (f64, f64)) -> f64 {
-    match (most - least).is_finite() {
-        true => (value - least) / (most - least),
-        // The widest ranges are wider than any number.
-        false => (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0),
+    if (most - least).is_finite() {
+        return (value - least) / (most - least);
     }
+    // The widest ranges are wider than any number.
+    (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0)
 }
 
 /// A decimal number without the zeros at its end.
 fn trimmed(text: &str) -> &str {
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.'),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        text
     }
 }
 
@@ -171,8 +173,8 @@ mod tests {
     #[test]
     fn counts_shares_and_times_have_their_units() {
         assert_eq!(count(1_234_567), "1 234 567");
-        assert_eq!(counted(1, "group"), "1 group");
-        assert_eq!(counted(1000, "group"), "1 000 groups");
+        let groups = [0, 1, 1024].map(|number| counted(number, "group"));
+        assert_eq!(groups, ["0 groups", "1 group", "1 024 groups"]);
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(time(Duration::from_micros(250)), "250 us");
         assert_eq!(time(Duration::from_millis(2500)), "2.50 s");

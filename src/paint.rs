@@ -50,9 +50,10 @@ impl Paint {
 
     /// A text under a code of its own.
     pub fn with(self, code: &str, text: &str) -> String {
-        match self.color && !text.is_empty() {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
-            false => text.to_string(),
+        if self.color && !text.is_empty() {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_string()
         }
     }
 }
@@ -77,9 +78,10 @@ pub(crate) fn visible(text: &str) -> String {
     };
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
-        match obeyed(letter) {
-            true => shown.extend(letter.escape_unicode()),
-            false => shown.push(letter),
+        if obeyed(letter) {
+            shown.extend(letter.escape_unicode());
+        } else {
+            shown.push(letter);
         }
     }
     shown

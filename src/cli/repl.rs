@@ -46,10 +46,10 @@ impl Repl {
             session.use_recipe(super::load(&host, name, &self.set)?);
         }
         if self.stdin || !io::stdin().is_terminal() {
-            repl::piped(&mut session, io::stdin().lock(), io::stdout().lock())?;
-        } else {
-            repl::terminal(session)?;
+            let wrong = repl::piped(&mut session, io::stdin().lock(), io::stdout().lock())?;
+            return Ok(ExitCode::from(u8::from(wrong > 0)));
         }
+        repl::terminal(session)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,6 +4,9 @@ use advlab::diagnostic::Diagnostic;
 use advlab::paint::{Paint, WIDTH};
 use console::Term;
 
+/// Columns that lines are made for, however narrow the terminal is.
+const NARROWEST: usize = 40;
+
 /// Colours and lines for standard output.
 pub fn on_stdout() -> Paint {
     of(&Term::stdout())
@@ -16,7 +19,7 @@ fn of(stream: &Term) -> Paint {
         color: wants_color && stream.is_term(),
         width: size
             .flatten()
-            .map_or(WIDTH, |(_, columns)| usize::from(columns)),
+            .map_or(WIDTH, |(_, columns)| usize::from(columns).max(NARROWEST)),
     }
 }
 

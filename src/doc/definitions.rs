@@ -60,11 +60,12 @@ fn of_row(op: &'static Op) -> String {
             let arguments: Vec<String> = params
                 .iter()
                 .enumerate()
-                .map(|(place, param)| {
-                    let kind = kind(param.kind, place == tensor);
-                    match is_sign {
-                        true => kind.to_string(),
-                        false => format!("{}: {kind}", param.name),
+                .map(|(index, param)| {
+                    let kind = kind(param.kind, index == tensor);
+                    if is_sign {
+                        kind.to_string()
+                    } else {
+                        format!("{}: {kind}", param.name)
                     }
                 })
                 .collect();
@@ -86,17 +87,17 @@ fn of_row(op: &'static Op) -> String {
     text
 }
 
-/// The places of the arguments of which one must be a tensor, the others being tensors or numbers; a reduction and its
+/// The indices of the arguments of which one must be a tensor, the others being tensors or numbers; a reduction and its
 /// like are of their first argument.
 fn tensors(op: &Op, params: &[Param]) -> Vec<usize> {
     if matches!(op.class, Class::Reduction | Class::Order | Class::Scan) {
         return vec![0];
     }
-    let is_tensor = |place: &usize| params[*place].kind == ParamKind::Tensor;
+    let is_tensor = |index: &usize| params[*index].kind == ParamKind::Tensor;
     (0..params.len()).filter(is_tensor).collect()
 }
 
-/// What an argument is, in an editor's words, which have none for `a tensor or a number` but `?`. A number is whole or not.
+/// An argument's type for editors, which have none for `a tensor or a number` but `?`.
 fn kind(kind: ParamKind, is_tensor: bool) -> &'static str {
     match kind {
         ParamKind::Tensor if is_tensor => "tensor",

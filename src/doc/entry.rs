@@ -125,7 +125,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
     }
 }
 
-/// What an example gave, in full.
+/// The result of an example, in full.
 pub(super) fn shown(answer: &Answer) -> String {
     match answer {
         Answer::Tensor(computed) => {
@@ -136,7 +136,7 @@ pub(super) fn shown(answer: &Answer) -> String {
                 .collect();
             format!("{} [{}]", computed.level(), values.join(", "))
         }
-        Answer::Text(text) => text.clone(),
+        Answer::String(text) => text.clone(),
         Answer::Array(items, _) => {
             let items = items.iter().flat_map(Answer::numbers);
             let items: Vec<String> = items.map(|item| format!("{item:?}")).collect();

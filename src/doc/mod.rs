@@ -35,7 +35,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
         .chain(BUILTINS.iter().map(|builtin| builtin.name))
 }
 
-/// What a name is, as text: a function or member with its example, which is run; a recipe with its parameters.
+/// A name explained: a function or member with its example, which is run; a recipe with its parameters.
 ///
 /// # Errors
 /// Where there is nothing of that name, the nearest one; where a script by its path does not compile, why.

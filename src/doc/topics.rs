@@ -9,7 +9,7 @@ pub struct Topic {
     pub name: &'static str,
     /// Other words for it.
     others: &'static [&'static str],
-    /// What it is, in one line.
+    /// One line about it.
     pub doc: &'static str,
     /// The explanation: paragraphs, and lines that are indented and stay as they are.
     pub text: &'static str,
@@ -171,6 +171,29 @@ fn advantage(batch, p) {
     let spread = r.std(\"batch\").value();
     scaled(r - r.mean(\"group\"), spread)
 }",
+    },
+    Topic {
+        name: "prompt",
+        others: &["repl", "_", "_1", "_2", "last", "history", "commands"],
+        doc: "what the prompt adds to scripts: _ and _2, ?name and ??name, commands",
+        text: "\
+A formula is evaluated, and what `let` and `fn` make lasts. The values of the last nine inputs that had one have names:
+
+  _   or _1         the last value
+  _2, _3, ... _9    the value before it, the one before that, ...
+
+A function sees its arguments alone, and not the variables of the prompt: pass what it needs, or make it inside with `let`.
+
+  ?mean             what a function, a recipe or a word is
+  ??grpo            the source of a recipe, or of a function that was typed
+  :edit             the last input in $VISUAL or $EDITOR; :edit NAME, a source
+  :help             all commands
+
+What was typed is a recipe too: `advantage(batch, p)`, or the last value per response or token. `:run`, `:curve` and `:diff`
+show what it does, `:save FILE` writes it.",
+        example: "\
+fn scaled(x, by) { x * by }          // not `x * r`, with r of the prompt
+fn advantage(batch, p) { scaled(batch.reward, 2) }",
     },
 ];
 

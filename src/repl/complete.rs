@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::command::{COMMANDS, Command, Takes};
+use super::command::{Command, Takes, commands};
 use super::session::Session;
 use crate::doc;
 use crate::script::{BUILTINS, Name, Recipe, Token, TokenKind, Unfinished, unfinished};
@@ -35,7 +35,7 @@ impl Session {
         let before = &text[..cursor];
         let (start, all) = if let Some(command) = before.strip_prefix(':') {
             match command.split_once(char::is_whitespace) {
-                None => (1, commands()),
+                None => (1, command_names()),
                 Some((name, arguments)) => self.arguments(name, arguments, before),
             }
         } else if before.starts_with('?') {
@@ -97,16 +97,16 @@ impl Session {
     }
 
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Completion>) {
-        let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        let Some(command) = Command::find(name) else {
             return (before.len(), Vec::new());
         };
         let word = before
             .rfind(char::is_whitespace)
             .map_or(before.len(), |at| at + 1);
         if before[word..].starts_with("--") {
-            return (word, options(command));
+            return (word, options(&command));
         }
-        match command.takes {
+        match command.takes() {
             Takes::Nothing => (before.len(), Vec::new()),
             Takes::Script => {
                 let offset = before.len() - arguments.len();
@@ -131,7 +131,7 @@ impl Session {
             Takes::Parameter => (word, self.script.recipe().map_or(Vec::new(), parameters)),
             Takes::Step => (
                 word,
-                self.data
+                self.data()
                     .run
                     .iter()
                     .filter_map(|(kept, _)| Kept::open(kept.folder()).ok())
@@ -142,7 +142,7 @@ impl Session {
             Takes::Name => (
                 word,
                 doc::names()
-                    .chain(COMMANDS.iter().map(|row| row.name))
+                    .chain(commands().map(|row| row.name))
                     .map(Completion::of)
                     .collect(),
             ),
@@ -214,14 +214,14 @@ impl Session {
     }
 }
 
-/// What stands before the dot that ends the tokens.
+/// The receiver before the dot that ends the tokens.
 fn receiver<'a, 't>(code: &'a [Token<'t>]) -> Option<&'a [Token<'t>]> {
     let (last, before) = code.split_last()?;
     (last.text == ".").then_some(before)
 }
 
-fn commands() -> Vec<Completion> {
-    let row = |command: &Command| Completion {
+fn command_names() -> Vec<Completion> {
+    let row = |command: Command| Completion {
         text: if command.arguments.is_empty() {
             command.name.to_string()
         } else {
@@ -229,7 +229,7 @@ fn commands() -> Vec<Completion> {
         },
         shown: format!(":{}", command.name),
     };
-    COMMANDS.iter().map(row).collect()
+    commands().map(row).collect()
 }
 
 fn options(command: &Command) -> Vec<Completion> {

@@ -1,4 +1,4 @@
-//! Where a session's batch comes from: a file of rollouts, a run's folder, or a script's own test batch.
+//! The sources of a session's batch: the built-in one, a file of rollouts, a run's folder, a script's test batch.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use super::builtin::builtin;
 use crate::Batch;
 use crate::batch::{Mapping, ReadOptions, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Host, Recipe, TEST_BATCH};
+use crate::script::{Builtin, Host, Recipe, TEST_BATCH};
 use crate::train::Kept;
 
-/// A batch, and where it is from.
+/// A batch and its source.
 pub(super) struct Data {
-    /// What messages call it.
+    /// The source, as messages name it.
     pub(super) name: String,
     pub(super) batch: Arc<Batch>,
-    /// What was read otherwise than it stands there.
+    /// What was read otherwise than it stands in the file.
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
     pub(super) run: Option<(Kept, u64)>,
@@ -24,24 +24,36 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// The batch that is there without an input.
-    pub(super) fn builtin() -> Data {
+    fn new(name: impl Into<String>, batch: Batch) -> Data {
         Data {
-            name: "the built-in batch".to_string(),
-            batch: Arc::new(builtin()),
+            name: name.into(),
+            batch: Arc::new(batch),
             notes: Vec::new(),
             run: None,
             script: None,
         }
     }
 
-    /// What a path holds.
+    /// The batch that is there without an input.
+    pub(super) fn builtin() -> Data {
+        Data::new("the built-in batch", builtin())
+    }
+
+    /// The batch that a path holds.
     pub(super) fn open(host: &Host, path: &Path, map: &[Mapping]) -> Result<Data, Diagnostics> {
+        let name = path.display().to_string();
         if path.is_dir() {
-            return Data::of_run(path);
+            let kept = Kept::open(path)?;
+            let last = kept.last().0;
+            return Data::of_step(kept, last);
         }
         if path.extension().is_some_and(|ending| ending == "rhai") {
-            return Data::of_script(host, path);
+            return Data::of_script(host, name);
+        }
+        if Builtin::find(&name).is_some() && !path.exists() {
+            let message = format!("`{name}` is a recipe, and a batch is read from a file or a run");
+            let help = format!("`:recipe {name}` loads it, as `advlab repl --recipe {name}` does");
+            return Err(Diagnostic::error(message).with_help(help).into());
         }
         let options = ReadOptions {
             map,
@@ -49,20 +61,9 @@ impl Data {
         };
         let rollouts =
             read(path, &options).map_err(|error| Diagnostic::error(error.to_string()))?;
-        Ok(Data {
-            name: path.display().to_string(),
-            batch: Arc::new(rollouts.batch),
-            notes: rollouts.notes.iter().map(ToString::to_string).collect(),
-            run: None,
-            script: None,
-        })
-    }
-
-    /// The last batch of a run's folder.
-    fn of_run(folder: &Path) -> Result<Data, Diagnostics> {
-        let kept = Kept::open(folder)?;
-        let last = kept.last().0;
-        Data::of_step(kept, last)
+        let mut data = Data::new(name, rollouts.batch);
+        data.notes = rollouts.notes.iter().map(ToString::to_string).collect();
+        Ok(data)
     }
 
     /// Another batch of the run's folder.
@@ -102,21 +103,20 @@ impl Data {
     }
 
     fn of_step(kept: Kept, step: u64) -> Result<Data, Diagnostics> {
+        let steps = kept.batches().iter().map(|(own, _)| *own);
         let Some((_, path)) = kept.batches().iter().find(|(own, _)| *own == step) else {
-            let steps: Vec<u64> = kept.batches().iter().map(|(own, _)| *own).collect();
-            let message = format!("the run has kept no batch of step {step}");
-            let help = match &steps[..] {
-                [first, .., last] if steps.len() > 12 => {
-                    let near = steps.iter().min_by_key(|own| own.abs_diff(step));
-                    let near = near.unwrap_or(last);
-                    let number = steps.len();
-                    format!("it has {number}, from {first} to {last}; the nearest is {near}")
+            let nearest = steps.clone().min_by_key(|own| own.abs_diff(step));
+            let help = match (nearest, kept.batches().len()) {
+                (Some(nearest), number @ 13..) => {
+                    let (first, last) = (kept.batches()[0].0, kept.last().0);
+                    format!("it has {number}, from {first} to {last}; the nearest is {nearest}")
                 }
                 _ => {
-                    let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+                    let steps: Vec<String> = steps.map(|own| own.to_string()).collect();
                     format!("it has those of {}", steps.join(", "))
                 }
             };
+            let message = format!("the run has kept no batch of step {step}");
             return Err(Diagnostic::error(message).with_help(help).into());
         };
         let mut data = Data::open(&Host::new(), path, &[])?;
@@ -124,25 +124,16 @@ impl Data {
         Ok(data)
     }
 
-    fn of_script(host: &Host, path: &Path) -> Result<Data, Diagnostics> {
-        let name = path.display().to_string();
-        let recipe = host.load(&name)?;
-        let Some(batch) = recipe.test_batch()? else {
-            let note = format!(
-                "{name} has no `{TEST_BATCH}()`, which would return one as a map of columns: this is the built-in batch"
-            );
-            return Ok(Data {
-                notes: vec![note],
-                script: Some(name),
-                ..Data::builtin()
-            });
+    fn of_script(host: &Host, name: String) -> Result<Data, Diagnostics> {
+        let mut data = match host.load(&name)?.test_batch()? {
+            Some(batch) => Data::new(format!("the test batch of {name}"), batch),
+            None => {
+                let mut data = Data::builtin();
+                data.notes.push(format!("{name} has no `{TEST_BATCH}()`, which would return one as a map of columns: this is the built-in batch"));
+                data
+            }
         };
-        Ok(Data {
-            name: format!("the test batch of {name}"),
-            batch: Arc::new(batch),
-            notes: Vec::new(),
-            run: None,
-            script: Some(name),
-        })
+        data.script = Some(name);
+        Ok(data)
     }
 }

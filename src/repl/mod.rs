@@ -11,10 +11,10 @@ mod show;
 mod terminal;
 
 pub use builtin::builtin;
-pub use command::{Point, points};
+pub use command::{Curve, Point};
 pub use complete::Completion;
 pub use piped::piped;
-pub use session::{Outcome, Session};
+pub use session::{Reply, Session};
 pub use terminal::terminal;
 
 pub use crate::paint::Paint;

@@ -1,28 +1,35 @@
-//! The session: text in, outcome out.
+//! The session: text in, replies out.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::command::{self, Watched, lock};
 use super::data::Data;
 use super::show;
+use crate::Batch;
 use crate::batch::Mapping;
-use crate::diagnostic::Diagnostics;
-use crate::doc;
-use crate::paint::{Paint, wrapped};
-use crate::script::{Defines, Hook, Host, Recipe, Session as Script, Version, is_typed};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::value;
+use crate::paint::{Paint, width, wrapped};
+use crate::script::{
+    Defines, Hook, Host, Outcome, Recipe, Session as Script, State, Version, is_typed,
+};
 use crate::tensor::Guard;
 use crate::train::Kept;
 
-/// What an input gave, as text to show.
+/// The text that an input is answered with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// The text, lines without a line break at the end; empty where there is nothing to show.
+pub struct Reply {
+    /// Lines without a line break at the end; empty where there is nothing to show.
     pub text: String,
     /// Whether the input was wrong.
     pub is_error: bool,
 }
+
+/// Lets somebody edit a file, and returns when they are done.
+type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 
 /// A session at a prompt: a batch, a recipe, what was typed, and the commands.
 ///
@@ -33,23 +40,26 @@ pub struct Outcome {
 /// use advlab::Host;
 ///
 /// let mut session = Session::new(&Host::new(), Paint::PLAIN);
-/// let outcome = session.submit("batch.reward.mean(\"batch\").value() > 0.3");
-/// assert_eq!(outcome.text, "true");
+/// let reply = session.submit("batch.reward.mean(\"batch\").value() > 0.3");
+/// assert_eq!(reply.text, "true");
 /// ```
 pub struct Session {
     pub(super) script: Script,
-    /// The host that was given: bounded call by call, for what goes on beside the inputs.
-    pub(super) plain: Host,
     pub(super) paint: Paint,
-    pub(super) data: Data,
+    /// The host that was given: bounded call by call, for what goes on beside the inputs.
+    host: Host,
+    data: Data,
     /// The version that was loaded with a run's batch.
     run_version: Option<Version>,
     /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
     lacks_helper: bool,
-    /// The scripts that the session itself wrote, with what it wrote.
-    pub(super) saved: BTreeMap<PathBuf, String>,
-    pub(super) watched: Option<Arc<Mutex<Watched>>>,
-    pub(super) is_over: bool,
+    /// The last piece of script, right or wrong.
+    last_input: String,
+    /// The scripts that the session itself wrote, with their text.
+    saved: BTreeMap<PathBuf, String>,
+    watched: Option<Arc<Mutex<Watched>>>,
+    editor: Option<Editor>,
+    is_over: bool,
 }
 
 impl Session {
@@ -58,24 +68,31 @@ impl Session {
         let data = Data::builtin();
         Session {
             script: Script::new(host, &data.batch),
-            plain: host.clone(),
             paint,
+            host: host.clone(),
             data,
             run_version: None,
             lacks_helper: false,
+            last_input: String::new(),
             saved: BTreeMap::new(),
             watched: None,
+            editor: None,
             is_over: false,
         }
+    }
+
+    /// Gives `:edit` an editor: a function that returns when the file has been edited. Without one it is refused.
+    pub fn set_editor(&mut self, edit: impl FnMut(&Path) -> io::Result<()> + 'static) {
+        self.editor = Some(Box::new(edit));
     }
 
     /// Goes on with the batch of a path: a file of rollouts, whose fields may have other names, a run's folder, or a
     /// script with a test batch.
     ///
     /// # Errors
-    /// [`Diagnostics`] says what is wrong with it.
+    /// [`Diagnostics`] of what cannot be read.
     pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
-        let data = Data::open(&self.plain, path, map)?;
+        let data = Data::open(&self.host, path, map)?;
         self.use_data(data)
     }
 
@@ -84,36 +101,29 @@ impl Session {
         self.choose(Some(recipe));
     }
 
-    /// What the batch is and where it is from, in a line; what was read otherwise than it stands there follows.
+    /// The batch's name and shape in a line; what was read otherwise than it stands in the file follows.
     pub fn about_data(&self) -> String {
         let shape = show::shape(self.data.batch.layout());
         let name = &self.data.name;
-        let is_long = name.chars().count() + 2 + shape.chars().count() > self.paint.width;
+        let is_long = width(name) + 2 + width(&shape) > self.paint.width;
         let space = if is_long { "\n  " } else { " " };
         let mut lines = vec![format!("{}:{space}{shape}", self.paint.bold(name))];
         if let Some((kept, _)) = &self.data.run {
-            lines.extend(self.about_run(kept));
+            lines.extend(self.about_run(kept).map(|line| self.wrapped("  ", &line)));
         }
-        lines.extend(
-            self.data
-                .notes
-                .iter()
-                .map(|note| format!("note: {note}"))
-                .map(|note| self.paint.dim(&wrapped("", &note, self.paint.width))),
-        );
+        let notes = self.data.notes.iter();
+        lines.extend(notes.map(|note| self.note(note)));
         lines.join("\n")
     }
 
     fn about_run(&self, kept: &Kept) -> [String; 2] {
-        let batches = kept.batches();
-        let steps = match batches {
+        let steps = match kept.batches() {
             [(only, _)] => format!("the only batch that the run has kept, of step {only}"),
-            _ => format!(
-                "one of {} batches of the run, of steps {} to {}: `:batch {}`",
+            batches => format!(
+                "one of {} batches of the run, of steps {first} to {}: `:batch {first}`",
                 batches.len(),
-                batches[0].0,
                 kept.last().0,
-                batches[0].0
+                first = batches[0].0
             ),
         };
         let recipe = match self.script.recipe() {
@@ -122,7 +132,16 @@ impl Session {
             }
             _ => format!("`:recipe {}` loads its recipe", kept.folder().display()),
         };
-        [steps, recipe].map(|line| wrapped("  ", &line, self.paint.width))
+        [steps, recipe]
+    }
+
+    fn wrapped(&self, start: &str, text: &str) -> String {
+        wrapped(start, text, self.paint.width)
+    }
+
+    fn note(&self, note: &str) -> String {
+        let text = self.wrapped("", &format!("note: {note}"));
+        self.paint.dim(&text)
     }
 
     /// Whether a recipe is the one that the run used.
@@ -130,7 +149,7 @@ impl Session {
         self.run_version.as_ref() == Some(recipe.version())
     }
 
-    /// What bounds the input that is being evaluated: whoever holds it can cancel that.
+    /// Bounds the input that is being evaluated: whoever holds it can cancel that.
     pub fn guard(&self) -> &Arc<Guard> {
         self.script.guard()
     }
@@ -147,22 +166,26 @@ impl Session {
     }
 
     /// Evaluates an input: a piece of script, a command, or a question.
-    pub fn submit(&mut self, text: &str) -> Outcome {
+    pub fn submit(&mut self, text: &str) -> Reply {
         self.take_up_version();
         let input = text.trim();
-        let answered = match (input.strip_prefix(':'), input.strip_prefix('?')) {
-            (Some(command), _) => self.command(command),
-            (_, Some("")) => self.command("help"),
-            (_, Some(name)) => self.explain(name.trim()),
-            _ if self.is_plain_word(input) => self.command(input.trim_end_matches("()")),
-            _ => self.evaluated(text.trim_end()),
+        let answered = if let Some(command) = input.strip_prefix(':') {
+            command::run(self, command)
+        } else if let Some(name) = input.strip_prefix("??") {
+            command::source(self, name.trim())
+        } else if let Some(name) = input.strip_prefix('?') {
+            command::help(self, name.trim())
+        } else if self.is_plain_word(input) {
+            command::run(self, input.trim_end_matches("()"))
+        } else {
+            self.evaluated(text.trim_end())
         };
         match answered {
-            Ok(text) => Outcome {
+            Ok(text) => Reply {
                 text,
                 is_error: false,
             },
-            Err(error) => Outcome {
+            Err(error) => Reply {
                 text: error.render(self.paint.color).trim_end().to_string(),
                 is_error: true,
             },
@@ -172,32 +195,18 @@ impl Session {
     /// Whether an input is a command that people type without its colon.
     fn is_plain_word(&self, input: &str) -> bool {
         let word = input.trim_end_matches("()");
-        ["help", "quit", "exit"].contains(&word) && !self.script.has_variable(word)
+        let is_command = ["help", "quit", "exit"].contains(&word) || input == "q()";
+        is_command && !self.script.has_variable(word)
     }
 
-    /// What has happened beside the inputs since the last call: a script that is watched was saved.
+    /// The news since the last call: a script that is watched was saved.
     pub fn news(&self) -> Option<String> {
         lock(self.watched.as_ref()?).poll()
     }
 
-    /// What tells news from another thread, while the session waits for an input.
+    /// Tells news from another thread, while the session waits for an input.
     pub(super) fn teller(&self) -> Option<Arc<Mutex<Watched>>> {
         self.watched.clone()
-    }
-
-    /// A piece of script with its answer.
-    pub(super) fn evaluated(&mut self, text: &str) -> Result<String, Diagnostics> {
-        let evaluated = self.script.evaluate(text)?;
-        let mut lines = evaluated.prints;
-        let note = |note: &String| self.paint.dim(&format!("note: {note}"));
-        lines.extend(evaluated.notes.iter().map(note));
-        let metric = |(name, value): &(String, f64)| {
-            format!("metric {name} {}", crate::figures::value(*value))
-        };
-        lines.extend(evaluated.metrics.iter().map(metric));
-        lines.extend(show::answer(&evaluated.answer, self.paint));
-        lines.extend(self.take_up_typed(Defines::of(text)));
-        Ok(lines.join("\n"))
     }
 
     /// Makes what was typed the recipe in use, where the last input is a part of it: what was defined last counts. Says
@@ -205,24 +214,28 @@ impl Session {
     fn take_up_typed(&mut self, defines: Defines) -> Option<String> {
         let in_use = self.script.recipe();
         let was_typed = in_use.is_some_and(is_typed);
+        let is_part = match defines {
+            Defines::Hook => true,
+            Defines::Helpers => was_typed || self.lacks_helper,
+            Defines::Nothing => false,
+        };
+        if !is_part {
+            return None;
+        }
+        if !self.script.inputs().has_hook() {
+            let text = "a recipe has an `advantage(batch, p)` or a `loss(batch, p)` too";
+            return Some(self.paint.dim(text));
+        }
         let before = in_use.map(|recipe| match (&self.data.run, self.is_of_run(recipe)) {
             (Some((kept, _)), true) => kept.folder().display().to_string(),
             _ => recipe.name().to_string(),
         });
-        match defines {
-            Defines::Hook if !self.script.inputs().has_hook() => {
-                let text = "a recipe has an `advantage(batch, p)` or a `loss(batch, p)` too";
-                return Some(self.paint.dim(text));
-            }
-            Defines::Hook => {}
-            Defines::Helpers if was_typed || self.lacks_helper => {}
-            _ => return None,
-        }
         let recipe = match self.script.typed_recipe() {
             Ok(recipe) => recipe,
             // What is still missing has been told.
             Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
-            Err(error) => {
+            Err(mut error) => {
+                self.script.explain_scope(error.first_mut());
                 self.lacks_helper = true;
                 let stays = match before {
                     Some(name) => format!("{name} stays the recipe, as this is none yet"),
@@ -233,77 +246,19 @@ impl Session {
             }
         };
         let hooks = [Hook::Advantage, Hook::Loss].into_iter();
-        let calls: Vec<String> = hooks
+        let calls: String = hooks
             .filter(|&hook| recipe.has(hook))
-            .map(|hook| format!("{}()", hook.name()))
+            .map(|hook| format!("{}(), ", hook.name()))
             .collect();
         let unwatched = self.choose(Some(recipe));
         if was_typed {
             return unwatched;
         }
-        let back = match before {
-            Some(name) => format!("; `:recipe {name}` goes back"),
-            None => String::new(),
-        };
-        let calls = calls.join(", ");
-        let text = format!("what you typed is the recipe now, for {calls}, :run, :curve{back}");
-        let lines: Vec<String> = [self.paint.dim(&text)]
-            .into_iter()
-            .chain(unwatched)
-            .collect();
-        Some(lines.join("\n"))
-    }
-
-    /// Makes a recipe the one in use in place of whichever was. Says which script is not watched any more.
-    pub(super) fn choose(&mut self, recipe: Option<Recipe>) -> Option<String> {
-        self.script.use_recipe(recipe);
-        self.lacks_helper = false;
-        let watched = self.watched.take()?;
-        let line = format!("{} is not watched any more", lock(&watched).name());
-        Some(self.paint.dim(&line))
-    }
-
-    /// What a name is: a command, a function, or a recipe.
-    pub(super) fn explain(&mut self, name: &str) -> Result<String, Diagnostics> {
-        if ["functions", "all", "doc", "topics", "recipes"].contains(&name) {
-            return Ok(doc::overview(self.paint));
-        }
-        let bare = name.trim_start_matches(':');
-        let command = command::COMMANDS.iter().find(|row| row.name == bare);
-        let about_command = command.map(|command| {
-            let call = format!(":{} {}", command.name, command.arguments);
-            let call = self.paint.bold(call.trim_end());
-            format!("{call}\n{}", wrapped("  ", command.doc, self.paint.width))
-        });
-        match about_command {
-            Some(text) if name.starts_with(':') || !doc::is_known(name) => Ok(text),
-            Some(text) => {
-                let other = doc::explain(&self.plain, name, self.paint)?;
-                Ok(format!("{other}\n\n{text}"))
-            }
-            None => doc::explain(&self.plain, name, self.paint),
-        }
-    }
-
-    /// Goes on with other data.
-    pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), Diagnostics> {
-        if let Some(script) = &data.script {
-            let recipe = self.plain.load(script)?;
-            data.notes.extend(self.choose(Some(recipe)));
-        }
-        if let Some(watched) = &self.watched {
-            lock(watched).set_batch(data.batch.clone())?;
-        }
-        let old = self.script.tensor_names();
-        if !old.is_empty() {
-            let names = old.join(", ");
-            let note = format!("of the batch before, and made anew by typing them again: {names}");
-            data.notes.push(note);
-        }
-        self.script.set_batch(&data.batch);
-        data.notes.extend(self.use_recipe_of_run(&data));
-        self.data = data;
-        Ok(())
+        let back = before.map(|name| format!("; `:recipe {name}` goes back"));
+        let back = back.unwrap_or_default();
+        let text = format!("what you typed is the recipe now, for {calls}:run, :curve{back}");
+        let news = self.paint.dim(&self.wrapped("", &text));
+        Some(join(news, unwatched))
     }
 
     /// Goes on with the version that the run used at the batch's step, unless a recipe was chosen otherwise. Gives why that
@@ -314,7 +269,7 @@ impl Session {
         if in_use.is_some_and(|recipe| !self.is_of_run(recipe)) {
             return None;
         }
-        let mut recipe = match kept.recipe_at(&self.plain, *step) {
+        let mut recipe = match kept.recipe_at(&self.host, *step) {
             Ok(recipe) => recipe,
             Err(error) => return Some(format!("its recipe is not loaded: {error}")),
         };
@@ -335,4 +290,164 @@ impl Session {
             self.script.use_recipe(Some(newest));
         }
     }
+}
+
+/// The session as commands see it, beside the `script` session and the `paint` that they share with it.
+impl Session {
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub(super) fn batch(&self) -> &Arc<Batch> {
+        &self.data.batch
+    }
+
+    pub(super) fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// The last piece of script, right or wrong.
+    pub(super) fn last_input(&self) -> &str {
+        &self.last_input
+    }
+
+    /// The scripts that the session itself wrote, with their text.
+    pub(super) fn saved(&mut self) -> &mut BTreeMap<PathBuf, String> {
+        &mut self.saved
+    }
+
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Has a file edited.
+    pub(super) fn edit(&mut self, file: &Path) -> Result<(), Diagnostics> {
+        let Some(edit) = &mut self.editor else {
+            let help = "write a file with your editor: `:watch FILE` follows it";
+            let error = Diagnostic::error("`:edit` needs a terminal, and there is none here");
+            return Err(error.with_help(help).into());
+        };
+        edit(file).map_err(|error| {
+            Diagnostic::error(format!("the editor failed: {error}"))
+                .with_help("$VISUAL or $EDITOR names the editor")
+                .into()
+        })
+    }
+
+    /// A piece of script with its answer.
+    pub(super) fn evaluated(&mut self, text: &str) -> Result<String, Diagnostics> {
+        if !text.trim().is_empty() {
+            self.last_input = text.to_string();
+        }
+        let evaluated = self.script.evaluate(text)?;
+        let mut lines = evaluated.prints;
+        lines.extend(evaluated.notes.iter().map(|note| self.note(note)));
+        let metrics = evaluated.metrics.iter();
+        lines.extend(metrics.map(|(name, number)| format!("metric {name} {}", value(*number))));
+        lines.extend(show::answer(&evaluated.answer, self.paint));
+        lines.extend(self.take_up_typed(Defines::of(text)));
+        Ok(lines.join("\n"))
+    }
+
+    /// The recipe in use; without one, what was typed: its last value per response or token is the advantage.
+    pub(super) fn recipe(&self) -> Result<Recipe, Diagnostics> {
+        if let Some(recipe) = self.script.recipe() {
+            return Ok(recipe.clone());
+        }
+        if self.script.inputs().has_advantage() {
+            return self.script.typed_recipe();
+        }
+        let help =
+            "`:recipe grpo` loads one; a formula with a value per response or token counts too";
+        let error = Diagnostic::error("no recipe is loaded");
+        Err(error.with_help(help).into())
+    }
+
+    /// The recipe that words name, with its settings, `passk k=4`; the recipe in use where there are none.
+    pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe, Diagnostics> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        match words.split_first() {
+            Some((name, settings)) => command::named(self, name, settings),
+            None => self.recipe(),
+        }
+    }
+
+    /// Runs a recipe on the batch, from the state that `init` makes.
+    pub(super) fn try_recipe(&self, recipe: &Recipe) -> Result<(Outcome, State), Diagnostics> {
+        self.script.guard().rearm();
+        let mut state = recipe.init()?;
+        let outcome = recipe.advantage(&self.data.batch, &mut state)?;
+        Ok((outcome, state))
+    }
+
+    /// Makes a recipe the one in use in place of whichever was. Says which script is not watched any more.
+    pub(super) fn choose(&mut self, recipe: Option<Recipe>) -> Option<String> {
+        self.script.use_recipe(recipe);
+        self.lacks_helper = false;
+        let unwatched = self.unwatch()?;
+        Some(self.paint.dim(&unwatched))
+    }
+
+    /// Gives the recipe in use other settings.
+    pub(super) fn change_settings(&mut self, recipe: Recipe) {
+        if let Some(watched) = &self.watched {
+            lock(watched).set(&recipe);
+        }
+        self.script.use_recipe(Some(recipe));
+    }
+
+    /// Follows a script, whose version is the recipe in use.
+    pub(super) fn watch(&mut self, watched: Watched) {
+        self.choose(Some(watched.recipe().clone()));
+        self.watched = Some(Arc::new(Mutex::new(watched)));
+    }
+
+    /// Says which script is not watched any more.
+    pub(super) fn unwatch(&mut self) -> Option<String> {
+        let watched = self.watched.take()?;
+        Some(format!("{} is not watched any more", lock(&watched).name()))
+    }
+
+    /// Goes on with other data.
+    pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), Diagnostics> {
+        if let Some(script) = &data.script {
+            let recipe = self.host.load(script)?;
+            data.notes.extend(self.choose(Some(recipe)));
+        }
+        if let Some(watched) = &self.watched {
+            lock(watched).set_batch(data.batch.clone())?;
+        }
+        let old = self.script.tensor_names().join(", ");
+        if !old.is_empty() {
+            let note = format!(
+                "these hold tensors of the batch before; define them again for this one: {old}"
+            );
+            data.notes.push(note);
+        }
+        self.script.set_batch(&data.batch);
+        data.notes.extend(self.use_recipe_of_run(&data));
+        self.data = data;
+        Ok(())
+    }
+
+    /// Forgets what was typed, a typed recipe too. Says whether a recipe stays.
+    pub(super) fn reset(&mut self) -> bool {
+        self.script.reset();
+        self.last_input.clear();
+        self.lacks_helper = false;
+        let stays = self.script.recipe().is_some_and(|one| !is_typed(one));
+        if !stays {
+            self.choose(None);
+        }
+        stays
+    }
+}
+
+/// A text, and a line below it where there is one.
+pub(super) fn join(text: String, line: Option<String>) -> String {
+    [text]
+        .into_iter()
+        .chain(line)
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +24,8 @@ use crate::script::{Token, TokenKind, lex};
 const PROMPT: &str = "> ";
 /// How often a script that is watched is looked at: what it changes is shown before a hand is back at the keys.
 const LOOK: Duration = Duration::from_millis(100);
+/// Columns that answers are made for, however narrow the terminal is.
+const NARROWEST: usize = 40;
 /// Inputs that are kept from session to session.
 const HISTORY: usize = 5000;
 
@@ -31,7 +33,8 @@ const HISTORY: usize = 5000;
 ///
 /// # Errors
 /// Where the terminal fails.
-pub fn terminal(session: Session) -> io::Result<()> {
+pub fn terminal(mut session: Session) -> io::Result<()> {
+    session.set_editor(edit);
     let guard = session.guard().clone();
     // At the prompt Ctrl-C is a key like any other; while an input is evaluated it is a signal.
     ctrlc::set_handler(move || guard.cancel()).map_err(io::Error::other)?;
@@ -57,11 +60,11 @@ pub fn terminal(session: Session) -> io::Result<()> {
         remember(&mut editor, &input, history.as_deref());
         let mut session = session.borrow_mut();
         if let Some((columns, _)) = editor.dimensions() {
-            session.paint.width = columns.into();
+            session.paint.width = usize::from(columns).max(NARROWEST);
         }
-        let outcome = session.submit(&input);
-        if !outcome.text.is_empty() {
-            println!("{}", outcome.text);
+        let reply = session.submit(&input);
+        if !reply.text.is_empty() {
+            println!("{}", reply.text);
         }
         if session.is_over() {
             return Ok(());
@@ -74,12 +77,24 @@ fn greet(session: &Session) {
     let paint = session.paint;
     println!("{} {}", paint.bold("advlab"), env!("CARGO_PKG_VERSION"));
     println!("{}", session.about_data());
-    println!(
-        "{}",
-        paint.dim(
-            "Type a formula: batch.reward.mean(\"group\")   :help   Tab completes   Ctrl-D ends"
-        )
-    );
+    let keys = "Type a formula: batch.reward.mean(\"group\")   :help   Tab completes   Ctrl-D ends";
+    println!("{}", paint.dim(keys));
+}
+
+/// Opens a file in the user's editor, and waits for its end.
+fn edit(file: &Path) -> io::Result<()> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let editor = set("VISUAL").or_else(|| set("EDITOR"));
+    let editor = editor.unwrap_or("vi".to_string());
+    // It may have arguments, as in `code --wait`.
+    let mut words = editor.split_whitespace();
+    let mut command = std::process::Command::new(words.next().unwrap_or("vi"));
+    let status = command.args(words).arg(file).status();
+    let status = status.map_err(|error| io::Error::other(format!("{editor}: {error}")))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{editor}: {status}")))
 }
 
 type Terminal = Editor<Prompt, DefaultHistory>;
@@ -118,7 +133,7 @@ fn history_file() -> Option<PathBuf> {
 }
 
 /// Adds an input to the history, at once also in the file: a session that is killed has lost nothing.
-fn remember(editor: &mut Terminal, input: &str, history: Option<&std::path::Path>) {
+fn remember(editor: &mut Terminal, input: &str, history: Option<&Path>) {
     let is_new = editor.add_history_entry(input).unwrap_or(false);
     if let (true, Some(file)) = (is_new, history) {
         // A history that cannot be written is no reason to stop.
@@ -146,7 +161,7 @@ fn tell_news(editor: &mut Terminal) -> io::Result<InWatch> {
     Ok(watched)
 }
 
-/// What the editor asks while a line is typed.
+/// Completion, hints and colours for the line that is typed.
 struct Prompt {
     session: Rc<RefCell<Session>>,
     paint: Paint,
@@ -173,7 +188,7 @@ impl Completer for Prompt {
     }
 }
 
-/// What stands dimmed after the cursor.
+/// Dimmed text after the cursor.
 struct Ahead {
     shown: String,
     /// Whether the right arrow takes it over.
@@ -197,23 +212,16 @@ impl Hinter for Prompt {
         if cursor < line.len() || line.is_empty() {
             return None;
         }
-        if let Some(shown) = self.session.borrow().hint(line) {
-            return Some(Ahead {
-                shown,
-                is_input: false,
-            });
-        }
-        let before = self.history.hint(line, cursor, context)?;
-        Some(Ahead {
-            shown: before,
-            is_input: true,
-        })
+        let hint = self.session.borrow().hint(line);
+        let is_input = hint.is_none();
+        let shown = hint.or_else(|| self.history.hint(line, cursor, context))?;
+        Some(Ahead { shown, is_input })
     }
 }
 
 impl Highlighter for Prompt {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
-        if !self.paint.color || line.starts_with([':', '?']) {
+        if line.starts_with([':', '?']) {
             return Cow::Borrowed(line);
         }
         Cow::Owned(highlighted(line, self.paint))
@@ -234,15 +242,17 @@ impl Highlighter for Prompt {
 
 impl Validator for Prompt {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(match self.session.borrow().is_incomplete(context.input()) {
-            true => ValidationResult::Incomplete,
-            false => ValidationResult::Valid(None),
+        let is_incomplete = self.session.borrow().is_incomplete(context.input());
+        Ok(if is_incomplete {
+            ValidationResult::Incomplete
+        } else {
+            ValidationResult::Valid(None)
         })
     }
 }
 
 /// Script in colours.
-fn highlighted(text: &str, paint: Paint) -> String {
+pub(super) fn highlighted(text: &str, paint: Paint) -> String {
     let all = lex(text);
     let (mut out, mut at) = (String::new(), 0);
     for (index, token) in all.iter().enumerate() {

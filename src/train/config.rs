@@ -211,9 +211,9 @@ fn anything<T>(_: &T) -> Option<String> {
     None
 }
 
-fn task(found: &String) -> Option<String> {
+fn task(found: &str) -> Option<String> {
     const KNOWN: [&str; 2] = ["maze", "arithmetic"];
-    (!KNOWN.contains(&found.as_str())).then(|| {
+    (!KNOWN.contains(&found)).then(|| {
         let all = format!("one of {}", suggest::list(KNOWN));
         suggest::nearest(found, KNOWN)
             .map_or(all.clone(), |near| format!("{all}; did you mean `{near}`?"))

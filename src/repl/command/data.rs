@@ -8,7 +8,6 @@ use super::super::show;
 use super::{Answered, option};
 use crate::batch::Mapping;
 use crate::diagnostic::Diagnostic;
-use crate::script::is_typed;
 
 pub(super) fn load(session: &mut Session, path: &str) -> Answered {
     let (mut path, mut map) = (path.to_string(), Vec::new());
@@ -38,7 +37,7 @@ pub(super) fn batch(session: &mut Session, step: &str) -> Answered {
         let message = format!("`{step}` is not the number of a step");
         return Err(Diagnostic::error(message).into());
     };
-    let data = session.data.at_step(step)?;
+    let data = session.data().at_step(step)?;
     session.use_data(data)?;
     Ok(session.about_data())
 }
@@ -48,35 +47,24 @@ pub(super) fn vars(session: &mut Session, _: &str) -> Answered {
     if variables.is_empty() {
         return Ok("no variables yet: `let r = batch.reward` makes one".to_string());
     }
-    let width = variables
-        .iter()
-        .map(|(name, _)| name.len())
-        .max()
-        .unwrap_or(0);
-    let lines: Vec<String> = variables
-        .iter()
-        .map(|(name, value)| match value {
-            Ok(answer) => format!(
-                "  {name:<width$}  {}",
-                show::brief(answer, 2 * session.paint.width - 30)
-            ),
-            Err(error) => {
-                let why = error.first().map_or("", |first| first.message.as_str());
-                format!("  {name:<width$}  {why}")
-            }
-        })
-        .collect();
+    let names = variables.iter().map(|(name, _)| name.len());
+    let width = names.max().unwrap_or(0);
+    let line = |(name, value): &(String, Result<_, _>)| {
+        let shown = match value {
+            Ok(answer) => show::brief(answer, show::two_lines(session.paint)),
+            Err(error) => super::recipe::first_message(error),
+        };
+        format!("  {name:<width$}  {shown}")
+    };
+    let lines: Vec<String> = variables.iter().map(line).collect();
     Ok(lines.join("\n"))
 }
 
 pub(super) fn reset(session: &mut Session, _: &str) -> Answered {
-    session.script.reset();
-    let stay = match session.script.recipe() {
-        Some(recipe) if !is_typed(recipe) => "the batch and the recipe stay",
-        _ => {
-            session.choose(None);
-            "the batch stays"
-        }
+    let stay = if session.reset() {
+        "the batch and the recipe stay"
+    } else {
+        "the batch stays"
     };
     Ok(format!("what you typed is gone; {stay}"))
 }

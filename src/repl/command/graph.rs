@@ -2,9 +2,8 @@
 
 use super::super::session::Session;
 use super::super::show;
-use super::recipe::current;
 use super::{Answered, missing};
-use crate::figures;
+use crate::figures::{count, counted, time as shown};
 use crate::script::{Answer, GraphNode};
 
 pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
@@ -17,19 +16,18 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
     // Where no recipe is loaded, a formula that was typed has a loss too, that of `:run`.
     let is_formula = session.script.recipe().is_none() && session.script.inputs().has_advantage();
     if text == "loss()" && is_formula {
-        let recipe = current(session)?;
+        let recipe = session.recipe()?;
         session.script.use_recipe(Some(recipe));
     }
     let gradient = session.script.gradient(text);
     if is_formula {
         session.script.use_recipe(None);
     }
-    let gradient = gradient?;
-    let mut lines = vec![session.paint.dim(&format!("d {text} / d logp"))];
-    if let Answer::Tensor(computed) = &gradient {
-        lines.push(show::tensor(computed, session.paint));
-    }
-    Ok(lines.join("\n"))
+    let title = session.paint.dim(&format!("d {text} / d logp"));
+    Ok(match gradient? {
+        Answer::Tensor(gradient) => format!("{title}\n{}", show::tensor(&gradient, session.paint)),
+        _ => title,
+    })
 }
 
 pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
@@ -38,33 +36,26 @@ pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
     }
     let nodes = session.script.graph(text)?;
     let name = |node: &GraphNode| {
-        let args: Vec<String> = node.args.iter().map(|arg| format!("#{arg}")).collect();
-        format!("{} {}", node.name, args.join(" "))
-            .trim_end()
-            .to_string()
+        let args: String = node.args.iter().map(|arg| format!(" #{arg}")).collect();
+        format!("{}{args}", node.name)
     };
-    let width = nodes
-        .iter()
-        .map(|node| name(node).chars().count())
-        .max()
-        .unwrap_or(0)
-        .min(40);
+    let widths = nodes.iter().map(|node| name(node).chars().count());
+    let width = widths.max().unwrap_or(0).min(40);
     let mut lines: Vec<String> = Vec::new();
-    for (place, node) in nodes.iter().enumerate() {
+    for (index, node) in nodes.iter().enumerate() {
         let dtype = if node.is_f64 { "f64" } else { "f32" };
         let known = if node.is_known { "   computed" } else { "" };
-        let size = figures::count(node.size);
-        let about = format!("{:<8}  {size:>9}  {dtype}{known}", node.level.name());
-        lines.push(format!(
-            "  #{place:<3} {:<width$}  {}",
-            name(node),
-            session.paint.dim(&about)
-        ));
+        let (level, size) = (node.level.name(), count(node.size));
+        let about = format!("{level:<8}  {size:>9}  {dtype}{known}");
+        let about = session.paint.dim(&about);
+        lines.push(format!("  #{index:<3} {:<width$}  {about}", name(node)));
     }
     let computed = nodes.iter().filter(|node| !node.args.is_empty()).count();
+    let given = nodes.len() - computed;
     lines.push(format!(
-        "{computed} operations on {} values given",
-        nodes.len() - computed
+        "{} on {} given",
+        counted(computed, "operation"),
+        counted(given, "value")
     ));
     Ok(lines.join("\n"))
 }
@@ -73,13 +64,13 @@ pub(super) fn time(session: &mut Session, text: &str) -> Answered {
     if text.is_empty() {
         return Err(missing("time"));
     }
-    let timing = session.script.time(text)?;
-    let time = figures::time;
+    let times = session.script.time(text)?;
+    let (least, most) = (times[0], times[times.len() - 1]);
     Ok(format!(
-        "{}   in the middle of {} runs, from {} to {}",
-        time(timing.median),
-        figures::count(timing.runs),
-        time(timing.least),
-        time(timing.most)
+        "{}   in the middle of {}, from {} to {}",
+        shown(times[times.len() / 2]),
+        counted(times.len(), "run"),
+        shown(least),
+        shown(most)
     ))
 }

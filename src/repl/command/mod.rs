@@ -1,8 +1,11 @@
-//! The commands: a table of names, arguments and explanations, from which help, completion and dispatch come.
+//! The commands: a table of calls and explanations, from which help and completion come, and the functions behind it.
+//!
+//! A command is a function of the session and the text behind its name; it reaches the session by its methods alone.
 
 mod curve;
 mod data;
 mod diff;
+mod edit;
 mod graph;
 mod plot;
 mod recipe;
@@ -11,19 +14,54 @@ mod watch;
 
 use std::path::PathBuf;
 
-use super::session::Session;
+use super::session::{Session, join};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::paint::Paint;
+use crate::doc;
+use crate::paint::{beside, wrapped};
 use crate::suggest;
 
-pub use self::curve::{Point, points};
-pub(super) use self::recipe::title;
+pub use self::curve::{Curve, Point};
+pub(super) use self::edit::source;
+pub(super) use self::recipe::{named, title};
 pub(super) use self::watch::{Watched, lock};
 
-/// What a command's text becomes.
+/// The reply to a command.
 type Answered = Result<String, Diagnostics>;
 
-/// What a command takes, for completion.
+/// The commands in the order in which a newcomer needs them: how each is called and what it does.
+const TABLE: &str = "\
+help [NAME]            this list, or what NAME is: as ?NAME
+recipe [RECIPE] [k=8]  load a recipe: then advantage(), loss(), p.k
+params                 the recipe's parameters
+set k=8                set a parameter of the recipe
+run [RECIPE]           the recipe on this batch: reward, advantage, loss
+diff [A] B [k=8]       A, or the recipe in use, against B by group accuracy
+curve [RECIPE] [--n 32]  A+, A- and total |A| over the number of right ones
+watch [FILE]           show at each save what a script changes here
+edit [NAME]            your last input, the recipe or NAME in your editor
+plot X [Y]             a histogram of X, or Y over X
+grad [X]               dX/dlogp token by token; of the loss if not given
+plan X                 the expression graph of X
+time X                 how long X takes
+load [PATH]            another batch: rollouts, a run's folder, a script
+batch [STEP]           the batch, or that of another step of the run
+vars                   your variables
+save FILE              write what you typed as a script
+reset                  forget your variables and functions
+quit                   end the session, as :q, exit and Ctrl-D
+";
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+pub(super) struct Command {
+    /// The name after the colon.
+    pub(super) name: &'static str,
+    /// Its arguments, as help shows them.
+    pub(super) arguments: &'static str,
+    doc: &'static str,
+}
+
+/// The kind of a command's arguments, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     Nothing,
@@ -41,227 +79,141 @@ pub(super) enum Takes {
     Name,
 }
 
-/// A row of the table.
-pub(super) struct Command {
-    /// The name after the colon.
-    pub(super) name: &'static str,
-    /// Its arguments, as help shows them.
-    pub(super) arguments: &'static str,
-    /// What it does, in one line.
-    pub(super) doc: &'static str,
-    pub(super) takes: Takes,
-    run: fn(&mut Session, &str) -> Answered,
+/// All commands.
+pub(super) fn commands() -> impl Iterator<Item = Command> {
+    TABLE.lines().filter_map(|row| {
+        let (call, doc) = row.split_once("  ")?;
+        let (name, arguments) = call.split_once(' ').unwrap_or((call, ""));
+        let doc = doc.trim_start();
+        Some(Command {
+            name,
+            arguments,
+            doc,
+        })
+    })
 }
 
-const fn command(
-    name: &'static str,
-    arguments: &'static str,
-    takes: Takes,
-    doc: &'static str,
-    run: fn(&mut Session, &str) -> Answered,
-) -> Command {
-    Command {
-        name,
-        arguments,
-        doc,
-        takes,
-        run,
+impl Command {
+    /// The command of that name.
+    pub(super) fn find(name: &str) -> Option<Command> {
+        commands().find(|command| command.name == name)
+    }
+
+    pub(super) fn takes(&self) -> Takes {
+        let first = self.arguments.split(' ').next().unwrap_or("");
+        match first.trim_matches(['[', ']']) {
+            "" => Takes::Nothing,
+            "RECIPE" | "A" => Takes::Recipes,
+            "FILE" | "PATH" => Takes::Path,
+            "STEP" => Takes::Step,
+            "NAME" => Takes::Name,
+            "X" => Takes::Script,
+            _ => Takes::Parameter,
+        }
+    }
+
+    /// How it is called: `:set k=8`.
+    fn call(&self) -> String {
+        format!(":{} {}", self.name, self.arguments)
+            .trim_end()
+            .to_string()
     }
 }
 
-/// All commands, in the order in which a newcomer needs them.
-pub(super) const COMMANDS: &[Command] = &[
-    command(
-        "help",
-        "[NAME]",
-        Takes::Name,
-        "this list, or what NAME is: as ?NAME",
-        help,
-    ),
-    command(
-        "recipe",
-        "[RECIPE] [k=8]",
-        Takes::Recipes,
-        "load a recipe: then advantage(), loss(), p.k",
-        recipe::recipe,
-    ),
-    command(
-        "params",
-        "",
-        Takes::Nothing,
-        "the recipe's parameters",
-        recipe::params,
-    ),
-    command(
-        "set",
-        "k=8",
-        Takes::Parameter,
-        "set a parameter of the recipe",
-        recipe::set,
-    ),
-    command(
-        "run",
-        "[RECIPE]",
-        Takes::Recipes,
-        "the recipe on this batch: reward, advantage, loss",
-        recipe::run,
-    ),
-    command(
-        "diff",
-        "[A] B [k=8]",
-        Takes::Recipes,
-        "A, or the recipe in use, against B by group accuracy",
-        diff::diff,
-    ),
-    command(
-        "curve",
-        "[RECIPE] [--n 32]",
-        Takes::Recipes,
-        "A+, A- and total |A| over the number of right ones",
-        curve::curve,
-    ),
-    command(
-        "watch",
-        "[FILE]",
-        Takes::Path,
-        "show at each save what a script changes here",
-        watch::watch,
-    ),
-    command(
-        "plot",
-        "X [Y]",
-        Takes::Script,
-        "a histogram of X, or Y over X",
-        plot::plot,
-    ),
-    command(
-        "grad",
-        "[X]",
-        Takes::Script,
-        "dX/dlogp token by token; of the loss if not given",
-        graph::grad,
-    ),
-    command(
-        "plan",
-        "X",
-        Takes::Script,
-        "the expression graph of X",
-        graph::plan,
-    ),
-    command("time", "X", Takes::Script, "how long X takes", graph::time),
-    command(
-        "load",
-        "[PATH]",
-        Takes::Path,
-        "another batch: rollouts, a run's folder, a script",
-        data::load,
-    ),
-    command(
-        "batch",
-        "[STEP]",
-        Takes::Step,
-        "the batch, or that of another step of the run",
-        data::batch,
-    ),
-    command("vars", "", Takes::Nothing, "your variables", data::vars),
-    command(
-        "save",
-        "FILE",
-        Takes::Path,
-        "write what you typed as a script",
-        save::save,
-    ),
-    command(
-        "reset",
-        "",
-        Takes::Nothing,
-        "forget your variables and functions",
-        data::reset,
-    ),
-    command(
-        "quit",
-        "",
-        Takes::Nothing,
-        "end the session, as Ctrl-D",
-        quit,
-    ),
-];
-
-impl Session {
-    /// Runs a command; the text is what stands after the colon.
-    pub(super) fn command(&mut self, text: &str) -> Answered {
-        let (name, arguments) = match text.split_once(char::is_whitespace) {
-            Some((name, arguments)) => (name, arguments.trim()),
-            None => (text.trim(), ""),
-        };
-        let name = if name == "exit" { "quit" } else { name };
-        let found = COMMANDS.iter().find(|command| command.name == name);
-        let Some(command) = found else {
-            let names = || COMMANDS.iter().map(|command| command.name);
-            let help = match suggest::nearest(name, names()) {
+/// Runs a command; the text is the input without its colon.
+pub(super) fn run(session: &mut Session, text: &str) -> Answered {
+    let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let command: fn(&mut Session, &str) -> Answered = match name.trim() {
+        "help" | "h" | "?" => help,
+        "recipe" => recipe::recipe,
+        "params" => recipe::params,
+        "set" => recipe::set,
+        "run" => recipe::run,
+        "diff" => diff::diff,
+        "curve" => curve::curve,
+        "watch" => watch::watch,
+        "edit" | "e" => edit::edit,
+        "plot" => plot::plot,
+        "grad" => graph::grad,
+        "plan" => graph::plan,
+        "time" => graph::time,
+        "load" => data::load,
+        "batch" => data::batch,
+        "vars" => data::vars,
+        "save" => save::save,
+        "reset" => data::reset,
+        "quit" | "q" | "q!" | "exit" | "x" | "wq" => quit,
+        name => {
+            let help = match suggest::nearest(name, commands().map(|command| command.name)) {
                 Some(near) => format!("did you mean `:{near}`?"),
                 None => "`:help` lists the commands".to_string(),
             };
             let message = format!("there is no command `:{name}`");
             return Err(Diagnostic::error(message).with_help(help).into());
-        };
-        (command.run)(self, arguments)
-    }
+        }
+    };
+    command(session, arguments.trim())
 }
 
 fn quit(session: &mut Session, _: &str) -> Answered {
-    session.is_over = true;
+    session.end();
     Ok(String::new())
 }
 
-fn help(session: &mut Session, name: &str) -> Answered {
-    if !name.is_empty() {
-        return session.explain(name);
+/// A name explained: a command, a function, a recipe or a topic; all commands without one.
+pub(super) fn help(session: &mut Session, name: &str) -> Answered {
+    let (host, paint) = (session.host(), session.paint);
+    if name.is_empty() {
+        return Ok(overview(session));
     }
+    if ["functions", "all", "doc", "topics", "recipes"].contains(&name) {
+        return Ok(doc::overview(paint));
+    }
+    let command = Command::find(name.trim_start_matches(':')).map(|command| {
+        let call = paint.bold(&command.call());
+        format!("{call}\n{}", wrapped("  ", command.doc, paint.width))
+    });
+    match command {
+        Some(text) if name.starts_with(':') || !doc::is_known(name) => Ok(text),
+        command => {
+            let text = doc::explain(host, name, paint)?;
+            Ok(join(text, command.map(|command| format!("\n{command}"))))
+        }
+    }
+}
+
+fn overview(session: &Session) -> String {
     let paint = session.paint;
-    let mut lines = vec![
-        "Type a formula: `batch` is the batch, `_` the last value; `let` and `fn` last."
-            .to_string(),
-        example(paint, "batch", "its columns"),
-        example(
-            paint,
+    let row = |call: &str, indent: usize, text: &str| {
+        beside(&format!("  {call}"), indent, &paint.dim(text), paint.width)
+    };
+    let intro = "Type a formula: `batch` is the batch, `_` the last value; `let` and `fn` last.";
+    let examples = [
+        ("batch", "its columns"),
+        (
             "batch.reward - batch.reward.mean(\"group\")",
             "the advantage of Dr. GRPO",
         ),
-        example(paint, ":curve", "what that gives right and wrong ones"),
-        example(paint, "?mean", "what a function does, shown"),
-        example(
-            paint,
-            "?levels ?batch ?hooks ?params ?state",
-            "what they are",
-        ),
-        String::new(),
+        ("_ - _2", "the last value less that before"),
+        (":curve", "what it gives right and wrong ones"),
+        ("?mean", "what a function does, shown"),
+        ("??grpo", "the source of a recipe or function"),
+        ("?levels ?batch ?hooks ?params ?prompt", "topics"),
     ];
-    for command in COMMANDS {
-        let call = format!(":{} {}", command.name, command.arguments);
-        lines.push(format!(
-            "  {:<24} {}",
-            call.trim_end(),
-            paint.dim(command.doc)
-        ));
-    }
+    let mut lines = vec![wrapped("", intro, paint.width)];
+    lines.extend(examples.map(|(input, text)| row(input, 45, text)));
+    lines.push(String::new());
+    lines.extend(commands().map(|command| row(&command.call(), 27, command.doc)));
     lines.push(String::new());
     lines.push("Tab completes, Ctrl-C stops a computation, Ctrl-D ends.".to_string());
-    Ok(lines.join("\n"))
-}
-
-fn example(paint: Paint, input: &str, what: &str) -> String {
-    format!("  {input:<42} {}", paint.dim(what))
+    lines.join("\n")
 }
 
 /// A command was called without what it needs.
-fn missing(command: &str) -> Diagnostics {
-    let usage = COMMANDS.iter().find(|row| row.name == command);
-    let arguments = usage.map_or("", |row| row.arguments);
-    let message = format!("`:{command}` needs more");
-    Diagnostic::error(message)
-        .with_help(format!("it is `:{command} {arguments}`"))
-        .into()
+fn missing(name: &str) -> Diagnostics {
+    let error = Diagnostic::error(format!("`:{name}` needs an argument"));
+    let call = Command::find(name).map_or(String::new(), |command| command.call());
+    error.with_help(format!("it is `{call}`")).into()
 }
 
 /// The words of a command's arguments without the option of that name, and the option's value.
@@ -286,4 +238,22 @@ fn option(arguments: &str, name: &str) -> Result<(String, Option<String>), Diagn
 fn out(arguments: &str) -> Result<(String, Option<PathBuf>), Diagnostics> {
     let (rest, file) = option(arguments, "--out")?;
     Ok((rest, file.map(PathBuf::from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paint::Paint;
+    use crate::script::Host;
+
+    #[test]
+    fn every_row_of_the_table_is_a_command() {
+        let mut session = Session::new(&Host::new(), Paint::PLAIN);
+        for command in commands() {
+            let reply = session.submit(&format!(":{}", command.name));
+            assert!(!reply.text.contains("no command"), "{}", command.name);
+        }
+        assert!(session.is_over());
+        assert_eq!(commands().count(), TABLE.lines().count());
+    }
 }

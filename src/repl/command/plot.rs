@@ -1,6 +1,6 @@
 //! `:plot`: a histogram, a line or a scatter, in the terminal or as SVG.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::super::figure::{Figure, Mark, Panel, Series};
 use super::super::session::Session;
@@ -8,7 +8,7 @@ use super::super::show::counts;
 use super::{Answered, missing, out};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::figures;
+use crate::figures::{self, counted};
 use crate::paint::cut;
 
 /// Bars of a histogram.
@@ -21,40 +21,13 @@ pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
     }
     let figure = match two(session, &text) {
         None => one_variable(session, &text)?,
-        Some((x, y)) => {
-            let pairs = session.script.pairs(&x, &y)?;
-            let level = pairs
-                .level
-                .map_or(String::new(), |level| format!(", {level} by {level}"));
-            let points: Vec<(f64, f64)> = pairs.x.into_iter().zip(pairs.y).collect();
-            // A point with a NaN in it is a NaN, and so on.
-            let one = |&(x, y): &(f64, f64)| match (x.is_nan() || y.is_nan(), x, y) {
-                (true, ..) => f64::NAN,
-                (false, x, y) => x.abs().max(y.abs()),
-            };
-            let counted = Counted::of(points.iter().map(one));
-            counted.some("point", &format!("`{y}` over `{x}`"))?;
-            let (drawn, left_out) = (counted.drawn("point"), counted.left_out());
-            let series = Series {
-                name: String::new(),
-                mark: Mark::Points,
-                points,
-            };
-            Figure {
-                title: format!("{drawn}{level}{left_out}"),
-                panels: vec![Panel {
-                    x,
-                    y,
-                    series: vec![series],
-                }],
-            }
-        }
+        Some((x, y)) => two_variables(session, x, y)?,
     };
     finish(session, &figure, file)
 }
 
 /// Two expressions: with a comma between them, or a space where the whole is not one expression.
-fn two(session: &Session, text: &str) -> Option<(String, String)> {
+fn two<'t>(session: &Session, text: &'t str) -> Option<(&'t str, &'t str)> {
     let compiles = |part: &str| !part.trim().is_empty() && session.script.compiles(part);
     if compiles(text) {
         return None;
@@ -62,158 +35,123 @@ fn two(session: &Session, text: &str) -> Option<(String, String)> {
     let cuts = text
         .char_indices()
         .filter(|(_, letter)| *letter == ',' || letter.is_whitespace());
-    let parts = cuts.map(|(at, letter)| (&text[..at], &text[at + letter.len_utf8()..]));
-    parts
-        .filter(|(x, y)| compiles(x) && compiles(y))
-        .map(|(x, y)| (x.trim().to_string(), y.trim().to_string()))
-        .next()
+    let mut parts = cuts.map(|(at, letter)| (&text[..at], &text[at + letter.len_utf8()..]));
+    let (x, y) = parts.find(|(x, y)| compiles(x) && compiles(y))?;
+    Some((x.trim(), y.trim()))
+}
+
+/// A scatter of two tensors or arrays.
+fn two_variables(session: &mut Session, x: &str, y: &str) -> Result<Figure, Diagnostics> {
+    let (level, points) = session.script.pairs(x, y)?;
+    // A point with a NaN in it is a NaN, and so on.
+    let one = |&(x, y): &(f64, f64)| {
+        if x.is_nan() || y.is_nan() {
+            f64::NAN
+        } else {
+            x.abs().max(y.abs())
+        }
+    };
+    let of = format!("`{y}` over `{x}`");
+    let (finite, left_out) = finite(points.iter().map(one), "point", &of)?;
+    let level = level.map_or(String::new(), |level| format!(", {level} by {level}"));
+    let title = format!("{}{level}{left_out}", counted(finite, "point"));
+    Ok(figure(title, x, y, Mark::Points, points))
 }
 
 /// A histogram of a tensor, a line through an array.
 fn one_variable(session: &mut Session, text: &str) -> Result<Figure, Diagnostics> {
     let (level, values) = session.script.numbers(text)?;
-    let counted = Counted::of(values.iter().copied());
-    counted.some("value", &format!("`{text}`"))?;
-    let left_out = counted.left_out();
-    let name = cut(text, session.paint.width / 2);
-    let (title, x, y, mark, points) = match level {
-        None => {
-            let points = values
-                .iter()
-                .enumerate()
-                .map(|(place, &y)| (place as f64, y));
-            (
-                format!("{name}: {}{left_out}", counted.drawn("value")),
-                "place",
-                text,
-                Mark::Line,
-                points.collect(),
-            )
-        }
-        Some(level) => {
-            let (least, most, counts) = counts(&values, BARS);
-            if least >= most {
-                let value = figures::value(least);
-                let all = match counted.finite == values.len() {
-                    true => "all",
-                    false => "all finite",
-                };
-                return Err(Diagnostic::error(format!(
-                    "{all} values of `{text}` are {value}: there is nothing to draw"
-                ))
-                .into());
-            }
-            let middle = |place: usize| {
-                let share = (place as f64 + 0.5) / BARS as f64;
-                (1.0 - share) * least + share * most
-            };
-            let points = counts
-                .iter()
-                .enumerate()
-                .map(|(place, &count)| (middle(place), count as f64));
-            (
-                format!(
-                    "{name}: {}{left_out}",
-                    counted.drawn(&format!("{level} value"))
-                ),
-                text,
-                "how many",
-                Mark::Bars,
-                points.collect(),
-            )
-        }
+    let (finite, left_out) = finite(values.iter().copied(), "value", &format!("`{text}`"))?;
+    let name = cut(text, session.paint.width.saturating_sub(32));
+    let Some(level) = level else {
+        let title = format!("{name}: {}{left_out}", counted(finite, "value"));
+        let points = values.iter().enumerate();
+        let points = points.map(|(index, &y)| (index as f64, y)).collect();
+        return Ok(figure(title, "index", text, Mark::Line, points));
     };
-    Ok(Figure {
+    let (least, most, counts) = counts(&values, BARS);
+    if least >= most {
+        let value = figures::value(least);
+        let all = if finite == values.len() {
+            "all"
+        } else {
+            "all finite"
+        };
+        let message = format!("{all} values of `{text}` are {value}: there is nothing to draw");
+        return Err(Diagnostic::error(message).into());
+    }
+    let middle = |bar: usize| {
+        let share = (bar as f64 + 0.5) / BARS as f64;
+        (1.0 - share) * least + share * most
+    };
+    let bars = counts.iter().enumerate();
+    let bars = bars.map(|(bar, &count)| (middle(bar), count as f64));
+    let drawn = counted(finite, &format!("{level} value"));
+    let title = format!("{name}: {drawn}{left_out}");
+    Ok(figure(title, text, "how many", Mark::Bars, bars.collect()))
+}
+
+fn figure(title: String, x: &str, y: &str, mark: Mark, points: Vec<(f64, f64)>) -> Figure {
+    let series = Series {
+        name: String::new(),
+        mark,
+        points,
+    };
+    let panel = Panel {
+        x: x.to_string(),
+        y: y.to_string(),
+        series: vec![series],
+    };
+    Figure {
         title,
-        panels: vec![Panel {
-            x: x.to_string(),
-            y: y.to_string(),
-            series: vec![Series {
-                name: String::new(),
-                mark,
-                points,
-            }],
-        }],
-    })
+        panels: vec![panel],
+    }
 }
 
-/// How many values can be drawn, and how many cannot and why.
-struct Counted {
-    finite: usize,
-    nan: usize,
-    infinite: usize,
-}
-
-impl Counted {
-    fn of(values: impl Iterator<Item = f64>) -> Counted {
-        let mut counted = Counted {
-            finite: 0,
-            nan: 0,
-            infinite: 0,
-        };
-        for value in values {
-            let kind = match (value.is_nan(), value.is_infinite()) {
-                (true, _) => &mut counted.nan,
-                (_, true) => &mut counted.infinite,
-                _ => &mut counted.finite,
-            };
-            *kind += 1;
-        }
-        counted
-    }
-
-    /// What is not finite, in words: `3 NaN, 1 infinite`.
-    fn not_finite(&self) -> String {
-        let kinds = [(self.nan, "NaN"), (self.infinite, "infinite")];
-        let some = kinds.iter().filter(|(number, _)| *number > 0);
-        let words: Vec<String> = some
-            .map(|(number, kind)| format!("{} {kind}", figures::count(*number)))
-            .collect();
-        words.join(", ")
-    }
-
-    /// How many are drawn, in words: `2 values`.
-    fn drawn(&self, what: &str) -> String {
-        let plural = if self.finite == 1 { "" } else { "s" };
-        format!("{} {what}{plural}", figures::count(self.finite))
-    }
-
-    /// What a title says of values that are not drawn; nothing where all are.
-    fn left_out(&self) -> String {
-        match self.not_finite() {
-            kinds if kinds.is_empty() => kinds,
-            kinds => format!("; left out: {kinds}"),
+/// How many values can be drawn, and how a title says which cannot; an error where none can.
+fn finite(
+    values: impl Iterator<Item = f64>,
+    noun: &str,
+    of: &str,
+) -> Result<(usize, String), Diagnostics> {
+    let (mut finite, mut nan, mut infinite) = (0, 0, 0);
+    for value in values {
+        if value.is_finite() {
+            finite += 1;
+        } else if value.is_nan() {
+            nan += 1;
+        } else {
+            infinite += 1;
         }
     }
-
-    /// Refuses to draw where nothing can be.
-    fn some(&self, what: &str, of: &str) -> Result<(), Diagnostics> {
-        if self.finite > 0 {
-            return Ok(());
+    let others = [(nan, "NaN"), (infinite, "infinite")].into_iter();
+    let others: Vec<String> = others
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, kind)| format!("{} {kind}", figures::count(number)))
+        .collect();
+    let others = others.join(", ");
+    match (finite, others.is_empty()) {
+        (0, true) => Err(Diagnostic::error(format!("{of} has no {noun} to draw")).into()),
+        (0, false) => {
+            let message = format!("{of} has no finite {noun} to draw: {others}");
+            Err(Diagnostic::error(message).into())
         }
-        let message = match self.not_finite() {
-            kinds if kinds.is_empty() => format!("{of} has no {what} to draw"),
-            kinds => format!("{of} has no finite {what} to draw: {kinds}"),
-        };
-        Err(Diagnostic::error(message).into())
+        (_, true) => Ok((finite, others)),
+        (_, false) => Ok((finite, format!("; left out: {others}"))),
     }
 }
 
 /// The figure as text, or the file that it was written to.
 pub(super) fn finish(session: &Session, figure: &Figure, file: Option<PathBuf>) -> Answered {
-    match file {
-        None => Ok(figure.text(session.paint)),
-        Some(file) => write(figure, &file),
-    }
-}
-
-fn write(figure: &Figure, file: &Path) -> Answered {
+    let Some(file) = file else {
+        return Ok(figure.text(session.paint));
+    };
     let path = file.display();
     if file.extension().is_none_or(|ending| ending != "svg") {
         let message = format!("{path}: figures are written as .svg");
         return Err(Diagnostic::error(message).into());
     }
-    Replacement::write(file, figure.svg().as_bytes())
+    Replacement::write(&file, figure.svg().as_bytes())
         .map_err(|error| Diagnostic::error(error.to_string()))?;
     Ok(format!("written to {path}"))
 }

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::session::Session;
+use super::super::session::{Session, join};
+use super::recipe::first_message;
 use super::{Answered, missing};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostic;
+use crate::figures::counted;
 use crate::script::{Computed, Recipe, is_typed};
 
 pub(super) fn save(session: &mut Session, path: &str) -> Answered {
@@ -17,10 +19,8 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let error =
         |message: String, help: &str| Err(Diagnostic::error(message).with_help(help).into());
     if file.extension().is_none_or(|ending| ending != "rhai") {
-        let help = format!(
-            "such as {}",
-            Path::new(path).with_extension("rhai").display()
-        );
+        let help = Path::new(path).with_extension("rhai");
+        let help = format!("such as {}", help.display());
         return error(format!("{shown}: a script's file ends in .rhai"), &help);
     }
     if !session.script.inputs().has_advantage() && !session.script.inputs().has_function() {
@@ -30,7 +30,7 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
         );
     }
     let there = std::fs::read_to_string(&file).ok();
-    match session.saved.get(&file) {
+    match session.saved().get(&file) {
         None if file.exists() => {
             return error(
                 format!("{shown} is there already, and is left as it is"),
@@ -48,27 +48,25 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let script = session.script.typed_script();
     Replacement::write(&file, script.as_bytes())
         .map_err(|error| Diagnostic::error(error.to_string()))?;
-    session.saved.insert(file.clone(), script.clone());
-    let lines = script.lines().count();
-    match session.script.host().load(&file.display().to_string()) {
-        Ok(recipe) => {
-            let version = recipe.version();
-            let other = match gives_the_same(session, &recipe) {
-                true => "",
-                false => ", but not with the value that the prompt had: look into it",
-            };
-            let line = format!("{shown}: {lines} lines, a recipe ({version}){other}");
-            let set = set_otherwise(session, &recipe);
-            let set = set.map(|set| format!("set here, and not in the file: {set}"));
-            Ok([line].into_iter().chain(set).collect::<Vec<_>>().join("\n"))
-        }
+    let lines = counted(script.lines().count(), "line");
+    session.saved().insert(file.clone(), script);
+    let recipe = match session.script.host().load(&file.display().to_string()) {
+        Ok(recipe) => recipe,
         Err(error) => {
-            let why = error
-                .first()
-                .map_or(String::new(), |first| first.message.clone());
-            Ok(format!("{shown}: {lines} lines, no recipe yet: {why}"))
+            let why = first_message(&error);
+            return Ok(format!("{shown}: {lines}, no recipe yet: {why}"));
         }
-    }
+    };
+    let other = if gives_the_same(session, &recipe) {
+        ""
+    } else {
+        ", but not with the value that the prompt had: look into it"
+    };
+    let version = recipe.version();
+    let line = format!("{shown}: {lines}, a recipe ({version}){other}");
+    let set = set_otherwise(session, &recipe);
+    let set = set.map(|set| format!("set here, and not in the file: {set}"));
+    Ok(join(line, set))
 }
 
 /// Whether a script of statements gives the value that the prompt had last. Hooks are their own text.
@@ -77,17 +75,12 @@ fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {
         return true;
     };
-    session.script.guard().rearm();
-    let mut state = match recipe.init() {
-        Ok(state) => state,
-        Err(_) => return false,
-    };
-    let Ok(outcome) = recipe.advantage(&session.data.batch, &mut state) else {
-        return false;
-    };
     let bits =
         |computed: &Computed| -> Vec<u64> { computed.buffer().iter().map(f64::to_bits).collect() };
-    outcome.advantage.level() == signal.level() && bits(&outcome.advantage) == bits(signal)
+    session.try_recipe(recipe).is_ok_and(|(outcome, _)| {
+        let advantage = outcome.advantage;
+        advantage.level() == signal.level() && bits(&advantage) == bits(signal)
+    })
 }
 
 /// The settings of typed hooks that their own `params()`, which is saved as it is, does not have.

@@ -7,6 +7,7 @@ use super::Answered;
 use super::diff::difference;
 use crate::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::counted;
 use crate::live::{LiveEvent, LiveOptions, LiveRecipe, VersionChange};
 use crate::paint::Paint;
 use crate::script::{Builtin, Host, Recipe};
@@ -24,34 +25,20 @@ pub(in crate::repl) struct Watched {
 pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
     let file = file.trim_matches('"');
     if file.is_empty() {
-        return Ok(match session.watched.take() {
-            Some(watched) => format!("{} is not watched any more", lock(&watched).name),
-            None => "nothing is watched: `:watch FILE` follows a script".to_string(),
-        });
+        let none = || "nothing is watched: `:watch FILE` follows a script".to_string();
+        return Ok(session.unwatch().unwrap_or_else(none));
     }
     if Builtin::find(file).is_some() {
         let help = format!(
             "`advlab new my.rhai --from {file}` makes a copy to edit, and that can be watched"
         );
-        return Err(
-            Diagnostic::error(format!("`{file}` is built in, and never changes"))
-                .with_help(help)
-                .into(),
-        );
+        let error = Diagnostic::error(format!("`{file}` is built in, and never changes"));
+        return Err(error.with_help(help).into());
     }
-    let watched = Watched::start(
-        &session.plain,
-        file,
-        session.data.batch.clone(),
-        session.paint,
-    )?;
-    let recipe = watched.last.clone();
-    let line = format!(
-        "{file} {} is watched: each save shows what it changes here",
-        recipe.version()
-    );
-    session.choose(Some(recipe));
-    session.watched = Some(Arc::new(Mutex::new(watched)));
+    let watched = Watched::start(session.host(), file, session.batch().clone(), session.paint)?;
+    let version = watched.last.version();
+    let line = format!("{file} {version} is watched: each save shows what it changes here");
+    session.watch(watched);
     Ok(line)
 }
 
@@ -79,7 +66,7 @@ impl Watched {
         Ok(watched)
     }
 
-    /// What the script is called.
+    /// The script's path.
     pub(in crate::repl) fn name(&self) -> &str {
         &self.name
     }
@@ -101,7 +88,7 @@ impl Watched {
         self.last = recipe.clone();
     }
 
-    /// What has happened to the file since the last call, as text.
+    /// The news of the file since the last call, as text.
     pub(in crate::repl) fn poll(&mut self) -> Option<String> {
         let events = self.live.events();
         let lines: Vec<String> = events.into_iter().map(|event| self.tell(event)).collect();
@@ -116,10 +103,8 @@ impl Watched {
                 error, still_using, ..
             } => {
                 let rendered = error.render(self.paint.color);
-                format!(
-                    "{name}: {still_using} stays in use\n{}",
-                    rendered.trim_end()
-                )
+                let rendered = rendered.trim_end();
+                format!("{name}: {still_using} stays in use\n{rendered}")
             }
             LiveEvent::Missing {
                 why, still_using, ..
@@ -130,11 +115,8 @@ impl Watched {
                 format!("{name} is {version} again, which is in use")
             }
             LiveEvent::Warned { warnings, .. } => {
-                let rendered: Vec<String> = warnings
-                    .iter()
-                    .map(|warning| warning.render(self.paint.color))
-                    .collect();
-                rendered.concat().trim_end().to_string()
+                let rendered = warnings.iter().map(|one| one.render(self.paint.color));
+                rendered.collect::<String>().trim_end().to_string()
             }
             LiveEvent::PollingOnly { why } => {
                 format!("{name}: saves are found within a second ({why})")
@@ -155,15 +137,9 @@ impl Watched {
             Err(error) => error.render(self.paint.color).trim_end().to_string(),
         };
         self.last = next;
-        let lines = |number: usize| match number {
-            1 => "1 line".to_string(),
-            number => format!("{number} lines"),
-        };
-        format!(
-            "{} saved: {} more, {} less\n{changed}",
-            self.paint.bold(&self.name),
-            lines(published.lines_added()),
-            lines(published.lines_removed())
-        )
+        let more = counted(published.lines_added(), "line");
+        let less = counted(published.lines_removed(), "line");
+        let name = self.paint.bold(&self.name);
+        format!("{name} saved: {more} more, {less} less\n{changed}")
     }
 }

@@ -2,7 +2,7 @@
 
 use super::histogram;
 use crate::batch::Layout;
-use crate::figures::{column, count};
+use crate::figures::{column, counted};
 use crate::paint::{Paint, filled, visible, width};
 use crate::script::{Columns, Computed, Spread};
 
@@ -10,46 +10,30 @@ use crate::script::{Columns, Computed, Spread};
 pub(in crate::repl) fn shape(layout: &Layout) -> String {
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
-    let of = match least == most {
-        true => format!("of {least}"),
-        false => format!("of {least} to {most}"),
+    let of = if least == most {
+        format!("of {least}")
+    } else {
+        format!("of {least} to {most}")
     };
-    let several = |number: usize, what: &str| match number {
-        1 => format!("1 {what}"),
-        number => format!("{} {what}s", count(number)),
-    };
-    format!(
-        "{} in {} {of}, {}",
-        several(layout.responses(), "response"),
-        several(layout.groups(), "group"),
-        several(layout.tokens(), "token")
-    )
+    let responses = counted(layout.responses(), "response");
+    let groups = counted(layout.groups(), "group");
+    let tokens = counted(layout.tokens(), "token");
+    format!("{responses} in {groups} {of}, {tokens}")
 }
 
 /// A batch, as lines.
 pub(in crate::repl) fn batch(columns: &Columns, paint: Paint) -> String {
-    let mut lines = vec![format!(
-        "{}   {}",
-        paint.bold("batch"),
-        paint.dim(&format!(
-            "{}, step {}",
-            shape(&columns.layout),
-            columns.step
-        ))
-    )];
-    let of_name = columns
-        .columns
-        .iter()
-        .map(|(name, _)| width(&visible(name)))
-        .max()
-        .unwrap_or(0)
-        .max(6);
+    let about = format!("{}, step {}", shape(&columns.layout), columns.step);
+    let mut lines = vec![format!("{}   {}", paint.bold("batch"), paint.dim(&about))];
+    let names = columns.columns.iter();
+    let of_name = names.map(|(name, _)| width(&visible(name))).max();
+    let of_name = of_name.unwrap_or(0).max(6);
     lines.push(paint.dim(&format!(
         "  {:<of_name$}  {:<12}  {:>8}  {:>8}  {:>8}  {:>8}",
         "column", "level", "mean", "std", "min", "max"
     )));
-    for (place, (name, computed)) in columns.columns.iter().enumerate() {
-        if place == columns.own {
+    for (index, (name, computed)) in columns.columns.iter().enumerate() {
+        if index == columns.own {
             lines.push(paint.dim("  and what follows from them:"));
         }
         let name = filled(&visible(name), of_name);

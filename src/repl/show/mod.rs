@@ -1,4 +1,4 @@
-//! What answers look like: tensors, batches and the rest.
+//! Answers as text: tensors, batches and the rest.
 
 mod batch;
 mod blocks;
@@ -18,14 +18,19 @@ pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
         Answer::Nothing => return None,
         Answer::Tensor(computed) => tensor(computed, paint),
         Answer::Batch(columns) => batch(columns, paint),
-        // Who asks for a text gets the whole of it.
-        Answer::Text(text) => format!("{text:?}"),
-        other => brief(other, 2 * paint.width - 30),
+        // Who asks for a string gets the whole of it.
+        Answer::String(text) => format!("{text:?}"),
+        other => brief(other, two_lines(paint)),
     })
 }
 
-/// Columns of a text, or of a key, beside which other values stand.
-const TEXT: usize = 48;
+/// Columns of a string, or of a key, beside which other values stand.
+const STRING: usize = 48;
+
+/// The columns of an array or a map that is shown in two lines.
+pub(super) fn two_lines(paint: Paint) -> usize {
+    (2 * paint.width).saturating_sub(30)
+}
 
 /// An answer in one line, of an array or a map as much as so many columns hold.
 pub(super) fn brief(answer: &Answer, columns: usize) -> String {
@@ -34,18 +39,20 @@ pub(super) fn brief(answer: &Answer, columns: usize) -> String {
         Answer::Truth(truth) => truth.to_string(),
         Answer::Whole(whole) => whole.to_string(),
         Answer::Number(number) => figures::exact(*number),
-        Answer::Text(text) => {
-            let start: String = text.chars().take(TEXT + 1).collect();
-            paint::cut(&format!("{start:?}"), TEXT)
+        Answer::String(text) => {
+            let start: String = text.chars().take(STRING + 1).collect();
+            paint::cut(&format!("{start:?}"), STRING)
         }
-        Answer::Tensor(computed) if computed.buffer().len() == 1 => {
-            let value = figures::value(computed.buffer().get(0));
-            format!("{} tensor {value}", computed.level())
-        }
-        Answer::Tensor(computed) => {
-            let number = figures::count(computed.buffer().len());
-            format!("{} tensor of {number} values", computed.level())
-        }
+        Answer::Tensor(computed) => match computed.buffer().len() {
+            1 => {
+                let value = figures::value(computed.buffer().get(0));
+                format!("{} tensor {value}", computed.level())
+            }
+            length => {
+                let values = figures::counted(length, "value");
+                format!("{} tensor of {values}", computed.level())
+            }
+        },
         Answer::Batch(columns) => format!("batch of {}", shape(&columns.layout)),
         Answer::Array(items, length) => {
             let shown: Vec<String> = items.iter().map(|item| brief(item, columns)).collect();
@@ -53,25 +60,23 @@ pub(super) fn brief(answer: &Answer, columns: usize) -> String {
         }
         Answer::Map(entries, length) => {
             let entry = |(key, value): &(String, Answer)| {
-                let key = paint::cut(&paint::visible(key), TEXT);
+                let key = paint::cut(&paint::visible(key), STRING);
                 format!("{key}: {}", brief(value, columns))
             };
             let shown: Vec<String> = entries.iter().map(entry).collect();
             format!("#{{ {} }}", cut(&shown, *length, columns))
         }
-        Answer::Function(name) if name.starts_with("anon$") => "a closure".to_string(),
-        Answer::Function(name) => format!("the function `{name}`"),
-        Answer::Other(kind) => format!("a {kind}"),
+        Answer::Other(text) => text.clone(),
     }
 }
 
 /// As many items as fit, and how many more there are.
 fn cut(items: &[String], length: usize, columns: usize) -> String {
     let mut text = String::new();
-    for (place, item) in items.iter().enumerate() {
-        let comma = if place > 0 { ", " } else { "" };
-        if place > 0 && paint::width(&text) + paint::width(item) > columns {
-            return format!("{text}, ... {} more", length - place);
+    for (index, item) in items.iter().enumerate() {
+        let comma = if index > 0 { ", " } else { "" };
+        if index > 0 && paint::width(&text) + paint::width(item) > columns {
+            return format!("{text}, ... {} more", length - index);
         }
         text = format!("{text}{comma}{item}");
     }

@@ -2,7 +2,7 @@
 
 use super::histogram;
 use crate::batch::{FloatBuffer, GroupId, Layout};
-use crate::figures::{column, count, exact, share, value};
+use crate::figures::{column, counted, exact, share, value};
 use crate::paint::{Paint, cut, filled, visible, width};
 use crate::script::{Computed, Spread};
 use crate::tensor::Level;
@@ -29,7 +29,7 @@ pub(in crate::repl) fn tensor(computed: &Computed, paint: Paint) -> String {
     }
     let values: Vec<f64> = buffer.iter().collect();
     let title = format!("{} tensor", computed.level());
-    let about = format!("{} values, {dtype}", count(values.len()));
+    let about = format!("{}, {dtype}", counted(values.len(), "value"));
     let mut lines = vec![format!("{}   {}", paint.bold(&title), paint.dim(&about))];
     if values.is_empty() {
         return lines.remove(0);
@@ -51,15 +51,15 @@ pub(in crate::repl) fn spread_line(values: &[f64]) -> String {
     let number = |test: fn(&f64) -> bool| values.iter().copied().filter(test).count();
     let (zeros, nans) = (number(|x| *x == 0.0), number(|x| x.is_nan()));
     let infinite = number(|x| x.is_infinite());
-    let mut line = match nans + infinite == values.len() {
-        true => "  no finite value".to_string(),
-        false => format!(
-            "  mean {}   std {}   min {}   max {}",
-            value(rounded(spread.mean, &spread)),
-            value(spread.std),
-            value(spread.min),
-            value(spread.max)
-        ),
+    let mut line = if nans + infinite == values.len() {
+        "  no finite value".to_string()
+    } else {
+        // A mean that is 0 but for rounding is 0.
+        let largest = spread.min.abs().max(spread.max.abs());
+        let is_zero = spread.mean.abs() < 1e-12 * largest;
+        let mean = value(if is_zero { 0.0 } else { spread.mean });
+        let [std, min, max] = [spread.std, spread.min, spread.max].map(value);
+        format!("  mean {mean}   std {std}   min {min}   max {max}")
     };
     for (what, number) in [("zero", zeros), ("NaN", nans), ("infinite", infinite)] {
         if number > 0 {
@@ -73,17 +73,7 @@ fn finite(values: &[f64]) -> Spread {
     Spread::of(values.iter().copied().filter(|value| value.is_finite()))
 }
 
-/// A mean that is 0 but for rounding is 0.
-fn rounded(mean: f64, spread: &Spread) -> f64 {
-    let largest = spread.min.abs().max(spread.max.abs());
-    if mean.abs() < 1e-12 * largest {
-        0.0
-    } else {
-        mean
-    }
-}
-
-/// A line of the table: what it is about, and its values.
+/// A line of the table.
 struct Row {
     label: String,
     values: Vec<f64>,
@@ -91,28 +81,23 @@ struct Row {
 
 fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
     let layout = computed.layout();
+    let of_group = |group: usize| Row {
+        label: label(layout.group_id(group)),
+        values: if computed.level() == Level::Position {
+            values[layout.positions_of(group)].to_vec()
+        } else {
+            let members = members(layout, group);
+            members.map(|response| values[response]).collect()
+        },
+    };
     match computed.level() {
+        Level::Batch => Vec::new(),
         Level::Group => groups(layout, values, paint),
-        Level::Response => {
-            let of_group = |group: usize| Row {
-                label: label(layout.group_id(group)),
-                values: members(layout, group)
-                    .map(|response| values[response])
-                    .collect(),
-            };
-            let rows = (0..layout.groups().min(ROWS)).map(of_group).collect();
-            table(rows, layout.groups(), "group", paint)
-        }
-        Level::Position => {
-            let of_group = |group: usize| Row {
-                label: label(layout.group_id(group)),
-                values: values[layout.positions_of(group)].to_vec(),
-            };
+        Level::Response | Level::Position => {
             let rows = (0..layout.groups().min(ROWS)).map(of_group).collect();
             table(rows, layout.groups(), "group", paint)
         }
         Level::Token => tokens(layout, values, paint),
-        Level::Batch => Vec::new(),
     }
 }
 
@@ -138,8 +123,8 @@ fn tokens(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
                 .map(move |at| (group, at))
         })
         .take(ROWS);
-    let row = |(group, (place, response)): (usize, (usize, usize))| Row {
-        label: format!("{} #{place}", label(layout.group_id(group))),
+    let row = |(group, (index, response)): (usize, (usize, usize))| Row {
+        label: format!("{} #{index}", label(layout.group_id(group))),
         values: values[layout.tokens_of(response)].to_vec(),
     };
     table(
@@ -168,17 +153,15 @@ fn groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
             format!("{label}  {number:>of_number$}")
         })
         .collect();
-    let mut lines: Vec<String> = cells
-        .chunks(across)
-        .map(|chunk| format!("  {}", chunk.join("    ")))
-        .collect();
+    let rows = cells.chunks(across);
+    let mut lines: Vec<String> = rows.map(|row| format!("  {}", row.join("    "))).collect();
     lines.extend(more(values.len() - shown, "group", paint));
     lines
 }
 
 fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
-    let plural = if number == 1 { "" } else { "s" };
-    (number > 0).then(|| paint.dim(&format!("  ... {} more {what}{plural}", count(number))))
+    let text = counted(number, &format!("more {what}"));
+    (number > 0).then(|| paint.dim(&format!("  ... {text}")))
 }
 
 /// Rows of numbers that line up, as many of each as fit.
@@ -191,14 +174,13 @@ fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> 
         .flat_map(|row| row.values[..fitting(row)].iter().copied())
         .collect();
     let numbers = column(&shown);
-    let of_number = numbers
-        .iter()
-        .map(|text| text.chars().count())
-        .max()
-        .unwrap_or(0);
+    let of_number = numbers.iter().map(|text| text.len()).max().unwrap_or(0);
     let longest = rows.iter().map(|row| row.values.len()).max().unwrap_or(0);
-    let room =
-        |reserved: usize| paint.width.saturating_sub(2 + of_label + reserved) / (of_number + 2);
+    let room = |reserved: usize| {
+        let room = paint.width.saturating_sub(2 + of_label + reserved);
+        room / (of_number + 2)
+    };
+    // The number of those that are left out takes its room.
     let across = if room(0) >= longest {
         room(0)
     } else {
@@ -215,8 +197,7 @@ fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> 
                 .take(across)
                 .map(|number| format!("  {number:>of_number$}"))
                 .collect();
-            let left = row.values.len() - own.len().min(across);
-            let rest = match left {
+            let rest = match row.values.len() - own.len().min(across) {
                 0 => String::new(),
                 left => paint.dim(&format!("  ... {left}")),
             };

@@ -84,7 +84,7 @@ fn operator(sign: &str, arguments: &[&str]) -> Diagnostic {
     let nothing = arguments
         .iter()
         .any(|argument| argument.starts_with("nothing"));
-    let text = arguments.iter().any(|&argument| argument == "a string");
+    let text = arguments.contains(&"a string");
     let help = match sign {
         "^" => "a power is `x ** 2`".to_string(),
         "@" => "an elementwise product is `a * b`, and its sum `(a * b).sum(\"response\")`".to_string(),

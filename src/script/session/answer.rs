@@ -1,4 +1,4 @@
-//! What an input gave, free of the script engine.
+//! The value of an input, free of the script engine.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::tensor::{Tensor, TensorError};
 /// Elements of an array or a map that are taken over to be shown.
 const SHOWN: usize = 32;
 
-/// What an input gave.
+/// The value of an input.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Nothing: a `let`, a `fn`, a statement.
+    /// None: a `let`, a `fn`, a statement.
     Nothing,
     /// True or false.
     Truth(bool),
-    /// A whole number.
+    /// An integer.
     Whole(i64),
-    /// A number.
+    /// A number that is no integer, or a tensor of no batch.
     Number(f64),
-    /// A text.
-    Text(String),
+    /// A string.
+    String(String),
     /// A tensor, computed.
     Tensor(Computed),
     /// A batch, with its columns.
@@ -32,9 +32,7 @@ pub enum Answer {
     Array(Vec<Answer>, usize),
     /// A map: its first entries, and how many it has.
     Map(Vec<(String, Answer)>, usize),
-    /// A function or a closure, by its name.
-    Function(String),
-    /// Anything else, by the name of its type.
+    /// Anything else, in words: `a closure`.
     Other(String),
 }
 
@@ -66,13 +64,11 @@ impl Answer {
     /// Takes over a value of a script, and computes what is not computed yet.
     pub(super) fn of(value: &Dynamic) -> Result<Answer, TensorError> {
         if let Some(tensor) = value.read_lock::<Tensor>() {
-            return match tensor.frame() {
-                Some(frame) => {
-                    let computed = tensor.evaluate()?.over(frame.layout());
-                    Ok(Answer::Tensor(computed))
-                }
-                None => Ok(Answer::Number(tensor.evaluate()?.get(0))),
-            };
+            let values = tensor.evaluate()?;
+            return Ok(match tensor.frame() {
+                Some(frame) => Answer::Tensor(values.over(frame.layout())),
+                None => Answer::Number(values.get(0)),
+            });
         }
         if let Some(batch) = value.read_lock::<ScriptBatch>() {
             return Columns::of(&batch).map(Answer::Batch);
@@ -87,31 +83,41 @@ impl Answer {
             return Ok(Answer::Map(shown.collect::<Result<_, _>>()?, map.len()));
         }
         if let Some(text) = value.read_lock::<ImmutableString>() {
-            return Ok(Answer::Text(text.to_string()));
+            return Ok(Answer::String(text.to_string()));
         }
-        if let Some(function) = value.read_lock::<FnPtr>() {
-            return Ok(Answer::Function(function.fn_name().to_string()));
+        if let Ok(letter) = value.as_char() {
+            return Ok(Answer::String(letter.to_string()));
         }
-        Ok(
-            match (
-                value.as_bool(),
-                value.as_int(),
-                value.as_float(),
-                value.as_char(),
-            ) {
-                (Ok(truth), ..) => Answer::Truth(truth),
-                (_, Ok(whole), ..) => Answer::Whole(whole),
-                (_, _, Ok(number), _) => Answer::Number(number),
-                (.., Ok(letter)) => Answer::Text(letter.to_string()),
-                _ if value.is_unit() => Answer::Nothing,
-                _ => Answer::Other(value.type_name().to_string()),
-            },
-        )
+        if let Ok(truth) = value.as_bool() {
+            return Ok(Answer::Truth(truth));
+        }
+        if let Ok(whole) = value.as_int() {
+            return Ok(Answer::Whole(whole));
+        }
+        if let Ok(number) = value.as_float() {
+            return Ok(Answer::Number(number));
+        }
+        Ok(if value.is_unit() {
+            Answer::Nothing
+        } else {
+            Answer::Other(in_words(value))
+        })
     }
+}
+
+fn in_words(value: &Dynamic) -> String {
+    if let Some(function) = value.read_lock::<FnPtr>() {
+        return match function.fn_name() {
+            name if name.starts_with("anon$") => "a closure".to_string(),
+            name => format!("the function `{name}`"),
+        };
+    }
+    format!("a {}", value.type_name())
 }
 
 impl Columns {
     fn of(batch: &ScriptBatch) -> Result<Columns, TensorError> {
+        let layout = batch.frame().layout();
         let (own, derived) = batch.column_names();
         let mut columns = Vec::new();
         for name in own.iter().chain(&derived) {
@@ -119,12 +125,11 @@ impl Columns {
             let Ok(tensor) = batch.column(name) else {
                 continue;
             };
-            let value = tensor.evaluate()?;
-            let computed = value.over(batch.frame().layout());
+            let computed = tensor.evaluate()?.over(layout);
             columns.push((name.clone(), computed));
         }
         Ok(Columns {
-            layout: batch.frame().layout().clone(),
+            layout: layout.clone(),
             step: batch.step(),
             columns,
             own: own.len(),

@@ -6,11 +6,13 @@ use rhai::{Engine, EvalAltResult, Map, NativeCallContext};
 
 use super::super::batch_type::ScriptBatch;
 use super::super::error::{Problem, raise};
-
 use super::super::hooks::tensor_of;
 use super::super::recipe::{Hook, Recipe};
 use super::{Session, lock};
 use crate::tensor::Tensor;
+
+/// The batch and the parameters that a hook is called with; those of the session where it has no arguments.
+type Given = Option<(ScriptBatch, Map)>;
 
 impl Session {
     /// The recipe whose hooks inputs call.
@@ -34,58 +36,46 @@ impl Session {
     /// starts from the state that `init` makes, so that the same input gives the same answer.
     pub(super) fn hooks(&self, engine: &mut Engine) {
         for hook in Hook::OF_BATCH {
-            let call = self.hook(hook);
-            engine.register_fn(hook.name(), move |context: NativeCallContext| {
-                call(&context, None)
-            });
-            let call = self.hook(hook);
-            engine.register_fn(
-                hook.name(),
-                move |context: NativeCallContext, batch: ScriptBatch| {
-                    call(&context, Some((batch, Map::new())))
-                },
-            );
-            let call = self.hook(hook);
-            engine.register_fn(
-                hook.name(),
-                move |context: NativeCallContext, batch: ScriptBatch, p: Map| {
-                    call(&context, Some((batch, p)))
-                },
-            );
+            let alone = Arc::new(self.hook(hook));
+            let (of_batch, of_both) = (alone.clone(), alone.clone());
+            engine
+                .register_fn(hook.name(), move |context: NativeCallContext| {
+                    alone(&context, None)
+                })
+                .register_fn(hook.name(), move |context: NativeCallContext, batch| {
+                    of_batch(&context, Some((batch, Map::new())))
+                })
+                .register_fn(hook.name(), move |context: NativeCallContext, batch, p| {
+                    of_both(&context, Some((batch, p)))
+                });
         }
     }
 
-    /// A hook as a function of the batch and the parameters, which are the session's where none are given.
     fn hook(
         &self,
         hook: Hook,
-    ) -> impl Fn(
-        &NativeCallContext,
-        Option<(ScriptBatch, Map)>,
-    ) -> Result<Tensor, Box<EvalAltResult>>
-    + use<> {
+    ) -> impl Fn(&NativeCallContext, Given) -> Result<Tensor, Box<EvalAltResult>> + use<> {
         let (recipe, stage, failed) =
             (self.recipe.clone(), self.stage.clone(), self.failed.clone());
         move |context, given| {
             let name = hook.name();
             let fail = |what: String, help: &str| raise(context, Problem::new(what).help(help));
             let Some(recipe) = &recipe else {
-                let help = "`:recipe grpo` loads one; a formula that you typed is run by `:run`";
                 return Err(fail(
                     format!("`{name}()` is a recipe's, and none is loaded"),
-                    help,
+                    "`:recipe grpo` loads one; a formula that you typed is run by `:run`",
                 ));
             };
             let mut recipe = recipe.clone();
             if let Some((batch, p)) = given {
                 if !Arc::ptr_eq(batch.frame(), stage.batch.frame()) {
-                    let help = "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some";
                     return Err(fail(
                         format!("`{name}` runs on the whole batch at the prompt, this is another"),
-                        help,
+                        "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some",
                     ));
                 }
-                recipe.set_map(&p).map_err(|error| {
+                let set = recipe.set_map(&p);
+                set.map_err(|error| {
                     fail(error.to_string(), "`:params` shows what the recipe has")
                 })?;
             }

@@ -7,11 +7,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rhai::{AST, Engine, Expr, ParseError, ParseErrorType, Position, Stmt, Token};
+use rhai::{AST, Engine, Expr, LexError, ParseError, ParseErrorType, Position, Stmt, Token};
 
 use super::Answer;
 use super::saved::is_same;
+use super::{LAST, VALUES};
 use crate::batch::Computed;
 use crate::diagnostic::{Diagnostic, Location};
 use crate::script::recipe::Recipe;
@@ -206,25 +208,48 @@ impl Inputs {
         }
     }
 
-    /// Lets `_` be the name of the last value, but where it is the last arm of a `switch`.
-    pub(super) fn name_last(&self, engine: &mut Engine, text: &str, name: &'static str) {
+    /// Lets `_` be the name of the last value, but where it is the last arm of a `switch`, and `_1`, `_2`, ... those of the
+    /// last values.
+    pub(super) fn name_values(&self, engine: &mut Engine, text: &str) {
         let places: HashSet<(usize, usize)> = last_values(text)
             .map(|token| (token.line + self.lines(), token.column))
             .collect();
-        if places.is_empty() {
+        if !text.contains('_') {
             return;
         }
         let is_last = move |position: Position| {
             let place = position.line().zip(position.position());
             place.is_some_and(|place| places.contains(&place))
         };
+        // Behind what it takes for no name, the engine takes `+` and `-` for signs of what follows.
+        let was_value = AtomicBool::new(false);
         // "Deprecated" in the engine's words for what may change; its version is pinned.
         #[allow(deprecated)]
         engine.on_parse_token(move |token, position, _| match token {
-            Token::Underscore if is_last(position) => Token::Identifier(Box::new(name.into())),
-            token => token,
+            Token::Underscore if is_last(position) => Token::Identifier(Box::new(LAST.into())),
+            Token::LexError(error) => match value_name(&error) {
+                Some(name) => {
+                    was_value.store(true, Ordering::Relaxed);
+                    Token::Identifier(Box::new(name.into()))
+                }
+                None => Token::LexError(error),
+            },
+            token => match (was_value.swap(false, Ordering::Relaxed), token) {
+                (true, Token::UnaryPlus) => Token::Plus,
+                (true, Token::UnaryMinus) => Token::Minus,
+                (_, token) => token,
+            },
         });
     }
+}
+
+/// The variable that `_1`, `_2`, ... stand for, which the engine takes for no names.
+fn value_name(error: &LexError) -> Option<&'static str> {
+    let LexError::MalformedIdentifier(name) = error else {
+        return None;
+    };
+    let name = if name == "_1" { LAST } else { name };
+    VALUES.iter().find(|value| **value == name).copied()
 }
 
 /// Lines of a text; an empty one has a line too.

@@ -1,12 +1,13 @@
-//! Looks into an input without keeping its value: its graph, its time, its numbers.
+//! An input looked into without keeping its value: its graph, its time, its numbers.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use rhai::{Array, Dynamic, EvalAltResult};
+use rhai::{Array, Dynamic};
 
 use super::super::bind::{describe, number};
-use super::{Answer, OWN, Session, inputs};
+use super::super::syntax::{Item, items};
+use super::{Answer, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::{Level, Tensor, grad};
 
@@ -22,7 +23,7 @@ const LEAST_RUNS: usize = 3;
 pub struct GraphNode {
     /// The operation, or the column or variable that it is.
     pub name: String,
-    /// The nodes that it is computed from, by their places in the graph.
+    /// The nodes that it is computed from, by their indices in the graph.
     pub args: Vec<usize>,
     /// Where it has its values.
     pub level: Level,
@@ -34,31 +35,26 @@ pub struct GraphNode {
     pub is_known: bool,
 }
 
-/// The values of two inputs that go together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pairs {
-    /// The level where the two meet; `None` for arrays.
-    pub level: Option<Level>,
-    /// The values of the first.
-    pub x: Vec<f64>,
-    /// The values of the second, as many.
-    pub y: Vec<f64>,
-}
-
-/// How long an input takes, over several runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// How often it was run.
-    pub runs: usize,
-    /// The shortest run.
-    pub least: Duration,
-    /// The run in the middle.
-    pub median: Duration,
-    /// The longest run.
-    pub most: Duration,
-}
+/// The values of two inputs that go together, and the level where they meet; none for arrays.
+pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
 impl Session {
+    /// The source of the functions of that name: those of the last input that has any, or else of the recipe.
+    pub fn source_of(&self, name: &str) -> Option<String> {
+        let typed = self.inputs.all.iter().rev().map(|input| &*input.text);
+        let texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
+        let is_it = |item: &Item| item.function().is_some_and(|(known, _)| known == name);
+        let mut found = texts.map(|text| {
+            let functions = items(text).into_iter().filter(is_it);
+            let functions: Vec<String> = functions.map(|item| item.text().to_string()).collect();
+            functions.join("\n\n")
+        });
+        let found = found.find(|functions| !functions.is_empty())?;
+        // The comment of the script itself is none of its first function.
+        let lines = found.lines().skip_while(|line| line.starts_with("//!"));
+        Some(lines.collect::<Vec<_>>().join("\n"))
+    }
+
     /// The numbers of an input: a tensor's values, with its level, or those of an array.
     ///
     /// # Errors
@@ -89,34 +85,27 @@ impl Session {
     /// As [`Session::numbers`].
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
-        if let (Some(left), Some(right)) = (super::as_tensor(&left), super::as_tensor(&right)) {
-            let level = left.level().join(right.level());
-            let frame = self.stage.batch.frame();
-            let spread = |tensor: &Tensor| {
-                let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame))?;
-                Ok(tensor.evaluate()?.iter().collect::<Vec<f64>>())
-            };
-            let (left, right) = (spread(&left), spread(&right));
-            return match (left, right) {
-                (Ok(left), Ok(right)) if left.len() == right.len() => Ok(Pairs {
-                    level: Some(level),
-                    x: left,
-                    y: right,
-                }),
-                (Ok(left), Ok(right)) => Err(unequal(x, left.len(), y, right.len())),
-                (Err(error), _) => Err(self.failed_in(x, error)),
-                (_, Err(error)) => Err(self.failed_in(y, error)),
-            };
+        let (level, left, right) = match (super::as_tensor(&left), super::as_tensor(&right)) {
+            (Some(left), Some(right)) => {
+                let level = left.level().join(right.level());
+                let frame = self.stage.batch.frame();
+                let spread = |text: &str, tensor: &Tensor| {
+                    let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame));
+                    let values = tensor.and_then(|tensor| tensor.evaluate());
+                    let values = values.map_err(|error| self.failed_in(text, error))?;
+                    Ok::<_, Diagnostics>(values.iter().collect())
+                };
+                (Some(level), spread(x, &left)?, spread(y, &right)?)
+            }
+            _ => (None, self.numbers(x)?.1, self.numbers(y)?.1),
+        };
+        if left.len() != right.len() {
+            let (of_x, of_y): (usize, usize) = (left.len(), right.len());
+            let message =
+                format!("`{x}` has {of_x} values and `{y}` has {of_y}: they must go together");
+            return Err(Diagnostic::error(message).into());
         }
-        let (left, right) = (self.numbers(x)?.1, self.numbers(y)?.1);
-        match left.len() == right.len() {
-            true => Ok(Pairs {
-                level: None,
-                x: left,
-                y: right,
-            }),
-            false => Err(unequal(x, left.len(), y, right.len())),
-        }
+        Ok((level, left.into_iter().zip(right).collect()))
     }
 
     /// The derivative of an input, a batch tensor, by each value of `batch.logp`.
@@ -156,11 +145,11 @@ impl Session {
         let mut names = self.names_of_tensors();
         // What is asked about is shown by its operation, not by its own name.
         names.remove(&tensor.id());
-        let mut place: HashMap<usize, usize> = HashMap::new();
+        let mut index: HashMap<usize, usize> = HashMap::new();
         let mut nodes = Vec::new();
-        let mut open = vec![(tensor, 0)];
-        while let Some((tensor, next)) = open.pop() {
-            if place.contains_key(&tensor.id()) {
+        let mut stack = vec![(tensor, 0)];
+        while let Some((tensor, next)) = stack.pop() {
+            if index.contains_key(&tensor.id()) {
                 continue;
             }
             let name = names.get(&tensor.id());
@@ -170,14 +159,14 @@ impl Session {
             };
             if let Some(arg) = args.get(next) {
                 let arg = arg.clone();
-                open.push((tensor, next + 1));
-                open.push((arg, 0));
+                stack.push((tensor, next + 1));
+                stack.push((arg, 0));
                 continue;
             }
-            place.insert(tensor.id(), nodes.len());
+            index.insert(tensor.id(), nodes.len());
             nodes.push(GraphNode {
                 name: name.cloned().unwrap_or_else(|| operation(&tensor)),
-                args: args.iter().map(|arg| place[&arg.id()]).collect(),
+                args: args.iter().map(|arg| index[&arg.id()]).collect(),
                 level: tensor.level(),
                 size: tensor.frame().map_or(1, |frame| frame.size(tensor.level())),
                 is_f64: tensor.is_f64(),
@@ -187,45 +176,35 @@ impl Session {
         Ok(nodes)
     }
 
-    /// Runs an input again and again, and says how long a run takes: building its graph and computing it.
+    /// Runs an input again and again: the times of the runs, each of which builds its graph and computes it, the shortest
+    /// first. There is one at least.
     ///
     /// # Errors
     /// As [`Session::evaluate`].
-    pub fn time(&mut self, text: &str) -> Result<Timing, Diagnostics> {
+    pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
         // Once before the clock runs, with all that can go wrong.
         let _ = self.value(text)?;
         let engine = self.engine(text);
-        let mut ast = engine
-            .compile_with_scope(&self.scope, self.inputs.padded(text))
-            .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
-        ast.set_source(inputs::SOURCE);
-        let ast = self.functions.merge(&ast);
+        let ast = self.functions.merge(&self.compile(&engine, text)?);
         let scope = self.scope.clone();
         let (mut times, started) = (Vec::new(), Instant::now());
         while times.len() < LEAST_RUNS || (times.len() < RUNS && started.elapsed() < MEASURING) {
             let begun = Instant::now();
             let outcome = engine.eval_ast_with_scope::<Dynamic>(&mut self.scope, &ast);
-            let computed = outcome
-                .map_err(|error| self.explain(text, &error))
-                .and_then(|value| match value.read_lock::<Tensor>() {
-                    Some(tensor) => tensor
-                        .evaluate()
-                        .map(|_| ())
-                        .map_err(|error| self.failed_in(text, error)),
-                    None => Ok(()),
-                });
+            let computed = match outcome {
+                Ok(value) => match value.read_lock::<Tensor>().map(|one| one.evaluate()) {
+                    Some(Err(error)) => Err(self.failed_in(text, error)),
+                    _ => Ok(()),
+                },
+                Err(error) => Err(self.explain(text, &error)),
+            };
             times.push(begun.elapsed());
             self.scope = scope.clone();
             computed?;
         }
         self.stage.call.take_reports();
         times.sort();
-        Ok(Timing {
-            runs: times.len(),
-            least: times[0],
-            median: times[times.len() / 2],
-            most: times[times.len() - 1],
-        })
+        Ok(times)
     }
 
     /// Runs an input for its value, and leaves the session as it was.
@@ -247,11 +226,7 @@ impl Session {
         let mut names: HashMap<usize, String> = columns
             .map(|(name, tensor)| (tensor.id(), format!("batch.{name}")))
             .collect();
-        for (name, _, value) in self
-            .scope
-            .iter_raw()
-            .filter(|(name, ..)| !OWN.contains(name))
-        {
+        for (name, value) in self.own_variables() {
             if let Some(tensor) = value.read_lock::<Tensor>() {
                 names.entry(tensor.id()).or_insert_with(|| name.to_string());
             }
@@ -260,14 +235,7 @@ impl Session {
     }
 }
 
-fn unequal(x: &str, of_x: usize, y: &str, of_y: usize) -> Diagnostics {
-    Diagnostic::error(format!(
-        "`{x}` has {of_x} values and `{y}` has {of_y}: they must go together"
-    ))
-    .into()
-}
-
-/// What a node computes; a number is shown itself.
+/// The operation of a node; a number is shown itself.
 fn operation(tensor: &Tensor) -> String {
     match tensor.as_number() {
         Some(number) => format!("{number:?}"),

@@ -16,7 +16,7 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, ParseErr
 
 pub use self::answer::{Answer, Columns};
 use self::inputs::Inputs;
-pub use self::inspect::{GraphNode, Pairs, Timing};
+pub use self::inspect::{GraphNode, Pairs};
 pub use self::names::Name;
 pub(crate) use self::names::language_definitions;
 pub(crate) use self::saved::{Defines, is_typed};
@@ -35,12 +35,13 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::suggest;
 use crate::tensor::{Frame, Guard, Tensor, TensorError};
 
-/// The variable that `_` stands for: the engine knows `_` as a sign, not as a name, so that nobody else can name it.
-const LAST: &str = "_";
-/// The variables that the session itself makes.
-const OWN: [&str; 3] = ["batch", "p", LAST];
+/// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
+/// them; [`Transcript::name_values`] lets inputs do so.
+const VALUES: [&str; 9] = ["_", "_2", "_3", "_4", "_5", "_6", "_7", "_8", "_9"];
+/// The variable of the last value, which is `_1` too.
+const LAST: &str = VALUES[0];
 
-/// Pieces of script evaluated one after the other on a batch: `let` and `fn` last, `_` is the last value.
+/// Pieces of script evaluated one after the other on a batch: `let` and `fn` last, `_` is the last value, `_2` that before.
 ///
 /// ```
 /// use advlab::script::{Answer, Session};
@@ -61,11 +62,11 @@ pub struct Session {
     inputs: Inputs,
     library: Arc<Library>,
     recipe: Option<Recipe>,
-    /// What a recipe's hook failed with, called from the input: the engine's own errors cannot carry it.
+    /// The error of a recipe's hook that an input called: the engine's own errors cannot carry it.
     failed: Arc<Mutex<Option<Diagnostics>>>,
 }
 
-/// What the inputs see as `batch`, with what its tensors lie over.
+/// The batch of the inputs, and the frame that its tensors share.
 #[derive(Clone)]
 struct Stage {
     call: Arc<Call>,
@@ -92,16 +93,16 @@ impl Stage {
     }
 }
 
-/// What an input gave.
+/// The effects of an input.
 #[derive(Clone, Debug)]
-pub struct Evaluation {
+pub struct EvaluatedInput {
     /// Its value.
     pub answer: Answer,
-    /// What it printed.
+    /// Its printed lines.
     pub prints: Vec<String>,
-    /// What it reported with `metric`.
+    /// Its reports, by `metric`.
     pub metrics: Vec<(String, f64)>,
-    /// What was read otherwise than its name says, in words.
+    /// Notes on what was read otherwise than its name says.
     pub notes: Vec<String>,
 }
 
@@ -128,7 +129,7 @@ impl Session {
         session
     }
 
-    /// What bounds the input that is being evaluated: whoever holds it can cancel that.
+    /// Bounds the input that is being evaluated: whoever holds it can cancel that.
     pub fn guard(&self) -> &Arc<Guard> {
         &self.guard
     }
@@ -172,7 +173,7 @@ impl Session {
     /// # Errors
     /// [`Diagnostics`] as for a recipe, with the place in the input. Variables that the input made before it failed are
     /// gone; what it changed in others stays changed.
-    pub fn evaluate(&mut self, text: &str) -> Result<Evaluation, Diagnostics> {
+    pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
         let value = self.run(text).inspect_err(|_| {
@@ -192,9 +193,9 @@ impl Session {
             self.inputs.complete(&answer, self.recipe.as_ref());
         }
         if !value.is_unit() {
-            self.scope.set_value(LAST, value);
+            self.remember(value);
         }
-        Ok(Evaluation {
+        Ok(EvaluatedInput {
             answer,
             metrics: reports.metrics(),
             prints: reports.prints,
@@ -202,21 +203,43 @@ impl Session {
         })
     }
 
+    /// Makes a value the last one, and those before it `_2` and on. Where memory gets scarce these go.
+    fn remember(&mut self, value: Dynamic) {
+        for index in (1..VALUES.len()).rev() {
+            let before = self.scope.get(VALUES[index - 1]).cloned();
+            if let Some(before) = before.filter(|before| !before.is_unit()) {
+                self.scope.set_or_push(VALUES[index], before);
+            }
+        }
+        self.scope.set_value(LAST, value);
+        if self.guard.is_half_used() {
+            for name in &VALUES[1..] {
+                let _ = self.scope.remove::<Dynamic>(name);
+            }
+        }
+    }
+
     /// The names of the variables that inputs made, with their values.
     pub fn variables(&self) -> Vec<(String, Result<Answer, Diagnostics>)> {
         self.guard.rearm();
-        let all = self.scope.iter_raw();
-        let own = all.filter(|(name, ..)| !OWN.contains(name));
-        let variables = own.map(|(name, _, value)| (name.to_string(), self.answer(value)));
+        let named = self.own_variables();
+        let variables = named.map(|(name, value)| (name.to_string(), self.answer(value)));
         let variables = variables.collect();
         // To look at a batch reads all its columns: nothing of that belongs to the next input.
         self.stage.call.take_reports();
         variables
     }
 
-    /// Compiles and runs an input, and keeps its functions.
-    fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
-        let engine = self.engine(text);
+    /// The variables that inputs made, with their values.
+    fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
+        let all = self.scope.iter_raw();
+        let is_own = |name: &str| !["batch", "p"].contains(&name) && !VALUES.contains(&name);
+        all.filter(move |(name, ..)| is_own(name))
+            .map(|(name, _, value)| (name, value))
+    }
+
+    /// Compiles an input behind those before it.
+    fn compile(&self, engine: &Engine, text: &str) -> Result<AST, Diagnostics> {
         let mut ast = engine
             .compile_with_scope(&self.scope, self.inputs.padded(text))
             .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
@@ -225,6 +248,13 @@ impl Session {
             return Err(error);
         }
         ast.set_source(inputs::SOURCE);
+        Ok(ast)
+    }
+
+    /// Compiles and runs an input, and keeps its functions.
+    fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
+        let engine = self.engine(text);
+        let ast = self.compile(&engine, text)?;
         let whole = self.functions.merge(&ast);
         lock(&self.failed).take();
         let scope = &mut self.scope;
@@ -287,7 +317,7 @@ impl Session {
         let mut engine = functions.compiler(&self.library, &self.stage.call);
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
-        self.inputs.name_last(&mut engine, text, LAST);
+        self.inputs.name_values(&mut engine, text);
         self.hooks(&mut engine);
         engine
     }
@@ -339,7 +369,18 @@ impl Session {
             _ => None,
         };
         diagnostic.help = help.or(diagnostic.help);
+        self.explain_scope(&mut diagnostic);
         self.inputs.in_its_input(text, diagnostic).into()
+    }
+
+    /// Adds to an error of a function that lacks a variable of the prompt why it does not see that.
+    pub fn explain_scope(&self, error: &mut Diagnostic) {
+        let name = error.message.split('`').nth(1).unwrap_or("");
+        if error.help.as_deref() == Some(SEES) && self.scope.contains(name) {
+            error.help = Some(format!(
+                "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
+            ));
+        }
     }
 
     /// What a name that is no variable is at the prompt most likely: a column, a function without its brackets, a slip.
@@ -353,8 +394,8 @@ impl Session {
         if let Some(function) = names.find(|known| is_it(known) && !known.call.is_empty()) {
             return Some(format!("the function is called as `{}`", function.call));
         }
-        let variables = self.scope.iter_raw().map(|(known, ..)| known);
-        let near = suggest::nearest(name, variables.filter(|known| *known != LAST));
+        let variables = self.own_variables().map(|(known, _)| known);
+        let near = suggest::nearest(name, variables.chain(["batch", "p"]));
         // Any letter is near any other.
         let near = near.filter(|_| name.len() > 2)?;
         Some(format!("did you mean `{near}`?"))

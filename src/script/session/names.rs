@@ -5,7 +5,7 @@ use rhai::{Engine, Map};
 use super::super::engine::packages;
 use super::super::members::{MEMBERS, Owner};
 use super::super::syntax::{Token, ValueKind};
-use super::{LAST, OWN, Session};
+use super::Session;
 use crate::tensor::op;
 
 /// Something that can be typed.
@@ -33,9 +33,7 @@ impl Session {
 
     /// The variables that hold tensors of the batch, or batches.
     pub fn tensor_names(&self) -> Vec<String> {
-        let all = self.scope.iter_raw();
-        let own = all.filter(|(name, ..)| !OWN.contains(name));
-        let of_batch = own.filter(|(_, _, value)| {
+        let of_batch = self.own_variables().filter(|(_, value)| {
             let kind = ValueKind::of(value);
             kind.is_tensor() || kind == ValueKind::Batch
         });
@@ -57,8 +55,8 @@ impl Session {
                 ["reward", "advantage", "loss"].map(|hook| call(hook, format!("{hook}()"), 0)),
             );
         }
-        let variables = self.scope.iter_raw().map(|(name, ..)| name);
-        names.extend(variables.filter(|name| *name != LAST).map(value));
+        let variables = self.own_variables().map(|(name, _)| name);
+        names.extend(variables.chain(["batch", "p"]).map(value));
         in_order(names)
     }
 

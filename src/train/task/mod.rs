@@ -75,7 +75,7 @@ pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     for token in task.identity(prompt) {
         hash.update(token.to_le_bytes());
     }
-    hash.finalize()[0] % EVALUATION_SHARE == 0
+    hash.finalize()[0].is_multiple_of(EVALUATION_SHARE)
 }
 
 /// The prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never one of the evaluation

@@ -1,7 +1,7 @@
 //! The curve of Pass@k: where the total |A| of a group of 32 peaks.
 
 use advlab::Host;
-use advlab::repl;
+use advlab::repl::{self, Curve};
 use advlab::script::Setting;
 
 use super::session;
@@ -48,7 +48,9 @@ fn the_curve_of_passk_is_that_of_the_golden_cases() {
             .expect("the case");
         let mut recipe = Host::new().load("passk").expect("a built-in");
         recipe.set("k", Setting::Whole(k)).expect("a whole number");
-        let points = repl::points(&recipe, &repl::builtin(), 32).expect("a curve");
+        let curve = Curve::of(&recipe, &repl::builtin(), 32).expect("a curve");
+        assert!(!curve.depends_on_batch);
+        let points = curve.points;
         let eta = case["expected"]["eta"].as_array().expect("a curve");
         assert_eq!(points.len(), eta.len());
         for (point, eta) in points.iter().zip(eta) {
@@ -70,11 +72,49 @@ fn right_up_wrong_down_and_nothing_in_total() {
     let host = Host::new();
     for name in ["passk", "grpo", "dr_grpo", "rloo"] {
         let recipe = host.load(name).expect("a built-in");
-        for point in repl::points(&recipe, &repl::builtin(), 8).expect("a curve") {
+        let curve = Curve::of(&recipe, &repl::builtin(), 8).expect("a curve");
+        for point in curve.points {
             let (up, down) = (point.of_right.unwrap_or(0.0), point.of_wrong.unwrap_or(0.0));
             assert!(up >= 0.0 && down <= 0.0, "{name}: {point:?}");
             let sum = point.right as f64 * up + (8 - point.right) as f64 * down;
             assert!(sum.abs() < 1e-9, "{name}: {point:?}");
         }
     }
+}
+
+/// A weight of groups that is normalised over the batch, and advantages normalised over all responses: a group alone
+/// would have a weight of 1, and another standard deviation for each number of right ones.
+#[test]
+fn a_design_that_is_normalised_over_the_batch_is_drawn_in_the_proportions_of_the_batch() {
+    let host = Host::new();
+    let weighted = "fn advantage(batch, p) {
+        let w = batch.correct.mean(\"group\");
+        (batch.reward - w) * w / w.mean(\"batch\")
+    }";
+    let weighted = host.compile("weighted", weighted).expect("a recipe");
+    let curve = Curve::of(&weighted, &repl::builtin(), 8).expect("a curve");
+    assert!(curve.depends_on_batch);
+    // The batch has 54 right responses of 128, and no group with 5 of 8.
+    let mean = 54.0 / 128.0;
+    for point in &curve.points[1..] {
+        let accuracy = point.right as f64 / 8.0;
+        let expected = (1.0 - accuracy) * accuracy / mean;
+        let of_right = point.of_right.expect("a right one");
+        assert!((of_right - expected).abs() <= 0.05 * expected, "{point:?}");
+    }
+
+    let whitened = host.load("reinforce_pp").expect("a built-in");
+    let curve = Curve::of(&whitened, &repl::builtin(), 8).expect("a curve");
+    assert!(curve.depends_on_batch);
+    let expected = (1.0 - mean) / (mean * (1.0 - mean)).sqrt();
+    for point in &curve.points[1..] {
+        let of_right = point.of_right.expect("a right one");
+        assert!((of_right - expected).abs() < 0.03, "{point:?}");
+    }
+    let says = |recipe: &str| {
+        let text = session().submit(&format!(":curve {recipe} --n 4")).text;
+        text.replace('\n', " ")
+            .contains("Groups influence each other")
+    };
+    assert!(says("reinforce_pp") && !says("grpo"));
 }

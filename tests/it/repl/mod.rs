@@ -4,6 +4,7 @@ mod commands;
 mod complete;
 mod curve;
 mod data;
+mod prompt;
 mod saved;
 mod show;
 mod state;

@@ -222,7 +222,7 @@ fn piped_lines_are_inputs_and_no_line_ends_the_session() {
     assert_eq!(answers(b"fn f(x) {\r\n  x + 1\r\n}\r\nf(1)\r\n"), "2\n");
     let text = answers(b"1 + 1\n\"\xff\xfe\"\n2 + 2\n");
     assert!(
-        text.starts_with("2\nError: this line is not text"),
+        text.starts_with("2\nError: this line is not UTF-8"),
         "{text}"
     );
     assert!(text.ends_with("\n4\n"), "{text}");

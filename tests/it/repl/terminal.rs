@@ -10,11 +10,18 @@ const PATIENCE: u64 = 30_000;
 
 /// The prompt, with a state folder of its own.
 fn start(state: &Path, patience: u64) -> PtySession {
+    start_with(state, patience, "false")
+}
+
+/// The prompt, with an editor.
+fn start_with(state: &Path, patience: u64, editor: &str) -> PtySession {
     let mut command = Command::new(env!("CARGO_BIN_EXE_advlab"));
     command
         .arg("repl")
         .env("XDG_STATE_HOME", state)
         .env("TERM", "xterm")
+        .env("VISUAL", "")
+        .env("EDITOR", editor)
         .env("NO_COLOR", "1");
     let mut terminal = spawn_command(command, Some(patience)).expect("the prompt starts");
     terminal.exp_string("Ctrl-D ends").expect("the greeting");
@@ -62,6 +69,16 @@ fn tab_completes_columns_methods_and_levels_and_enter_waits_for_the_brace() {
     answers(&mut terminal, "p.\t", "3");
     type_in(&mut terminal, "\x04");
     terminal.exp_eof().expect("Ctrl-D ends the session");
+}
+
+#[test]
+fn an_input_is_edited_in_the_editor_of_the_environment() {
+    let state = tempfile::tempdir().expect("a folder");
+    let mut terminal = start_with(state.path(), PATIENCE, "sed -i s/1/41/");
+    answers(&mut terminal, "1 + 1", "2");
+    answers(&mut terminal, ":edit", "42");
+    type_in(&mut terminal, "q()\r");
+    terminal.exp_eof().expect("q() ends the session");
 }
 
 #[test]
