@@ -54,29 +54,24 @@ pub(crate) fn columns() -> impl Iterator<Item = &'static Known> {
     COLUMNS.iter()
 }
 
-/// Our name for what verl, TRL or OpenRLHF call otherwise.
+/// Our name for what verl, TRL or OpenRLHF call otherwise: tensors of padded files, and slips in scripts.
 pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
     Some(match theirs {
         "rewards" => "reward",
         "acc" => "correct",
-        "response_length" | "response_lengths" | "completion_length" => "length",
         "token_level_rewards" => "token_reward",
-        "old_log_probs"
-        | "old_log_prob"
-        | "old_per_token_logps"
-        | "action_log_probs"
-        | "old_logprobs" => "old_logp",
+        "old_log_probs" | "old_per_token_logps" | "action_log_probs" => "old_logp",
         "ref_log_prob"
         | "ref_log_probs"
         | "ref_per_token_logps"
-        | "base_action_log_probs"
-        | "ref_logprobs" => "ref_logp",
-        "log_probs" | "log_prob" | "per_token_logps" | "logprobs" => "logp",
+        | "ref_logprobs"
+        | "base_action_log_probs" => "ref_logp",
+        "log_probs" | "per_token_logps" | "logprobs" => "logp",
         "values" => "value",
         "entropys" | "entropies" => "entropy",
         "advantages" => "advantage",
-        "response_mask" | "completion_mask" | "action_mask" | "loss_mask" => "mask",
-        "index" | "uid" | "group_id" | "prompt_id" => "group",
+        "response_mask" | "completion_mask" | "action_mask" => "mask",
+        "index" => "group",
         _ => return None,
     })
 }

@@ -10,7 +10,7 @@ use advlab::batch::{Dtype, ReadOptions, Rollouts, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{counted, time, value};
 use advlab::paint::{beside, width};
-use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, Summary};
+use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
 use advlab::tensor::Level;
 use advlab::train::Kept;
 use anyhow::Result;
@@ -83,26 +83,7 @@ impl Apply {
             let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
             return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
-        let loss = match recipe.has(Hook::Advantage) && recipe.has(Hook::Loss) {
-            true => match recipe.loss(&rollouts.batch, Some(&outcome.advantage), &mut state) {
-                Ok(loss) => {
-                    outcome.notes.extend(loss.notes);
-                    outcome.metrics.extend(loss.metrics);
-                    outcome.prints.extend(loss.prints);
-                    outcome.time += loss.time;
-                    Some((loss.value, spread(&loss.gradient, 1.0)))
-                }
-                Err(error) => {
-                    warn_of_no_loss(error);
-                    None
-                }
-            },
-            // The advantage is -M times the gradient there.
-            false => outcome.loss.map(|loss| {
-                let tokens = rollouts.batch.layout().tokens() as f64;
-                (loss, spread(&outcome.advantage, -1.0 / tokens))
-            }),
-        };
+        let loss = loss(&recipe, &rollouts, &mut outcome, &mut state);
         notes.extend(rollouts.notes.iter().map(ToString::to_string));
         notes.append(&mut outcome.notes);
 
@@ -151,12 +132,38 @@ impl Apply {
     }
 }
 
-/// A recipe's advantage stands also where its loss lacks something, such as log-probs.
-fn warn_of_no_loss(mut error: Diagnostics) {
-    let first = error.first_mut();
-    first.severity = Severity::Warning;
-    first.message = format!("the loss is not computed: {}", first.message);
-    style::tell(&error);
+/// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. The advantage stands also
+/// where the loss lacks something, such as log-probs.
+fn loss(
+    recipe: &Recipe,
+    rollouts: &Rollouts,
+    outcome: &mut Outcome,
+    state: &mut State,
+) -> Option<(f64, Spread)> {
+    if let Some(loss) = outcome.loss {
+        // The advantage is -M times the gradient there.
+        let tokens = rollouts.batch.layout().tokens() as f64;
+        return Some((loss, spread(&outcome.advantage, -1.0 / tokens)));
+    }
+    if !recipe.has(Hook::Loss) {
+        return None;
+    }
+    match recipe.loss(&rollouts.batch, Some(&outcome.advantage), state) {
+        Ok(loss) => {
+            outcome.notes.extend(loss.notes);
+            outcome.metrics.extend(loss.metrics);
+            outcome.prints.extend(loss.prints);
+            outcome.time += loss.time;
+            Some((loss.value, spread(&loss.gradient, 1.0)))
+        }
+        Err(mut error) => {
+            let first = error.first_mut();
+            first.severity = Severity::Warning;
+            first.message = format!("the loss is not computed: {}", first.message);
+            style::tell(&error);
+            None
+        }
+    }
 }
 
 fn spread(values: &Computed, scale: f64) -> Spread {
@@ -214,7 +221,6 @@ impl Applied {
         for note in &self.notes {
             style::tell(&[Diagnostic::note(note)]);
         }
-        let summary = Summary::of(&self.outcome);
         let settings = self.recipe.params().iter();
         let settings: Vec<String> = settings
             .map(|(parameter, value)| format!("{}={value}", parameter.name))
@@ -227,29 +233,30 @@ impl Applied {
             "{}",
             beside(&head, width(&head) + 2, &settings, paint.width)
         )?;
+        let summary = Summary::of(&self.outcome);
         let [least, most] = summary.group_size;
-        let sizes = if least == most {
-            format!("{least}")
+        let to_most = if least == most {
+            String::new()
         } else {
-            format!("{least} to {most}")
+            format!(" to {most}")
         };
+        let responses = counted(summary.responses, "response");
+        let groups = counted(summary.groups, "group");
+        let tokens = counted(summary.tokens, "token");
+        let input = self.rollouts.path().display();
         writeln!(
             out,
-            "{}: {} in {} of {sizes}, {}\n",
-            self.rollouts.path().display(),
-            counted(summary.responses, "response"),
-            counted(summary.groups, "group"),
-            counted(summary.tokens, "token"),
+            "{input}: {responses} in {groups} of {least}{to_most}, {tokens}\n"
         )?;
-        for (name, text) in self.rows(&summary) {
+        for (name, text) in self.rows() {
             writeln!(out, "  {name:<11} {text}")?;
         }
         Ok(())
     }
 
     /// The table below the head: what a row is about, and what it says.
-    fn rows(&self, summary: &Summary) -> Vec<(&'static str, String)> {
-        let mut rows = summary.rows();
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = Summary::of(&self.outcome).rows();
         let mut row = |name, text| rows.push((name, text));
         if let Some((loss, gradient)) = &self.loss {
             let of_what = match self.outcome.loss {

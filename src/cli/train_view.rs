@@ -1,4 +1,4 @@
-//! What a person sees of a training run: a bar, a line at each evaluation and reload, and a summary at the end.
+//! A training run for a person: a bar, a line at each evaluation and reload, and a summary at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -252,13 +252,7 @@ impl View {
     }
 
     fn hello(&self, step: u64, recipe: &Recipe) {
-        let Config {
-            rollout_batch_size,
-            group_size,
-            steps,
-            seed,
-            ..
-        } = self.config;
+        let config = &self.config;
         let settings = recipe.params().iter();
         let settings: Vec<String> = settings
             .map(|(parameter, value)| format!("{}={value}", parameter.name))
@@ -269,15 +263,20 @@ impl View {
             style::on_stdout().dim(recipe.version().short()),
             style::on_stdout().dim(&settings.join(" "))
         ));
-        self.bar.say(&format!(
-            "{}: {rollout_batch_size} x {group_size} responses a step, steps {step} to {steps}, seed {seed}, in {}",
-            self.config.task,
+        let text = format!(
+            "{}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
+            config.task,
+            config.rollout_batch_size,
+            config.group_size,
+            config.steps,
+            config.seed,
             self.folder.display()
-        ));
-        if Path::new(&self.config.recipe).is_file() {
-            let recipe = &self.config.recipe;
-            self.bar
-                .say(&format!("edit {recipe} and save it: the next step uses it"));
+        );
+        self.bar.say(&wrapped("", &text, self.columns));
+        let recipe = &config.recipe;
+        if Path::new(recipe).is_file() {
+            let text = format!("edit {recipe} and save it: the next step uses it");
+            self.bar.say(&wrapped("", &text, self.columns));
         }
     }
 }

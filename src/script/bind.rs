@@ -1,9 +1,10 @@
 //! The script functions that the op table gives, with every mix of tensors and numbers, and what tensors can do beside.
 
 use std::any::TypeId;
+use std::sync::Arc;
 
 use rhai::{
-    Dynamic, Engine, EvalAltResult, FLOAT, FuncRegistration, INT, ImmutableString, Module,
+    Array, Dynamic, Engine, EvalAltResult, FLOAT, FuncRegistration, INT, ImmutableString, Module,
     NativeCallContext, RhaiFunc,
 };
 
@@ -11,7 +12,7 @@ use super::error::{Problem, origin, raise};
 use super::syntax::ValueKind;
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
-use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
+use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Value};
 
 type Outcome<T> = Result<T, Box<EvalAltResult>>;
 
@@ -26,79 +27,64 @@ pub(super) fn module() -> Module {
 
 /// Registers the type and what it can do beside the op table: its value, its length, its level, its text.
 pub(super) fn tensor_type(engine: &mut Engine) {
+    type Context<'a> = NativeCallContext<'a>;
     engine
         .register_type_with_name::<Tensor>("tensor")
         .register_get("level", |tensor: &mut Tensor| tensor.level().name())
-        .register_fn(
-            "value",
-            |context: NativeCallContext, tensor: &mut Tensor| value(&context, tensor),
-        )
-        .register_fn(
-            "values",
-            |context: NativeCallContext, tensor: &mut Tensor| -> Outcome<rhai::Array> {
-                let value = tensor.evaluate().map_err(|error| raise(&context, error))?;
-                Ok(value.iter().map(Dynamic::from_float).collect())
-            },
-        )
-        .register_fn(
-            "len",
-            |context: NativeCallContext, tensor: &mut Tensor| -> Outcome<INT> {
-                let value = tensor.evaluate().map_err(|error| raise(&context, error))?;
-                // A length is below 2^63 as long as memory is.
-                Ok(value.len() as INT)
-            },
-        )
-        .register_fn(
-            "to_string",
-            |context: NativeCallContext, tensor: &mut Tensor| text(&context, tensor),
-        )
-        .register_fn(
-            "to_debug",
-            |context: NativeCallContext, tensor: &mut Tensor| text(&context, tensor),
-        )
-        .register_indexer_get(
-            |context: NativeCallContext, tensor: &mut Tensor, index: INT| -> Outcome<FLOAT> {
-                let value = tensor.evaluate().map_err(|error| raise(&context, error))?;
-                let found = usize::try_from(index)
-                    .ok()
-                    .filter(|&index| index < value.len());
-                found.map(|index| value.get(index)).ok_or_else(|| {
-                    let (level, length) = (tensor.level(), value.len());
-                    let message = format!(
-                        "index {index} is out of range for a {level} tensor of {length} values"
-                    );
-                    raise(&context, Problem::new(message).help("indices count from 0"))
-                })
-            },
-        );
+        .register_fn("value", |context: Context, tensor: &mut Tensor| {
+            number_of(&context, tensor)
+        })
+        .register_fn("values", |context: Context, tensor: &mut Tensor| {
+            let value = evaluated(&context, tensor)?;
+            let values: Array = value.iter().map(Dynamic::from_float).collect();
+            Outcome::Ok(values)
+        })
+        .register_fn("len", |context: Context, tensor: &mut Tensor| {
+            // A length is below 2^63 as long as memory is.
+            Outcome::Ok(evaluated(&context, tensor)?.len() as INT)
+        })
+        .register_indexer_get(|context: Context, tensor: &mut Tensor, index: INT| {
+            let value = evaluated(&context, tensor)?;
+            let within = usize::try_from(index).ok().filter(|&i| i < value.len());
+            within.map(|index| value.get(index)).ok_or_else(|| {
+                let (level, length) = (tensor.level(), value.len());
+                let message = format!(
+                    "index {index} is out of range for a {level} tensor of {length} values"
+                );
+                raise(&context, Problem::new(message).help("indices count from 0"))
+            })
+        });
+    for name in ["to_string", "to_debug"] {
+        let shown = |context: Context, tensor: &mut Tensor| text(&context, tensor);
+        engine.register_fn(name, shown);
+    }
 }
 
-fn value(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
-    if tensor.level() != Level::Batch {
-        let message = format!(
-            "`value()` needs a batch tensor, this is a {} tensor",
-            tensor.level()
-        );
+/// A tensor's values, computed where they are not.
+fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Outcome<Arc<Value>> {
+    tensor.evaluate().map_err(|error| raise(context, error))
+}
+
+fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
+    let level = tensor.level();
+    if level != Level::Batch {
+        let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
         let help = "reduce it first, as in `x.mean(\"batch\").value()`";
         return Err(raise(context, Problem::new(message).help(help)));
     }
-    let value = tensor.evaluate().map_err(|error| raise(context, error))?;
-    Ok(value.get(0))
+    Ok(evaluated(context, tensor)?.get(0))
 }
 
 /// How many values a tensor's text shows.
 const SHOWN: usize = 8;
 
 fn text(context: &NativeCallContext, tensor: &Tensor) -> Outcome<ImmutableString> {
-    let value = tensor.evaluate().map_err(|error| raise(context, error))?;
+    let value = evaluated(context, tensor)?;
     if tensor.level() == Level::Batch {
         return Ok(format!("{}", value.get(0)).into());
     }
-    let mut shown: Vec<String> = value
-        .iter()
-        .take(SHOWN)
-        .map(|x| format!("{x:.6}"))
-        .collect();
+    let first = value.iter().take(SHOWN);
+    let mut shown: Vec<String> = first.map(|x| format!("{x:.6}")).collect();
     if value.len() > SHOWN {
         shown.push(format!("... {} more", value.len() - SHOWN));
     }
@@ -164,16 +150,10 @@ fn call(
     };
     if args.len() > op.params.len() {
         // A row of that name with more arguments has brought the call here.
-        let message = format!(
-            "`{}` of values takes {} arguments, and gets {}",
-            op.name,
-            op.params.len(),
-            args.len()
-        );
-        let help = format!(
-            "it is `{}`; of more values, put it around itself: `max(a, max(b, c))`",
-            op.signature()
-        );
+        let (name, takes, gets) = (op.name, op.params.len(), args.len());
+        let message = format!("`{name}` of values takes {takes} arguments, and gets {gets}");
+        let signature = op.signature();
+        let help = format!("it is `{signature}`; of more values: `max(a, max(b, c))`");
         return Err(raise(context, Problem::new(message).help(help)));
     }
     let arguments = args
@@ -192,14 +172,13 @@ fn call(
         .map_err(|error| raise(context, error))?;
     if is_map && !tensors {
         // Of numbers alone, the result is a number again.
-        let value = tensor.evaluate().map_err(|error| raise(context, error))?;
-        return Ok(Dynamic::from_float(value.get(0)));
+        return Ok(Dynamic::from_float(evaluated(context, &tensor)?.get(0)));
     }
     tensor.mark(&origin(context));
     if op.class == Class::Logic && tensor.level() == Level::Batch {
         // One value: a plain true or false, so that a script can branch on it.
-        let value = tensor.evaluate().map_err(|error| raise(context, error))?;
-        return Ok(Dynamic::from_bool(value.get(0) != 0.0));
+        let value = evaluated(context, &tensor)?.get(0);
+        return Ok(Dynamic::from_bool(value != 0.0));
     }
     Ok(Dynamic::from(tensor))
 }

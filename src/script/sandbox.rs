@@ -3,9 +3,10 @@
 //! None of these ends can be caught by a script's `try`. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge`
 //! and the like, which it lets nobody catch; tensors' own, which native functions report, are made into such (`raise`).
 
+use std::any::TypeId;
 use std::sync::Arc;
 
-use rhai::{Dynamic, Engine, EvalAltResult, NativeCallContext};
+use rhai::{Dynamic, Engine, FLOAT, INT, NativeCallContext};
 
 use super::call::Call;
 use super::error::{Problem, raise};
@@ -21,7 +22,7 @@ pub(super) const OPERATIONS: usize = 20_000_000;
 const CALL_LEVELS: usize = 32;
 /// Expressions within expressions, outside and inside functions.
 const EXPRESSION_DEPTH: usize = 64;
-/// Bytes of a text, with all texts in the same array or map.
+/// Bytes of a string, with all strings in the same array or map.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// Elements of an array, with those of the arrays in it.
 ///
@@ -66,21 +67,14 @@ pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
 }
 
 fn refuse_sleep(engine: &mut Engine) {
-    let refuse = |context: NativeCallContext, _: Dynamic| -> Result<(), Box<EvalAltResult>> {
-        let problem = Problem::new("a recipe cannot sleep: the run would wait for it");
-        Err(raise(&context, problem.help("take the line out")))
-    };
     // Rhai has one for each number type.
-    engine.register_raw_fn(
-        "sleep",
-        [std::any::TypeId::of::<i64>()],
-        move |context, args| refuse(context, args[0].take()),
-    );
-    engine.register_raw_fn(
-        "sleep",
-        [std::any::TypeId::of::<f64>()],
-        move |context, args| refuse(context, args[0].take()),
-    );
+    for number in [TypeId::of::<INT>(), TypeId::of::<FLOAT>()] {
+        let refuse = |context: NativeCallContext, _: &mut [&mut Dynamic]| {
+            let problem = Problem::new("a recipe cannot sleep: the run would wait for it");
+            Err::<(), _>(raise(&context, problem.help("take the line out")))
+        };
+        engine.register_raw_fn("sleep", [number], refuse);
+    }
 }
 
 #[cfg(test)]

@@ -66,9 +66,8 @@ fn batch(value: &Dynamic) -> Result<Batch, String> {
             // A length is a small whole number; what is none is cut to one.
             builder.lengths(lengths.iter().map(|&length| length.max(0.0) as usize))
         } else if items.first().is_some_and(|item| item.is_array()) {
-            let rows: Result<Vec<Vec<f64>>, String> =
-                items.iter().map(|row| row_of(name, row)).collect();
-            builder.ragged(name, rows?)
+            let rows = items.iter().map(|item| row(name, item));
+            builder.ragged(name, rows.collect::<Result<Vec<_>, _>>()?)
         } else {
             builder.response(name, numbers(name, &items)?)
         };
@@ -77,31 +76,28 @@ fn batch(value: &Dynamic) -> Result<Batch, String> {
 }
 
 fn group(id: &Dynamic) -> Result<GroupId, String> {
-    if let Some(text) = id.read_lock::<ImmutableString>() {
-        return Ok(GroupId::from(text.as_str()));
+    if let Some(name) = id.read_lock::<ImmutableString>() {
+        return Ok(GroupId::from(name.as_str()));
     }
-    id.as_int().map(GroupId::from).map_err(|_| {
-        format!(
-            "a group is a string or a whole number, this is {}",
-            describe(id)
-        )
-    })
+    let found = describe(id);
+    let wrong = |_| format!("a group is a string or a whole number, this is {found}");
+    id.as_int().map(GroupId::from).map_err(wrong)
 }
 
-fn row_of(name: &str, row: &Dynamic) -> Result<Vec<f64>, String> {
-    match row.read_lock::<Array>() {
-        Some(items) => numbers(name, &items),
-        None => Err(format!(
-            "`{name}` has arrays of numbers, one a response, and {}",
-            describe(row)
-        )),
-    }
+fn row(name: &str, row: &Dynamic) -> Result<Vec<f64>, String> {
+    let Some(items) = row.read_lock::<Array>() else {
+        let found = describe(row);
+        return Err(format!(
+            "`{name}` has an array of numbers for each response, and {found}"
+        ));
+    };
+    numbers(name, &items)
 }
 
 fn numbers(name: &str, items: &[Dynamic]) -> Result<Vec<f64>, String> {
     let one = |item: &Dynamic| {
-        number(item)
-            .ok_or_else(|| format!("`{name}` has {}, where a number belongs", describe(item)))
+        let wrong = || format!("`{name}` has {}, not a number", describe(item));
+        number(item).ok_or_else(wrong)
     };
     items.iter().map(one).collect()
 }

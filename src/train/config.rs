@@ -1,4 +1,4 @@
-//! What a run is set to: the keys of its TOML file, each with a default, a comment and bounds.
+//! The configuration of a run: the keys of its TOML file, each with a default, a comment and bounds.
 
 mod text;
 
@@ -14,7 +14,7 @@ use crate::suggest;
 /// The keys with their comments, defaults and bounds, in the order in which they are printed.
 macro_rules! keys {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $bounds:expr;)+) => {
-        /// What a run is set to; `advlab train --print-config` prints it with these comments.
+        /// The configuration of a run; `advlab train --print-config` prints it with these comments.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct Config {
@@ -44,7 +44,7 @@ macro_rules! keys {
 }
 
 keys! {
-    /// What is learned: "maze" (walk to the goal and stop there) or "arithmetic" (add two numbers).
+    /// The task: "maze" (walk to the goal and stop there) or "arithmetic" (add two numbers).
     task: String = "maze".to_string(), task;
     /// The side of the mazes, 2 to 32; a response has at most four moves a side.
     maze_size: usize = 4, within(*SIZES.start(), *SIZES.end());
@@ -211,9 +211,9 @@ fn anything<T>(_: &T) -> Option<String> {
     None
 }
 
-fn task(found: &String) -> Option<String> {
+fn task(found: &str) -> Option<String> {
     const KNOWN: [&str; 2] = ["maze", "arithmetic"];
-    (!KNOWN.contains(&found.as_str())).then(|| {
+    (!KNOWN.contains(&found)).then(|| {
         let all = format!("one of {}", suggest::list(KNOWN));
         suggest::nearest(found, KNOWN)
             .map_or(all.clone(), |near| format!("{all}; did you mean `{near}`?"))

@@ -97,7 +97,7 @@ impl<'a> Cursor<'a> {
 
     fn members(
         &mut self,
-        member: &mut dyn FnMut(&mut Self, Range<usize>) -> Result<(), Fault>,
+        member: &mut impl FnMut(&mut Self, Range<usize>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let expected = "a comma, or the brace that closes the object";
         self.items(b'}', expected, |cursor| {
@@ -274,7 +274,9 @@ impl<'a> Cursor<'a> {
             return Err(self.fault("a value"));
         };
         match first {
-            b'"' => drop(self.string()?),
+            b'"' => {
+                self.string()?;
+            }
             b'{' | b'[' if depth == DEPTH => {
                 return Err(self.fault("at most 128 objects and arrays in each other"));
             }

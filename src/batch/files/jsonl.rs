@@ -233,10 +233,12 @@ impl Reader {
             None => {
                 let readings = self.names.of(&name);
                 let is = |role: Role| readings.iter().any(|reading| reading.role == role);
-                self.strings.push(match is(Role::Group) {
-                    true => Strings::Ids,
-                    false if is(Role::Completion) && self.names.count_words => Strings::Words,
-                    false => Strings::Skipped,
+                self.strings.push(if is(Role::Group) {
+                    Strings::Ids
+                } else if is(Role::Completion) && self.names.count_words {
+                    Strings::Words
+                } else {
+                    Strings::Skipped
                 });
                 self.met.push(0);
                 self.columns

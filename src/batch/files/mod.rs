@@ -166,7 +166,7 @@ impl Rollouts {
             return Err(error(what).with_help(help).into());
         }
         let spread = Spread::new(&self.batch, advantage, self.width, self.is_f64);
-        self.check(&spread).map_err(|what| error(what))?;
+        self.check(&spread).map_err(error)?;
         let mut file = Replacement::new(out)?;
         (self.format.write)(&self.path, &self.origin, &spread, &mut file)?;
         file.finish()
@@ -211,27 +211,29 @@ impl Format {
             Some(ending) => format!("`.{ending}` is no format of rollouts"),
             None => "its name has no ending that says what it is".to_string(),
         };
-        let error = Diagnostic::error(format!(
-            "{found}; rollouts are read from .jsonl, .safetensors and .npz files"
-        ));
-        let error = error.in_file(path);
-        Err(match ending {
-            Some("json") => error.with_help("write one object a line: `jq -c '.[]' rollouts.json > rollouts.jsonl`"),
-            Some("parquet" | "arrow" | "csv" | "tsv") => error.with_help(
-                "write it as JSON lines; pandas: `df.to_json(\"rollouts.jsonl\", orient=\"records\", lines=True)`",
-            ),
-            Some("pt" | "pth" | "bin" | "ckpt") => error.with_help(
-                "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`",
-            ),
-            Some("npy") => error.with_help(
-                "put the arrays in one file: `numpy.savez(\"rollouts.npz\", rewards=..., index=...)`",
-            ),
-            Some("pkl" | "pickle") => {
-                error.with_help("write its arrays with `numpy.savez` or its rows as JSON lines")
+        let endings = FORMATS
+            .each_ref()
+            .map(|format| format!(".{}", format.endings[0]));
+        let endings = endings.join(", ");
+        let error = Diagnostic::error(format!("{found}; rollouts are read from {endings} files"));
+        let mut error = error.in_file(path);
+        let help = match ending.unwrap_or_default() {
+            "json" => "write one object a line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
+            "parquet" | "arrow" | "csv" | "tsv" => {
+                "write it as JSON lines; pandas: `df.to_json(\"rollouts.jsonl\", orient=\"records\", lines=True)`"
             }
-            Some("gz" | "zst" | "xz" | "bz2" | "zip") => error.with_help("unpack it first"),
-            _ => error,
-        })
+            "pt" | "pth" | "bin" | "ckpt" => {
+                "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
+            }
+            "npy" => {
+                "put the arrays in one file: `numpy.savez(\"rollouts.npz\", rewards=..., index=...)`"
+            }
+            "pkl" | "pickle" => "write its arrays with `numpy.savez` or its rows as JSON lines",
+            "gz" | "zst" | "xz" | "bz2" | "zip" => "unpack it first",
+            _ => return Err(error),
+        };
+        error.help = Some(help.to_string());
+        Err(error)
     }
 }
 

@@ -43,22 +43,9 @@ pub(super) fn role(name: &str) -> Role {
     }
 }
 
-/// Our name for a tensor that has verl's.
+/// Our name for a tensor that may have another trainer's.
 pub(super) fn alias(tensor: &str) -> &str {
-    match tensor {
-        "token_level_rewards" => "token_reward",
-        "response_mask" => "mask",
-        "old_log_probs" => "old_logp",
-        "ref_log_prob" => "ref_logp",
-        "log_probs" => "logp",
-        "values" => "value",
-        "entropys" => "entropy",
-        "rewards" => "reward",
-        "acc" => "correct",
-        "index" => "group",
-        "advantages" => "advantage",
-        other => other,
-    }
+    known::ours(tensor).unwrap_or(tensor)
 }
 
 /// What one program calls our columns in its dumps, which are read without `--map`.

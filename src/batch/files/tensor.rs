@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{Dtype, Progress, damaged};
 use crate::batch::builder::{MaskValue, tokens_of_mask};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, Owner, Padded, TokenValues};
+use crate::batch::{Buffer, Element, GroupId, Owner, Padded, TokenValues};
 use crate::diagnostic::Diagnostic;
 
 // Numbers are read where they lie, and files hold them with the lowest byte first.
@@ -209,32 +209,33 @@ impl Tensor {
         }, else Ok(Vec::new()))
     }
 
-    /// Whole numbers, exactly, or the index and value of one that is not whole.
-    pub(super) fn whole_numbers(
+    /// Whole numbers as names of groups, exactly, or the index and value of one that is not whole.
+    pub(super) fn ids(
         &self,
         progress: &Progress,
-    ) -> Result<Result<Vec<i128>, (usize, f64)>, Diagnostic> {
+    ) -> Result<Result<Vec<GroupId>, (usize, f64)>, Diagnostic> {
         match self.info.kind {
-            Kind::Number(Number::U64) => {
-                let values: Buffer<u64> = self.load(progress)?;
-                Ok(Ok(values.iter().copied().map(i128::from).collect()))
-            }
-            Kind::Number(Number::I64) => {
-                let values: Buffer<i64> = self.load(progress)?;
-                Ok(Ok(values.iter().copied().map(i128::from).collect()))
-            }
+            Kind::Number(Number::U64) => Ok(Ok(self
+                .load::<u64>(progress)?
+                .iter()
+                .map(GroupId::from)
+                .collect())),
+            Kind::Number(Number::I64) => Ok(Ok(self
+                .load::<i64>(progress)?
+                .iter()
+                .map(GroupId::from)
+                .collect())),
             _ => {
-                let values = self.numbers(progress)?;
+                let values = self.numbers(progress)?.into_iter().enumerate();
                 // Beyond 2^53 a float no longer tells neighbours apart.
-                let whole = |&(_, value): &(usize, f64)| {
-                    value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0
-                };
-                let values = values.into_iter().enumerate();
-                let values = values.map(|one| match whole(&one) {
-                    true => Ok(one.1 as i128),
-                    false => Err(one),
+                let is_whole =
+                    |value: f64| value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
+                let ids = values.map(|(index, value)| {
+                    is_whole(value)
+                        .then(|| GroupId::Number(value as i64))
+                        .ok_or((index, value))
                 });
-                Ok(values.collect())
+                Ok(ids.collect())
             }
         }
     }
@@ -259,9 +260,10 @@ impl Tensor {
     fn strides(&self) -> ((usize, usize), (isize, isize)) {
         let (rows, width) = (self.info.shape[0], self.info.shape[1]);
         // A size of something in memory is below 2^63.
-        let strides = match self.info.fortran {
-            true => (1, rows as isize),
-            false => (width as isize, 1),
+        let strides = if self.info.fortran {
+            (1, rows as isize)
+        } else {
+            (width as isize, 1)
         };
         ((rows, width), strides)
     }

@@ -1,6 +1,7 @@
 //! Columns as scripts see them: those of the batch, and those that follow from others.
 
-use std::sync::PoisonError;
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
 
 use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::Batch;
@@ -24,15 +25,12 @@ impl ScriptBatch {
 
     /// The columns that have been asked for so far.
     pub(in crate::script) fn known_columns(&self) -> Vec<(String, Tensor)> {
-        let columns = self
-            .0
-            .columns
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        columns
-            .iter()
-            .map(|(name, tensor)| (name.clone(), tensor.clone()))
-            .collect()
+        self.made().clone().into_iter().collect()
+    }
+
+    fn made(&self) -> MutexGuard<'_, BTreeMap<String, Tensor>> {
+        let columns = self.0.columns.lock();
+        columns.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of the batch's own columns, and of those that may follow from them.
@@ -51,13 +49,7 @@ impl ScriptBatch {
 
     /// A column by its name: one of the batch, or one that follows from others.
     pub(in crate::script) fn column(&self, name: &str) -> Result<Tensor, Problem> {
-        let known = self
-            .0
-            .columns
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned();
+        let known = self.made().get(name).cloned();
         if let Some(tensor) = known {
             return Ok(tensor);
         }
@@ -69,12 +61,8 @@ impl ScriptBatch {
             Source::GroupOf { whole, group } => whole.column(name)?.select(*group, self.frame())?,
             Source::Regrouped { whole } => whole.column(name)?.rehomed(self.frame())?,
         };
-        let mut columns = self
-            .0
-            .columns
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Ok(columns.entry(name.to_string()).or_insert(tensor).clone())
+        let mut made = self.made();
+        Ok(made.entry(name.to_string()).or_insert(tensor).clone())
     }
 
     fn own_column(&self, batch: &Batch, name: &str) -> Result<Tensor, Problem> {

@@ -38,9 +38,7 @@ pub(in crate::script) fn tensor_of(
         run.given
             .extend(batch.column("logp").ok().map(|logp| ("logp", logp)));
     }
-    if recipe.has(Hook::Reward) {
-        run.reward()?;
-    }
+    run.reward()?;
     if hook == Hook::Reward {
         let reward = run.batch().column("reward");
         return reward.map_err(|problem| Diagnostic::error(problem.message).into());
@@ -68,9 +66,7 @@ pub(in crate::script) fn tensor_of(
         (_, Some(advantage)) => Ok(advantage),
         (_, None) => {
             let (_, gradient) = run.loss()?;
-            let equivalent = run.equivalent(&gradient)?;
-            Tensor::from_buffer(&run.frame, equivalent.level(), equivalent.buffer().clone())
-                .map_err(|error| run.failed(Hook::Loss, error))
+            run.equivalent(&gradient)
         }
     }
 }

@@ -127,40 +127,33 @@ impl Recipe {
     /// [`Diagnostics`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        on_deep_stack(|| self.advantage_here(batch, state))
-    }
-
-    fn advantage_here(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        let started = Instant::now();
-        let mut run = Run::new(self, batch, state);
-        let reward = if self.has(Hook::Reward) {
-            Some(run.reward()?)
-        } else {
-            None
-        };
-        let (advantage, loss) = if self.has(Hook::Advantage) {
-            (run.signal(Hook::Advantage)?.1, None)
-        } else {
-            let (loss, gradient) = run.loss()?;
-            (run.equivalent(&gradient)?, Some(loss))
-        };
-        let correct = run
-            .batch()
-            .column("correct")
-            .ok()
-            .and_then(|tensor| tensor.evaluate().ok());
-        *state = run.finished_state()?;
-        let reports = run.call.take_reports();
-        Ok(Outcome {
-            reward,
-            advantage,
-            loss,
-            correct: correct.map(|value| value.over(batch.layout())),
-            metrics: reports.metrics(),
-            notes: reports.notes,
-            prints: reports.prints,
-            time: started.elapsed(),
-            peak_bytes: run.call.guard.peak(),
+        on_deep_stack(|| {
+            let started = Instant::now();
+            let mut run = Run::new(self, batch, state);
+            let reward = run.reward()?;
+            let (advantage, loss) = if self.has(Hook::Advantage) {
+                (run.signal(Hook::Advantage)?.1, None)
+            } else {
+                let (loss, gradient) = run.loss()?;
+                let advantage = run.equivalent(&gradient)?.evaluate();
+                let advantage = advantage.map_err(|error| run.failed(Hook::Loss, error))?;
+                (advantage.over(batch.layout()), Some(loss))
+            };
+            let correct = run.batch().column("correct").ok();
+            let correct = correct.and_then(|tensor| tensor.evaluate().ok());
+            *state = run.finished_state()?;
+            let reports = run.call.take_reports();
+            Ok(Outcome {
+                reward,
+                advantage,
+                loss,
+                correct: correct.map(|value| value.over(batch.layout())),
+                metrics: reports.metrics(),
+                notes: reports.notes,
+                prints: reports.prints,
+                time: started.elapsed(),
+                peak_bytes: run.call.guard.peak(),
+            })
         })
     }
 
@@ -174,33 +167,26 @@ impl Recipe {
         advantage: Option<&Computed>,
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
-        on_deep_stack(|| self.loss_here(batch, advantage, state))
-    }
-
-    fn loss_here(
-        &self,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        state: &mut State,
-    ) -> Result<Loss, Diagnostics> {
-        let started = Instant::now();
-        let mut run = Run::new(self, batch, state);
-        if let Some(advantage) = advantage {
-            let tensor =
-                Tensor::from_buffer(&run.frame, advantage.level(), advantage.buffer().clone())
+        on_deep_stack(|| {
+            let started = Instant::now();
+            let mut run = Run::new(self, batch, state);
+            if let Some(advantage) = advantage {
+                let values = advantage.buffer().clone();
+                let tensor = Tensor::from_buffer(&run.frame, advantage.level(), values)
                     .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
-            run.given.insert("advantage", tensor);
-        }
-        let (value, gradient) = run.loss()?;
-        *state = run.finished_state()?;
-        let reports = run.call.take_reports();
-        Ok(Loss {
-            value,
-            gradient: gradient.over(batch.layout()),
-            metrics: reports.metrics(),
-            prints: reports.prints,
-            notes: reports.notes,
-            time: started.elapsed(),
+                run.given.insert("advantage", tensor);
+            }
+            let (value, gradient) = run.loss()?;
+            *state = run.finished_state()?;
+            let reports = run.call.take_reports();
+            Ok(Loss {
+                value,
+                gradient: gradient.over(batch.layout()),
+                metrics: reports.metrics(),
+                prints: reports.prints,
+                notes: reports.notes,
+                time: started.elapsed(),
+            })
         })
     }
 }
@@ -257,8 +243,12 @@ impl<'a> Run<'a> {
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
-    /// The `reward` hook. What it returns stands above the batch's own reward from here on, at both levels.
-    fn reward(&mut self) -> Result<Computed, Diagnostics> {
+    /// The `reward` hook, if there is one. What it returns stands above the batch's own reward from here on, at both
+    /// levels.
+    fn reward(&mut self) -> Result<Option<Computed>, Diagnostics> {
+        if !self.recipe.has(Hook::Reward) {
+            return Ok(None);
+        }
         let (tensor, computed) = self.signal(Hook::Reward)?;
         let (own, other, at_other_level) = if tensor.level() == Level::Token {
             ("token_reward", "reward", op::sum(&tensor, Level::Response))
@@ -267,7 +257,7 @@ impl<'a> Run<'a> {
         };
         let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
         self.given.extend([(own, tensor), (other, at_other_level)]);
-        Ok(computed)
+        Ok(Some(computed))
     }
 
     /// What the `loss` hook returns.
@@ -321,13 +311,10 @@ impl<'a> Run<'a> {
     }
 
     /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
-    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Computed, Diagnostics> {
+    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Tensor, Diagnostics> {
         let tokens = self.frame.layout.tokens() as f64;
         let gradient = Tensor::from_value(&self.frame, gradient.clone());
-        let scaled = op::mul(&gradient, &Tensor::number(-tokens))
-            .and_then(|tensor| tensor.evaluate())
-            .map_err(|error| self.failed(Hook::Loss, error))?;
-        Ok(scaled.over(self.input.layout()))
+        op::mul(&gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
     }
 }
 

@@ -11,7 +11,7 @@ use safetensors::{SafeTensorError, SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::scripts::Scripts;
+use super::scripts::{KeptVersion, Scripts};
 use super::{make_folder, sync_folder};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostics;
@@ -27,21 +27,21 @@ const KEYS: [&str; 3] = ["format", "run", "sha256"];
 const POLICY: &str = "policy/";
 const REFERENCE: &str = "reference/";
 
-/// What is not an array.
+/// All of a snapshot that is not an array.
 #[derive(Serialize, Deserialize)]
 struct Progress {
     step: u64,
-    recipe: KeptVersion,
+    recipe: LeftState,
     loss_state: Value,
-    fallbacks: Vec<KeptVersion>,
+    fallbacks: Vec<LeftState>,
     is_failed: bool,
 }
 
 /// A version with the state that it left.
 #[derive(Serialize, Deserialize)]
-struct KeptVersion {
-    script: String,
-    version: String,
+struct LeftState {
+    #[serde(flatten)]
+    kept: KeptVersion,
     state: Value,
 }
 
@@ -65,9 +65,8 @@ impl Snapshot {
 
     fn progress(&self, scripts: &Scripts) -> Result<Progress, Diagnostics> {
         let kept = |recipe: &Recipe, state: &State| {
-            Ok::<_, Diagnostics>(KeptVersion {
-                script: scripts.keep(recipe)?,
-                version: recipe.version().as_str().to_string(),
+            Ok::<_, Diagnostics>(LeftState {
+                kept: scripts.keep(recipe)?,
                 state: state.to_json(),
             })
         };
@@ -135,9 +134,9 @@ impl Snapshot {
         let state = |state: &Value| {
             State::from_json(state).map_err(|error| damaged(path, error.to_string()))
         };
-        let load = |kept: &KeptVersion| {
-            let recipe = scripts.load(host, &kept.script, &kept.version)?;
-            Ok::<_, Diagnostics>((recipe, state(&kept.state)?))
+        let load = |left: &LeftState| {
+            let recipe = scripts.load(host, &left.kept)?;
+            Ok::<_, Diagnostics>((recipe, state(&left.state)?))
         };
         let (recipe, own_state) = load(&progress.recipe)?;
         let fallbacks = progress.fallbacks.iter().map(load);

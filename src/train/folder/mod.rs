@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 pub(super) use batches::kept_batches;
 use journal::Journal;
 pub(super) use recorder::{Recorder, Start};
-pub(super) use scripts::Scripts;
+pub(super) use scripts::{KeptVersion, Scripts};
 
 use super::config::Config;
 use super::error::{io, no_run, other};

@@ -62,6 +62,31 @@ fn apply_shows_the_loss_beside_the_advantage() {
     );
 }
 
+/// What `doc` offers works on rollouts with log-probs; GAE needs a critic's values.
+#[test]
+fn the_examples_of_recipes_work() {
+    let lab = Lab::new();
+    for builtin in BUILTINS {
+        let doc = lab.run(&format!("doc {}", builtin.name)).out;
+        let examples = doc
+            .lines()
+            .filter_map(|line| line.strip_prefix("  advlab "));
+        for example in examples {
+            let ran = lab.run(example);
+            let is_known = ran.err.contains("no column `value`") && builtin.name == "gae";
+            assert!(ran.status == 0 || is_known, "{example}: {}", ran.err);
+        }
+    }
+    // A loss on an advantage sees that of the file, and its own equivalent is written in its place.
+    lab.run("apply dr_grpo rollouts.jsonl -o with.jsonl");
+    let ran = lab.run("apply policy_gradient with.jsonl --json");
+    let json: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let [equivalent, std] = [&json["summary"]["advantage"], &json["gradient"]]
+        .map(|spread| spread["std"].as_f64().expect("a number"));
+    let tokens = json["summary"]["tokens"].as_f64().expect("a number");
+    assert!(equivalent > 0.1 && (std * tokens - equivalent).abs() < 1e-12);
+}
+
 /// The rollouts go to standard output as they would to a file, and all else to standard error.
 #[test]
 fn apply_writes_to_a_pipe() {

@@ -88,6 +88,23 @@ fn the_input_is_not_overwritten_by_mistake() {
     assert_eq!(left, files, "something was left beside it");
 }
 
+/// Probabilities, or -logp, are no log-probs.
+#[test]
+fn positive_log_probs_are_told() {
+    let lab = Lab::new();
+    let line = |logp: &str| format!("{{\"group\": 1, \"reward\": 1, \"old_logp\": [{logp}]}}\n");
+    lab.write(
+        "positive.jsonl",
+        &[line("-1, 0, 0.0005"), line("-0.5, 0.5, 2")].concat(),
+    );
+    let said =
+        "Note: `old_logp` is above 0 at 2 tokens, the first in line 2, token 1: no log-prob is";
+    let ran = lab.run("apply grpo positive.jsonl");
+    assert!(ran.status == 0 && ran.err.starts_with(said), "{}", ran.err);
+    lab.write("negative.jsonl", &line("-1, 0, 0.0005"));
+    assert_eq!(lab.run("apply grpo negative.jsonl").err, "");
+}
+
 /// Slips of the hand: what was meant is told.
 #[test]
 fn what_was_meant() {

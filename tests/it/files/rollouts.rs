@@ -28,7 +28,7 @@ fn notes(rollouts: &Rollouts) -> Vec<String> {
     rollouts.notes.iter().map(ToString::to_string).collect()
 }
 
-fn columns<'a>(batch: &'a Batch) -> Vec<&'a str> {
+fn columns(batch: &Batch) -> Vec<&str> {
     batch.columns().collect()
 }
 
@@ -110,7 +110,13 @@ fn an_open_instruct_dump_reads_without_a_map_and_its_steps_stay_apart() {
     let rollouts = read(data("open_instruct.jsonl"));
     assert_eq!(
         columns(&rollouts.batch),
-        ["old_logp", "response_tokens", "reward", "sample_idx"]
+        [
+            "advantage",
+            "old_logp",
+            "response_tokens",
+            "reward",
+            "sample_idx"
+        ]
     );
     let layout = rollouts.batch.layout();
     assert_eq!((layout.groups(), layout.tokens()), (2, 8));
@@ -120,7 +126,6 @@ fn an_open_instruct_dump_reads_without_a_map_and_its_steps_stay_apart() {
     );
     insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
     read as a dump of open-instruct: group = `prompt_idx`, old_logp = `logprobs`
-    `advantage` is left out: an advantage is what a recipe makes (`--map NAME=FIELD` reads one that is there under another name)
     `prompt_tokens` is left out: it has 4 numbers in line 1, where `response_tokens` says 2 tokens
     the lines come from several steps: responses of one prompt in different steps are different groups
     ");

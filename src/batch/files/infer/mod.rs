@@ -18,9 +18,6 @@ use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, GroupId, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Why an advantage in a file is no column.
-const ADVANTAGE: &str = "an advantage is what a recipe makes (`--map NAME=FIELD` reads one that is there under another name)";
-
 /// Makes a batch of what a reader gives.
 pub(super) fn rollouts(
     raw: Raw,
@@ -100,8 +97,10 @@ impl Inference<'_> {
             }
             for reading in self.raw.names.of(&name) {
                 let ours = &reading.ours;
-                if reading.role == Role::Any && ours == "advantage" {
-                    self.notes.left_out(&name, ADVANTAGE);
+                // A copy that was written of a run's batch has the run's own and a newer one.
+                if name == "advantage" && self.has_newer_advantage() {
+                    self.notes
+                        .left_out(&name, "`advantage` is read from `advantages`");
                     continue;
                 }
                 if let Some(first) = seen.insert(ours.clone(), name.clone()) {
@@ -253,14 +252,25 @@ impl Inference<'_> {
         }
     }
 
-    /// NaN that counts makes every result of its group NaN: better said of the file than of the result. And a reward
-    /// that does not count was meant to.
+    fn has_newer_advantage(&self) -> bool {
+        let mut columns = self.raw.columns.iter();
+        let is_padded = matches!(self.raw.origin, Origin::Tensors(_));
+        is_padded && columns.any(|column| column.name == "advantages")
+    }
+
+    /// NaN that counts makes every result of its group NaN: better said of the file than of the result.
     fn check_tokens(&mut self, reading: &Reading, cells: &Cells) -> Result<(), Diagnostic> {
         let Some(tokens) = &self.tokens else {
             return Ok(());
         };
         let is_f32 = self.options.dtype == Some(Dtype::F32);
         let is_stray = |value: f64| !value.is_finite() || is_f32 && (value as f32).is_infinite();
+        // Half precision may round a log-prob of 0 up by as much.
+        let is_positive = |value: f64| reading.ours.ends_with("logp") && value > 1e-3;
+        let is_odd = |value| is_stray(value) || is_positive(value);
+        if cells.find(tokens, true, is_odd).is_empty() {
+            return self.check_masked(reading, cells);
+        }
         let strays = cells.find(tokens, true, is_stray);
         if let Some(&(response, token, _)) = strays.first() {
             let is_saved = matches!(self.raw.header, Header::Saved { .. });
@@ -280,6 +290,20 @@ impl Inference<'_> {
             let first = format!("{}, token {token}", self.raw.origin.name_of(response));
             self.notes.not_finite(&reading.ours, count, &first);
         }
+        let positive = cells.find(tokens, true, is_positive);
+        if let Some(&(response, token, _)) = positive.first() {
+            let count = positive.iter().map(|(.., count)| count).sum();
+            let first = format!("{}, token {token}", self.raw.origin.name_of(response));
+            self.notes.positive(&reading.theirs, count, &first);
+        }
+        self.check_masked(reading, cells)
+    }
+
+    /// A reward that does not count was meant to.
+    fn check_masked(&mut self, reading: &Reading, cells: &Cells) -> Result<(), Diagnostic> {
+        let Some(tokens) = &self.tokens else {
+            return Ok(());
+        };
         if reading.ours == "token_reward" {
             // NaN there is what padding may be.
             let lost = cells.find(tokens, false, |value| value.is_finite() && value != 0.0);
@@ -408,6 +432,6 @@ fn scan(
     if !values.clone().fold(false, |any, value| any | wanted(value)) {
         return None;
     }
-    let first = values.clone().position(|value| wanted(value))?;
+    let first = values.clone().position(&wanted)?;
     Some((first, values.filter(|&value| wanted(value)).count()))
 }

@@ -88,6 +88,14 @@ impl Notes {
         }
     }
 
+    /// Log-probs stand above 0.
+    pub(super) fn positive(&mut self, field: &str, count: usize, first: &str) {
+        let plural = if count == 1 { "" } else { "s" };
+        self.add(format!(
+            "`{field}` is above 0 at {count} token{plural}, the first in {first}: no log-prob is; are these probabilities, or -logp?"
+        ));
+    }
+
     /// Rewards of tokens stand where the mask does not count them.
     pub(super) fn masked_reward(&mut self, field: &str, responses: usize, first: &str) {
         self.add(format!(

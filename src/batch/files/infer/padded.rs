@@ -58,36 +58,24 @@ impl Inference<'_> {
                 .raw
                 .wrong(&reading.theirs, response, None, found, EXPECTED))
         };
-        let numbers = match tensor.whole_numbers(self.progress)? {
-            Ok(numbers) => numbers,
+        let ids = match tensor.ids(self.progress)? {
+            Ok(ids) => ids,
             Err((response, value)) => return wrong(Some(response), value.to_string()),
         };
-        let names = match &self.raw.header {
-            Header::Saved { group_names, .. } => group_names.as_deref(),
-            _ => None,
+        let Header::Saved {
+            group_names: Some(names),
+            ..
+        } = &self.raw.header
+        else {
+            return Ok(ids);
         };
-        let Some(names) = names else {
-            let ids = numbers
-                .into_iter()
-                .map(|number| match i64::try_from(number) {
-                    Ok(number) => GroupId::Number(number),
-                    Err(_) => number.to_string().into(),
-                });
-            return Ok(ids.collect());
-        };
-        let ids = numbers
-            .iter()
-            .map(|&number| names.get(usize::try_from(number).ok()?).cloned());
-        let ids: Option<Vec<GroupId>> = ids.collect();
-        ids.map_or_else(
-            || {
-                wrong(
-                    None,
-                    format!("a number beyond the {} names in the header", names.len()),
-                )
-            },
-            Ok,
-        )
+        let named = ids.iter().map(|id| match id {
+            GroupId::Number(number) => names.get(usize::try_from(*number).ok()?).cloned(),
+            GroupId::Text(_) => None,
+        });
+        let named: Option<Vec<GroupId>> = named.collect();
+        let beyond = format!("a number beyond the {} names in the header", names.len());
+        named.map_or_else(|| wrong(None, beyond), Ok)
     }
 
     /// Finds T and which tokens count.

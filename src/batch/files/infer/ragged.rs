@@ -199,9 +199,10 @@ impl Inference<'_> {
             return None;
         };
         let field = reading.theirs.clone();
-        let what = match messages {
-            true => format!("in the `content` of each message of `{field}`"),
-            false => format!("in `{field}`"),
+        let what = if *messages {
+            format!("in the `content` of each message of `{field}`")
+        } else {
+            format!("in `{field}`")
         };
         self.notes.add(format!(
             "the length of a response is the number of words {what}: there is no `length` and no token array"
