@@ -130,22 +130,19 @@ impl Config {
             let expected = format!("at most rollout_batch_size, {}", self.rollout_batch_size);
             return wrong("minibatches", found, expected);
         }
-        for (key, times, found) in [
-            (
-                "rollout_batch_size",
-                "group_size",
-                self.rollout_batch_size * self.group_size,
-            ),
-            (
-                "eval_prompts",
-                "eval_samples",
-                self.eval_prompts * self.eval_samples,
-            ),
-        ] {
-            if found > RESPONSES {
-                let found = format!("{key} times {times} is {found} responses");
-                return wrong(key, found, format!("at most {RESPONSES}"));
+        let too_many = |key, times, found: usize| {
+            if found <= RESPONSES {
+                return None;
             }
+            let found = format!("{key} times {times} is {found} responses");
+            wrong(key, found, format!("at most {RESPONSES}"))
+        };
+        let sampled = self.rollout_batch_size * self.group_size;
+        let evaluated = self.eval_prompts * self.eval_samples;
+        if let Some(problem) = too_many("rollout_batch_size", "group_size", sampled)
+            .or_else(|| too_many("eval_prompts", "eval_samples", evaluated))
+        {
+            return Some(problem);
         }
         for (key, values) in [("params", &self.params), ("loss_params", &self.loss_params)] {
             let is_wrong =

@@ -85,22 +85,22 @@ impl Learned {
     /// The metrics of both hooks, each a mean; where both report one of a name, the hook stands before it.
     pub(super) fn metrics(&self) -> BTreeMap<String, f64> {
         let (advantage, loss) = (means(&self.outcome.metrics), means(&self.loss_metrics));
-        let named = |hook: &str, own: &BTreeMap<&str, f64>, other: &BTreeMap<&str, f64>| {
-            let named = own.iter().map(|(&name, &mean)| {
+        let mut all = BTreeMap::new();
+        for (hook, own, other) in [
+            ("advantage", &advantage, &loss),
+            ("loss", &loss, &advantage),
+        ] {
+            for (&name, &mean) in own {
                 let is_shared = other.contains_key(name);
                 let hook = if is_shared {
                     format!("{hook}/")
                 } else {
                     String::new()
                 };
-                (format!("{hook}{name}"), mean)
-            });
-            named.collect::<Vec<_>>()
-        };
-        let advantage_named = named("advantage", &advantage, &loss).into_iter();
-        advantage_named
-            .chain(named("loss", &loss, &advantage))
-            .collect()
+                all.insert(format!("{hook}{name}"), mean);
+            }
+        }
+        all
     }
 }
 

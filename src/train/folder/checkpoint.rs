@@ -9,14 +9,14 @@ use hmac_sha256::Hash as Sha256;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::scripts::{KeptVersion, Scripts};
 use super::{make_folder, sync_folder};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe, State};
-use crate::train::error::{damaged, io, other};
+use crate::train::error::{damaged, io};
 use crate::train::policy::{Arrays, NamedArray};
 use crate::train::trainer::Snapshot;
 
@@ -52,9 +52,9 @@ impl Snapshot {
         make_folder(&folder)?;
         let path = folder.join(format!("{:06}.safetensors", self.step));
         let progress = self.progress(&Scripts::of(run))?;
-        let progress = serde_json::to_string(&progress).map_err(other)?;
-        let bytes = self.to_bytes(progress).map_err(other)?;
-        Replacement::write(&path, &bytes).map_err(other)?;
+        let bytes = self.to_bytes(json!(progress).to_string());
+        let bytes = bytes.map_err(|error| damaged(&path, error.to_string()))?;
+        Replacement::write(&path, &bytes)?;
         sync_folder(&folder)?;
         for (_, old) in all(run)?.into_iter().skip(keep) {
             // One too many does no harm.

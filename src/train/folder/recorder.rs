@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::scripts::{KeptVersion, one_line};
+use super::scripts::KeptVersion;
 use super::tensorboard::EventFile;
 use super::{Folder, Journal, METRICS, RELOADS, Scripts, batches, make_folder};
 use crate::batch::Batch;
@@ -13,7 +13,6 @@ use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
 use crate::script::Recipe;
 use crate::train::config::Config;
-use crate::train::error::other;
 use crate::train::event::{Event, Observer};
 use crate::train::row::{Row, flatten};
 
@@ -136,7 +135,7 @@ impl Recorder {
 
     fn write_batch(&self, batch: &Batch, name: &str) -> Result<(), Diagnostics> {
         let path = self.run.join(batches::FOLDER).join(name);
-        batch.write_safetensors(path).map_err(other)
+        batch.write_safetensors(path)
     }
 
     fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), Diagnostics> {
@@ -154,6 +153,10 @@ impl Recorder {
         }
         Ok(())
     }
+}
+
+fn one_line(error: &Diagnostics) -> String {
+    error.to_string().replace('\n', " ")
 }
 
 impl Observer for Recorder {

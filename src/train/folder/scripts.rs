@@ -122,8 +122,3 @@ fn file_name(source: &str) -> String {
         format!("{name}.rhai")
     }
 }
-
-/// The error of a recipe in one line.
-pub(in crate::train) fn one_line(error: &Diagnostics) -> String {
-    error.to_string().replace('\n', " ")
-}
