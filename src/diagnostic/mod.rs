@@ -297,4 +297,6 @@ impl fmt::Display for Diagnostics {
     }
 }
 
+impl std::error::Error for Diagnostic {}
+
 impl std::error::Error for Diagnostics {}
