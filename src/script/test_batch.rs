@@ -14,7 +14,9 @@ use rhai::{Array, Dynamic, ImmutableString, Map, Scope};
 
 use super::bind::{describe, number};
 use super::call::Call;
+use super::hooks::guarded;
 use super::recipe::Recipe;
+use super::sandbox::on_deep_stack;
 use crate::batch::{Batch, GroupId};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -34,17 +36,22 @@ impl Recipe {
         if !functions.any(|function| function.name == TEST_BATCH && function.params.is_empty()) {
             return Ok(None);
         }
-        let call = Call::new(self.host.guard(), 0, self.host.seed);
-        let engine = self.host.functions.engine(&call);
-        let value: Dynamic = engine
-            .call_fn(&mut Scope::new(), &self.script.ast, TEST_BATCH, ())
-            .map_err(|error| self.about().explain(&error))?;
-        let batch = batch(&value).map_err(|what| {
-            let help =
-                "it returns a map of columns, as in `#{ group: [\"a\", \"a\"], reward: [1, 0] }`";
-            Diagnostic::error(format!("{}: `{TEST_BATCH}()`: {what}", self.name())).with_help(help)
-        })?;
-        Ok(Some(batch))
+        // The value is read and dropped there too: it may be as deep as the limits let it.
+        on_deep_stack(|| {
+            let call = Call::new(self.host.guard(), 0, self.host.seed);
+            let engine = self.host.functions.engine(&call);
+            let value = guarded(TEST_BATCH, || {
+                engine.call_fn::<Dynamic>(&mut Scope::new(), &self.script.ast, TEST_BATCH, ())
+            })?;
+            let value = value.map_err(|error| self.about().explain(&error))?;
+            let batch = batch(&value).map_err(|what| {
+                let help =
+                    "it returns a map of columns, as in `#{ group: [\"a\", \"a\"], reward: [1, 0] }`";
+                Diagnostic::error(format!("{}: `{TEST_BATCH}()`: {what}", self.name()))
+                    .with_help(help)
+            })?;
+            Ok(Some(batch))
+        })
     }
 }
 
@@ -62,9 +69,8 @@ fn batch(value: &Dynamic) -> Result<Batch, String> {
         builder = if name == "group" {
             builder.groups(items.iter().map(group).collect::<Result<Vec<_>, _>>()?)
         } else if name == "length" {
-            let lengths = numbers(name, &items)?;
-            // A length is a small whole number; what is none is cut to one.
-            builder.lengths(lengths.iter().map(|&length| length.max(0.0) as usize))
+            let lengths = numbers(name, &items)?.into_iter().map(length);
+            builder.lengths(lengths.collect::<Result<Vec<_>, _>>()?)
         } else if items.first().is_some_and(|item| item.is_array()) {
             let rows = items.iter().map(|item| row(name, item));
             builder.ragged(name, rows.collect::<Result<Vec<_>, _>>()?)
@@ -82,6 +88,16 @@ fn group(id: &Dynamic) -> Result<GroupId, String> {
     let found = describe(id);
     let wrong = |_| format!("a group is a string or a whole number, this is {found}");
     id.as_int().map(GroupId::from).map_err(wrong)
+}
+
+/// The number of tokens that a number says; the builder refuses one that is too large.
+fn length(number: f64) -> Result<usize, String> {
+    if number >= 0.0 && number.fract() == 0.0 {
+        return Ok(number as usize);
+    }
+    Err(format!(
+        "`length` has {number}, not a whole number of tokens"
+    ))
 }
 
 fn row(name: &str, row: &Dynamic) -> Result<Vec<f64>, String> {

@@ -6,7 +6,8 @@ use super::{Checks, largest};
 use crate::batch::{Computed, FloatBuffer, Level};
 use crate::diagnostic::Diagnostics;
 use crate::script::hooks::Loss;
-use crate::script::recipe::Hook;
+use crate::script::recipe::{Hook, Recipe};
+use crate::script::syntax::{TokenKind, code};
 
 /// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
 const STEP: f64 = 1e-5;
@@ -80,13 +81,14 @@ impl Checks<'_> {
             }
         }
         const CHECK: &str = "gradient of the loss";
-        if worst <= SLOPE {
+        let detaches = worst > SLOPE && calls_detach(self.recipe);
+        if (worst <= SLOPE || detaches) && self.is_flat(mixed, &loss) {
+            let detail =
+                "is 0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
+            self.add(CHECK, Fails, detail);
+        } else if worst <= SLOPE {
             self.add(CHECK, Holds, "is its slope");
-        } else if self
-            .recipe
-            .sources()
-            .any(|(_, text)| text.contains("detach"))
-        {
+        } else if detaches {
             let detail = "is not its slope, as something on the way is detached";
             self.add(CHECK, Note, detail);
         } else {
@@ -97,6 +99,19 @@ impl Checks<'_> {
             self.add(CHECK, Fails, detail);
         }
         Ok(())
+    }
+
+    /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of `mixed`;
+    /// all that is clipped there is not at logp = old_logp.
+    fn is_flat(&self, mixed: &Rollouts, loss: &Loss) -> bool {
+        let is_zero = |loss: &Loss| largest(loss.gradient.buffer().iter()) == 0.0;
+        let is_zero_on_policy = || {
+            let on_policy = self.loss_on(&mixed.clone().on_policy(), 1.0);
+            on_policy.is_ok_and(|(loss, advantage)| {
+                is_zero(&loss) && largest(advantage.buffer().iter()) > 0.0
+            })
+        };
+        is_zero(loss) && is_zero_on_policy()
     }
 
     /// Whether -M dloss/dlogp goes where the advantage points: a descent on the loss raises what is good.
@@ -167,6 +182,21 @@ impl Checks<'_> {
             _ => self.add(CHECK, Note, "refused"),
         }
     }
+}
+
+/// Whether the script, or what it imports, calls `detach`. A comment that mentions it detaches nothing, and neither does a
+/// function of that name where it is defined.
+fn calls_detach(recipe: &Recipe) -> bool {
+    let is_called = |text: &str| {
+        let tokens = code(text);
+        (0..tokens.len()).any(|index| {
+            let before = index.checked_sub(1).map(|before| tokens[before]);
+            tokens[index].is_name("detach")
+                && tokens.get(index + 1).is_some_and(|next| next.opens_call())
+                && !before.is_some_and(|word| word.kind == TokenKind::Keyword && word.text == "fn")
+        })
+    };
+    recipe.sources().any(|(_, text)| is_called(text))
 }
 
 /// A correlation of no more says nothing.

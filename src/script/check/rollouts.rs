@@ -1,6 +1,7 @@
 //! The batches that a check runs on: rollouts with everything in them, and what degenerate ones are made of.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use ndarray::Array2;
 
@@ -23,6 +24,10 @@ pub(super) struct Rollouts {
 /// Responses and tokens of a batch that are taken over, in whole groups: a check runs some dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
+/// Cells of a padded column. The first groups are taken whatever they have, and a `length` alone claims tokens that nobody
+/// has in memory: beyond this, responses are cut to fewer tokens, but not below `LEAST`.
+const CELLS: usize = 1 << 21;
+const LEAST: usize = 8;
 
 /// How far `logp` is from `old_logp` at most: far enough for a ratio to be clipped.
 const MOVED: f64 = 0.4;
@@ -98,10 +103,18 @@ impl Rollouts {
             padding: 0.0,
             step: batch.step(),
         };
-        let origin = if groups < layout.groups() {
+        let mut origin = if groups < layout.groups() {
             format!("the first {groups} of its {} groups", layout.groups())
         } else {
             format!("its {} groups", layout.groups())
+        };
+        let most = (CELLS / taken.len().max(1)).max(LEAST);
+        let longest = rollouts.lengths.iter().flatten().max();
+        let rollouts = if longest.is_some_and(|&longest| longest > most) {
+            let _ = write!(origin, ", the first {most} tokens of each response");
+            rollouts.with_lengths(|_| most)
+        } else {
+            rollouts
         };
         (rollouts.with_what_losses_need(), origin)
     }

@@ -340,7 +340,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Calls a function of the script. A panic of ours is an error like any other: a recipe must not end a run.
+/// Calls a hook of the script.
 fn invoke(
     recipe: &Recipe,
     engine: &Engine,
@@ -348,7 +348,7 @@ fn invoke(
     state: &mut Dynamic,
     args: impl FuncArgs,
 ) -> Result<Dynamic, Diagnostics> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    let outcome = guarded(hook.name(), || {
         let options = CallFnOptions::new().bind_this_ptr(state);
         engine.call_fn_with_options::<Dynamic>(
             options,
@@ -357,23 +357,23 @@ fn invoke(
             hook.name(),
             args,
         )
-    }));
-    match outcome {
-        Ok(Ok(value)) => Ok(value.flatten()),
-        Ok(Err(error)) => Err(recipe.failed_in(hook, &error)),
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("no message");
-            Err(
-                Diagnostic::error(format!("advlab itself failed in `{}`: {text}", hook.name()))
-                    .with_help("this is a defect of advlab: please report it with the script")
-                    .into(),
-            )
-        }
-    }
+    });
+    let value = outcome?.map_err(|error| recipe.failed_in(hook, &error))?;
+    Ok(value.flatten())
+}
+
+/// Runs a call of a script's function. A panic of ours is an error like any other: a recipe must not end a run.
+pub(super) fn guarded<R>(function: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Diagnostic::error(format!("advlab itself failed in `{function}`: {text}"))
+            .with_help("this is a defect of advlab: please report it with the script")
+            .into()
+    })
 }
 
 #[cfg(test)]

@@ -182,6 +182,11 @@ impl Session {
     /// # Errors
     /// As [`Session::evaluate`].
     pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
+        // All of it there, and not each run: the values are dropped there too, and no run pays for the stack.
+        super::guarded(|| self.times(text))?
+    }
+
+    fn times(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
         // Once before the clock runs, with all that can go wrong.
         let _ = self.value(text)?;
         let engine = self.engine(text);
@@ -190,14 +195,13 @@ impl Session {
         let (mut times, started) = (Vec::new(), Instant::now());
         while times.len() < LEAST_RUNS || (times.len() < RUNS && started.elapsed() < MEASURING) {
             let begun = Instant::now();
-            let outcome = engine.eval_ast_with_scope::<Dynamic>(&mut self.scope, &ast);
-            let computed = match outcome {
-                Ok(value) => match value.read_lock::<Tensor>().map(|one| one.evaluate()) {
+            let outcome = self.run_compiled(&engine, &ast, text);
+            let computed = outcome.and_then(|value| {
+                match value.read_lock::<Tensor>().map(|one| one.evaluate()) {
                     Some(Err(error)) => Err(self.failed_in(text, error)),
                     _ => Ok(()),
-                },
-                Err(error) => Err(self.explain(text, &error)),
-            };
+                }
+            });
             times.push(begun.elapsed());
             self.scope = scope.clone();
             computed?;

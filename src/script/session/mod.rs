@@ -255,29 +255,26 @@ impl Session {
     fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         let engine = self.engine(text);
         let ast = self.compile(&engine, text)?;
-        let whole = self.functions.merge(&ast);
-        lock(&self.failed).take();
-        let scope = &mut self.scope;
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            on_deep_stack(|| engine.eval_ast_with_scope::<Dynamic>(scope, &whole))
-        }));
-        let value = match outcome {
-            Ok(Ok(value)) => value.flatten(),
-            Ok(Err(error)) => {
-                return Err(match lock(&self.failed).take() {
-                    Some(failed) => failed,
-                    None => self.explain(text, &error),
-                });
-            }
-            Err(_) => {
-                let diagnostic = Diagnostic::error("advlab itself failed to evaluate this")
-                    .with_help("this is a defect of advlab: please report it with the input");
-                return Err(diagnostic.into());
-            }
-        };
+        let value = self.run_compiled(&engine, &self.functions.merge(&ast), text)?;
         self.functions = self.functions.merge(&ast.clone_functions_only());
         self.inputs.push(text, &ast);
         Ok(value)
+    }
+
+    /// Runs what an input was compiled to.
+    fn run_compiled(
+        &mut self,
+        engine: &Engine,
+        ast: &AST,
+        text: &str,
+    ) -> Result<Dynamic, Diagnostics> {
+        lock(&self.failed).take();
+        let scope = &mut self.scope;
+        let outcome = guarded(|| engine.eval_ast_with_scope::<Dynamic>(scope, ast))?;
+        outcome.map(Dynamic::flatten).map_err(|error| {
+            let failed = lock(&self.failed).take();
+            failed.unwrap_or_else(|| self.explain(text, &error))
+        })
     }
 
     /// Puts the batch and the parameters where inputs find them.
@@ -414,6 +411,15 @@ impl Session {
         names.dedup();
         names
     }
+}
+
+/// Runs what touches an input's values, however deep they are. A panic of ours is an error like any other.
+fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
+    catch_unwind(AssertUnwindSafe(|| on_deep_stack(run))).map_err(|_| {
+        Diagnostic::error("advlab itself failed to evaluate this")
+            .with_help("this is a defect of advlab: please report it with the input")
+            .into()
+    })
 }
 
 /// Where a name is first defined or used in an input.

@@ -1,7 +1,7 @@
 //! What `check` says of recipes: of losses above all, whose mistakes no advantage shows.
 
 use advlab::batch::Batch;
-use advlab::script::{CheckResult, Finding, Host, check, groups_are_independent};
+use advlab::script::{CheckResult, Finding, Host, Session, check, groups_are_independent};
 
 use super::lab::recipe;
 
@@ -66,6 +66,28 @@ fn every_mistake_in_a_loss_fails() {
             "-(ratio * a).mean(\"batch\") + 0.01 * sqrt((batch.logp - batch.old_logp) ** 2).mean(\"batch\")",
             "sign of the loss",
             "dloss/dlogp is NaN at token 0 of response 0 of group 7",
+        ),
+        // A `detach` that nothing calls excuses nothing.
+        (
+            "/* detach() */ let s = \"detach()\"; // x.detach()
+             -(ratio * a).mean(\"batch\") / ratio.mean(\"batch\").value()",
+            "gradient of the loss",
+            "off its slope",
+        ),
+        (
+            "(0 * batch.logp * a).mean(\"batch\")",
+            "gradient of the loss",
+            "is 0 everywhere",
+        ),
+        (
+            "-(ratio.clamp(5.0, 6.0) * a).mean(\"batch\")",
+            "gradient of the loss",
+            "is 0 everywhere",
+        ),
+        (
+            "-(ratio.detach() * a).mean(\"batch\") + (0 * batch.logp).mean(\"batch\")",
+            "gradient of the loss",
+            "is 0 everywhere",
         ),
     ] {
         let findings = findings(&with_loss(body), None);
@@ -177,6 +199,72 @@ fn a_wrong_test_batch_fails() {
     assert_eq!(findings.len(), 1);
     let detail = &findings[0].detail;
     assert!(detail.contains("this is a number (1)"), "{detail}");
+}
+
+#[test]
+fn lengths_of_a_test_batch_are_whole_numbers() {
+    for (length, found) in [
+        ("-1", "`length` has -1, not"),
+        ("1.5", "`length` has 1.5, not"),
+        ("0.0 / 0.0", "`length` has NaN, not"),
+        ("1e300", "tokens in a row"),
+    ] {
+        let text = format!(
+            "fn advantage(batch, p) {{ batch.reward }}
+             fn test_batch() {{ #{{ group: [1, 1], reward: [1, 0], length: [2, {length}] }} }}"
+        );
+        let error = recipe(&text).test_batch().unwrap_err().to_string();
+        assert!(error.contains(found), "{length}: {error}");
+    }
+}
+
+/// A length is a claim, and no memory: what is made of it must not be as large.
+#[test]
+fn huge_lengths_are_cut() {
+    let batch = Batch::builder()
+        .groups([1, 1, 2, 2])
+        .response("reward", vec![1.0, 0.0, 1.0, 0.0])
+        .response("length", vec![f64::from(u32::MAX), 3.0, 5.0, 1.0])
+        .build()
+        .unwrap();
+    let text = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
+    let findings = findings(text, Some(&batch));
+    assert_eq!(of(&findings, CheckResult::Fails), []);
+    let expected = "its 2 groups, the first 524288 tokens of each response";
+    assert_eq!(findings[0].detail, expected);
+}
+
+/// A script with a function `deep` that needs a larger stack than the one that `run` gets.
+fn on_small_stack(run: fn(&str)) {
+    let thread = std::thread::Builder::new().stack_size(256 << 10);
+    let (open, close) = ("[".repeat(15), "]".repeat(15));
+    let deep =
+        format!("fn deep(n) {{ if n == 0 {{ 0 }} else {{ {open}deep(n - 1){close}.len() }} }}");
+    thread.spawn(move || run(&deep)).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_test_batch_has_the_stack_of_a_hook() {
+    on_small_stack(|deep| {
+        let text = format!(
+            "fn advantage(batch, p) {{ batch.reward }} {deep}
+             fn test_batch() {{ #{{ group: [1, 1], reward: [deep(28), 0] }} }}"
+        );
+        assert!(recipe(&text).test_batch().unwrap().is_some());
+    });
+}
+
+#[test]
+fn an_input_that_is_timed_has_the_stack_of_any_other() {
+    on_small_stack(|deep| {
+        let mut session = Session::new(&Host::new(), &Batch::example());
+        assert!(
+            !session
+                .time(&format!("{deep} deep(28)"))
+                .unwrap()
+                .is_empty()
+        );
+    });
 }
 
 #[test]
