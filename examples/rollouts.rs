@@ -69,11 +69,7 @@ fn sample(
     group_size: usize,
     step: u64,
 ) -> Result<Samples, Box<dyn Error>> {
-    let key = Key {
-        seed: SEED,
-        purpose: Purpose::Responses,
-        step,
-    };
+    let key = Key::new(SEED, Purpose::Responses, step);
     Ok(policy.sample(prompts, group_size, key)?)
 }
 

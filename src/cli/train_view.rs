@@ -1,4 +1,4 @@
-//! What a person sees of a training run: a bar, a line at each evaluation and reload, and a summary at the end.
+//! A training run for a person: a bar, a line at each evaluation and reload, and a summary at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -208,19 +208,8 @@ impl View {
         self.say(step, &line);
     }
 
-    fn failed(
-        &mut self,
-        step: u64,
-        recipe: &Recipe,
-        error: &Diagnostics,
-        has_batch: bool,
-        back_to: Option<&Recipe>,
-    ) {
+    fn failed(&mut self, step: u64, recipe: &Recipe, has_batch: bool, back_to: Option<&Recipe>) {
         self.failed += 1;
-        // Where there is nothing to go back to, the run ends with this very error.
-        if back_to.is_some() {
-            self.diagnostic(error);
-        }
         let version = recipe.version();
         let mut line = format!("{} {version} failed", file_name(recipe.name()));
         if let Some(back_to) = back_to {
@@ -228,10 +217,8 @@ impl View {
         }
         if has_batch {
             let batch = format!("batches/failed-{step:06}-{version}.safetensors");
-            line.push_str(&format!(
-                "  (its batch is {})",
-                self.folder.join(batch).display()
-            ));
+            let path = self.folder.join(batch);
+            line.push_str(&format!("  (its batch is {})", path.display()));
         }
         self.say(step, &line);
     }
@@ -245,20 +232,8 @@ impl View {
         self.bar.say(&laid_out(&start, line, self.columns));
     }
 
-    fn printed(&self, step: u64, text: &str) {
-        for line in text.lines() {
-            self.say(step, line);
-        }
-    }
-
     fn hello(&self, step: u64, recipe: &Recipe) {
-        let Config {
-            rollout_batch_size,
-            group_size,
-            steps,
-            seed,
-            ..
-        } = self.config;
+        let config = &self.config;
         let settings = recipe.params().iter();
         let settings: Vec<String> = settings
             .map(|(parameter, value)| format!("{}={value}", parameter.name))
@@ -269,15 +244,20 @@ impl View {
             style::on_stdout().dim(recipe.version().short()),
             style::on_stdout().dim(&settings.join(" "))
         ));
-        self.bar.say(&format!(
-            "{}: {rollout_batch_size} x {group_size} responses a step, steps {step} to {steps}, seed {seed}, in {}",
-            self.config.task,
+        let text = format!(
+            "{}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
+            config.task,
+            config.rollout_batch_size,
+            config.group_size,
+            config.steps,
+            config.seed,
             self.folder.display()
-        ));
-        if Path::new(&self.config.recipe).is_file() {
-            let recipe = &self.config.recipe;
-            self.bar
-                .say(&format!("edit {recipe} and save it: the next step uses it"));
+        );
+        self.bar.say(&wrapped("", &text, self.columns));
+        let recipe = &config.recipe;
+        if Path::new(recipe).is_file() {
+            let text = format!("edit {recipe} and save it: the next step uses it");
+            self.bar.say(&wrapped("", &text, self.columns));
         }
     }
 }
@@ -298,8 +278,18 @@ impl Observer for View {
                 error,
                 batch,
                 back_to,
-            } => self.failed(step, recipe, error, batch.is_some(), back_to),
-            Event::Printed { step, line } => self.printed(step, line),
+            } => {
+                // Where there is nothing to go back to, the run ends with this very error.
+                if back_to.is_some() {
+                    self.diagnostic(error);
+                }
+                self.failed(step, recipe, batch.is_some(), back_to);
+            }
+            Event::Printed { step, line } => {
+                for line in line.lines() {
+                    self.say(step, line);
+                }
+            }
             Event::Evaluated {
                 done,
                 evaluation,
@@ -351,6 +341,9 @@ fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
 /// stands below its beginning.
 fn laid_out(start: &str, line: &str, columns: usize) -> String {
     let room = columns.saturating_sub(start.len());
+    if width(line) <= room {
+        return format!("{start}{line}");
+    }
     let mut lines = vec![String::new()];
     for part in line.split("  ").filter(|part| !part.is_empty()) {
         for (index, words) in wrapped("", part, room).lines().enumerate() {
@@ -417,5 +410,7 @@ mod tests {
         );
         let words = laid_out("step 3     ", "the script is gone", 24);
         assert_eq!(words, "step 3     the script is\n           gone");
+        // A table that a script prints keeps its blanks.
+        assert_eq!(laid_out("step 3     ", "a     b", 80), "step 3     a     b");
     }
 }

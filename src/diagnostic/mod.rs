@@ -55,10 +55,17 @@ pub struct FilePosition {
     pub field: Option<String>,
 }
 
-/// One problem.
+/// One problem; its parts are those of [`Problem`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic(
+    // Boxed: a result that carries one is as small as one without.
+    Box<Problem>,
+);
+
+/// The parts of a [`Diagnostic`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Diagnostic {
+pub struct Problem {
     /// How bad it is.
     pub severity: Severity,
     /// What is wrong, in one sentence.
@@ -92,7 +99,7 @@ impl Diagnostic {
     }
 
     fn new(severity: Severity, message: impl Into<String>) -> Self {
-        Diagnostic {
+        Diagnostic(Box::new(Problem {
             severity,
             message: message.into(),
             location: None,
@@ -100,12 +107,14 @@ impl Diagnostic {
             expected: None,
             help: None,
             notes: Vec::new(),
-        }
+        }))
     }
 
     /// The same problem in a script; where there is no span, the location stays as it is.
     pub fn at(mut self, span: Option<Span>) -> Self {
-        self.location = span.map(Location::Script).or(self.location);
+        if let Some(span) = span {
+            self.location = Some(Location::Script(span));
+        }
         self
     }
 
@@ -217,6 +226,20 @@ impl fmt::Display for Location {
     }
 }
 
+impl std::ops::Deref for Diagnostic {
+    type Target = Problem;
+
+    fn deref(&self) -> &Problem {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Diagnostic {
+    fn deref_mut(&mut self) -> &mut Problem {
+        &mut self.0
+    }
+}
+
 impl fmt::Display for Diagnostic {
     /// One line: `passk.rhai:12:8: message (help)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,5 +296,7 @@ impl fmt::Display for Diagnostics {
         f.write_str(&lines.join("\n"))
     }
 }
+
+impl std::error::Error for Diagnostic {}
 
 impl std::error::Error for Diagnostics {}

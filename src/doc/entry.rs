@@ -11,34 +11,36 @@ use crate::tensor::op::Op;
 
 /// A row of the op table.
 pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<String, Diagnostics> {
-    let mut lines = vec![
-        paint.bold(&op.signature()),
-        wrapped("  ", op.doc, paint.width),
-        paint.dim(&wrapped(
-            "  ",
-            &format!("{}: {}", op.class, op.class.levels()),
-            paint.width,
-        )),
-    ];
-    if !op.source.is_empty() {
-        let source = format!("source: {}", op.source);
-        lines.push(paint.dim(&wrapped("  ", &source, paint.width)));
-    }
-    lines.extend(example(host, op.example)?);
-    Ok(lines.join("\n"))
+    let levels = format!("{}: {}", op.class, op.class.levels());
+    let source = format!("source: {}", op.source);
+    let notes: &[&str] = match op.source {
+        "" => &[&levels],
+        _ => &[&levels, &source],
+    };
+    entry(host, &op.signature(), op.doc, notes, op.example, paint)
 }
 
 /// A member of a tensor or a batch.
 pub(super) fn member(host: &Host, member: &Member, paint: Paint) -> Result<String, Diagnostics> {
-    let mut lines = vec![
-        paint.bold(member.call),
-        wrapped("  ", member.doc, paint.width),
-    ];
-    lines.extend(example(host, member.example)?);
+    entry(host, member.call, member.doc, &[], member.example, paint)
+}
+
+fn entry(
+    host: &Host,
+    call: &str,
+    doc: &str,
+    notes: &[&str],
+    example: &str,
+    paint: Paint,
+) -> Result<String, Diagnostics> {
+    let indented = |text: &str| wrapped("  ", text, paint.width);
+    let mut lines = vec![paint.bold(call), indented(doc)];
+    lines.extend(notes.iter().map(|note| paint.dim(&indented(note))));
+    lines.extend(self::example(host, example)?);
     Ok(lines.join("\n"))
 }
 
-/// An example, run on the batch of the examples: the columns that it reads, and what it gives, group by group.
+/// An example, run on the batch of the examples: the columns that it reads and its result, group by group.
 fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
@@ -47,31 +49,24 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
             rows.push((column, by_group(&computed)));
         }
     }
-    let result = match host.evaluate(script, &batch)? {
-        Answer::Tensor(computed) => (computed.level().to_string(), by_group(&computed)),
-        other => (String::new(), vec![shown(&other)]),
-    };
-    rows.push((format!("= {}", result.0).trim_end().to_string(), result.1));
-    let widest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
-    let of_name = widest(&mut rows.iter().map(|(name, _)| name.len()));
-    let of_first = widest(
-        &mut rows
-            .iter()
-            .filter(|(_, groups)| groups.len() > 1)
-            .map(|(_, groups)| groups[0].len()),
-    );
+    rows.push(match host.evaluate(script, &batch)? {
+        Answer::Tensor(computed) => (format!("= {}", computed.level()), by_group(&computed)),
+        other => ("=".to_string(), vec![shown(&other)]),
+    });
+    let names = rows.iter().map(|(name, _)| name.len());
+    let of_name = names.max().unwrap_or(0);
+    let grouped = rows.iter().filter(|(_, groups)| groups.len() > 1);
+    let of_first = grouped
+        .map(|(_, groups)| groups[0].len())
+        .max()
+        .unwrap_or(0);
     let mut lines = vec![String::new(), format!("  > {script}")];
-    lines.extend(rows.iter().map(|(name, groups)| {
-        let groups: Vec<String> = match &groups[..] {
-            [first, rest @ ..] if !rest.is_empty() => {
-                let mut groups = vec![format!("{first:<of_first$}")];
-                groups.extend(rest.iter().cloned());
-                groups
-            }
-            groups => groups.to_vec(),
-        };
-        format!("  {name:<of_name$}  {}", groups.join("  "))
-    }));
+    for (name, mut groups) in rows {
+        if groups.len() > 1 {
+            groups[0] = format!("{:<of_first$}", groups[0]);
+        }
+        lines.push(format!("  {name:<of_name$}  {}", groups.join("  ")));
+    }
     Ok(lines)
 }
 

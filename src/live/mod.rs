@@ -95,7 +95,7 @@ pub struct LiveStep {
 /// for step in 0..3 {
 ///     let rollouts = Batch::builder().groups([0, 0]).response("reward", vec![1.0, 0.0]);
 ///     let step = live.step(&rollouts.step(step).build()?)?;
-///     assert_eq!(step.outcome.advantage.floats().len(), 2);
+///     assert_eq!(step.outcome.advantage.buffer().len(), 2);
 ///     for event in step.events {
 ///         println!("{event}");
 ///     }

@@ -18,25 +18,17 @@ struct Row {
 
 /// 128 responses to 16 prompts, with what their tokens' log-probs and entropies were.
 pub fn builtin() -> Batch {
-    let rows: Vec<Row> = ROLLOUTS
-        .lines()
-        .map(|line| match serde_json::from_str(line) {
-            Ok(row) => row,
-            Err(error) => unreachable!("the built-in rollouts are right: {error}"),
-        })
-        .collect();
-    let built = Batch::builder()
+    let rows = ROLLOUTS.lines().map(serde_json::from_str);
+    let rows: Vec<Row> = rows
+        .collect::<Result<_, _>>()
+        .unwrap_or_else(|error| unreachable!("the built-in rollouts are right: {error}"));
+    let rewards: Vec<f64> = rows.iter().map(|row| row.reward).collect();
+    Batch::builder()
         .groups(rows.iter().map(|row| row.group.as_str()))
-        .response(
-            "reward",
-            rows.iter().map(|row| row.reward).collect::<Vec<_>>(),
-        )
+        .response("reward", rewards)
         .ragged("old_logp", rows.iter().map(|row| &row.old_logp))
         .ragged("ref_logp", rows.iter().map(|row| &row.ref_logp))
         .ragged("entropy", rows.iter().map(|row| &row.entropy))
-        .build();
-    match built {
-        Ok(batch) => batch,
-        Err(error) => unreachable!("the built-in rollouts make a batch: {error}"),
-    }
+        .build()
+        .unwrap_or_else(|error| unreachable!("the built-in rollouts make a batch: {error}"))
 }

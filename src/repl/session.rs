@@ -139,7 +139,8 @@ impl Session {
         wrapped(start, text, self.paint.width)
     }
 
-    fn note(&self, note: &str) -> String {
+    /// A note on an answer, in lines.
+    pub(super) fn note(&self, note: &str) -> String {
         let text = self.wrapped("", &format!("note: {note}"));
         self.paint.dim(&text)
     }

@@ -13,7 +13,7 @@ pub(super) const METRICS: usize = 256;
 /// The most bytes that a step prints.
 const PRINTED: usize = 1 << 20;
 
-/// What the hooks of one step share: their bounds, their randomness, and what they report.
+/// Shared by the hooks of one step: their bounds, their randomness, and what they report.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) guard: Arc<Guard>,
@@ -57,7 +57,7 @@ impl Call {
     }
 }
 
-/// What scripts report with `metric` and `print`, and what the host has to say.
+/// The reports of scripts, by `metric` and `print`, and the notes of the host.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     /// The hook that is running; `None` at the prompt.
@@ -65,7 +65,7 @@ pub(super) struct Reports {
     metrics: Vec<(Option<Hook>, String, f64)>,
     pub(super) prints: Vec<String>,
     printed: usize,
-    /// What the host read otherwise than its name says.
+    /// Columns that were read otherwise than their names say.
     pub(super) notes: Vec<String>,
 }
 

@@ -21,9 +21,9 @@ const READS: u64 = 61;
 /// Values to be weighed for each read of a variable, on the average: a read takes longer than these. Counted and not
 /// timed, so that a script ends in the same place each time.
 const PER_READ: u64 = 8;
-/// What a value takes, whatever it is.
+/// The bytes of a value, whatever it is.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
-/// What an entry of a map takes beside its value.
+/// The bytes of a map's entry beside its value.
 const ENTRY_BYTES: usize = 48;
 
 /// A variable that holds too much.

@@ -16,7 +16,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::tensor::{Executor, Guard, Naive};
 
-/// What bounds one call of a recipe.
+/// The bounds of one call of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The time that all hooks of one step have together; native code obeys it too.
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) seed: u64,
     pub(super) executor: Arc<dyn Executor>,
-    /// What bounds all calls together, where that is not a guard of their own for each.
+    /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
 }
 
@@ -89,7 +89,7 @@ impl Host {
         self
     }
 
-    /// What bounds one call.
+    /// The bounds of one call.
     pub fn limits(&self) -> Limits {
         self.shared.limits
     }

@@ -95,12 +95,12 @@ pub struct Parameter {
     pub max: Option<f64>,
     /// The strings allowed; empty for any.
     pub choices: Vec<String>,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub doc: String,
 }
 
 impl Parameter {
-    /// What the parameter takes, such as `a whole number, at least 1`.
+    /// The values that the parameter takes, such as `a whole number, at least 1`.
     pub fn takes(&self) -> String {
         let kind = match &self.default {
             Setting::Whole(_) => "a whole number".to_string(),

@@ -13,7 +13,7 @@ use super::library::Sources;
 use super::params::{Parameters, Setting};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// What a script can define for advlab to call.
+/// A function that a script can define for advlab to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
     /// `reward(batch, p)` replaces the reward.
@@ -142,7 +142,7 @@ pub(super) struct Compiled {
 }
 
 impl Recipe {
-    /// What messages call the recipe: a built-in's name, or the script's path.
+    /// A built-in's name, or the script's path: messages call the recipe so.
     pub fn name(&self) -> &str {
         &self.script.name
     }
@@ -231,12 +231,12 @@ impl Recipe {
         }
     }
 
-    /// What the lint found odd, but not wrong.
+    /// The warnings of the lint.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.script.warnings
     }
 
-    /// What a hook failed with; at its definition where nothing says where in it.
+    /// The failure of a hook; at its definition where nothing says where in it.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let diagnostic = self.about().explain(error);
         match diagnostic.location {

@@ -9,7 +9,7 @@ use super::held::{self, Excess};
 use super::sandbox::MAP_ENTRIES;
 use crate::tensor::{Level, Tensor};
 
-/// What a recipe remembers from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
+/// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
 ///
 /// A clone shares the content: keeping the state of a step costs nothing.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! What a run is set to: the keys of its TOML file, each with a default, a comment and bounds.
+//! The configuration of a run: the keys of its TOML file, each with a default, a comment and bounds.
 
 mod text;
 
@@ -14,7 +14,7 @@ use crate::suggest;
 /// The keys with their comments, defaults and bounds, in the order in which they are printed.
 macro_rules! keys {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $bounds:expr;)+) => {
-        /// What a run is set to; `advlab train --print-config` prints it with these comments.
+        /// The configuration of a run; `advlab train --print-config` prints it with these comments.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct Config {
@@ -44,7 +44,7 @@ macro_rules! keys {
 }
 
 keys! {
-    /// What is learned: "maze" (walk to the goal and stop there) or "arithmetic" (add two numbers).
+    /// The task: "maze" (walk to the goal and stop there) or "arithmetic" (add two numbers).
     task: String = "maze".to_string(), task;
     /// The side of the mazes, 2 to 32; a response has at most four moves a side.
     maze_size: usize = 4, within(*SIZES.start(), *SIZES.end());
@@ -130,22 +130,19 @@ impl Config {
             let expected = format!("at most rollout_batch_size, {}", self.rollout_batch_size);
             return wrong("minibatches", found, expected);
         }
-        for (key, times, found) in [
-            (
-                "rollout_batch_size",
-                "group_size",
-                self.rollout_batch_size * self.group_size,
-            ),
-            (
-                "eval_prompts",
-                "eval_samples",
-                self.eval_prompts * self.eval_samples,
-            ),
-        ] {
-            if found > RESPONSES {
-                let found = format!("{key} times {times} is {found} responses");
-                return wrong(key, found, format!("at most {RESPONSES}"));
+        let too_many = |key, times, found: usize| {
+            if found <= RESPONSES {
+                return None;
             }
+            let found = format!("{key} times {times} is {found} responses");
+            wrong(key, found, format!("at most {RESPONSES}"))
+        };
+        let sampled = self.rollout_batch_size * self.group_size;
+        let evaluated = self.eval_prompts * self.eval_samples;
+        if let Some(problem) = too_many("rollout_batch_size", "group_size", sampled)
+            .or_else(|| too_many("eval_prompts", "eval_samples", evaluated))
+        {
+            return Some(problem);
         }
         for (key, values) in [("params", &self.params), ("loss_params", &self.loss_params)] {
             let is_wrong =

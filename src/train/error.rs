@@ -1,6 +1,5 @@
 //! Why a run cannot begin, go on or be repeated.
 
-use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -30,11 +29,6 @@ pub(super) fn io(
         .map(str::to_string);
         problem.into()
     }
-}
-
-/// For `map_err`: an error of another kind, in its own words.
-pub(super) fn other(error: impl Display) -> Diagnostics {
-    Diagnostic::error(error.to_string()).into()
 }
 
 /// A file of the run's folder that is not what a run writes.

@@ -1,4 +1,4 @@
-//! What a group of responses says of the policy: pass@k without bias.
+//! Estimates of pass@k from groups of responses, without bias.
 
 use std::collections::BTreeMap;
 

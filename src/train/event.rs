@@ -1,4 +1,4 @@
-//! What a run tells while it goes: for its folder, for a person, for whoever embeds it.
+//! Events of a run while it goes: for its folder, for a person, for whoever embeds it.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub enum Event<'a> {
     Live {
         /// The step that is about to be done.
         step: u64,
-        /// What happened.
+        /// The change of the file.
         event: &'a LiveEvent,
     },
     /// From this step on, another version is used.
@@ -68,16 +68,16 @@ pub enum Event<'a> {
     },
     /// A step is done.
     Step {
-        /// What is reported of it.
+        /// The step's row of `metrics.jsonl`.
         row: &'a Row,
-        /// What it was trained on.
+        /// The batch that it was trained on.
         batch: &'a Batch,
     },
     /// A checkpoint has been written.
     Checkpoint {
         /// The step that a run resumed from it begins with.
         step: u64,
-        /// Its file.
+        /// The checkpoint's file.
         path: &'a Path,
     },
 }
@@ -87,7 +87,7 @@ pub trait Observer {
     /// Tells what happened.
     ///
     /// # Errors
-    /// Whatever must end the run, as a disk that is full.
+    /// [`Diagnostics`] for anything that must end the run, as a disk that is full.
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics>;
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::config::settings;
 use super::error::no_start;
-use super::folder::{RELOADS, Scripts, Start, journal, kept_batches, read_config};
+use super::folder::{KeptVersion, RELOADS, Scripts, Start, journal, kept_batches, read_config};
 use super::replay::switch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Host, Recipe};
@@ -63,7 +63,7 @@ impl Kept {
         let used = self.used()?;
         let until = used.iter().take_while(|(at, ..)| *at <= step);
         match until.last() {
-            Some((_, script, version)) => self.load(host, script, version),
+            Some((_, kept)) => self.load(host, kept),
             None => Err(no_start(&self.folder)),
         }
     }
@@ -74,25 +74,23 @@ impl Kept {
     /// As [`Kept::recipe_at`].
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
         let used = self.used()?;
-        let found = used.iter().find(|(_, _, used)| used.starts_with(version));
-        let recipe = found.map(|(_, script, version)| self.load(host, script, version));
-        recipe.transpose()
+        let found = used
+            .iter()
+            .find(|(_, kept)| kept.version.starts_with(version));
+        found.map(|(_, kept)| self.load(host, kept)).transpose()
     }
 
-    /// The versions that the run used: the first step with each, its script and its name.
-    fn used(&self) -> Result<Vec<(u64, String, String)>, Diagnostics> {
+    /// The versions that the run used, each with its first step.
+    fn used(&self) -> Result<Vec<(u64, KeptVersion)>, Diagnostics> {
         let reloads = journal::read(&self.folder.join(RELOADS))?;
         let start = Start::of(&reloads).map(|start| (0, start.recipe));
         let used = reloads.iter().filter(|line| line["event"] == "use");
-        let all = start.into_iter().chain(used.filter_map(switch));
-        Ok(all
-            .map(|(step, (script, version))| (step, script, version))
-            .collect())
+        Ok(start.into_iter().chain(used.filter_map(switch)).collect())
     }
 
-    fn load(&self, host: &Host, script: &str, version: &str) -> Result<Recipe, Diagnostics> {
+    fn load(&self, host: &Host, kept: &KeptVersion) -> Result<Recipe, Diagnostics> {
         let config = read_config(&self.folder)?;
-        let mut recipe = Scripts::of(&self.folder).load(host, script, version)?;
+        let mut recipe = Scripts::of(&self.folder).load(host, kept)?;
         for (name, text) in settings(&config.params) {
             // A version that has not the parameter, or has it otherwise, ran without the setting.
             let _ = recipe.set_text(&name, &text);

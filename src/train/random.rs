@@ -6,7 +6,7 @@
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
 
-/// What a stream is drawn for; two purposes never share a number.
+/// The use of a stream; two purposes never share a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The initial parameters of a policy.
@@ -28,13 +28,22 @@ pub enum Purpose {
 pub struct Key {
     /// The run's seed.
     pub seed: u64,
-    /// What the numbers are for.
+    /// The use of the numbers.
     pub purpose: Purpose,
     /// The training step, from 0.
     pub step: u64,
 }
 
 impl Key {
+    /// The family for a purpose at a step.
+    pub const fn new(seed: u64, purpose: Purpose, step: u64) -> Key {
+        Key {
+            seed,
+            purpose,
+            step,
+        }
+    }
+
     /// The stream at `index` (of a prompt in its step, of a response in its batch).
     pub fn stream(&self, index: u64) -> Stream {
         let mut seed = [0; 32];
@@ -71,11 +80,7 @@ impl Stream {
 mod tests {
     use super::*;
 
-    const KEY: Key = Key {
-        seed: 1,
-        purpose: Purpose::Responses,
-        step: 2,
-    };
+    const KEY: Key = Key::new(1, Purpose::Responses, 2);
 
     fn head(key: Key, index: u64) -> Vec<u64> {
         let mut stream = key.stream(index);

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::no_start;
 use super::event::Observer;
-use super::folder::{METRICS, RELOADS, Scripts, Start, journal, read_config};
+use super::folder::{KeptVersion, METRICS, RELOADS, Scripts, Start, journal, read_config};
 use super::row::flatten;
 use super::run::{host, options, set_loss};
 use super::trainer::Trainer;
@@ -21,8 +22,8 @@ pub struct Replay {
     host: Host,
     scripts: Scripts,
     rows: Vec<Value>,
-    /// Script and version that a step began with, where that was not the one of the step before.
-    switches: HashMap<u64, (String, String)>,
+    /// The version that a step began with, where that was not the one of the step before.
+    switches: HashMap<u64, KeptVersion>,
 }
 
 /// How a repetition compares with its run.
@@ -62,10 +63,10 @@ impl Replay {
         let start = Start::of(&reloads).ok_or_else(|| no_start(folder))?;
         let host = host(&config);
         let scripts = Scripts::of(folder);
-        let load = |(script, version): &(String, String)| scripts.load(&host, script, version);
-        let mut loss = load(&start.loss)?;
+        let mut loss = scripts.load(&host, &start.loss())?;
         set_loss(&mut loss, &config)?;
-        let live = LiveRecipe::without_file(&host, load(&start.recipe)?, options(&config))?;
+        let recipe = scripts.load(&host, &start.recipe)?;
+        let live = LiveRecipe::without_file(&host, recipe, options(&config))?;
         Ok(Replay {
             trainer: Trainer::new(config, live, loss)?,
             switches: reloads.iter().filter_map(switch).collect(),
@@ -87,8 +88,8 @@ impl Replay {
     pub fn go(mut self, observer: &mut dyn Observer) -> Result<Agreement, Diagnostics> {
         for recorded in &self.rows {
             let step = self.trainer.step;
-            if let Some((script, version)) = self.switches.get(&step) {
-                let recipe = self.scripts.load(&self.host, script, version)?;
+            if let Some(kept) = self.switches.get(&step) {
+                let recipe = self.scripts.load(&self.host, kept)?;
                 self.trainer.live.publish(recipe)?;
             }
             if !recorded["initial_evaluation"].is_null() {
@@ -107,15 +108,11 @@ impl Replay {
 }
 
 /// A line of `reloads.jsonl` that says which version a step began with, or tried to: one whose `migrate` failed.
-pub(super) fn switch(line: &Value) -> Option<(u64, (String, String))> {
+pub(super) fn switch(line: &Value) -> Option<(u64, KeptVersion)> {
     if line["event"] != "use" && line["hook"] != "migrate" {
         return None;
     }
-    let string = |key: &str| line[key].as_str().map(str::to_string);
-    Some((
-        line["step"].as_u64()?,
-        (string("script")?, string("version")?),
-    ))
+    Some((line["step"].as_u64()?, KeptVersion::deserialize(line).ok()?))
 }
 
 /// The first field that is not the same in both rows, but for the times.

@@ -1,6 +1,5 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
-use super::error::other;
 use super::estimate::PassAt;
 use super::policy::{Policy, Responses, Samples, Scorer, Scores};
 use super::random::Key;
@@ -89,7 +88,7 @@ impl Rollout {
             .token("entropy", numbers(&self.scores.entropy))
             .token("ref_logp", FloatBuffer::from(reference))
             .token("logp", numbers(&self.scores.logp));
-        batch.build().map_err(other)
+        batch.build()
     }
 }
 
@@ -140,7 +139,7 @@ pub(super) fn select(
             builder.response("advantage", of_responses(&|response| values.get(response)))
         };
     }
-    builder.build().map_err(other)
+    builder.build()
 }
 
 /// The values of some responses' tokens, in their own precision.

@@ -1,4 +1,4 @@
-//! What is reported of a step: one row of a run's `metrics.jsonl`.
+//! The report of a step: one row of a run's `metrics.jsonl`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Row {
     pub failed: Vec<String>,
     /// Mean reward of the verifier.
     pub reward_mean: f64,
-    /// Its standard deviation, ddof 1.
+    /// Standard deviation of that reward, ddof 1.
     pub reward_std: f64,
     /// Mean reward after the recipe's `reward` hook, summed over tokens where it has one for each.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub struct Row {
     pub clip_share: Option<f64>,
     /// Mean norm of the step's gradients, before they are scaled down.
     pub grad_norm: f64,
-    /// What scripts reported with `metric`, each averaged over the calls of its hook: once for the advantage, once for the
+    /// The values that scripts report with `metric`, each averaged over the calls of its hook: once for the advantage, once for the
     /// loss of each update, which weigh alike. Where both report one name, they are `advantage/name` and `loss/name`.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",

@@ -117,7 +117,7 @@ impl Run {
         self.folder.path()
     }
 
-    /// What the run is set to.
+    /// The run's configuration.
     pub fn config(&self) -> &Config {
         &self.trainer.config
     }
@@ -220,8 +220,7 @@ fn restored(
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
     let reloads = journal::read(&folder.file(RELOADS))?;
     let start = Start::of(&reloads).ok_or_else(|| no_start(folder.path()))?;
-    let (script, version) = &start.loss;
-    let mut loss = Scripts::of(folder.path()).load(host, script, version)?;
+    let mut loss = Scripts::of(folder.path()).load(host, &start.loss())?;
     set_loss(&mut loss, config)?;
     let rejected = rejected_before(snapshot.step, &reloads);
     let (_, reading) = host.load_reading(&config.recipe);

@@ -28,7 +28,7 @@ pub(super) struct Trainer {
     evaluation: Vec<Prompt>,
     /// The step that comes next, from 0.
     pub(super) step: u64,
-    /// What the next step trains on, where it has been sampled already.
+    /// The data of the next step, where it has been sampled already.
     sampled: Option<Sampled>,
     /// The evaluation before the first step, until that step reports it.
     pub(super) initial: Option<Evaluation>,
@@ -198,14 +198,10 @@ impl Trainer {
             group_size,
             ..
         } = self.config;
-        let (step, purpose) = (self.step, Purpose::Responses);
+        let step = self.step;
         let started = Instant::now();
         let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
-        let key = Key {
-            seed,
-            purpose,
-            step,
-        };
+        let key = Key::new(seed, Purpose::Responses, step);
         let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, group_size, key)?;
         let sample = milliseconds(started.elapsed());
         let started = Instant::now();
@@ -311,12 +307,9 @@ impl Trainer {
 
     /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
     pub(super) fn evaluate(&self, observer: &mut dyn Observer) -> Result<Evaluation, Diagnostics> {
-        let key = Key {
-            seed: self.config.seed,
-            purpose: Purpose::EvaluationResponses,
-            // The last step that is done; before the first one, none.
-            step: self.step.wrapping_sub(1),
-        };
+        // The last step that is done; before the first one, none.
+        let last = self.step.wrapping_sub(1);
+        let key = Key::new(self.config.seed, Purpose::EvaluationResponses, last);
         let prompts = self.evaluation.clone();
         let samples = self.config.eval_samples;
         let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, samples, key)?;
@@ -336,7 +329,7 @@ impl Trainer {
     }
 }
 
-/// What a step's batch and updates say of it.
+/// The numbers of a step's batch and updates.
 fn row(rollout: &Rollout, batch: &Batch, learned: &Learned) -> Row {
     let reward = Spread::of(rollout.rewards().iter().copied());
     let summary = Summary::of(&learned.outcome);

@@ -49,7 +49,7 @@ impl From<NonFinite> for Failure {
     }
 }
 
-/// What hooks and updates change.
+/// All that hooks and updates change.
 pub(super) struct Learner<'a> {
     pub(super) config: &'a Config,
     pub(super) policy: &'a mut dyn Policy,
@@ -85,22 +85,22 @@ impl Learned {
     /// The metrics of both hooks, each a mean; where both report one of a name, the hook stands before it.
     pub(super) fn metrics(&self) -> BTreeMap<String, f64> {
         let (advantage, loss) = (means(&self.outcome.metrics), means(&self.loss_metrics));
-        let named = |hook: &str, own: &BTreeMap<&str, f64>, other: &BTreeMap<&str, f64>| {
-            let named = own.iter().map(|(&name, &mean)| {
+        let mut all = BTreeMap::new();
+        for (hook, own, other) in [
+            ("advantage", &advantage, &loss),
+            ("loss", &loss, &advantage),
+        ] {
+            for (&name, &mean) in own {
                 let is_shared = other.contains_key(name);
                 let hook = if is_shared {
                     format!("{hook}/")
                 } else {
                     String::new()
                 };
-                (format!("{hook}{name}"), mean)
-            });
-            named.collect::<Vec<_>>()
-        };
-        let advantage_named = named("advantage", &advantage, &loss).into_iter();
-        advantage_named
-            .chain(named("loss", &loss, &advantage))
-            .collect()
+                all.insert(format!("{hook}{name}"), mean);
+            }
+        }
+        all
     }
 }
 
@@ -207,11 +207,7 @@ impl Learner<'_> {
         } = *self.config;
         let mut order: Vec<usize> = (0..groups).collect();
         if minibatches > 1 {
-            let key = Key {
-                seed: self.config.seed,
-                purpose: Purpose::Minibatches,
-                step,
-            };
+            let key = Key::new(self.config.seed, Purpose::Minibatches, step);
             let mut stream = key.stream(epoch);
             for last in (1..groups).rev() {
                 order.swap(last, stream.below(last as u64 + 1) as usize);
@@ -254,7 +250,7 @@ pub(super) fn recipe_reward(outcome: &Outcome) -> Option<f64> {
 /// run never has is found here.
 ///
 /// # Errors
-/// What a hook fails with, with where it happened and what to do: no other version could do the step.
+/// The error of a hook, with where it happened and what to do: no other version could do the step.
 pub(super) fn dry_run(
     first: &Batch,
     (recipe, state): (&Recipe, &State),

@@ -64,6 +64,7 @@ pub fn without(diagnostic: &mut Diagnostic, folder: &str) {
     if let Some(Location::Script(span)) = &mut diagnostic.location {
         span.source = without(&span.source).into();
     }
+    let diagnostic = &mut **diagnostic;
     let words = diagnostic.help.iter_mut().chain(&mut diagnostic.notes);
     for text in words.chain([&mut diagnostic.message]) {
         *text = without(text);

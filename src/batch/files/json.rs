@@ -391,7 +391,7 @@ mod tests {
             ),
         ] {
             let fault = scan(text).unwrap_err();
-            let said = fault.diagnostic.expected.unwrap();
+            let said = fault.diagnostic.expected.clone().unwrap();
             assert_eq!((fault.at, said.as_str()), (at, expected), "{text}");
         }
         let deep = format!("{{\"a\":{}", "[".repeat(100_000));

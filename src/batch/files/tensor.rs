@@ -232,7 +232,7 @@ impl Tensor {
                     |value: f64| value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
                 let ids = values.map(|(index, value)| {
                     is_whole(value)
-                        .then(|| GroupId::Number(value as i64))
+                        .then_some(GroupId::Number(value as i64))
                         .ok_or((index, value))
                 });
                 Ok(ids.collect())

@@ -211,7 +211,9 @@ fn table(points: &[Point]) -> String {
     }
     let step = (points.len() - 1).div_ceil(ROWS - 1).max(1);
     let is_shown = |point: &&Point| {
-        point.right % step == 0 || point.right == peak.right || point.right + 1 == points.len()
+        point.right.is_multiple_of(step)
+            || point.right == peak.right
+            || point.right + 1 == points.len()
     };
     let shown: Vec<&Point> = points.iter().filter(is_shown).collect();
     let numbers = |of: fn(&Point) -> Option<f64>| -> Vec<String> {

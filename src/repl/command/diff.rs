@@ -214,10 +214,17 @@ impl Both {
             let rights = members(group).filter(|&response| right[response]).count();
             // All right has a bin of its own, and so has all wrong where groups are of one size.
             let bin = &mut bins[rights * parts / sizes[group].max(1)];
-            bin.groups += 1;
+            bin.sizes.number += 1;
             for response in members(group) {
                 let values = [advantages[0][response], advantages[1][response]];
-                bin.add(right[response], values);
+                let of = if right[response] {
+                    &mut bin.right
+                } else {
+                    &mut bin.wrong
+                };
+                of.number += 1;
+                of.add(values);
+                bin.sizes.add(values.map(f64::abs));
             }
         }
         let titles = ["mean A of right", "mean A of wrong", "sum of |A|, a group"];
@@ -227,7 +234,11 @@ impl Both {
             paint.dim(&format!("  {:<8}  {:>6}{titles}", "", "")),
             paint.dim(&format!("  {:<8}  {:>6}{letters}", "accuracy", "groups")),
         ];
-        for (index, bin) in bins.iter().enumerate().filter(|(_, bin)| bin.groups > 0) {
+        for (index, bin) in bins
+            .iter()
+            .enumerate()
+            .filter(|(_, bin)| bin.sizes.number > 0)
+        {
             let accuracy = if is_uniform && parts == sizes[0] {
                 format!("{index}/{parts}")
             } else if index == parts {
@@ -240,16 +251,12 @@ impl Both {
                 _ if sum.abs() <= self.rounding * of as f64 => "0".to_string(),
                 of => value(sum / of as f64),
             };
-            let columns = [
-                (bin.right, bin.rights),
-                (bin.wrong, bin.wrongs),
-                (bin.size, bin.groups),
-            ];
-            let pair = |(sums, of): ([f64; 2], usize)| {
-                format!("  {:>8}  {:>8}", mean(sums[0], of), mean(sums[1], of))
+            let pair = |of: &Sums| {
+                let [a, b] = of.sums.map(|sum| mean(sum, of.number));
+                format!("  {a:>8}  {b:>8}")
             };
-            let groups = bin.groups;
-            let cells: String = columns.map(pair).concat();
+            let groups = bin.sizes.number;
+            let cells: String = [&bin.right, &bin.wrong, &bin.sizes].map(pair).concat();
             lines.push(format!("  {accuracy:<8}  {groups:>6}{cells}"));
         }
         if self.level == Level::Token {
@@ -269,29 +276,24 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (aa > 0.0 && bb > 0.0).then(|| sum(a, of_a, b, of_b) / (aa * bb).sqrt())
 }
 
-/// The groups of one accuracy.
+/// The groups of one accuracy: the advantages of right and wrong responses, and the sizes of all in a group.
 #[derive(Clone, Default)]
 struct Bin {
-    groups: usize,
-    rights: usize,
-    wrongs: usize,
-    /// Sums over right and wrong responses, and of |A|, for each recipe.
-    right: [f64; 2],
-    wrong: [f64; 2],
-    size: [f64; 2],
+    right: Sums,
+    wrong: Sums,
+    sizes: Sums,
 }
 
-impl Bin {
-    fn add(&mut self, is_right: bool, advantages: [f64; 2]) {
-        let (number, sums) = if is_right {
-            (&mut self.rights, &mut self.right)
-        } else {
-            (&mut self.wrongs, &mut self.wrong)
-        };
-        *number += 1;
-        for of in 0..2 {
-            sums[of] += advantages[of];
-            self.size[of] += advantages[of].abs();
-        }
+/// Sums of so many values for each recipe.
+#[derive(Clone, Default)]
+struct Sums {
+    number: usize,
+    sums: [f64; 2],
+}
+
+impl Sums {
+    fn add(&mut self, [a, b]: [f64; 2]) {
+        self.sums[0] += a;
+        self.sums[1] += b;
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
     let width = widths.max().unwrap_or(0).min(40);
     let mut lines: Vec<String> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
-        let dtype = if node.is_f64 { "f64" } else { "f32" };
+        let dtype = show::dtype(node.is_f64);
         let known = if node.is_known { "   computed" } else { "" };
         let (level, size) = (node.level.name(), count(node.size));
         let about = format!("{level:<8}  {size:>9}  {dtype}{known}");

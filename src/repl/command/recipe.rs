@@ -93,8 +93,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let paint = session.paint;
     let (outcome, state) = session.try_recipe(&recipe)?;
     let mut lines = outcome.prints.clone();
-    let note = |note: &String| paint.dim(&wrapped("", &format!("note: {note}"), paint.width));
-    lines.extend(outcome.notes.iter().map(note));
+    lines.extend(outcome.notes.iter().map(|note| session.note(note)));
     lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
     let mut row = |name: &str, text: String| lines.push(format!("  {name:<11} {}", text.trim()));
     let spread =

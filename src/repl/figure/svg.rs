@@ -27,15 +27,11 @@ impl Figure {
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n"
         );
-        out.push_str(&text(
-            16.0,
-            24.0,
-            "start",
-            &self.title,
-            "font-size=\"15\" font-weight=\"bold\"",
-        ));
-        for (place, panel) in self.panels.iter().enumerate() {
-            panel.svg(TOP + PANEL * place as f64, &mut out);
+        out.push_str("<g font-size=\"15\" font-weight=\"bold\">\n");
+        out.push_str(&text(16.0, 24.0, "start", &self.title));
+        out.push_str("</g>\n");
+        for (index, panel) in self.panels.iter().enumerate() {
+            panel.svg(TOP + PANEL * index as f64, &mut out);
         }
         out.push_str("</svg>\n");
         out
@@ -46,15 +42,15 @@ impl Panel {
     fn svg(&self, top: f64, out: &mut String) {
         let (left, right) = (LEFT, WIDTH - RIGHT);
         let (above, under) = (top + ABOVE, top + PANEL - UNDER);
-        out.push_str(&text(left, top + 14.0, "start", &self.y, ""));
+        out.push_str(&text(left, top + 14.0, "start", &self.y));
         let Some(range) = self.range() else {
             return;
         };
         let x = |value: f64| left + along(value, range.x) * (right - left);
         let y = |value: f64| under - along(value, range.y) * (under - above);
         self.axes(range, &x, &y, out);
-        for (place, series) in self.series.iter().enumerate() {
-            let ink = INKS[place % INKS.len()];
+        for (index, series) in self.series.iter().enumerate() {
+            let ink = INKS[index % INKS.len()];
             let finite = |point: &&(f64, f64)| point.0.is_finite() && point.1.is_finite();
             let points = || series.points.iter().filter(finite);
             match series.mark {
@@ -91,13 +87,13 @@ impl Panel {
                 }
             }
             if !series.name.is_empty() {
-                let at = right - 110.0 * (self.series.len() - place) as f64 + 30.0;
+                let at = right - 110.0 * (self.series.len() - index) as f64 + 30.0;
                 out.push_str(&format!(
                     "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"14\" height=\"3\" fill=\"{ink}\"/>\n",
                     at - 20.0,
                     top + 9.0
                 ));
-                out.push_str(&text(at, top + 14.0, "start", &series.name, ""));
+                out.push_str(&text(at, top + 14.0, "start", &series.name));
             }
         }
     }
@@ -113,20 +109,15 @@ impl Panel {
         out.push_str(&line(left, under, right, under));
         if range.y.0 < 0.0 && range.y.1 > 0.0 {
             out.push_str(&line(left, y(0.0), right, y(0.0)));
-            out.push_str(&text(left - 6.0, y(0.0) + 4.0, "end", "0", ""));
+            out.push_str(&text(left - 6.0, y(0.0) + 4.0, "end", "0"));
         }
         for end in [range.y.0, range.y.1] {
-            out.push_str(&text(left - 6.0, y(end) + 4.0, "end", &value(end), ""));
+            out.push_str(&text(left - 6.0, y(end) + 4.0, "end", &value(end)));
         }
-        out.push_str(&text(left, under + 16.0, "start", &value(range.x.0), ""));
-        out.push_str(&text(right, under + 16.0, "end", &value(range.x.1), ""));
-        out.push_str(&text(
-            (left + right) / 2.0,
-            under + 16.0,
-            "middle",
-            &self.x,
-            "",
-        ));
+        out.push_str(&text(left, under + 16.0, "start", &value(range.x.0)));
+        out.push_str(&text(right, under + 16.0, "end", &value(range.x.1)));
+        let middle = (left + right) / 2.0;
+        out.push_str(&text(middle, under + 16.0, "middle", &self.x));
     }
 }
 
@@ -150,13 +141,13 @@ fn apart(places: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64, usize)> {
     dots
 }
 
-fn text(x: f64, y: f64, anchor: &str, content: &str, more: &str) -> String {
+fn text(x: f64, y: f64, anchor: &str, content: &str) -> String {
     let content = cut(&visible(content), LETTERS)
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;");
     format!(
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{GRAY}\" {more}>{content}</text>\n"
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{GRAY}\">{content}</text>\n"
     )
 }
 

@@ -46,11 +46,11 @@ impl Panel {
         let y = cut(&self.y, paint.width.saturating_sub(2 + taken));
         let mut lines = vec![format!("  {y}{legend}")];
         let zero = zero_row(range);
-        for (place, row) in canvas.rows().iter().enumerate() {
-            let label = match place {
+        for (index, row) in canvas.rows().iter().enumerate() {
+            let label = match index {
                 0 => value(range.y.1),
-                _ if place == DOWN - 1 => value(range.y.0),
-                _ if Some(place) == zero => "0".to_string(),
+                _ if index == DOWN - 1 => value(range.y.0),
+                _ if Some(index) == zero => "0".to_string(),
                 _ => String::new(),
             };
             let drawn: String = row

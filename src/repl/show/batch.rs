@@ -1,6 +1,6 @@
 //! A batch: its shape, and a line for each column.
 
-use super::histogram;
+use super::{dtype, histogram};
 use crate::batch::Layout;
 use crate::figures::{column, counted};
 use crate::paint::{Paint, filled, visible, width};
@@ -45,17 +45,10 @@ pub(in crate::repl) fn batch(columns: &Columns, paint: Paint) -> String {
 fn line(computed: &Computed, paint: Paint) -> String {
     let values: Vec<f64> = computed.buffer().iter().collect();
     let spread = Spread::of(values.iter().copied().filter(|value| value.is_finite()));
-    let dtype = match computed.buffer() {
-        crate::batch::FloatBuffer::F32(_) => "f32",
-        crate::batch::FloatBuffer::F64(_) => "f64",
-    };
-    let level = format!("{} {dtype}", computed.level());
-    let numbers: Vec<String> = [spread.mean, spread.std, spread.min, spread.max]
-        .iter()
-        .map(|&number| format!("{:>8}", column(&[number]).concat()))
-        .collect();
+    let level = format!("{} {}", computed.level(), dtype(computed.buffer().is_f64()));
+    let numbers = [spread.mean, spread.std, spread.min, spread.max];
+    let numbers = numbers.map(|number| format!("{:>8}  ", column(&[number]).concat()));
     let picture = paint.blue(&histogram(&values, 10));
-    format!("{level:<12}  {}  {picture}", numbers.join("  "))
-        .trim_end()
-        .to_string()
+    let line = format!("{level:<12}  {}{picture}", numbers.concat());
+    line.trim_end().to_string()
 }

@@ -24,6 +24,10 @@ pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     })
 }
 
+pub(super) fn dtype(is_f64: bool) -> &'static str {
+    if is_f64 { "f64" } else { "f32" }
+}
+
 /// Columns of a string, or of a key, beside which other values stand.
 const STRING: usize = 48;
 

@@ -1,7 +1,7 @@
 //! A tensor: where it has its values, how they are spread, and the first of them, group by group.
 
-use super::histogram;
-use crate::batch::{FloatBuffer, GroupId, Layout};
+use super::{dtype, histogram};
+use crate::batch::{GroupId, Layout};
 use crate::figures::{column, counted, exact, share, value};
 use crate::paint::{Paint, cut, filled, visible, width};
 use crate::script::{Computed, Spread};
@@ -19,10 +19,7 @@ const LABEL: usize = 14;
 /// A tensor, as lines.
 pub(in crate::repl) fn tensor(computed: &Computed, paint: Paint) -> String {
     let buffer = computed.buffer();
-    let dtype = match buffer {
-        FloatBuffer::F32(_) => "f32",
-        FloatBuffer::F64(_) => "f64",
-    };
+    let dtype = dtype(buffer.is_f64());
     if computed.level() == Level::Batch {
         let note = paint.dim(&format!("batch tensor, {dtype}"));
         return format!("{}   {note}", exact(buffer.get(0)));

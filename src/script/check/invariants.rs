@@ -7,7 +7,7 @@ use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::Diagnostics;
 use crate::script::hooks::Outcome;
 
-/// What is the same but for rounding differs by no more.
+/// The largest difference that rounding makes.
 pub(super) const EXACT: f64 = 1e-9;
 /// The groups that are looked at alone.
 const ALONE: usize = 16;

@@ -28,11 +28,11 @@ use CheckResult::{Fails, Holds, Note};
 /// One check and how it came out.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What was checked, in a few words, such as `groups are independent`.
+    /// The check in a few words, such as `groups are independent`.
     pub check: &'static str,
     /// How it came out.
     pub result: CheckResult,
-    /// What was seen, in one line; empty where there is nothing to say.
+    /// One line; empty where there is nothing to say.
     pub detail: String,
     /// The recipe's own error, where it had one.
     pub error: Option<Diagnostics>,

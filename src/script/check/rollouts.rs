@@ -15,7 +15,7 @@ pub(super) struct Rollouts {
     responses: BTreeMap<String, Vec<f64>>,
     /// A row for each response, of as many tokens as it has, or more.
     tokens: BTreeMap<String, Vec<Vec<f64>>>,
-    /// What stands where the mask is 0.
+    /// The value of cells where the mask is 0.
     pub(super) padding: f64,
     step: u64,
 }

@@ -81,15 +81,13 @@ pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -
 }
 
 fn operator(sign: &str, arguments: &[&str]) -> Diagnostic {
-    let nothing = arguments
-        .iter()
-        .any(|argument| argument.starts_with("nothing"));
-    let text = arguments.contains(&"a string");
+    let has_nothing = arguments.contains(&ValueKind::Nothing.described());
+    let has_string = arguments.contains(&"a string");
     let help = match sign {
         "^" => "a power is `x ** 2`".to_string(),
         "@" => "an elementwise product is `a * b`, and its sum `(a * b).sum(\"response\")`".to_string(),
-        _ if nothing => NOTHING.to_string(),
-        _ if text => "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number of a string".to_string(),
+        _ if has_nothing => NOTHING.to_string(),
+        _ if has_string => "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number of a string".to_string(),
         _ => format!("`{sign}` works on tensors and numbers"),
     };
     let between = and(arguments);

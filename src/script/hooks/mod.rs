@@ -23,7 +23,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
 
-/// What a recipe made of a batch.
+/// The advantage of a batch, with all that came up on the way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
@@ -35,11 +35,11 @@ pub struct Outcome {
     pub loss: Option<f64>,
     /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
     pub correct: Option<Computed>,
-    /// What the script reported with `metric`; with the hook, as in `reward/clipped`, where two hooks have one of a name.
+    /// The numbers of `metric`; with the hook, as in `reward/clipped`, where two hooks have one of a name.
     pub metrics: Vec<(String, f64)>,
-    /// What the script printed.
+    /// The printed lines.
     pub prints: Vec<String>,
-    /// What was read otherwise than its name says, in words.
+    /// Columns that were read otherwise than their names say, in words.
     pub notes: Vec<String>,
     /// How long the hooks took.
     pub time: Duration,
@@ -55,14 +55,37 @@ pub struct Loss {
     pub value: f64,
     /// dloss/dlogp, at token level.
     pub gradient: Computed,
-    /// What the script reported with `metric`.
+    /// The numbers of `metric`.
     pub metrics: Vec<(String, f64)>,
-    /// What the script printed.
+    /// The printed lines.
     pub prints: Vec<String>,
-    /// What was read otherwise than its name says, in words.
+    /// Columns that were read otherwise than their names say, in words.
     pub notes: Vec<String>,
     /// How long it took.
     pub time: Duration,
+}
+
+impl Outcome {
+    /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
+    /// `loss/clipped`.
+    pub fn add_reports(&mut self, mut loss: Loss) {
+        let of_advantage = self.metrics.iter().map(|(name, _)| name.clone());
+        let mut shared: Vec<String> = of_advantage.collect();
+        shared.retain(|name| loss.metrics.iter().any(|(other, _)| other == name));
+        let both = [
+            (Hook::Advantage, &mut self.metrics),
+            (Hook::Loss, &mut loss.metrics),
+        ];
+        for (hook, metrics) in both {
+            for (name, _) in metrics.iter_mut().filter(|(name, _)| shared.contains(name)) {
+                *name = format!("{}/{name}", hook.name());
+            }
+        }
+        self.metrics.append(&mut loss.metrics);
+        self.prints.append(&mut loss.prints);
+        self.notes.append(&mut loss.notes);
+        self.time += loss.time;
+    }
 }
 
 /// One call of a recipe: an engine, the batch, and the state as it changes.
@@ -226,13 +249,13 @@ impl<'a> Run<'a> {
         State::from_dynamic(state).map_err(|unfit| {
             let script = self.recipe.about();
             let hooks = Hook::OF_BATCH;
-            let place = script.part_of_state(unfit.part()).or_else(|| {
+            let span = script.part_of_state(unfit.part()).or_else(|| {
                 let hook = hooks.into_iter().find(|hook| self.recipe.has(*hook))?;
                 script.definition(hook.name())
             });
             Diagnostic::error(unfit.to_string())
                 .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
-                .at(place)
+                .at(span)
                 .into()
         })
     }
@@ -260,7 +283,6 @@ impl<'a> Run<'a> {
         Ok(Some(computed))
     }
 
-    /// What the `loss` hook returns.
     fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
         let result = self.hook(Hook::Loss, batch)?;
         if let Some(loss) = result.read_lock::<Tensor>() {
@@ -377,7 +399,7 @@ mod tests {
         assert_eq!(by_groups, at_once);
     }
 
-    /// What a `const` holds is not changed by asking it for something.
+    /// The value of a `const` is not changed by asking it for something.
     #[test]
     fn methods_work_on_constants() {
         let doubled = advantage(

@@ -96,7 +96,7 @@ impl Run<'_> {
         })
     }
 
-    /// What to say of a tensor that is a column of the batch.
+    /// The help for a tensor that is a column of the batch.
     fn column_of(&self, tensor: &Tensor) -> Option<String> {
         let value = tensor.evaluate().ok()?;
         let (index, found) = value.first_not_finite()?;
@@ -119,7 +119,7 @@ fn same_bits(a: &Value, b: &Value) -> bool {
     a.level() == b.level() && bits(a) == bits(b)
 }
 
-/// What messages call the gradient of a loss.
+/// The gradient of a loss, in messages.
 pub(super) const GRADIENT: &str = "dloss/dlogp";
 
 pub(super) const NOTHING: &str = "the last line of the hook is its result: without a `;` after it, and with an `else` to an `if`";

@@ -107,7 +107,9 @@ impl Lint<'_, '_> {
         let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
         let takes = format!("it takes {}", takes.join(" or "));
         let signature = format!("{name} ({})", vec!["?"; count].join(", "));
-        let explained = explain::unknown_function(&self.known.script, &signature).help;
+        let explained = explain::unknown_function(&self.known.script, &signature)
+            .help
+            .clone();
         let is_row = !self.own.contains_key(name) && op::table().any(|op| op.name == name);
         let given = counted(count, "argument");
         let (message, help) = match (imported, counts.is_empty()) {

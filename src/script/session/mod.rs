@@ -363,12 +363,14 @@ impl Session {
                 if name == "p" =>
             {
                 let of_the_recipe = of_the_recipe();
-                diagnostic.message = of_the_recipe.message;
-                of_the_recipe.help
+                diagnostic.message.clone_from(&of_the_recipe.message);
+                of_the_recipe.help.clone()
             }
             _ => None,
         };
-        diagnostic.help = help.or(diagnostic.help);
+        if help.is_some() {
+            diagnostic.help = help;
+        }
         self.explain_scope(&mut diagnostic);
         self.inputs.in_its_input(text, diagnostic).into()
     }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::Session;
 use super::inputs::{Input, InputOutcome, Inputs};
 use crate::diagnostic::Diagnostics;
-use crate::script::syntax::{Item, Rewriting, is_pure, items, mentions_last, names};
+use crate::script::syntax::{
+    Item, Rewriting, is_pure, items, last_values, mentions_last, names, values_back,
+};
 use crate::script::{Builtin, Computed, Hook, MEMBERS, Owner, Parameter, Recipe, Setting};
 use crate::tensor::op;
 
@@ -198,6 +200,7 @@ impl Inputs {
         let functions = parts.iter().flat_map(Part::functions);
         let typed: HashSet<String> = functions.map(|(name, _)| name.to_string()).collect();
         let result = parts.iter().rposition(|part| part.outcome.is_signal);
+        let keeps_all = values_reached(&parts) > 1;
         let mut is_last_wanted = false;
         for (index, part) in parts.iter_mut().enumerate().rev() {
             let is_after = result.is_some_and(|result| index > result);
@@ -207,7 +210,7 @@ impl Inputs {
             let role = match has_value {
                 _ if Some(index) == result => Role::Result,
                 _ if is_after => Role::Dropped,
-                true if is_last_wanted => Role::Last,
+                true if is_last_wanted || keeps_all => Role::Last,
                 true if changes_nothing(own, &typed) => Role::Dropped,
                 _ => Role::Statement,
             };
@@ -238,6 +241,18 @@ fn sections(parts: &[Part<'_>], declared: Option<&Arc<Recipe>>) -> Sections {
     let mut made = Sections::default();
     let result = parts.iter().rposition(|part| part.outcome.is_signal);
     let name = name_of_last(parts);
+    // Each value that comes makes those before it older.
+    let names: Vec<String> = std::iter::once(name.clone())
+        .chain((2..=values_reached(parts)).map(|back| format!("{name}_{back}")))
+        .collect();
+    let mut shifted = String::new();
+    for index in (1..names.len()).rev() {
+        shifted.push_str(&format!("let {} = {}; ", names[index], names[index - 1]));
+    }
+    if names.len() > 1 {
+        let none = names.iter().map(|name| format!("let {name} = ();"));
+        made.body.push(none.collect::<Vec<_>>().join(" "));
+    }
     let mut last = "()";
     for (index, part) in parts.iter().enumerate() {
         // A file's recipe cannot be imported from everywhere.
@@ -289,7 +304,7 @@ fn sections(parts: &[Part<'_>], declared: Option<&Arc<Recipe>>) -> Sections {
         let own = statements.pop().and_then(|text| match part.role {
             Role::Dropped => None,
             Role::Statement => Some(text + ";"),
-            Role::Last => Some(format!("let {name} = {text};")),
+            Role::Last => Some(format!("{shifted}let {name} = {text};")),
             Role::Result => Some(text),
         });
         let before = statements.into_iter().map(|text| text + ";");
@@ -310,6 +325,14 @@ fn changes_nothing(text: &str, typed: &HashSet<String>) -> bool {
             || PURE.contains(&name)
             || (!is_method && typed.contains(name))
     })
+}
+
+/// How many values back the inputs reach with `_2` and the like.
+fn values_reached(parts: &[Part<'_>]) -> usize {
+    let texts = parts.iter().flat_map(|part| &part.items).map(Item::text);
+    let names = texts.flat_map(last_values);
+    let back = names.filter_map(|name| values_back(name.text));
+    back.max().unwrap_or(1)
 }
 
 /// A name for the last value that nothing else has.

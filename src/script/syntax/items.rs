@@ -116,12 +116,22 @@ pub(crate) fn mentions_last(text: &str) -> bool {
     last_values(text).next().is_some()
 }
 
-/// Every `_` that is the name of the last value, and not the last arm of a `switch`.
+/// How many values back a name of the last values reaches: `_` and `_1` the last one, `_2` that before it.
+pub(crate) fn values_back(name: &str) -> Option<usize> {
+    match name.strip_prefix('_')?.as_bytes() {
+        [] => Some(1),
+        [digit @ b'1'..=b'9'] => Some(usize::from(digit - b'0')),
+        _ => None,
+    }
+}
+
+/// Every name of one of the last values; a `_` that is the last arm of a `switch` is none.
 pub(crate) fn last_values(text: &str) -> impl Iterator<Item = Token<'_>> {
     let all = code(text);
     (0..all.len()).filter_map(move |index| {
         let is_arm = all.get(index + 1).is_some_and(|next| next.text == "=>");
-        (all[index].is_name("_") && !is_arm).then_some(all[index])
+        let is_value = all[index].kind == TokenKind::Name && values_back(all[index].text).is_some();
+        (is_value && !is_arm).then_some(all[index])
     })
 }
 
@@ -146,7 +156,7 @@ pub(crate) fn is_pure(text: &str, is_known: impl Fn(&str, bool) -> bool) -> bool
 /// How the text of an input is written in a script of its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Rewriting<'a> {
-    /// The name of the last value, `_` at the prompt.
+    /// The name of the last value, `_` at the prompt; with `_2` behind it, that of the value before.
     pub(crate) last: &'a str,
     /// The built-in recipe that was in use, whose hooks become those of an import.
     pub(crate) recipe: Option<&'a str>,
@@ -184,7 +194,12 @@ impl Rewriting<'_> {
                 (Some(_), Some(settings)) if is_free && token.text == "p" && !is_function => {
                     out.push_str(settings);
                 }
-                _ if last.contains(&token.start) => out.push_str(self.last),
+                _ if last.contains(&token.start) => {
+                    out.push_str(self.last);
+                    if let Some(back @ 2..) = values_back(token.text) {
+                        out.push_str(&format!("_{back}"));
+                    }
+                }
                 _ => out.push_str(token.text),
             }
             if token.kind != TokenKind::Comment {

@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::train::error::io;
 
-/// What other trainers call our keys.
+/// Names of other trainers for our keys.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("batch_size", "rollout_batch_size"),
     ("eval_steps", "eval_every"),
@@ -71,14 +71,14 @@ impl Config {
                 return Err(at(problem.with_help(instead_of(name)), key.span().start).into());
             }
         }
-        let place = |key: &str| {
+        let start = |key: &str| {
             let mut keys = table.get_ref().keys();
             let found = keys.find(|found| found.get_ref() == key);
             found.map(|found| found.span().start)
         };
         let config = Config::deserialize(Deserializer::from(table.clone())).map_err(syntax)?;
         match config.problem() {
-            Some((key, problem)) => Err(match place(key) {
+            Some((key, problem)) => Err(match start(key) {
                 Some(byte) => at(problem, byte).into(),
                 None => problem.in_file(path).into(),
             }),
@@ -107,7 +107,7 @@ impl Config {
     }
 }
 
-/// What to write in the place of a key that there is not.
+/// The help for a key that does not exist.
 fn instead_of(name: &str) -> String {
     let other = OTHER_NAMES.iter().find(|(other, _)| *other == name);
     let known = KEYS.iter().map(|(known, _)| *known);
@@ -116,7 +116,7 @@ fn instead_of(name: &str) -> String {
         .or_else(|| suggest::nearest(name, known));
     match near {
         _ if KL_KEYS.contains(&name) => {
-            format!("a KL is the loss recipe's: `{name}` below `[loss_params]`")
+            "a KL is a part of the loss recipe: `kl_beta` and `kl` below `[loss_params]`".to_string()
         }
         Some(near) => format!("did you mean `{near}`?"),
         None => "`advlab train --print-config` prints all keys; the recipe's own parameters are below `[params]`".to_string(),

@@ -9,14 +9,14 @@ use hmac_sha256::Hash as Sha256;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::scripts::Scripts;
+use super::scripts::{KeptVersion, Scripts};
 use super::{make_folder, sync_folder};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe, State};
-use crate::train::error::{damaged, io, other};
+use crate::train::error::{damaged, io};
 use crate::train::policy::{Arrays, NamedArray};
 use crate::train::trainer::Snapshot;
 
@@ -27,21 +27,21 @@ const KEYS: [&str; 3] = ["format", "run", "sha256"];
 const POLICY: &str = "policy/";
 const REFERENCE: &str = "reference/";
 
-/// What is not an array.
+/// All of a snapshot that is not an array.
 #[derive(Serialize, Deserialize)]
 struct Progress {
     step: u64,
-    recipe: KeptVersion,
+    recipe: LeftState,
     loss_state: Value,
-    fallbacks: Vec<KeptVersion>,
+    fallbacks: Vec<LeftState>,
     is_failed: bool,
 }
 
 /// A version with the state that it left.
 #[derive(Serialize, Deserialize)]
-struct KeptVersion {
-    script: String,
-    version: String,
+struct LeftState {
+    #[serde(flatten)]
+    kept: KeptVersion,
     state: Value,
 }
 
@@ -52,9 +52,9 @@ impl Snapshot {
         make_folder(&folder)?;
         let path = folder.join(format!("{:06}.safetensors", self.step));
         let progress = self.progress(&Scripts::of(run))?;
-        let progress = serde_json::to_string(&progress).map_err(other)?;
-        let bytes = self.to_bytes(progress).map_err(other)?;
-        Replacement::write(&path, &bytes).map_err(other)?;
+        let bytes = self.to_bytes(json!(progress).to_string());
+        let bytes = bytes.map_err(|error| damaged(&path, error.to_string()))?;
+        Replacement::write(&path, &bytes)?;
         sync_folder(&folder)?;
         for (_, old) in all(run)?.into_iter().skip(keep) {
             // One too many does no harm.
@@ -65,9 +65,8 @@ impl Snapshot {
 
     fn progress(&self, scripts: &Scripts) -> Result<Progress, Diagnostics> {
         let kept = |recipe: &Recipe, state: &State| {
-            Ok::<_, Diagnostics>(KeptVersion {
-                script: scripts.keep(recipe)?,
-                version: recipe.version().as_str().to_string(),
+            Ok::<_, Diagnostics>(LeftState {
+                kept: scripts.keep(recipe)?,
                 state: state.to_json(),
             })
         };
@@ -135,9 +134,9 @@ impl Snapshot {
         let state = |state: &Value| {
             State::from_json(state).map_err(|error| damaged(path, error.to_string()))
         };
-        let load = |kept: &KeptVersion| {
-            let recipe = scripts.load(host, &kept.script, &kept.version)?;
-            Ok::<_, Diagnostics>((recipe, state(&kept.state)?))
+        let load = |left: &LeftState| {
+            let recipe = scripts.load(host, &left.kept)?;
+            Ok::<_, Diagnostics>((recipe, state(&left.state)?))
         };
         let (recipe, own_state) = load(&progress.recipe)?;
         let fallbacks = progress.fallbacks.iter().map(load);

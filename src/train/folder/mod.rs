@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 pub(super) use batches::kept_batches;
 use journal::Journal;
 pub(super) use recorder::{Recorder, Start};
-pub(super) use scripts::Scripts;
+pub(super) use scripts::{KeptVersion, Scripts};
 
 use super::config::Config;
-use super::error::{io, no_run, other};
+use super::error::{io, no_run};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::Builtin;
@@ -91,7 +91,7 @@ impl Folder {
             loss_recipe: absolute(&config.loss_recipe),
             ..config.clone()
         };
-        Replacement::write(&self.file(CONFIG), config.to_commented().as_bytes()).map_err(other)
+        Replacement::write(&self.file(CONFIG), config.to_commented().as_bytes())
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::scripts::one_line;
+use super::scripts::KeptVersion;
 use super::tensorboard::EventFile;
 use super::{Folder, Journal, METRICS, RELOADS, Scripts, batches, make_folder};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
-use crate::script::{Recipe, Version};
+use crate::script::Recipe;
 use crate::train::config::Config;
-use crate::train::error::other;
 use crate::train::event::{Event, Observer};
 use crate::train::row::{Row, flatten};
 
@@ -28,27 +28,29 @@ pub(in crate::train) struct Recorder {
     batch_every: u64,
     keep_batches: usize,
     /// Versions that were kept since the last checkpoint.
-    kept: Vec<Version>,
+    kept: Vec<String>,
 }
 
 /// The first line of `reloads.jsonl`: what the run began with.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(in crate::train) struct Start {
-    /// Script and version of the recipe.
-    pub(in crate::train) recipe: (String, String),
-    /// Script and version of the loss recipe.
-    pub(in crate::train) loss: (String, String),
+    #[serde(flatten)]
+    pub(in crate::train) recipe: KeptVersion,
+    loss_script: String,
+    loss_version: String,
 }
 
 impl Start {
     /// Reads it from the lines of `reloads.jsonl`; `None` where the run was killed before it wrote it.
     pub(in crate::train) fn of(reloads: &[Value]) -> Option<Start> {
-        let first = reloads.first()?;
-        let string = |key: &str| first[key].as_str().map(str::to_string);
-        Some(Start {
-            recipe: (string("script")?, string("version")?),
-            loss: (string("loss_script")?, string("loss_version")?),
-        })
+        Start::deserialize(reloads.first()?).ok()
+    }
+
+    pub(in crate::train) fn loss(&self) -> KeptVersion {
+        KeptVersion {
+            script: self.loss_script.clone(),
+            version: self.loss_version.clone(),
+        }
     }
 }
 
@@ -82,17 +84,17 @@ impl Recorder {
     /// Makes what was written last, as a checkpoint builds on it.
     pub(in crate::train) fn sync(&mut self) -> Result<(), Diagnostics> {
         for version in self.kept.drain(..) {
-            self.scripts.sync(version.as_str())?;
+            self.scripts.sync(&version)?;
         }
         self.metrics.sync()?;
         self.reloads.sync()
     }
 
     /// Keeps a version; that it lasts is left to the next checkpoint, as a step must not wait for the disk.
-    fn keep(&mut self, recipe: &Recipe) -> Result<String, Diagnostics> {
-        let script = self.scripts.keep(recipe)?;
-        self.kept.push(recipe.version().clone());
-        Ok(script)
+    fn keep(&mut self, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
+        let kept = self.scripts.keep(recipe)?;
+        self.kept.push(kept.version.clone());
+        Ok(kept)
     }
 
     fn reload(&mut self, step: u64, event: &str, mut more: Value) -> Result<(), Diagnostics> {
@@ -133,7 +135,7 @@ impl Recorder {
 
     fn write_batch(&self, batch: &Batch, name: &str) -> Result<(), Diagnostics> {
         let path = self.run.join(batches::FOLDER).join(name);
-        batch.write_safetensors(path).map_err(other)
+        batch.write_safetensors(path)
     }
 
     fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), Diagnostics> {
@@ -153,6 +155,10 @@ impl Recorder {
     }
 }
 
+fn one_line(error: &Diagnostics) -> String {
+    error.to_string().replace('\n', " ")
+}
+
 impl Observer for Recorder {
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         match *event {
@@ -162,11 +168,11 @@ impl Observer for Recorder {
                 loss_recipe,
                 ..
             } if self.reloads.is_empty() => {
-                let start = json!({
-                    "script": self.keep(recipe)?,
-                    "version": recipe.version().as_str(),
-                    "loss_script": self.keep(loss_recipe)?,
-                    "loss_version": loss_recipe.version().as_str(),
+                let loss = self.keep(loss_recipe)?;
+                let start = json!(Start {
+                    recipe: self.keep(recipe)?,
+                    loss_script: loss.script,
+                    loss_version: loss.version,
                 });
                 self.reload(0, "start", start)
             }
@@ -177,7 +183,7 @@ impl Observer for Recorder {
                 change,
             } => {
                 let use_line = json!({
-                    "script": self.keep(recipe)?,
+                    "script": self.keep(recipe)?.script,
                     "version": change.to.as_str(),
                     "from": change.from.as_str(),
                     "lines_added": change.lines_added(),
@@ -196,7 +202,7 @@ impl Observer for Recorder {
             } => {
                 let mut line = json!({
                     "hook": if batch.is_some() { "step" } else { "migrate" },
-                    "script": self.keep(recipe)?,
+                    "script": self.keep(recipe)?.script,
                     "version": recipe.version().as_str(),
                     "error": one_line(error),
                     "back_to": back_to.map(|recipe| recipe.version().as_str()),

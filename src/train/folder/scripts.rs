@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::sync_folder;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Builtin, Host, Recipe};
@@ -14,6 +16,13 @@ pub(in crate::train) struct Scripts {
     run: PathBuf,
 }
 
+/// A version that was kept: its script's path in the run's folder, and its hash.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::train) struct KeptVersion {
+    pub(in crate::train) script: String,
+    pub(in crate::train) version: String,
+}
+
 const FOLDER: &str = "scripts";
 
 impl Scripts {
@@ -23,11 +32,14 @@ impl Scripts {
         }
     }
 
-    /// Keeps a version, unless it is kept already. Gives its script's path in the run's folder.
-    pub(in crate::train) fn keep(&self, recipe: &Recipe) -> Result<String, Diagnostics> {
+    /// Keeps a version, unless it is kept already.
+    pub(in crate::train) fn keep(&self, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
         let name = file_name(recipe.name());
         let version = recipe.version().as_str();
-        let script = format!("{FOLDER}/{version}/{name}");
+        let kept = KeptVersion {
+            script: format!("{FOLDER}/{version}/{name}"),
+            version: version.to_string(),
+        };
         let folder = self.run.join(FOLDER).join(version);
         let texts: Vec<(String, &str)> = recipe
             .sources()
@@ -38,7 +50,7 @@ impl Scripts {
             fs::read(folder.join(file)).is_ok_and(|kept| kept == text.as_bytes())
         };
         if texts.iter().all(is_kept) {
-            return Ok(script);
+            return Ok(kept);
         }
         // Written beside and renamed: a version's folder has all of it or is not there.
         let part = self.run.join(FOLDER).join(format!(".{version}.part"));
@@ -54,7 +66,7 @@ impl Scripts {
             fs::remove_dir_all(&folder).map_err(io("remove", &folder))?;
         }
         fs::rename(&part, &folder).map_err(io("write", &folder))?;
-        Ok(script)
+        Ok(kept)
     }
 
     /// Makes a version that was kept last, also where the machine stops.
@@ -74,14 +86,13 @@ impl Scripts {
     pub(in crate::train) fn load(
         &self,
         host: &Host,
-        script: &str,
-        version: &str,
+        KeptVersion { script, version }: &KeptVersion,
     ) -> Result<Recipe, Diagnostics> {
         let path = self.run.join(script);
         let stem = path.file_stem().map(|stem| stem.to_string_lossy());
         if let Some(builtin) = stem.and_then(|stem| Builtin::find(&stem)) {
             let recipe = host.load(builtin.name)?;
-            if recipe.version().as_str() == version {
+            if recipe.version().as_str() == *version {
                 return Ok(recipe);
             }
         }
@@ -89,7 +100,7 @@ impl Scripts {
         let name = path.file_name().map(|name| name.to_string_lossy());
         let folder = path.parent().unwrap_or(&self.run);
         let recipe = host.compile_beside(&name.unwrap_or_default(), &text, folder)?;
-        if recipe.version().as_str() == version {
+        if recipe.version().as_str() == *version {
             return Ok(recipe);
         }
         let now = recipe.version().short();
@@ -110,9 +121,4 @@ fn file_name(source: &str) -> String {
     } else {
         format!("{name}.rhai")
     }
-}
-
-/// The error of a recipe in one line.
-pub(in crate::train) fn one_line(error: &Diagnostics) -> String {
-    error.to_string().replace('\n', " ")
 }

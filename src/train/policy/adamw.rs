@@ -1,6 +1,6 @@
 //! AdamW (arXiv 1711.05101), with the order of operations of `torch.optim.AdamW`.
 
-/// What AdamW is set to; the defaults are PyTorch's.
+/// The settings of AdamW; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// Learning rate.

@@ -34,18 +34,33 @@ pub struct Mlp {
     last: Mutex<Option<Pass>>,
 }
 
-/// A forward pass with what it was for.
+/// A forward pass, and the responses that it was for.
+#[derive(Default)]
 struct Pass {
     prompts: Vec<Prompt>,
     responses: Responses,
     scores: Scores,
-    /// One a chunk.
+    /// One a chunk; none where they have too many nodes to be remembered.
     tries: Vec<Trie<f32>>,
+    nodes: usize,
 }
 
 impl Pass {
     fn is_of(&self, prompts: &[Prompt], responses: &Responses) -> bool {
         self.responses == *responses && self.prompts == prompts
+    }
+
+    fn keep(&mut self, trie: Trie<f32>) {
+        self.nodes += trie.nodes.len();
+        if self.is_remembered() {
+            self.tries.push(trie);
+        } else {
+            self.tries.clear();
+        }
+    }
+
+    fn is_remembered(&self) -> bool {
+        self.nodes <= REMEMBERED_NODES
     }
 }
 
@@ -53,11 +68,7 @@ impl Mlp {
     /// A policy for a task, `hidden` (at least 1) wide, with PyTorch's default initialization drawn from `seed`.
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let sizes = Sizes::new(task, hidden.max(1));
-        let key = Key {
-            seed,
-            purpose: Purpose::Initialization,
-            step: 0,
-        };
+        let key = Key::new(seed, Purpose::Initialization, 0);
         Self {
             network: Arc::new(Network::initial(sizes, &mut key.stream(0))),
             optimizer: AdamW::new(adamw, sizes.count()),
@@ -80,10 +91,9 @@ impl Scorer for Mlp {
             *self.last() = Some(pass);
             return Ok(scores);
         }
-        let batch = chunks(prompts, responses.prompts().iter().copied());
-        let mut tries = Remembered::default();
-        let scores = score(&self.network, &batch, responses, |trie| tries.keep(trie));
-        *self.last() = tries.pass(prompts, responses, &scores);
+        let pass = score(&self.network, prompts, responses, true);
+        let scores = pass.scores.clone();
+        *self.last() = Some(pass).filter(Pass::is_remembered);
         Ok(scores)
     }
 
@@ -106,22 +116,25 @@ impl Policy for Mlp {
             let streams = chunk.responses.iter().map(|&r| key.stream(r as u64));
             Source::Sample(streams.collect())
         };
-        let mut tries = Remembered::default();
-        let mut responses = Responses::new();
-        let mut scores = Scores::default();
+        let mut pass = Pass {
+            prompts: prompts.to_vec(),
+            ..Pass::default()
+        };
         for wave in batch.chunks(WAVE) {
             for (chunk, trie) in wave.iter().zip(grow(&self.network, wave, source)) {
                 // Chunks and the responses in them follow the order of the batch, so all can be appended.
                 for (index, &response) in chunk.responses.iter().enumerate() {
-                    responses.push(response / group_size, &trie.tokens[index]);
+                    let tokens = &trie.tokens[index];
+                    pass.responses.push(response / group_size, tokens);
                     let (logp, entropy) = trie.scores(index);
-                    scores.logp.extend(logp);
-                    scores.entropy.extend(entropy);
+                    pass.scores.logp.extend(logp);
+                    pass.scores.entropy.extend(entropy);
                 }
-                tries.keep(trie);
+                pass.keep(trie);
             }
         }
-        *self.last() = tries.pass(prompts, &responses, &scores);
+        let (responses, scores) = (pass.responses.clone(), pass.scores.clone());
+        *self.last() = Some(pass).filter(Pass::is_remembered);
         Ok(Samples { responses, scores })
     }
 
@@ -218,8 +231,7 @@ impl Policy for Mlp {
 impl Scorer for Arc<Network<f32>> {
     fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
         check(&self.sizes, prompts, responses)?;
-        let batch = chunks(prompts, responses.prompts().iter().copied());
-        Ok(score(self, &batch, responses, drop))
+        Ok(score(self, prompts, responses, false).scores)
     }
 
     fn parameters(&self) -> Arrays {
@@ -227,57 +239,34 @@ impl Scorer for Arc<Network<f32>> {
     }
 }
 
-/// The tries of a forward pass, as long as they are few enough to be remembered.
-#[derive(Default)]
-struct Remembered {
-    tries: Vec<Trie<f32>>,
-    nodes: usize,
-}
-
-impl Remembered {
-    fn keep(&mut self, trie: Trie<f32>) {
-        self.nodes += trie.nodes.len();
-        if self.nodes <= REMEMBERED_NODES {
-            self.tries.push(trie);
-        } else {
-            self.tries.clear();
-        }
-    }
-
-    fn pass(self, prompts: &[Prompt], responses: &Responses, scores: &Scores) -> Option<Pass> {
-        (self.nodes <= REMEMBERED_NODES).then(|| Pass {
-            prompts: prompts.to_vec(),
-            responses: responses.clone(),
-            scores: scores.clone(),
-            tries: self.tries,
-        })
-    }
-}
-
-fn score(
-    network: &Network<f32>,
-    batch: &[Chunk<'_>],
-    responses: &Responses,
-    mut done: impl FnMut(Trie<f32>),
-) -> Scores {
-    let mut scores = Scores {
-        logp: vec![0.0; responses.tokens().len()],
-        entropy: vec![0.0; responses.tokens().len()],
+/// The forward pass of given responses; `is_kept` says whether its tries may be.
+fn score(network: &Network<f32>, prompts: &[Prompt], responses: &Responses, is_kept: bool) -> Pass {
+    let zeros = vec![0.0; responses.tokens().len()];
+    let mut pass = Pass {
+        prompts: prompts.to_vec(),
+        responses: responses.clone(),
+        scores: Scores {
+            logp: zeros.clone(),
+            entropy: zeros,
+        },
+        ..Pass::default()
     };
+    let batch = chunks(prompts, responses.prompts().iter().copied());
     for wave in batch.chunks(WAVE) {
         for (chunk, trie) in wave.iter().zip(grow(network, wave, given(responses))) {
             for (index, &response) in chunk.responses.iter().enumerate() {
                 let (logp, entropy) = trie.scores(index);
-                let range = responses.range(response);
-                let tokens = range.zip(logp.zip(entropy));
+                let tokens = responses.range(response).zip(logp.zip(entropy));
                 for (token, (logp, entropy)) in tokens {
-                    (scores.logp[token], scores.entropy[token]) = (logp, entropy);
+                    (pass.scores.logp[token], pass.scores.entropy[token]) = (logp, entropy);
                 }
             }
-            done(trie);
+            if is_kept {
+                pass.keep(trie);
+            }
         }
     }
-    scores
+    pass
 }
 
 impl Trie<f32> {

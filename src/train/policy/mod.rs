@@ -1,4 +1,4 @@
-//! What is trained: a policy samples responses, gives their log-probs and follows the gradient of a loss in them.
+//! Policies: a policy samples responses, gives their log-probs and follows the gradient of a loss in them.
 
 mod adamw;
 mod mlp;
@@ -97,12 +97,12 @@ pub trait Policy: Scorer {
 /// Arrays by their names; what a checkpoint stores.
 pub type Arrays = BTreeMap<String, NamedArray>;
 
-/// One of some [`Arrays`], row by row.
+/// One of some [`Arrays`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedArray {
-    /// Its sizes; their product is the number of values.
+    /// Sizes, whose product is the number of values.
     pub shape: Vec<usize>,
-    /// Its values, bit for bit.
+    /// Values, row by row, bit for bit.
     pub values: Vec<f32>,
 }
 

@@ -63,7 +63,7 @@ impl Responses {
         &self.tokens[self.range(index)]
     }
 
-    /// The responses at these places, in this order, with the prompts that they have; a minibatch.
+    /// The responses at these indices, in this order, with the prompts that they have; a minibatch.
     pub fn select(&self, indices: &[usize]) -> Self {
         let mut selected = Self::new();
         for &index in indices {
@@ -73,7 +73,7 @@ impl Responses {
     }
 }
 
-/// What a policy says of the tokens of some responses, one value a token, in the order of [`Responses::tokens`].
+/// A policy's values of the tokens of some responses, one a token, in the order of [`Responses::tokens`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
     /// The token's log-prob, in nats; computed in f64 and rounded once.

@@ -196,18 +196,14 @@ mod tests {
     #[test]
     fn prompts_have_n_digits_and_features_that_say_them() {
         let task = Arithmetic::new(3).unwrap();
-        let key = Key {
-            seed: 0,
-            purpose: Purpose::TrainingPrompts,
-            step: 0,
-        };
+        let key = Key::new(0, Purpose::TrainingPrompts, 0);
         for index in 0..200 {
             let prompt = task.draw(&mut key.stream(index));
             let (a, b) = task.terms(&prompt).unwrap();
             assert!((100..1000).contains(&a) && (100..1000).contains(&b));
             let digits: Vec<u32> = (0..6)
-                .map(|place| {
-                    let hot = &prompt.features[place * 10..][..10];
+                .map(|index| {
+                    let hot = &prompt.features[index * 10..][..10];
                     assert_eq!(hot.iter().sum::<f32>(), 1.0);
                     hot.iter().position(|&x| x == 1.0).unwrap() as u32
                 })

@@ -209,11 +209,7 @@ mod tests {
     }
 
     fn drawn(size: usize, count: u64) -> Vec<Prompt> {
-        let key = Key {
-            seed: 11,
-            purpose: Purpose::TrainingPrompts,
-            step: 0,
-        };
+        let key = Key::new(11, Purpose::TrainingPrompts, 0);
         let maze = Maze::new(size).unwrap();
         (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
     }

@@ -1,4 +1,4 @@
-//! What a policy is trained on: a task draws prompts, verifies responses and shows them to a person.
+//! Tasks with verifiable rewards: a task draws prompts, verifies responses and shows them to a person.
 
 mod arithmetic;
 mod maze;
@@ -35,7 +35,7 @@ pub struct TaskShape {
     pub stop: u32,
 }
 
-/// What a response is given for, in the two forms in which policies read it. Both say the same.
+/// A prompt in the two forms in which policies read it. Both say the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     /// Prompt tokens, as many for every prompt of a task.
@@ -55,8 +55,7 @@ pub trait Task: Send + Sync {
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
     fn draw(&self, stream: &mut Stream) -> Prompt;
 
-    /// What is held out as one: prompts of equal identity are either all for training or all for evaluation. The
-    /// prompt's own tokens unless the task knows of prompts that give each other's answers away.
+    /// Prompts of equal identity are either all for training or all for evaluation. The prompt's own tokens unless the task knows of prompts that give each other's answers away.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }
@@ -90,11 +89,7 @@ pub fn training_prompts(
     step: u64,
     count: usize,
 ) -> Result<Vec<Prompt>, Diagnostics> {
-    let key = Key {
-        seed,
-        purpose: Purpose::TrainingPrompts,
-        step,
-    };
+    let key = Key::new(seed, Purpose::TrainingPrompts, step);
     (0..count as u64)
         .map(|index| {
             let mut stream = key.stream(index);
@@ -116,11 +111,7 @@ fn no_prompt(task: &dyn Task) -> Diagnostics {
 /// The first `count` different prompts of the evaluation set; fewer where a small task has no more. They do not depend
 /// on a seed, so that runs with different seeds are compared on the same prompts.
 pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
-    let key = Key {
-        seed: 0,
-        purpose: Purpose::EvaluationPrompts,
-        step: 0,
-    };
+    let key = Key::new(0, Purpose::EvaluationPrompts, 0);
     let mut stream = key.stream(0);
     let mut seen = HashSet::new();
     // Eight times what is needed where prompts hardly repeat; a task that has not given enough by then is small.
@@ -167,11 +158,7 @@ mod tests {
     #[test]
     fn a_sixteenth_of_a_large_task_is_held_out() {
         let maze = Maze::new(4).unwrap();
-        let key = Key {
-            seed: 3,
-            purpose: Purpose::TrainingPrompts,
-            step: 0,
-        };
+        let key = Key::new(3, Purpose::TrainingPrompts, 0);
         let held_out = (0..8000)
             .filter(|&index| is_held_out(&maze, &maze.draw(&mut key.stream(index))))
             .count();

@@ -210,7 +210,7 @@ fn answers_fill_the_width_of_the_terminal() {
         ":help",
         "?functions",
     ];
-    for (width, filled) in [(60, 50), (80, 70), (120, 110)] {
+    for (width, filled) in [(60, 50), (80, 70), (120, 100)] {
         for input in inputs {
             let most = widths(width, &[input]).into_iter().max().unwrap_or(0);
             // Scripts and tables in an explanation stay as they are.

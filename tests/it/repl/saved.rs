@@ -27,6 +27,7 @@ const SESSIONS: &[&str] = &[
     "let f = |x| x + 1\n\nf.call(batch.reward)",
     "switch 3 { 1 => 2, _ => 5 }\n\nbatch.reward * _",
     "_\n\nbatch.reward\n\n_ + 1",
+    "batch.reward\n\n2\n\nbatch.length * _\n\n_ + _2 * _3 - _1",
     "// only a comment\n\nbatch.reward // the reward",
 ];
 

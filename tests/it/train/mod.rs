@@ -13,11 +13,7 @@ use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 const GROUP: usize = 8;
 
 fn key(step: u64) -> Key {
-    Key {
-        seed: 1,
-        purpose: Purpose::Responses,
-        step,
-    }
+    Key::new(1, Purpose::Responses, step)
 }
 
 fn policy(task: &dyn Task, seed: u64) -> Mlp {

@@ -163,11 +163,7 @@ mod tests {
     const GROUP: usize = 6;
 
     fn stream(step: u64) -> Stream {
-        let key = Key {
-            seed: 4,
-            purpose: Purpose::Responses,
-            step,
-        };
+        let key = Key::new(4, Purpose::Responses, step);
         key.stream(0)
     }
 

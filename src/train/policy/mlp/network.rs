@@ -5,8 +5,8 @@ use ndarray::{ArrayView2, ArrayViewMut2, NdFloat};
 use crate::train::random::Stream;
 use crate::train::task::TaskShape;
 
-/// What the network computes in: f32 in training, f64 where its gradient is checked.
-pub(super) trait Real: NdFloat + Into<f64> {
+/// The precision of a network: f32 in training, f64 where its gradient is checked.
+pub(super) trait Real: NdFloat + Into<f64> + Default {
     fn rounded(value: f64) -> Self;
 }
 

@@ -55,7 +55,7 @@ fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
     last as u32
 }
 
-/// What a node adds to the input of the node before it.
+/// How a node's input differs from that of the node before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin {
     /// Nothing came before it but the prompt of this number.
@@ -72,6 +72,7 @@ pub(super) struct Node {
 }
 
 /// All prefixes of some responses, parents before children, with what the network computes from each.
+#[derive(Default)]
 pub(super) struct Trie<F> {
     pub nodes: Vec<Node>,
     /// Hidden layers behind their ReLU, [nodes, hidden].
@@ -99,14 +100,9 @@ impl<F: Real> Trie<F> {
         let sizes = network.sizes;
         let layers = network.layers();
         let mut trie = Self {
-            nodes: Vec::new(),
-            h1: Vec::new(),
-            h2: Vec::new(),
-            probabilities: Vec::new(),
-            logp: Vec::new(),
-            entropy: Vec::new(),
             tokens: vec![Vec::with_capacity(sizes.max_tokens); owners.len()],
             visits: vec![Vec::with_capacity(sizes.max_tokens); owners.len()],
+            ..Self::default()
         };
         let mut sums = Vec::new();
         let mut live = trie.plant(&layers, prompts, owners, &source, &mut sums);

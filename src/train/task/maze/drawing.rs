@@ -2,7 +2,7 @@
 
 use super::{Board, GOAL, START, STOP, WALL};
 
-/// What a move is written as; the tokens 0 to 4.
+/// The signs of the tokens 0 to 4.
 const ARROWS: [char; 5] = ['↑', '↓', '←', '→', '■'];
 
 /// The path's piece in a cell, by the sides that it leaves through: up 1, down 2, left 4, right 8.
