@@ -150,11 +150,9 @@ fn loss(
     }
     match recipe.loss(&rollouts.batch, Some(&outcome.advantage), state) {
         Ok(loss) => {
-            outcome.notes.extend(loss.notes);
-            outcome.metrics.extend(loss.metrics);
-            outcome.prints.extend(loss.prints);
-            outcome.time += loss.time;
-            Some((loss.value, spread(&loss.gradient, 1.0)))
+            let shown = (loss.value, spread(&loss.gradient, 1.0));
+            outcome.add_reports(loss);
+            Some(shown)
         }
         Err(mut error) => {
             let first = error.first_mut();

@@ -65,6 +65,29 @@ pub struct Loss {
     pub time: Duration,
 }
 
+impl Outcome {
+    /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
+    /// `loss/clipped`.
+    pub fn add_reports(&mut self, mut loss: Loss) {
+        let of_advantage = self.metrics.iter().map(|(name, _)| name.clone());
+        let mut shared: Vec<String> = of_advantage.collect();
+        shared.retain(|name| loss.metrics.iter().any(|(other, _)| other == name));
+        let both = [
+            (Hook::Advantage, &mut self.metrics),
+            (Hook::Loss, &mut loss.metrics),
+        ];
+        for (hook, metrics) in both {
+            for (name, _) in metrics.iter_mut().filter(|(name, _)| shared.contains(name)) {
+                *name = format!("{}/{name}", hook.name());
+            }
+        }
+        self.metrics.append(&mut loss.metrics);
+        self.prints.append(&mut loss.prints);
+        self.notes.append(&mut loss.notes);
+        self.time += loss.time;
+    }
+}
+
 /// One call of a recipe: an engine, the batch, and the state as it changes.
 struct Run<'a> {
     recipe: &'a Recipe,

@@ -196,6 +196,25 @@ fn check() {
     insta::assert_snapshot!("check_two", lab.run("check two.rhai").shown());
 }
 
+/// What the advantage and the loss call alike stays apart.
+#[test]
+fn metrics_of_both_hooks_are_shown() {
+    let lab = Lab::new();
+    lab.write(
+        "both.rhai",
+        "fn advantage(batch, p) { metric(\"share\", 1); metric(\"own\", 2); batch.reward }
+         fn loss(batch, p) { metric(\"share\", 3); -(batch.advantage * batch.logp).mean(\"batch\") }",
+    );
+    lab.write(
+        "both.jsonl",
+        "{\"group\": 1, \"reward\": 1, \"old_logp\": [-1, -2]}\n{\"group\": 1, \"reward\": 0, \"old_logp\": [-1]}\n",
+    );
+    let ran = lab.run("apply both.rhai both.jsonl --json");
+    let json: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let expected = serde_json::json!({ "advantage/share": 1.0, "own": 2.0, "loss/share": 3.0 });
+    assert_eq!(json["metrics"], expected, "{}", ran.err);
+}
+
 #[test]
 fn check_on_rollouts() {
     let lab = Lab::new();
