@@ -46,7 +46,7 @@ impl Computed {
         &self.layout
     }
 
-    /// The value, widened to f64, of a token of a response: a response's own value where that is the level.
+    /// The value, widened to f64, that a token of a response has: that of its cell where the level is coarser.
     ///
     /// `token` counts the response's tokens that count, from 0. Panics where there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {
@@ -55,9 +55,16 @@ impl Computed {
 
     /// The value of a token by its index in a token tensor; `response` is the one that it belongs to.
     pub(crate) fn at_token(&self, response: usize, token: usize) -> f64 {
+        let layout = &self.layout;
         self.values.get(match self.level {
             Level::Token => token,
-            _ => response,
+            Level::Response => response,
+            Level::Position => {
+                let index = token - layout.tokens_of(response).start;
+                layout.positions_of(layout.group_of(response)).start + index
+            }
+            Level::Group => layout.group_of(response),
+            Level::Batch => 0,
         })
     }
 
@@ -113,5 +120,31 @@ impl Computed {
                 narrow(self.at_token(response, token))
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+
+    #[test]
+    fn a_token_has_the_value_of_its_cell_at_each_level() {
+        let batch = Batch::builder()
+            .groups(["a", "b", "a"])
+            .lengths([2, 1, 1])
+            .build()
+            .unwrap();
+        let layout = batch.layout();
+        let per_token = |level| {
+            let values: Vec<f64> = (0..layout.size(level)).map(|index| index as f64).collect();
+            let computed = Computed::new(layout.clone(), level, values);
+            computed.per_token().collect::<Vec<f64>>()
+        };
+        assert_eq!(per_token(Level::Batch), [0.0; 4]);
+        assert_eq!(per_token(Level::Group), [0.0, 0.0, 1.0, 0.0]);
+        assert_eq!(per_token(Level::Response), [0.0, 0.0, 1.0, 2.0]);
+        assert_eq!(per_token(Level::Position), [0.0, 1.0, 2.0, 0.0]);
+        assert_eq!(per_token(Level::Token), [0.0, 1.0, 2.0, 3.0]);
     }
 }

@@ -178,7 +178,10 @@ fn write(rollouts: &Rollouts, advantage: &Computed, output: &Path) -> Result<()>
     let name = rollouts.path().file_name().unwrap_or_default();
     let file = tempfile::Builder::new().suffix(name).tempfile()?;
     rollouts.write_advantage(file.path(), advantage)?;
-    io::copy(&mut File::open(file.path())?, &mut io::stdout())?;
+    let mut out = io::stdout().lock();
+    io::copy(&mut File::open(file.path())?, &mut out)?;
+    // At the exit nobody would be told of what cannot be written.
+    out.flush()?;
     Ok(())
 }
 

@@ -272,10 +272,12 @@ impl Reader {
                 None => Item::Other,
             },
             (Strings::Ids, Value::String) => match unescape(between(raw)) {
-                Some(id) => Item::Id(id_of(&mut self.ids, &id)),
+                Some(id) => Item::Id(id_of(&mut self.ids, &id), true),
                 None => Item::Other,
             },
-            (Strings::Ids, Value::Number(value)) => whole(raw, value).map_or(Item::Other, Item::Id),
+            (Strings::Ids, Value::Number(value)) => {
+                whole(raw, value).map_or(Item::Other, |id| Item::Id(id, false))
+            }
             (Strings::Skipped, Value::Number(value)) => Item::Number(value),
             (Strings::Skipped, Value::Bool(value)) => Item::Number(f64::from(u8::from(value))),
             (Strings::Skipped, Value::Array(None)) => Item::Array(&self.array),
@@ -351,7 +353,8 @@ impl Value {
 /// What a column may take of a value.
 enum Item<'a> {
     Number(f64),
-    Id(GroupId),
+    /// An id, and whether it is a string in the file.
+    Id(GroupId, bool),
     Words(usize, bool),
     Array(&'a [f64]),
     Other,
@@ -363,7 +366,10 @@ impl Item<'_> {
         if matches!(values, Values::None) {
             *values = match self {
                 Item::Number(_) => Values::Numbers(Vec::new()),
-                Item::Id(_) => Values::Ids(Vec::new()),
+                Item::Id(_, is_string) => Values::Ids {
+                    ids: Vec::new(),
+                    are_strings: is_string,
+                },
                 Item::Words(..) => Values::Words {
                     counts: Vec::new(),
                     messages: false,
@@ -374,11 +380,9 @@ impl Item<'_> {
         }
         match (values, self) {
             (Values::Numbers(values), Item::Number(value)) => values.push(value),
-            (Values::Ids(ids), Item::Id(id)) => {
-                match (ids.last(), &id) {
-                    (Some(GroupId::Number(_)), GroupId::Text(_)) => return Err(Some("a number")),
-                    (Some(GroupId::Text(_)), GroupId::Number(_)) => return Err(Some("a string")),
-                    _ => {}
+            (Values::Ids { ids, are_strings }, Item::Id(id, is_string)) => {
+                if *are_strings != is_string {
+                    return Err(Some(if *are_strings { "a string" } else { "a number" }));
                 }
                 ids.push(id);
             }

@@ -116,8 +116,12 @@ pub(super) enum Values {
     None,
     /// A number (or 0 and 1 for a boolean) a response.
     Numbers(Vec<f64>),
-    /// A string or a whole number a response, each string held once.
-    Ids(Vec<GroupId>),
+    /// A string or a whole number a response, each string held once; whether they are strings in the file. A number
+    /// beyond i64 is an id of its digits, and stands beside smaller ones.
+    Ids {
+        ids: Vec<GroupId>,
+        are_strings: bool,
+    },
     /// The number of words a response; whether they are those of a list of messages.
     Words { counts: Vec<f64>, messages: bool },
     /// An array of numbers a response.
@@ -202,7 +206,7 @@ impl RawColumn {
         match &self.values {
             Values::None => "null".to_string(),
             Values::Numbers(values) => number(values[response]),
-            Values::Ids(ids) => match &ids[response] {
+            Values::Ids { ids, .. } => match &ids[response] {
                 GroupId::Number(number) => number.to_string(),
                 text => format!("the string {text}"),
             },

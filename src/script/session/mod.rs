@@ -1,6 +1,7 @@
 //! A session: pieces of script evaluated one after the other on a batch, with variables and functions that last.
 
 mod answer;
+mod errors;
 mod hooks;
 mod inputs;
 mod inspect;
@@ -12,9 +13,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, ParseErrorType, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
 pub use self::answer::{Answer, Columns};
+use self::errors::{of_the_recipe, place_of_name};
 use self::inputs::Inputs;
 pub use self::inspect::{GraphNode, Pairs};
 pub use self::names::Name;
@@ -22,21 +24,18 @@ pub(crate) use self::names::language_definitions;
 pub(crate) use self::saved::{Defines, is_typed};
 use super::batch_type::ScriptBatch;
 use super::call::Call;
-use super::error::Problem;
-use super::explain::{SEES, Script};
 use super::host::Host;
 use super::library::Library;
 use super::lint::ambiguous_powers;
 use super::recipe::Recipe;
 use super::sandbox::on_deep_stack;
-use super::syntax::{code, unfinished};
+use super::syntax::unfinished;
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics, Span};
-use crate::suggest;
-use crate::tensor::{Frame, Guard, Tensor, TensorError};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::tensor::{Frame, Guard, Tensor};
 
 /// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
-/// them; [`Transcript::name_values`] lets inputs do so.
+/// them; [`Inputs::name_values`] lets inputs do so.
 const VALUES: [&str; 9] = ["_", "_2", "_3", "_4", "_5", "_6", "_7", "_8", "_9"];
 /// The variable of the last value, which is `_1` too.
 const LAST: &str = VALUES[0];
@@ -322,95 +321,6 @@ impl Session {
     fn answer(&self, value: &Dynamic) -> Result<Answer, Diagnostics> {
         on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_in("", error))
     }
-
-    /// An error of a value of an input that is not recorded.
-    fn failed_in(&self, text: &str, error: TensorError) -> Diagnostics {
-        let problem = Dynamic::from(Problem::from(error));
-        let raised = EvalAltResult::ErrorRuntime(problem, rhai::Position::NONE);
-        self.explain(text, &raised)
-    }
-
-    fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
-        let (mut sources, _) = self.library.imported();
-        let name: Arc<str> = inputs::SOURCE.into();
-        sources.insert(name.clone(), self.inputs.whole(text).into());
-        if let Some(recipe) = &self.recipe {
-            let of_recipe = recipe.sources();
-            sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
-        }
-        let parameters = self.recipe.as_ref().map(|recipe| recipe.about().parameters);
-        let script =
-            Script::new(&name, &sources).knowing(parameters.unwrap_or_default(), self.functions());
-        let mut diagnostic = script.explain(error);
-        let help = match error {
-            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), _) => {
-                let help = self.no_variable(name);
-                if help.is_some() {
-                    diagnostic.message = format!("there is no variable `{name}`");
-                }
-                let is_unknown = diagnostic.help.as_deref() == Some(SEES);
-                let makes = "`let x = ...` makes one; `:vars` lists yours".to_string();
-                help.or(is_unknown.then_some(makes))
-            }
-            EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), _) => {
-                Some(format!("`import \"{name}\" as {name};` imports a recipe"))
-            }
-            EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), _)
-            | EvalAltResult::ErrorAssignmentToConstant(name, _)
-                if name == "p" =>
-            {
-                let of_the_recipe = of_the_recipe();
-                diagnostic.message.clone_from(&of_the_recipe.message);
-                of_the_recipe.help.clone()
-            }
-            _ => None,
-        };
-        if help.is_some() {
-            diagnostic.help = help;
-        }
-        self.explain_scope(&mut diagnostic);
-        self.inputs.in_its_input(text, diagnostic).into()
-    }
-
-    /// Adds to an error of a function that lacks a variable of the prompt why it does not see that.
-    pub fn explain_scope(&self, error: &mut Diagnostic) {
-        let name = error.message.split('`').nth(1).unwrap_or("");
-        if error.help.as_deref() == Some(SEES) && self.scope.contains(name) {
-            error.help = Some(format!(
-                "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
-            ));
-        }
-    }
-
-    /// What a name that is no variable is at the prompt most likely: a column, a function without its brackets, a slip.
-    fn no_variable(&self, name: &str) -> Option<String> {
-        let (own, derived) = self.stage.batch.column_names();
-        if own.iter().chain(&derived).any(|column| column == name) {
-            return Some(format!("the column is `batch.{name}`"));
-        }
-        let is_it = |known: &Name| known.text.trim_end_matches(['(', ')']) == name;
-        let mut names = self.names().into_iter();
-        if let Some(function) = names.find(|known| is_it(known) && !known.call.is_empty()) {
-            return Some(format!("the function is called as `{}`", function.call));
-        }
-        let variables = self.own_variables().map(|(known, _)| known);
-        let near = suggest::nearest(name, variables.chain(["batch", "p"]));
-        // Any letter is near any other.
-        let near = near.filter(|_| name.len() > 2)?;
-        Some(format!("did you mean `{near}`?"))
-    }
-
-    /// The names of all functions that an input can call.
-    fn functions(&self) -> Vec<String> {
-        let engine = self.engine("");
-        let mut names: Vec<String> =
-            engine.collect_fn_metadata(None, |info| Some(info.metadata.name.to_string()), true);
-        let own = self.functions.iter_functions();
-        names.extend(own.map(|function| function.name.to_string()));
-        names.sort();
-        names.dedup();
-        names
-    }
 }
 
 /// Runs what touches an input's values, however deep they are. A panic of ours is an error like any other.
@@ -420,20 +330,6 @@ fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
             .with_help("this is a defect of advlab: please report it with the input")
             .into()
     })
-}
-
-/// Where a name is first defined or used in an input.
-fn place_of_name(text: &str, name: &str) -> Option<Span> {
-    let all = code(text);
-    let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
-    let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
-    Some(all[index].span(&inputs::SOURCE.into(), &text.into()))
-}
-
-/// Something was assigned to `p`.
-fn of_the_recipe() -> Diagnostic {
-    Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
-        .with_help("`:set k=8` sets a parameter")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -177,8 +177,10 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
     check(&[0.5, 0.5, 0., 0., -1., 0., -1., -1., 0., 0., 0., 0.]);
 
     let rollouts = read(&out);
-    let mut notes = rollouts.notes.iter().map(ToString::to_string);
-    assert!(notes.any(|note| note.starts_with("`advantages` is left out")));
+    assert_eq!(
+        tokens(&rollouts.batch, "advantage"),
+        [0.5, 0.5, -1., -1., -1.]
+    );
     let values = FloatBuffer::F64(vec![1.0, 2.0, 3.0, 4.0, 5.0].into());
     rollouts
         .write_advantage(&out, &per_token(&rollouts, &values))

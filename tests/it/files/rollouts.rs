@@ -334,3 +334,17 @@ fn real_solutions_read_at_once() {
     let rollouts = batch::read(&path, &by_prompt).unwrap();
     assert_eq!(rollouts.batch.layout().groups(), 1319);
 }
+
+/// Hashes of prompts lie on both sides of 2^63; those beyond are ids of their digits.
+#[test]
+fn ids_of_groups_are_whole_numbers_of_any_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hashes.jsonl");
+    let ids = ["5", "18446744073709551615", "5", "18446744073709551615"];
+    let line = |id: &&str| format!("{{\"group\": {id}, \"reward\": 1}}\n");
+    std::fs::write(&path, ids.iter().map(line).collect::<String>()).unwrap();
+    let rollouts = read(path);
+    let layout = rollouts.batch.layout();
+    assert_eq!(layout.members(0), [0, 2]);
+    assert_eq!(layout.members(1), [1, 3]);
+}

@@ -207,7 +207,7 @@ impl Inference<'_> {
             unreachable!("a file without groups has been refused by its names");
         };
         match &mut self.raw.columns[index].values {
-            Values::Ids(ids) => Ok(ids.clone()),
+            Values::Ids { ids, .. } => Ok(ids.clone()),
             Values::Tensor(tensor) => {
                 let tensor = tensor.clone();
                 self.groups_of_tensor(&reading, &tensor)

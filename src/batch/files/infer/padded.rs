@@ -142,13 +142,16 @@ impl Inference<'_> {
             }
         }
         if width.is_none() {
-            let mut widths =
-                of_role(Role::Any).filter_map(|(_, tensor)| match tensor.info.shape.as_slice() {
+            let mut widths = of_role(Role::Any).filter_map(|(reading, tensor)| {
+                match tensor.info.shape.as_slice() {
+                    // An older advantage, perhaps of another batch, says nothing about the tokens.
+                    _ if reading.ours == "advantage" => None,
                     &[found, width] if found == rows && tensor.info.is_number() => {
                         Some((width, tensor))
                     }
                     _ => None,
-                });
+                }
+            });
             if let Some((first, tensor)) = widths.next()
                 && widths.all(|(other, _)| other == first)
             {

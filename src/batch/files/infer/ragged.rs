@@ -81,11 +81,13 @@ impl Inference<'_> {
             return Ok(false);
         }
         let has_kind = match (reading.role, &column.values) {
-            (Role::Group, Values::Ids(_)) => true,
+            (Role::Group, Values::Ids { .. }) => true,
             (Role::Mask | Role::Token | Role::Any, Values::Arrays(_)) => true,
             (Role::Response | Role::Step | Role::Any, Values::Numbers(_)) => true,
             // The field names groups too.
-            (Role::Response | Role::Step | Role::Any, Values::Ids(ids)) => numbers(ids).is_some(),
+            (Role::Response | Role::Step | Role::Any, Values::Ids { ids, .. }) => {
+                numbers(ids).is_some()
+            }
             _ => false,
         };
         let found = column.describe(0);
@@ -319,7 +321,7 @@ impl Inference<'_> {
         match values {
             Values::Numbers(numbers) => Given::Responses(numbers.clone()),
             Values::Words { counts, .. } => Given::Responses(counts.clone()),
-            Values::Ids(ids) => numbers(ids).map_or(Given::Nothing, Given::Responses),
+            Values::Ids { ids, .. } => numbers(ids).map_or(Given::Nothing, Given::Responses),
             Values::Arrays(arrays) if is_last => {
                 let arrays = std::mem::replace(arrays, Arrays::new());
                 Given::Tokens(Cells::Ragged(arrays))

@@ -1,0 +1,118 @@
+//! Errors of inputs, with what helps at the prompt.
+
+use std::sync::Arc;
+
+use rhai::{Dynamic, EvalAltResult, ParseErrorType};
+
+use super::super::error::Problem;
+use super::super::explain::{SEES, Script};
+use super::super::syntax::code;
+use super::{Name, Session, inputs};
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::suggest;
+use crate::tensor::TensorError;
+
+impl Session {
+    /// An error of a value of an input that is not recorded.
+    pub(super) fn failed_in(&self, text: &str, error: TensorError) -> Diagnostics {
+        let problem = Dynamic::from(Problem::from(error));
+        let raised = EvalAltResult::ErrorRuntime(problem, rhai::Position::NONE);
+        self.explain(text, &raised)
+    }
+
+    pub(super) fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
+        let (mut sources, _) = self.library.imported();
+        let name: Arc<str> = inputs::SOURCE.into();
+        sources.insert(name.clone(), self.inputs.whole(text).into());
+        if let Some(recipe) = &self.recipe {
+            let of_recipe = recipe.sources();
+            sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
+        }
+        let parameters = self.recipe.as_ref().map(|recipe| recipe.about().parameters);
+        let script =
+            Script::new(&name, &sources).knowing(parameters.unwrap_or_default(), self.functions());
+        let mut diagnostic = script.explain(error);
+        let help = match error {
+            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), _) => {
+                let help = self.no_variable(name);
+                if help.is_some() {
+                    diagnostic.message = format!("there is no variable `{name}`");
+                }
+                let is_unknown = diagnostic.help.as_deref() == Some(SEES);
+                let makes = "`let x = ...` makes one; `:vars` lists yours".to_string();
+                help.or(is_unknown.then_some(makes))
+            }
+            EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), _) => {
+                Some(format!("`import \"{name}\" as {name};` imports a recipe"))
+            }
+            EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), _)
+            | EvalAltResult::ErrorAssignmentToConstant(name, _)
+                if name == "p" =>
+            {
+                let of_the_recipe = of_the_recipe();
+                diagnostic.message.clone_from(&of_the_recipe.message);
+                of_the_recipe.help.clone()
+            }
+            _ => None,
+        };
+        if help.is_some() {
+            diagnostic.help = help;
+        }
+        self.explain_scope(&mut diagnostic);
+        self.inputs.in_its_input(text, diagnostic).into()
+    }
+
+    /// Adds to an error of a function that lacks a variable of the prompt why it does not see that.
+    pub fn explain_scope(&self, error: &mut Diagnostic) {
+        let name = error.message.split('`').nth(1).unwrap_or("");
+        if error.help.as_deref() == Some(SEES) && self.scope.contains(name) {
+            error.help = Some(format!(
+                "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
+            ));
+        }
+    }
+
+    /// What a name that is no variable is at the prompt most likely: a column, a function without its brackets, a slip.
+    fn no_variable(&self, name: &str) -> Option<String> {
+        let (own, derived) = self.stage.batch.column_names();
+        if own.iter().chain(&derived).any(|column| column == name) {
+            return Some(format!("the column is `batch.{name}`"));
+        }
+        let is_it = |known: &Name| known.text.trim_end_matches(['(', ')']) == name;
+        let mut names = self.names().into_iter();
+        if let Some(function) = names.find(|known| is_it(known) && !known.call.is_empty()) {
+            return Some(format!("the function is called as `{}`", function.call));
+        }
+        let variables = self.own_variables().map(|(known, _)| known);
+        let near = suggest::nearest(name, variables.chain(["batch", "p"]));
+        // Any letter is near any other.
+        let near = near.filter(|_| name.len() > 2)?;
+        Some(format!("did you mean `{near}`?"))
+    }
+
+    /// The names of all functions that an input can call.
+    fn functions(&self) -> Vec<String> {
+        let engine = self.engine("");
+        let mut names: Vec<String> =
+            engine.collect_fn_metadata(None, |info| Some(info.metadata.name.to_string()), true);
+        let own = self.functions.iter_functions();
+        names.extend(own.map(|function| function.name.to_string()));
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// Where a name is first defined or used in an input.
+pub(super) fn place_of_name(text: &str, name: &str) -> Option<Span> {
+    let all = code(text);
+    let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
+    let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
+    Some(all[index].span(&inputs::SOURCE.into(), &text.into()))
+}
+
+/// Something was assigned to `p`.
+pub(super) fn of_the_recipe() -> Diagnostic {
+    Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
+        .with_help("`:set k=8` sets a parameter")
+}
