@@ -279,7 +279,7 @@ impl Observer for View {
                 batch,
                 back_to,
             } => {
-                // Where there is nothing to go back to, the run ends with this very error.
+                // Where there is nothing to go back to, the run ends with the error of the step's first failure.
                 if back_to.is_some() {
                     self.diagnostic(error);
                 }

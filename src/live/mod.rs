@@ -20,7 +20,7 @@
 //!
 //! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what the
 //! new `init(p)` has beyond it. A version that fails at a step after all gives way to the last one that worked, with the
-//! state that it left.
+//! state that it left; where every version fails there, the batch is at fault, and they all stay as they were.
 
 mod change;
 mod check;
@@ -114,7 +114,21 @@ pub struct LiveRecipe {
     state: State,
     /// Versions that worked, oldest first, each with the state that it left.
     worked: VecDeque<(Arc<Loaded>, State)>,
+    /// Whether the step under way is the first one of its version.
+    is_switched: bool,
+    withdrawn: Option<Withdrawn>,
     _thread: Option<Thread>,
+}
+
+/// What failed at the step under way: it is put back where no version can do the step.
+#[derive(Debug)]
+struct Withdrawn {
+    /// The versions, newest first, each with the state that it had.
+    versions: Vec<(Arc<Loaded>, State)>,
+    /// Why the newest one failed.
+    error: Diagnostics,
+    /// The ledger's, before.
+    failed_on: Option<Arc<Observed>>,
 }
 
 impl LiveRecipe {
@@ -179,6 +193,8 @@ impl LiveRecipe {
             shared: Arc::new(Shared::new(host, options, loaded.clone())),
             loaded,
             worked,
+            is_switched: false,
+            withdrawn: None,
             _thread: None,
         })
     }
@@ -187,7 +203,8 @@ impl LiveRecipe {
     /// version before does the step, and the failure is among the events. The batch is kept to try new versions on.
     ///
     /// # Errors
-    /// [`Diagnostics`] of the recipe where no version has worked before; its state is as it was before.
+    /// [`Diagnostics`] of the newest version where none can do the step; all is as it was before, and the next step uses
+    /// the newest version again.
     pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
         self.begin_step();
         self.observe(batch);
@@ -211,6 +228,8 @@ impl LiveRecipe {
     /// Takes the newest version for the step that begins now. Where it is not that of the step before, the state is
     /// migrated; where `migrate` fails on it, the version before stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Arc<Loaded> {
+        self.is_switched = false;
+        self.withdrawn = None;
         let next = self.newest();
         if next.version() == self.loaded.version() {
             self.loaded = next;
@@ -227,6 +246,7 @@ impl LiveRecipe {
                 let left = std::mem::replace(&mut self.state, migrated);
                 let worked = std::mem::replace(&mut self.loaded, next);
                 push_bounded(&mut self.worked, (worked, left), FALLBACKS);
+                self.is_switched = true;
             }
             Err(error) => self.shared.withdraw(&next, &self.loaded, error),
         }
@@ -247,21 +267,58 @@ impl LiveRecipe {
     /// that worked, to redo the step with, and to the state that it left, until another version is published.
     ///
     /// # Errors
-    /// The `error` itself, where no version has worked before.
+    /// That of the first version that failed at this step, where no other is left: the batch is at fault then. All is as
+    /// it was before the step, and the next one uses the newest version again.
     pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
         let Some((worked, left)) = self.worked.pop_back() else {
-            return Err(error);
+            return Err(self.put_back().unwrap_or(error));
         };
-        self.state = left;
+        let state = std::mem::replace(&mut self.state, left);
         let failed = std::mem::replace(&mut self.loaded, worked);
+        let withdrawn = self.withdrawn.get_or_insert_with(|| Withdrawn {
+            versions: Vec::new(),
+            error: error.clone(),
+            failed_on: self.shared.ledger().failed_on.clone(),
+        });
+        withdrawn.versions.push((failed.clone(), state));
+        self.observe_again();
+        let mut ledger = self.shared.ledger();
+        if ledger.last.is_some() {
+            ledger.failed_on = ledger.last.clone();
+        }
+        drop(ledger);
+        self.shared.withdraw(&failed, &self.loaded, error);
+        Ok(self.loaded.clone())
+    }
+
+    /// Goes back to before the step; gives the error of the first version that failed at it.
+    fn put_back(&mut self) -> Option<Diagnostics> {
+        let withdrawn = self.withdrawn.take()?;
+        let oldest = self.loaded.clone();
+        let count = withdrawn.versions.len();
+        for (version, state) in withdrawn.versions.into_iter().rev() {
+            let worked = std::mem::replace(&mut self.loaded, version);
+            let left = std::mem::replace(&mut self.state, state);
+            self.worked.push_back((worked, left));
+        }
+        self.shared.reinstate(&self.loaded, &oldest, count);
+        if std::mem::take(&mut self.is_switched)
+            && let Some((worked, left)) = self.worked.pop_back()
+        {
+            // A checkpoint of this moment does not know of the switch: it is made again.
+            (self.loaded, self.state) = (worked, left);
+        }
+        self.observe_again();
+        self.shared.ledger().failed_on = withdrawn.failed_on;
+        Some(withdrawn.error)
+    }
+
+    /// Shows the last batch with the version and the state that are in use now.
+    fn observe_again(&self) {
         let last = self.shared.ledger().last.clone();
         if let Some(last) = last {
             self.observe(&last.batch);
-            let mut ledger = self.shared.ledger();
-            ledger.failed_on = ledger.last.clone();
         }
-        self.shared.withdraw(&failed, &self.loaded, error);
-        Ok(self.loaded.clone())
     }
 
     /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and

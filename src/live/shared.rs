@@ -191,4 +191,21 @@ impl Shared {
             at_step: true,
         });
     }
+
+    /// Takes the last `count` withdrawals back, which led from `newest` to `oldest`, with their events; a version that was
+    /// published meanwhile stays.
+    pub(super) fn reinstate(&self, newest: &Arc<Loaded>, oldest: &Arc<Loaded>, count: usize) {
+        let mut ledger = self.ledger();
+        if Arc::ptr_eq(&ledger.current, oldest) {
+            ledger.current = newest.clone();
+        }
+        for _ in 0..count {
+            let is_withdrawal =
+                |event: &LiveEvent| matches!(event, LiveEvent::Rejected { at_step: true, .. });
+            // None where the run has asked for the events since.
+            if let Some(last) = ledger.events.iter().rposition(is_withdrawal) {
+                ledger.events.remove(last);
+            }
+        }
+    }
 }

@@ -47,7 +47,7 @@ pub enum Event<'a> {
         error: &'a Diagnostics,
         /// The batch on which it failed; `None` where it was `migrate` that did.
         batch: Option<&'a Batch>,
-        /// The version that does the step in its place; `None` where no version has worked before, and the run ends.
+        /// The version that does the step in its place; `None` where no other is left, and the run ends.
         back_to: Option<&'a Recipe>,
     },
     /// The script printed a line.

@@ -58,7 +58,7 @@ pub(super) struct Snapshot {
     pub(super) loss_state: State,
     /// Versions to fall back to, oldest first, each with the state that it left.
     pub(super) fallbacks: Vec<(Recipe, State)>,
-    /// Whether the run ended here because its only version failed at this step.
+    /// Whether the run ended here because every version failed at this step.
     pub(super) is_failed: bool,
 }
 
@@ -135,7 +135,7 @@ impl Trainer {
     /// One step. `is_evaluated` says whether the policy is evaluated after it.
     ///
     /// # Errors
-    /// [`Failure::Version`] where the recipe fails and no version has worked before; the snapshot is then that of before
+    /// [`Failure::Version`], that of the newest version, where none can do the step; the snapshot is then that of before
     /// the step. Also whatever `observer` returns.
     pub(super) fn train(
         &mut self,

@@ -85,6 +85,39 @@ fn a_step_that_no_version_can_do_changes_nothing() {
 }
 
 #[test]
+fn a_batch_at_fault_takes_no_version_out_of_use() {
+    let mut lab = Lab::new(&fragile(1).replace("too much", "too much for the first"));
+    lab.live.step(&batch()).unwrap();
+    lab.save(&fragile(2));
+    lab.published();
+    let without_reward = Batch::builder()
+        .groups([0, 0])
+        .response("score", vec![1.0, 0.0]);
+    let without_reward = without_reward.build().unwrap();
+    let at_fault = [
+        (&without_reward, "reward"),
+        (&batch_with(&[9.0, 0.0]), "too much"),
+    ];
+    // The second version meets such batches at its first step, and then at later ones.
+    for n in 1..4 {
+        for (batch, why) in at_fault {
+            let before = (lab.live.in_use().serial(), lab.live.fallbacks().count());
+            let error = lab.live.step(batch).unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains("first"), "{error}");
+            assert_eq!(fields(lab.live.state()), json!({ "n": n }));
+            let after = (lab.live.in_use().serial(), lab.live.fallbacks().count());
+            assert_eq!(after, before);
+            assert_eq!(lab.live.newest().serial(), 1);
+        }
+        let step = lab.live.step(&batch()).unwrap();
+        assert_eq!(step.loaded.serial(), 1);
+        assert_eq!(step.outcome.advantage.at(0, 0), 2.0);
+        assert_eq!(fields(lab.live.state()), json!({ "n": n + 1 }));
+        assert!(step.events.is_empty(), "{:#?}", step.events);
+    }
+}
+
+#[test]
 fn a_trainer_goes_on_from_a_state_that_it_kept() {
     let mut lab = Lab::new(&fragile(1));
     lab.live.step(&batch()).unwrap();
