@@ -3,7 +3,7 @@
 use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
 
 use super::{Diagnostic, Diagnostics, Severity, Span};
-use crate::paint::{Paint, wrapped};
+use crate::paint::{self, Paint, visible, wrapped};
 
 impl Diagnostic {
     /// The problem in lines of text, as long as its sentences are.
@@ -71,20 +71,28 @@ impl Diagnostic {
 fn fitted(text: &str, width: usize, margin: &str) -> String {
     let room = width.saturating_sub(margin.len());
     let fit = |line: &str| {
-        if line.len() > room {
-            wrapped("", line, room)
+        // A name may come from a file, and a file may hold what a terminal obeys.
+        let line = visible(line);
+        if paint::width(&line) > room {
+            wrapped("", &line, room)
         } else {
-            line.to_string()
+            line
         }
     };
     text.lines().map(fit).collect::<Vec<_>>().join("\n")
 }
 
 impl Diagnostics {
-    /// All problems, one after the other.
+    /// All problems, one after the other, each as long as its sentences are.
     pub fn render(&self, color: bool) -> String {
+        let width = usize::MAX;
+        self.render_within(Paint { color, width })
+    }
+
+    /// All problems, one after the other, in lines that are no longer than the paint's width.
+    pub fn render_within(&self, paint: Paint) -> String {
         self.iter()
-            .map(|diagnostic| diagnostic.render(color))
+            .map(|diagnostic| diagnostic.render_within(paint))
             .collect()
     }
 }
@@ -130,5 +138,12 @@ mod tests {
             assert!(longest <= Some(40), "{text}");
             assert!(diagnostic.render(false).matches(sentence).count() >= 3);
         }
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_written_out() {
+        let diagnostic = Diagnostic::error("group \"a\u{1b}[31m\" is odd").with_help("\u{7}");
+        let rendered = diagnostic.render(false);
+        assert!(rendered.contains("a\\u{1b}[31m") && rendered.contains("Help: \\u{7}"));
     }
 }

@@ -185,7 +185,7 @@ impl Session {
                 is_error: false,
             },
             Err(error) => Reply {
-                text: error.render(self.paint.color).trim_end().to_string(),
+                text: error.render_within(self.paint).trim_end().to_string(),
                 is_error: true,
             },
         }
@@ -240,7 +240,7 @@ impl Session {
                     Some(name) => format!("{name} stays the recipe, as this is none yet"),
                     None => "this is no recipe yet".to_string(),
                 };
-                let rendered = error.render(self.paint.color);
+                let rendered = error.render_within(self.paint);
                 return Some(format!("{stays}\n{}", rendered.trim_end()));
             }
         };

@@ -102,7 +102,7 @@ impl Watched {
             LiveEvent::Rejected {
                 error, still_using, ..
             } => {
-                let rendered = error.render(self.paint.color);
+                let rendered = error.render_within(self.paint);
                 let rendered = rendered.trim_end();
                 format!("{name}: {still_using} stays in use\n{rendered}")
             }
@@ -115,7 +115,7 @@ impl Watched {
                 format!("{name} is {version} again, which is in use")
             }
             LiveEvent::Warned { warnings, .. } => {
-                let rendered = warnings.iter().map(|one| one.render(self.paint.color));
+                let rendered = warnings.iter().map(|one| one.render_within(self.paint));
                 rendered.collect::<String>().trim_end().to_string()
             }
             LiveEvent::PollingOnly { why } => {
@@ -134,7 +134,7 @@ impl Watched {
         next.keep_settings(&self.last);
         let changed = match difference(&self.last, &next, &self.batch, self.paint) {
             Ok(text) => text,
-            Err(error) => error.render(self.paint.color).trim_end().to_string(),
+            Err(error) => error.render_within(self.paint).trim_end().to_string(),
         };
         self.last = next;
         let more = counted(published.lines_added(), "line");

@@ -1,7 +1,5 @@
 //! The commands: what each answers, and what a wrong one is told.
 
-use std::path::Path;
-
 use insta::assert_snapshot;
 
 use super::{session, transcript};
@@ -187,28 +185,26 @@ fn documentation() {
 #[test]
 fn data_and_wrong_commands() {
     let mut session = session();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let at = |path: &str| root.join(path).display().to_string();
+    // Tests run in the repository's folder; an absolute path would decide where the lines of a message end.
     let inputs = [
-        ":batch".to_string(),
-        ":batch 140".to_string(),
-        ":batch last".to_string(),
-        format!(":load {}", at("tests/data/verl.jsonl")),
-        "batch.reward".to_string(),
-        "batch.old_logp".to_string(),
-        ":load".to_string(),
-        ":load nowhere.jsonl".to_string(),
-        format!(":load {}", at("Cargo.toml")),
-        format!(":load {}", at("src")),
-        ":rceipe passk".to_string(),
-        ":".to_string(),
-        ":vars".to_string(),
-        ":save".to_string(),
-        ":save formula.txt".to_string(),
-        ":time batch.rewrad".to_string(),
+        ":batch",
+        ":batch 140",
+        ":batch last",
+        ":load tests/data/verl.jsonl",
+        "batch.reward",
+        "batch.old_logp",
+        ":load",
+        ":load nowhere.jsonl",
+        ":load Cargo.toml",
+        ":load src",
+        ":rceipe passk",
+        ":",
+        ":vars",
+        ":save",
+        ":save formula.txt",
+        ":time batch.rewrad",
     ];
     let text = transcript(&mut session, &inputs.join("\n\n"));
-    let text = text.replace(&root.display().to_string(), "REPOSITORY");
     assert_snapshot!(text);
 }
 

@@ -137,11 +137,8 @@ fn where_nothing_is_finite_the_error_says_so() {
         ),
     ] {
         let outcome = session.submit(input);
-        assert!(
-            outcome.is_error && outcome.text.contains(why),
-            "{}",
-            outcome.text
-        );
+        let said = outcome.text.replace('\n', " ");
+        assert!(outcome.is_error && said.contains(why), "{said}");
     }
 }
 
