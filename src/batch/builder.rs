@@ -379,24 +379,30 @@ fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), Pr
 pub(super) fn tokens_of_mask<M: MaskValue>(
     mask: ArrayView2<'_, M>,
 ) -> Result<Tokens, (usize, usize, f64)> {
-    let runs_of = |row: ArrayView1<M>| -> Result<Vec<Run>, (usize, f64)> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut is_open = false;
-        for (column, value) in row.iter().enumerate() {
-            let value = value.number();
-            match (value == 1.0, runs.last_mut()) {
-                (true, Some(run)) if is_open => run.len += 1,
+    let runs_of = |row: &[M]| -> Result<Vec<Run>, (usize, f64)> {
+        let how_many = |from: usize, wanted: f64| {
+            let values = row[from..].iter();
+            values.take_while(|value| value.number() == wanted).count()
+        };
+        let mut runs = Vec::new();
+        let mut end = 0;
+        loop {
+            let start = end + how_many(end, 0.0);
+            end = start + how_many(start, 1.0);
+            match row.get(start) {
+                None => return Ok(runs),
+                Some(value) if end == start => return Err((start, value.number())),
                 // The caller has seen that rows stay below 2^32 tokens.
-                (true, _) => runs.push(Run {
-                    start: column as u32,
-                    len: 1,
+                Some(_) => runs.push(Run {
+                    start: start as u32,
+                    len: (end - start) as u32,
                 }),
-                (false, _) if value != 0.0 => return Err((column, value)),
-                _ => {}
             }
-            is_open = value == 1.0;
         }
-        Ok(runs)
+    };
+    let runs_of = |row: ArrayView1<M>| match row.as_slice() {
+        Some(row) => runs_of(row),
+        None => runs_of(&row.to_vec()),
     };
     let rows = (0..mask.nrows()).into_par_iter();
     let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();

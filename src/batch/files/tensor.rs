@@ -156,10 +156,8 @@ impl Tensor {
         };
         let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
         if bytes >= LARGE {
+            // Pages of the usual size: huge ones took the kernel twice to four times as long to provide on a virtual machine.
             let mut pages = MmapMut::map_anon(bytes).map_err(no_memory)?;
-            // A hint: small pages do as well.
-            #[cfg(target_os = "linux")]
-            let _ = pages.advise(memmap2::Advice::HugePage);
             self.fill(&mut pages, progress)?;
             return Ok(Buffer::new(Pages(pages)));
         }

@@ -266,8 +266,13 @@ impl Inference<'_> {
         let is_f32 = self.options.dtype == Some(Dtype::F32);
         let is_stray = |value: f64| !value.is_finite() || is_f32 && (value as f32).is_infinite();
         // Half precision may round a log-prob of 0 up by as much.
-        let is_positive = |value: f64| reading.ours.ends_with("logp") && value > 1e-3;
-        let is_odd = |value| is_stray(value) || is_positive(value);
+        let most = if reading.ours.ends_with("logp") {
+            1e-3
+        } else {
+            f64::INFINITY
+        };
+        let is_positive = |value: f64| value > most;
+        let is_odd = |value| is_stray(value) | is_positive(value);
         if cells.find(tokens, true, is_odd).is_empty() {
             return self.check_masked(reading, cells);
         }
