@@ -21,7 +21,7 @@ use crate::diagnostic::Diagnostic;
 // Numbers are read where they lie, and files hold them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// From so many bytes on, a tensor's memory is its own pages: huge ones where the system has them.
+/// From so many bytes on, a tensor has pages of its own, given back to the system with it.
 const LARGE: usize = 4 << 20;
 
 /// How many bytes are read before the caller hears of it.
