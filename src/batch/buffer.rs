@@ -89,24 +89,46 @@ impl FloatBuffer {
         matches!(self, FloatBuffer::F64(_))
     }
 
-    /// The number at an index, widened to f64.
+    /// The number at an index, widened to f64. For many numbers, [`FloatBuffer::iter`] asks the owner once.
     pub fn get(&self, index: usize) -> f64 {
-        match self {
-            FloatBuffer::F32(values) => f64::from(values[index]),
-            FloatBuffer::F64(values) => values[index],
-        }
+        self.view().get(index)
     }
 
     /// All numbers, widened to f64.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
-        let (f32s, f64s): (&[f32], &[f64]) = match self {
-            FloatBuffer::F32(values) => (values, &[]),
-            FloatBuffer::F64(values) => (&[], values),
-        };
-        (0..self.len()).map(move |index| match f64s.get(index) {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + Clone + '_ {
+        let view = self.view();
+        (0..self.len()).map(move |index| view.get(index))
+    }
+
+    /// The numbers as slices, so that the owner is asked for them once and not for each.
+    pub(crate) fn view(&self) -> FloatView<'_> {
+        match self {
+            FloatBuffer::F32(values) => FloatView {
+                f32s: values,
+                f64s: &[],
+            },
+            FloatBuffer::F64(values) => FloatView {
+                f32s: &[],
+                f64s: values,
+            },
+        }
+    }
+}
+
+/// The numbers of a [`FloatBuffer`]; one of the slices is empty.
+#[derive(Clone, Copy)]
+pub(crate) struct FloatView<'a> {
+    f32s: &'a [f32],
+    f64s: &'a [f64],
+}
+
+impl FloatView<'_> {
+    /// The number at an index, widened to f64.
+    pub(crate) fn get(self, index: usize) -> f64 {
+        match self.f64s.get(index) {
             Some(&value) => value,
-            None => f64::from(f32s[index]),
-        })
+            None => f64::from(self.f32s[index]),
+        }
     }
 }
 

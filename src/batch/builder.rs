@@ -1,4 +1,4 @@
-//! Builds a batch from arrays: padded ones by view, ragged ones from vectors, and checks that they fit together.
+//! Builds a batch from arrays, padded or ragged, and checks that they fit together.
 
 mod ragged;
 

@@ -50,28 +50,32 @@ impl Computed {
     ///
     /// `token` counts the response's tokens that count, from 0. Panics where there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {
-        self.at_token(response, self.layout.tokens_of(response).start + token)
+        self.lookup()(response, self.layout.tokens_of(response).start + token)
     }
 
-    /// The value of a token by its index in a token tensor; `response` is the one that it belongs to.
-    pub(crate) fn at_token(&self, response: usize, token: usize) -> f64 {
-        let layout = &self.layout;
-        self.values.get(match self.level {
-            Level::Token => token,
-            Level::Response => response,
-            Level::Position => {
-                let index = token - layout.tokens_of(response).start;
-                layout.positions_of(layout.group_of(response)).start + index
-            }
-            Level::Group => layout.group_of(response),
-            Level::Batch => 0,
-        })
+    /// Looks values up by a response and a token's index in a token tensor.
+    pub(crate) fn lookup(&self) -> impl Fn(usize, usize) -> f64 + Copy + '_ {
+        let (values, layout, level) = (self.values.view(), &*self.layout, self.level);
+        move |response, token| {
+            values.get(match level {
+                Level::Token => token,
+                Level::Response => response,
+                Level::Position => {
+                    let index = token - layout.tokens_of(response).start;
+                    layout.positions_of(layout.group_of(response)).start + index
+                }
+                Level::Group => layout.group_of(response),
+                Level::Batch => 0,
+            })
+        }
     }
 
     /// The value of each token that counts, response by response; response values are spread over their tokens.
     pub fn per_token(&self) -> impl Iterator<Item = f64> + '_ {
+        let value = self.lookup();
         (0..self.layout.responses()).flat_map(move |response| {
-            (0..self.layout.tokens_of(response).len()).map(move |token| self.at(response, token))
+            let tokens = self.layout.tokens_of(response);
+            tokens.map(move |token| value(response, token))
         })
     }
 
@@ -114,11 +118,11 @@ impl Computed {
         array: &mut ArrayViewMut2<'_, T>,
         narrow: impl Fn(f64) -> T,
     ) {
+        let value = self.lookup();
         for (response, mut row) in array.rows_mut().into_iter().enumerate() {
             row.fill(T::default());
-            self.layout.scatter(response, &mut row, |token| {
-                narrow(self.at_token(response, token))
-            });
+            self.layout
+                .scatter(response, &mut row, |token| narrow(value(response, token)));
         }
     }
 }

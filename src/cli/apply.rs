@@ -165,8 +165,7 @@ fn loss(
 }
 
 fn spread(values: &Computed, scale: f64) -> Spread {
-    let buffer = values.buffer();
-    Spread::of((0..buffer.len()).map(|index| scale * buffer.get(index)))
+    Spread::of(values.buffer().iter().map(|value| scale * value))
 }
 
 fn write(rollouts: &Rollouts, advantage: &Computed, output: &Path) -> Result<()> {

@@ -75,12 +75,15 @@ impl Summary {
         let advantage = &outcome.advantage;
         let layout = advantage.layout();
         let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
+        let value = advantage.lookup();
         let is_zero = |response: u32| {
             let response = response as usize;
             match advantage.level() {
-                Level::Token => (0..layout.tokens_of(response).len())
-                    .all(|token| advantage.at(response, token) == 0.0),
-                _ => advantage.buffer().get(response) == 0.0,
+                Level::Token => {
+                    let mut tokens = layout.tokens_of(response);
+                    tokens.all(|token| value(response, token) == 0.0)
+                }
+                _ => value(response, 0) == 0.0,
             }
         };
         let whole_groups = |test: &dyn Fn(u32) -> bool| {
@@ -102,9 +105,7 @@ impl Summary {
             all_right: groups_of(1.0),
             all_wrong: groups_of(0.0),
             level: advantage.level().name(),
-            advantage: Spread::of(
-                (0..advantage.buffer().len()).map(|index| advantage.buffer().get(index)),
-            ),
+            advantage: Spread::of(advantage.buffer().iter()),
             groups_without_signal: whole_groups(&is_zero),
             tokens_without_signal: advantage.per_token().filter(|value| *value == 0.0).count(),
         }

@@ -32,7 +32,7 @@ pub struct Frame {
 
 impl Frame {
     /// A frame over a layout; `is_f64` says whether token tensors made of coarser ones alone are f64.
-    pub fn new(
+    pub(crate) fn new(
         layout: Arc<Layout>,
         is_f64: bool,
         guard: Arc<Guard>,
@@ -49,7 +49,7 @@ impl Frame {
     }
 
     /// Which token belongs to which response, and which response to which group.
-    pub fn layout(&self) -> &Arc<Layout> {
+    pub(crate) fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 

@@ -100,7 +100,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorErrorKind::Value`] where their number is not that of the level's cells.
-    pub fn from_buffer(
+    pub(crate) fn from_buffer(
         frame: &Arc<Frame>,
         level: Level,
         buffer: FloatBuffer,
@@ -285,7 +285,7 @@ impl Tensor {
     }
 
     /// What the tensor's values lie over; `None` for a number alone.
-    pub fn frame(&self) -> Option<&Arc<Frame>> {
+    pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         self.0.frame.as_ref()
     }
 

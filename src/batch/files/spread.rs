@@ -52,13 +52,15 @@ impl<'a> Spread<'a> {
         holds: impl Fn(f64) -> bool,
     ) -> Option<(usize, Option<usize>, f64)> {
         let is_token = self.advantage.level() == Level::Token;
+        let value = self.advantage.lookup();
         (0..self.layout.responses()).find_map(|response| {
             let cells = match self.layout.tokens_of(response).len() {
                 length if is_token => 0..length,
                 0 if of_tensor && self.width.is_some() => 0..0,
                 _ => 0..1,
             };
-            let value = |token| self.advantage.at(response, token);
+            let first = self.layout.tokens_of(response).start;
+            let value = |token| value(response, first + token);
             let token = cells.into_iter().find(|&token| !holds(value(token)))?;
             let mut columns = self
                 .layout
@@ -96,14 +98,15 @@ impl<'a> Spread<'a> {
         out: &mut impl Write,
         narrow: impl Fn(f64) -> T,
     ) -> io::Result<()> {
+        let value = self.advantage.lookup();
         let mut row = vec![T::default(); self.width.unwrap_or(1)];
         for response in 0..self.layout.responses() {
             row.fill(T::default());
             if self.width.is_none() {
                 row[0] = narrow(self.advantage.at(response, 0));
             } else {
-                let value = |token| narrow(self.advantage.at_token(response, token));
-                self.layout.scatter(response, &mut row, value);
+                let narrowed = |token| narrow(value(response, token));
+                self.layout.scatter(response, &mut row, narrowed);
             }
             out.write_all(row.as_bytes())?;
         }

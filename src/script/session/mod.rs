@@ -108,7 +108,7 @@ pub struct EvaluatedInput {
 impl Session {
     /// A session on a batch, bounded by the host's limits: each input anew for the time, all that lives for the memory.
     ///
-    /// The batch's arrays are shared, not copied; those that it borrows as views cannot be read in a session.
+    /// The batch is shared, not copied.
     pub fn new(host: &Host, batch: &Batch) -> Session {
         let limits = host.limits();
         let guard = Guard::new(Some(limits.time), limits.memory);

@@ -21,9 +21,6 @@ use crate::batch::{FloatBuffer, Layout};
 
 /// Computes plans.
 pub trait Executor: Debug + Send + Sync {
-    /// The executor's name, for messages.
-    fn name(&self) -> &'static str;
-
     /// Computes the values of a plan's steps, in their order. A step's value may be left out where later steps are
     /// done with it, but never where it is an output of the plan.
     ///

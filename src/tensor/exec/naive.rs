@@ -22,10 +22,6 @@ use crate::tensor::{Guard, Level, Plan, Value};
 pub struct Naive;
 
 impl Executor for Naive {
-    fn name(&self) -> &'static str {
-        "naive"
-    }
-
     fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         let mut values: Vec<Option<Arc<Value>>> = Vec::with_capacity(plan.steps().len());
         for step in plan.steps() {

@@ -170,11 +170,8 @@ impl Reduced<'_> {
     fn median(&self, cell: usize) -> f64 {
         let mut values: Vec<f64> = Vec::new();
         for piece in self.pieces(cell) {
-            values.extend(
-                piece
-                    .filter(|&index| self.selects(index))
-                    .map(|index| self.values.get(index)),
-            );
+            let all = self.values.view();
+            values.extend(self.selected(piece).map(|index| all.get(index)));
         }
         if values.is_empty() {
             return 0.0;
@@ -205,9 +202,9 @@ impl Reduced<'_> {
         pieces
     }
 
-    fn selects(&self, index: usize) -> bool {
-        self.selection
-            .is_none_or(|selection| selection.get(index) != 0.0)
+    fn selected(&self, piece: Range<usize>) -> impl Iterator<Item = usize> + '_ {
+        let selection = self.selection.map(FloatBuffer::view);
+        piece.filter(move |&index| selection.is_none_or(|selection| selection.get(index) != 0.0))
     }
 
     /// Folds each piece from `start`, and what comes of them in order.
@@ -225,10 +222,11 @@ impl Reduced<'_> {
             (FloatBuffer::F64(values), None) => {
                 values[piece.clone()].iter().fold(start, |a, &x| with(a, x))
             }
-            _ => piece
-                .clone()
-                .filter(|&index| self.selects(index))
-                .fold(start, |a, index| with(a, self.values.get(index))),
+            _ => {
+                let values = self.values.view();
+                self.selected(piece.clone())
+                    .fold(start, |a, index| with(a, values.get(index)))
+            }
         };
         // Cells that are large are few: their pieces are what there is to share out. The order of adding stays.
         let values: usize = pieces.iter().map(Range::len).sum();
@@ -259,6 +257,7 @@ pub(super) fn order_within(
         let Some(values) = values else {
             return Ok(indices);
         };
+        let values = values.view();
         let with_value = |index| (values.get(index), index);
         let mut sorted: Vec<(f64, usize)> = indices.into_iter().map(with_value).collect();
         // Stable: ties keep their batch order, for any number of threads.

@@ -19,9 +19,7 @@ fn run(executor: &dyn Executor, tensor: &Tensor) -> Result<(Level, Vec<u64>), Te
 fn check(a: &dyn Executor, b: &dyn Executor, tensor: &Tensor, what: &str) {
     assert!(
         run(a, tensor) == run(b, tensor),
-        "{} and {} differ on {what}",
-        a.name(),
-        b.name()
+        "{a:?} and {b:?} differ on {what}"
     );
 }
 

@@ -227,10 +227,6 @@ impl OnThreads {
 }
 
 impl Executor for OnThreads {
-    fn name(&self) -> &'static str {
-        "naive on threads"
-    }
-
     fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         self.0.install(|| Naive.run(plan, guard))
     }
