@@ -29,8 +29,8 @@
 //! Without default features there is what a trainer embeds: batches, tensors, scripts and hot reload. `files` adds
 //! reading and writing batches, `render` diagnostics with a caret, `cli` the commands, the prompt and training runs.
 //!
-//! The library prints nothing, keeps no global state, and gives the same bits for any number of threads. What goes wrong
-//! is an error that says what was found, where, and what to do: [`Diagnostics`] has the script's line.
+//! The library prints nothing, keeps no global state, and gives the same bits for any number of threads. Its errors say
+//! what was found, where, and what to do: [`Diagnostics`] has the script's line.
 
 #![warn(missing_docs)]
 // Much of the crate is there for the commands.

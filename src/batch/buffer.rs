@@ -184,8 +184,8 @@ impl<T: Element> Padded<T> {
             .filter(|padded| padded.buffer.len() == shape.0 * shape.1)
     }
 
-    /// An array [B, T] whose value (b, t) is at `offset + b * strides.0 + t * strides.1` of the buffer. `None` where one
-    /// would lie outside of it.
+    /// An array [B, T] whose value (b, t) is at `offset + b * strides.0 + t * strides.1` of the buffer. `None` where
+    /// one would lie outside of it.
     pub fn with_strides(
         buffer: Buffer<T>,
         offset: usize,

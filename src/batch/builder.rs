@@ -131,8 +131,8 @@ impl BatchBuilder {
 
     /// A token column, f32 or f64: padded [B, T], or one number for each token that counts.
     ///
-    /// An owned or shared array is taken without a copy, and so is a [`Padded`](super::Padded) with any strides over memory
-    /// that somebody else has; a view is copied.
+    /// An owned or shared array is taken without a copy, and so is a [`Padded`](super::Padded) with any strides over
+    /// memory that somebody else has; a view is copied.
     pub fn token(mut self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
         self.padded.push((name.into(), values.into()));
         self

@@ -1,4 +1,4 @@
-//! What was computed of a batch: values at a level, over the batch's layout.
+//! Values computed of a batch, at a level and over the batch's layout.
 
 use std::sync::Arc;
 

@@ -227,8 +227,7 @@ impl Layout {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
     }
 
-    /// The tokens of a response, stretch by stretch: their indices in a token tensor, and their columns in the row that they
-    /// came in.
+    /// The tokens of a response, stretch by stretch: their indices in a token tensor, and their columns in their row.
     pub fn stretches(
         &self,
         response: usize,

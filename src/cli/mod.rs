@@ -72,7 +72,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Reads the arguments; `Err` has the exit status where there is nothing to run: wrong usage, or a help that was asked for.
+/// Reads the arguments; `Err` has the exit status where there is nothing to run: wrong usage, or a request for help.
 pub fn arguments() -> Result<Arguments, ExitCode> {
     Arguments::try_parse().map_err(|mut error| {
         if let Some(tip) = usage::tip(&error, &std::env::args().collect::<Vec<_>>()) {

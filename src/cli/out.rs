@@ -1,4 +1,4 @@
-//! Standard output, where the reader may leave before the end (`advlab doc | head`): an error like any other, and no panic.
+//! Standard output, whose reader may leave before the end (`advlab doc | head`): an error like any other, no panic.
 
 use std::io;
 

@@ -9,7 +9,6 @@ use crate::script::{Answer, Computed, Host, Member, Recipe};
 use crate::tensor::Level;
 use crate::tensor::op::Op;
 
-/// A row of the op table.
 pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<String, Diagnostics> {
     let levels = format!("{}: {}", op.class, op.class.levels());
     let source = format!("source: {}", op.source);
@@ -20,7 +19,6 @@ pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<Str
     entry(host, &op.signature(), op.doc, notes, op.example, paint)
 }
 
-/// A member of a tensor or a batch.
 pub(super) fn member(host: &Host, member: &Member, paint: Paint) -> Result<String, Diagnostics> {
     entry(host, member.call, member.doc, &[], member.example, paint)
 }

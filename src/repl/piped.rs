@@ -4,8 +4,8 @@ use std::io::{self, BufRead, Write};
 
 use super::session::Session;
 
-/// Runs a session on lines, and writes its replies; errors are written too, and the session goes on. Gives the number of
-/// inputs that were wrong.
+/// Runs a session on lines, and writes its replies; errors are written too, and the session goes on. Gives the number
+/// of inputs that were wrong.
 ///
 /// # Errors
 /// Where the lines cannot be read, or the replies not written.

@@ -260,8 +260,8 @@ impl Session {
         Some(join(news, unwatched))
     }
 
-    /// Goes on with the version that the run used at the batch's step, unless a recipe was chosen otherwise. Gives why that
-    /// cannot be: the batch is worth having all the same.
+    /// Goes on with the version that the run used at the batch's step, unless a recipe was chosen otherwise. Gives why
+    /// that cannot be: the batch is worth having all the same.
     fn use_recipe_of_run(&mut self, data: &Data) -> Option<String> {
         let (kept, step) = data.run.as_ref()?;
         let in_use = self.script.recipe();

@@ -36,7 +36,7 @@ impl<'a> Cursor<'a> {
         Cursor { text, at: 0 }
     }
 
-    /// The text from a byte to the cursor.
+    /// The string from a byte to the cursor.
     pub(super) fn since(&self, start: usize) -> &'a str {
         &self.text[start..self.at]
     }
@@ -143,8 +143,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads an array of numbers, booleans and nulls (as NaN, which pandas writes as null) to the end of `numbers`. Where
-    /// something else is in it, no number is added and the result says what the array is.
+    /// Adds an array of numbers, booleans and nulls (as NaN, which pandas writes as null) to `numbers`. Where something
+    /// else is in it, no number is added and the result says what the array is.
     pub(super) fn array(&mut self, numbers: &mut Vec<f64>) -> Result<Option<&'static str>, Fault> {
         let start = numbers.len();
         let mut other = None;

@@ -59,7 +59,7 @@ impl Lines {
             1 => text.strip_prefix('\u{feff}').unwrap_or(text),
             _ => text,
         };
-        // What JSON takes for white space.
+        // JSON's white space.
         let is_blank = text.bytes().all(|byte| b" \t\r\n".contains(&byte));
         Ok((!is_blank).then_some(text))
     }

@@ -133,8 +133,8 @@ impl Rollouts {
         self.origin.line(response)
     }
 
-    /// Writes a copy of the file with the advantage added: in JSONL the field `advantage`, a number or an array (0 where
-    /// the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
+    /// Writes a copy of the file with the advantage added: in JSONL the field `advantage`, a number or an array (0
+    /// where the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
     ///
     /// # Errors
     /// Why it cannot be written; nothing half-written is left, and a file that was at `out` is as it was.
@@ -154,7 +154,7 @@ impl Rollouts {
             );
             return Err(error(what).into());
         }
-        // A name without an ending may be a pipe; one with another ending is another kind of file, or somebody's recipe.
+        // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
         let is_other = match Format::of(out) {
             Ok(format) => !std::ptr::eq(format, self.format),
             Err(_) => out.extension().is_some(),
@@ -205,7 +205,7 @@ impl Format {
         if let Some(format) = FORMATS.iter().find(is) {
             return Ok(format);
         }
-        // What is not there has no format either, and that is what matters.
+        // A file that is not there has no format either, and that is the error to report.
         std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let found = match ending {
             Some(ending) => format!("`.{ending}` is no format of rollouts"),
@@ -276,7 +276,6 @@ impl Progress<'_> {
     }
 }
 
-/// The tensors of a file as raw columns.
 fn read_tensors(
     header: Header,
     tensors: Vec<Info>,

@@ -46,7 +46,7 @@ pub(super) fn alias(tensor: &str) -> &str {
     known::ours(tensor).unwrap_or(tensor)
 }
 
-/// What one program calls our columns in its dumps, which are read without `--map`.
+/// The names of our columns in one program's dumps, which are read without `--map`.
 struct Dump {
     kind: &'static str,
     /// Fields that the first line has.

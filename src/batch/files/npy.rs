@@ -1,5 +1,5 @@
-//! The header of an npy array: type, order and shape, in a Python literal. It is our own since crates take the memory that
-//! a header claims, and since those that know numpy's strings or half floats bring a parser of all of Python's literals.
+//! The header of an npy array: type, order and shape, in a Python literal. It is our own since crates take the memory
+//! that a header claims, and those that know numpy's strings or half floats parse all of Python's literals.
 
 use std::io::{self, Read};
 

@@ -1,5 +1,5 @@
-//! npz: the arrays of a zip archive, compressed or not, and a copy of an archive with one array more. The arrays are read
-//! as bytes by the crate `zip`, which checks their sums; see `npy` for their headers.
+//! npz: the arrays of a zip archive, compressed or not, and a copy of an archive with one array more. The crate `zip`
+//! reads the arrays' bytes and checks their sums; see `npy` for their headers.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::diagnostic::Diagnostic;
 /// Deflate makes of one byte at most so many: what a header may claim of a compressed array.
 const DEFLATE: u64 = 1032;
 
-/// How many bytes are unpacked before the caller hears of it.
+/// Bytes that are unpacked between two reports to the caller.
 const PIECE: usize = 4 << 20;
 
 type Zip = ZipArchive<BufReader<File>>;

@@ -35,8 +35,8 @@ pub(super) enum Header {
     Lines,
     /// Tensors under the names that trainers give them.
     Tensors,
-    /// A batch that was saved under our own names: the step, and the names that the tensor `group` counts through, where
-    /// a group has a string for a name.
+    /// A batch that was saved under our own names: the step, and the names that the tensor `group` counts through,
+    /// where a group has a string for a name.
     Saved {
         step: u64,
         group_names: Option<Arc<[GroupId]>>,

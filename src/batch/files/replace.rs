@@ -34,7 +34,7 @@ impl Replacement {
     }
 
     fn open(path: &Path) -> io::Result<Sink> {
-        // What a link points to is replaced, not the link.
+        // The file that a link points to is replaced, not the link.
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let there = fs::metadata(&place).ok();
         match &there {

@@ -81,8 +81,8 @@ impl Column<'_> {
 }
 
 impl Batch {
-    /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0; [`read`](crate::batch::read) gives the
-    /// same batch again: groups, tokens that count, values and step.
+    /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0;
+    /// [`read`](crate::batch::read) gives the same batch again: groups, tokens that count, values and step.
     ///
     /// # Errors
     /// The file and why it cannot be written; nothing half-written is left, and a file that was at `path` is as it was.

@@ -20,8 +20,8 @@ pub(super) struct Spread<'a> {
 }
 
 impl<'a> Spread<'a> {
-    /// `width` is that of the file's token tensors, if it has any; `is_f64` is whether its numbers of responses are f64,
-    /// which counts where it has no token column.
+    /// `width` is that of the file's token tensors, if it has any; `is_f64` is of its response columns, and counts
+    /// where it has no token column.
     pub(super) fn new(
         batch: &'a Batch,
         advantage: &'a Computed,

@@ -24,7 +24,7 @@ const _: () = assert!(cfg!(target_endian = "little"));
 /// From so many bytes on, a tensor has pages of its own, given back to the system with it.
 const LARGE: usize = 4 << 20;
 
-/// How many bytes are read before the caller hears of it.
+/// Bytes that are read between two reports to the caller.
 const PIECE: usize = 64 << 20;
 
 /// The type of a tensor's elements.
@@ -139,7 +139,7 @@ impl Tensor {
         error.in_file(self.archive.path()).in_field(&self.info.name)
     }
 
-    /// The numbers in the order of the file. A header may claim more bytes than there are: no memory is taken for those.
+    /// The numbers in file order. A header may claim more bytes than there are: no memory is taken for those.
     fn load<T>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic>
     where
         T: FromBytes + IntoBytes + Immutable + Clone + Send + Sync + 'static,
@@ -154,7 +154,7 @@ impl Tensor {
         };
         let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
         if bytes >= LARGE {
-            // Pages of the usual size: huge ones took the kernel twice to four times as long to provide on a virtual machine.
+            // Pages of the usual size: on a virtual machine, huge ones took the kernel two to four times as long.
             let mut pages = MmapMut::map_anon(bytes).map_err(no_memory)?;
             self.fill(&mut pages, progress)?;
             return Ok(Buffer::new(Pages(pages)));

@@ -102,7 +102,6 @@ impl Tokens {
         }
     }
 
-    /// The stretches of a row that count.
     pub(crate) fn runs(&self, response: usize) -> &[Run] {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
     }

@@ -11,7 +11,6 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{self, counted};
 use crate::paint::cut;
 
-/// Bars of a histogram.
 const BARS: usize = 32;
 
 pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
@@ -141,7 +140,7 @@ fn finite(
     }
 }
 
-/// The figure as text, or the file that it was written to.
+/// The figure as a string, or a line with the file that it was written to.
 pub(super) fn finish(session: &Session, figure: &Figure, file: Option<PathBuf>) -> Answered {
     let Some(file) = file else {
         return Ok(figure.text(session.paint));

@@ -10,8 +10,8 @@ use crate::figures::{time, value};
 use crate::paint::{cut, wrapped};
 use crate::script::{Computed, Hook, Loss, Recipe, State, Summary};
 
-/// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or one of
-/// the versions that the run of the batch has used, `8cdb4e`.
+/// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or a
+/// version that the batch's run has used, `8cdb4e`.
 pub(in crate::repl) fn named(
     session: &Session,
     name: &str,

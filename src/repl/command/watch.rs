@@ -12,7 +12,6 @@ use crate::live::{LiveEvent, LiveOptions, LiveRecipe, VersionChange};
 use crate::paint::Paint;
 use crate::script::{Builtin, Host, Recipe};
 
-/// A script that is followed.
 pub(in crate::repl) struct Watched {
     name: String,
     live: LiveRecipe,

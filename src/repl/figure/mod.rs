@@ -4,7 +4,6 @@ mod canvas;
 mod svg;
 mod text;
 
-/// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Line,
@@ -30,7 +29,6 @@ pub(super) struct Panel {
     pub(super) series: Vec<Series>,
 }
 
-/// Panels under a title.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
     pub(super) title: String,

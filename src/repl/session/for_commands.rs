@@ -108,7 +108,6 @@ impl Session {
         Some(self.paint.dim(&unwatched))
     }
 
-    /// Gives the recipe in use other settings.
     pub(in crate::repl) fn change_settings(&mut self, recipe: Recipe) {
         if let Some(watched) = &self.watched {
             lock(watched).set(&recipe);

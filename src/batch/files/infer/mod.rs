@@ -1,6 +1,5 @@
-//! Finds out what the columns of a file mean: which is the group, which tokens count, what becomes a column of the batch
-//! and what is left out. It is the same for all formats, but for how many tokens a response has: see [`ragged`] and
-//! [`padded`].
+//! Finds out what the columns of a file mean: the groups, the tokens that count, the columns of the batch, and what is
+//! left out. It is the same for all formats, but for the number of tokens: see [`ragged`] and [`padded`].
 
 mod notes;
 mod padded;
@@ -66,7 +65,7 @@ struct Inference<'a> {
     progress: &'a Progress<'a>,
     notes: Notes,
     responses: usize,
-    /// What is still to become part of the batch, each with the index of its raw column.
+    /// The columns still to become part of the batch, each with the index of its raw column.
     readings: Vec<(Reading, usize)>,
     tokens: Option<Tokens>,
     /// The completion whose words would be the lengths, and why they are not.

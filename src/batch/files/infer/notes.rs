@@ -18,7 +18,7 @@ pub(super) struct Notes {
 #[derive(Default)]
 struct Few {
     count: usize,
-    /// Where in the notes the last one is followed.
+    /// The index in the notes behind the last one.
     end: usize,
 }
 

@@ -99,8 +99,8 @@ impl Inference<'_> {
         Ok(has_kind)
     }
 
-    /// How many tokens each response has, and which count: by the mask or a known token array, by `length`, by the words
-    /// of the completion, or by arrays that nobody knows, which all or none say it.
+    /// How many tokens each response has, and which count: by the mask or a known token array, by `length`, by the
+    /// words of the completion, or by arrays that nobody knows, if these agree.
     pub(super) fn ragged_tokens(&mut self) -> Result<(), Diagnostic> {
         let known: Vec<(Reading, usize)> = self
             .arrays()
