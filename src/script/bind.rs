@@ -25,7 +25,7 @@ pub(super) fn module() -> Module {
     module
 }
 
-/// Registers the type and what it can do beside the op table: its value, its length, its level, its text.
+/// Registers the type and what it can do beside the op table: its value, its length, its level, its string.
 pub(super) fn tensor_type(engine: &mut Engine) {
     type Context<'a> = NativeCallContext<'a>;
     engine
@@ -60,7 +60,6 @@ pub(super) fn tensor_type(engine: &mut Engine) {
     }
 }
 
-/// A tensor's values, computed where they are not.
 fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Outcome<Arc<Value>> {
     tensor.evaluate().map_err(|error| raise(context, error))
 }

@@ -9,7 +9,6 @@ const STEPS: usize = 1000;
 
 /// The operation, or the column, that NaN or an infinity came up in first.
 pub(super) struct Culprit {
-    /// The tensor itself.
     tensor: Tensor,
     /// The last one on the way to it that a line of the script made.
     marked: Tensor,
@@ -43,12 +42,11 @@ pub(super) fn blame(result: &Tensor) -> Option<Culprit> {
 }
 
 impl Culprit {
-    /// The tensor in which it came up first.
     pub(super) fn tensor(&self) -> &Tensor {
         &self.tensor
     }
 
-    /// The diagnostic with the place in the script, where a line of it made the operation, and what may help there.
+    /// The diagnostic with the location in the script, where a line of it made the operation, and what may help there.
     pub(super) fn told(&self, diagnostic: Diagnostic, script: &Script<'_>) -> Diagnostic {
         let op = self.tensor.inner().prim.name();
         let help = match op {

@@ -19,7 +19,6 @@ use crate::suggest;
 /// The largest script. A recipe has a few kilobytes; who writes this much has put data into it.
 const LARGEST: usize = 1 << 20;
 
-/// Compiles a script with its imports, lints it, and reads its parameters.
 pub(super) fn compile(
     host: Arc<Shared>,
     name: &str,
@@ -95,7 +94,7 @@ fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) ->
     diagnostic.at(import).into()
 }
 
-/// What the lint has to say of the script and of all that it imports: an error, or warnings of the script itself.
+/// The lint of the script and of all that it imports: an error, or warnings of the script itself.
 fn linted(
     recipe: &Recipe,
     natives: &Functions,

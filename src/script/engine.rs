@@ -33,7 +33,6 @@ pub(super) fn packages() -> [Shared<Module>; 6] {
     ]
 }
 
-/// The functions that all engines share.
 #[derive(Clone)]
 pub(super) struct Functions {
     modules: Arc<[Shared<Module>]>,
@@ -66,7 +65,7 @@ impl Functions {
         bind::tensor_type(&mut engine);
         batch_type::batch_type(&mut engine);
         reports(&mut engine, call);
-        // What `catch (error)` has in hand.
+        // The value of `catch (error)`.
         engine
             .register_type_with_name::<Problem>("error")
             .register_fn("to_string", |problem: &mut Problem| problem.message.clone())

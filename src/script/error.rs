@@ -4,7 +4,6 @@ use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
 use crate::tensor::{Origin, TensorError, TensorErrorKind};
 
-/// A problem that a native function of ours reports to the script that called it.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) message: String,
@@ -51,14 +50,14 @@ impl From<TensorError> for Problem {
     }
 }
 
-/// A problem as an error of the script engine, at the place of the call.
+/// A problem as an error of the script engine, at the location of the call.
 pub(super) fn raise(
     context: &NativeCallContext,
     problem: impl Into<Problem>,
 ) -> Box<EvalAltResult> {
     let mut problem: Problem = problem.into();
     if let Some(error) = &mut problem.tensor {
-        // What ends the script loses its place on the way out.
+        // An error that ends the script loses its location on the way out.
         if matches!(error.kind, TensorErrorKind::Stopped(_)) && error.origin.is_none() {
             error.origin = Some(origin(context));
         }
@@ -66,7 +65,7 @@ pub(super) fn raise(
     problem.into_error(context.call_position())
 }
 
-/// The place in the script that a native call comes from.
+/// The location in the script that a native call comes from.
 pub(super) fn origin(context: &NativeCallContext) -> Origin {
     let position = context.call_position();
     Origin {
@@ -82,7 +81,6 @@ impl From<Problem> for Box<EvalAltResult> {
     }
 }
 
-/// The line and column of a position, if it has any.
 pub(super) fn line_column(position: Position) -> Option<(usize, usize)> {
     Some((position.line()?, position.position().unwrap_or(1)))
 }

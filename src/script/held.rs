@@ -19,17 +19,16 @@ pub(super) const BYTES: usize = 64 << 20;
 /// of its variables is to have its turn.
 const READS: u64 = 61;
 /// Values to be weighed for each read of a variable, on the average: a read takes longer than these. Counted and not
-/// timed, so that a script ends in the same place each time.
+/// timed, so that a script ends at the same line each time.
 const PER_READ: u64 = 8;
 /// The bytes of a value, whatever it is.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
 /// The bytes of a map's entry beside its value.
 const ENTRY_BYTES: usize = 48;
 
-/// A variable that holds too much.
 #[derive(Clone, Debug)]
 pub(super) struct Overfull {
-    /// Its name; `this` for the state.
+    /// `this` for the state.
     pub(super) variable: String,
     pub(super) excess: Excess,
 }
@@ -84,7 +83,6 @@ fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<u64, Box<EvalA
     Ok(scale.values)
 }
 
-/// Whether a value is within bounds.
 pub(super) fn check(value: &Dynamic) -> Result<(), Excess> {
     Scale::default().weigh(value, 0)
 }

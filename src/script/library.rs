@@ -53,7 +53,6 @@ pub(super) type Sources = BTreeMap<Arc<str>, Arc<str>>;
 /// Functions by their names, each with the numbers of parameters that it takes.
 pub(super) type Functions = BTreeMap<String, Vec<usize>>;
 
-/// Functions by their names.
 pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> Functions {
     let mut named = Functions::new();
     for (name, parameters) in functions {
@@ -62,7 +61,6 @@ pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> F
     named
 }
 
-/// The functions that a script defines.
 pub(super) fn functions_of(ast: &AST) -> Functions {
     by_name(
         ast.iter_functions()
@@ -115,7 +113,7 @@ impl Library {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was imported: its texts by name, and its functions by the path that the import wrote.
+    /// The imported scripts: their texts by name, and their functions by the path that the import wrote.
     pub(super) fn imported(&self) -> (Sources, BTreeMap<String, Functions>) {
         let found = self.found();
         let modules = found.modules.iter();
@@ -128,12 +126,10 @@ impl Library {
         self.found().missing.clone()
     }
 
-    /// The imported scripts, by their names.
     pub(super) fn scripts(&self) -> BTreeMap<String, AST> {
         self.found().scripts.clone()
     }
 
-    /// The files that imports were looked for in, with what they held.
     pub(super) fn files(&self) -> BTreeMap<PathBuf, Content> {
         self.found().files.clone()
     }
@@ -265,7 +261,6 @@ impl Library {
     }
 }
 
-/// The library as the engine's module resolver.
 pub(super) struct Resolver(pub(super) Arc<Library>);
 
 impl ModuleResolver for Resolver {

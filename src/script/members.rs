@@ -5,22 +5,22 @@
 pub struct Member {
     /// Its name.
     pub name: &'static str,
-    /// What it belongs to.
+    /// Its owner.
     pub of: Owner,
     /// How it is written.
     pub call: &'static str,
-    /// What it is, in one line.
+    /// A description, in one line.
     pub doc: &'static str,
     /// A script on the example batch.
     pub example: &'static str,
-    /// What the example gives, as text.
+    /// The value of the example, as a string.
     pub shows: &'static str,
     /// Its declaration for editors. Empty where it has none: for a column, as each has its own, and for what the syntax of
     /// declarations has no words for.
     pub declared: &'static str,
 }
 
-/// What a member belongs to.
+/// The owner of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A tensor.

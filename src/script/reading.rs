@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path) -> Content {
     Ok(bytes.into())
 }
 
-/// Which files a recipe was read from, or was looked for in, with what they held.
+/// The files that a recipe was read from, or was looked for in, with what they held.
 ///
 /// A file that was not there counts: an import that means a built-in means a file as soon as there is one.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +52,6 @@ impl Reading {
         self.main.as_deref()
     }
 
-    /// What the script itself held.
     pub(crate) fn main_content(&self) -> Option<&Content> {
         self.files.get(self.main.as_ref()?)
     }

@@ -43,7 +43,6 @@ pub(super) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
     stacker::maybe_grow(STACK / 2, STACK, run)
 }
 
-/// Sets the bounds of one call.
 pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
     engine
         .set_max_operations(OPERATIONS as u64)

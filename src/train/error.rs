@@ -13,7 +13,7 @@ pub(super) fn io(
     let message = format!("cannot {doing} {}", path.as_ref().display());
     move |error| {
         let mut problem = Diagnostic::error(format!("{message}: {error}"));
-        // What was written before is as it was.
+        // These help because all that was written before is unharmed.
         problem.help = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 Some("make room, then go on with `advlab train --resume` and the run's folder")

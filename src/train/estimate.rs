@@ -14,7 +14,7 @@ pub struct PassAt(Vec<(usize, f64)>);
 impl PassAt {
     /// Estimates from the responses that were right in each group, all groups having `group_size` responses.
     ///
-    /// The estimate of a group is 1 - C(wrong, k) / C(n, k), without bias (arXiv 2107.03374, eq. 1); groups weigh alike.
+    /// The estimate of a group is 1 - C(wrong, k) / C(n, k) (arXiv 2107.03374, eq. 1); groups weigh alike.
     pub fn of(right: &[usize], group_size: usize) -> PassAt {
         let estimate = |k: usize| {
             let fails = right.iter().map(|&right| {

@@ -39,22 +39,22 @@ pub enum Event<'a> {
     },
     /// A version that had passed its checks failed at a step.
     Failed {
-        /// The step.
+        /// The step at which it failed.
         step: u64,
-        /// The version.
+        /// The version that failed.
         recipe: &'a Recipe,
-        /// How it failed.
+        /// The error that it ended with.
         error: &'a Diagnostics,
         /// The batch on which it failed; `None` where it was `migrate` that did.
         batch: Option<&'a Batch>,
-        /// The version that does the step in its place; `None` where no other is left, and the run ends.
+        /// The version that does the step instead; `None` where no other is left, and the run ends.
         back_to: Option<&'a Recipe>,
     },
     /// The script printed a line.
     Printed {
-        /// The step.
+        /// The step in which it was printed.
         step: u64,
-        /// The line.
+        /// The line that was printed.
         line: &'a str,
     },
     /// The policy has been evaluated: before the first step, after a step, or where the run is stopped.
@@ -82,12 +82,12 @@ pub enum Event<'a> {
     },
 }
 
-/// Who is told. An error ends the run.
+/// Is told of the events of a run.
 pub trait Observer {
     /// Tells what happened.
     ///
     /// # Errors
-    /// [`Diagnostics`] for anything that must end the run, as a disk that is full.
+    /// [`Diagnostics`] for anything that must end the run, such as a full disk.
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics>;
 }
 

@@ -37,7 +37,7 @@ impl Kept {
         })
     }
 
-    /// The folder.
+    /// The run's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -1,9 +1,9 @@
 //! An embedded RLVR run: tasks that give prompts and verify responses, policies that learn, and the loop between them.
 //!
-//! - A [`task`] draws prompts and verifies responses; a [`policy`] samples responses, scores them and follows a gradient.
+//! - A [`task`] draws prompts and verifies responses; a [`policy`] samples and scores responses and follows a gradient.
 //! - [`Run`] is the loop over both, with a folder: sample groups, verify, make the batch, ask the newest version of the
-//!   recipe, update in epochs of minibatches, evaluate. It can be stopped at any moment, and goes on to the same numbers.
-//!   [`Replay`] repeats one.
+//!   recipe, update in epochs of minibatches, evaluate. It can be stopped at any moment, and resumed to the same
+//!   numbers. [`Replay`] repeats one.
 //! - [`Config`] is what a run is set to, and [`Event`] what it tells an [`Observer`].
 //!
 //! ```

@@ -41,7 +41,7 @@ pub enum Agreement {
 /// The first number that is not the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The step.
+    /// The first step with such a number, from 0.
     pub step: u64,
     /// The field, such as `evaluation/pass@1`.
     pub field: String,

@@ -14,7 +14,6 @@ pub(super) struct Rollout {
     pub(super) responses: Responses,
     /// Of the policy that sampled them.
     pub(super) scores: Scores,
-    /// Which responses solve their prompts.
     pub(super) correct: Vec<bool>,
     group_size: usize,
 }
@@ -42,7 +41,6 @@ impl Rollout {
         })
     }
 
-    /// Estimates of pass@k over the groups.
     pub(super) fn pass_at(&self) -> PassAt {
         let groups = self.correct.chunks(self.group_size);
         let right = groups.map(|group| group.iter().filter(|correct| **correct).count());
@@ -57,7 +55,6 @@ impl Rollout {
             .collect()
     }
 
-    /// Mean number of tokens of a response.
     pub(super) fn mean_length(&self) -> f64 {
         self.responses.tokens().len() as f64 / self.responses.len().max(1) as f64
     }
@@ -97,8 +94,8 @@ pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-/// The batch of some of a batch's responses, with `advantage`, which is of the whole batch, and with `logp`, where it is no
-/// longer the batch's own: one number a token of theirs.
+/// The batch of some of a batch's responses. `advantage` is of the whole batch; `logp`, one number a token of the
+/// selected responses, is given where it is no longer the batch's own.
 pub(super) fn select(
     batch: &Batch,
     members: &[usize],

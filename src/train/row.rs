@@ -14,7 +14,7 @@ pub struct Row {
     pub step: u64,
     /// The recipe's version that made the step's update; all 64 digits.
     pub version: String,
-    /// Versions that failed at this step before that one was used in their place.
+    /// Versions that failed at this step before that one was used instead.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
     /// Mean reward of the verifier.
@@ -50,8 +50,8 @@ pub struct Row {
     pub clip_share: Option<f64>,
     /// Mean norm of the step's gradients, before they are scaled down.
     pub grad_norm: f64,
-    /// The values that scripts report with `metric`, each averaged over the calls of its hook: once for the advantage, once for the
-    /// loss of each update, which weigh alike. Where both report one name, they are `advantage/name` and `loss/name`.
+    /// The values that scripts report with `metric`; those of a loss are averaged over the step's updates, which weigh
+    /// alike. Where advantage and loss report one name, they are `advantage/name` and `loss/name`.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         serialize_with = "all_numbers"
@@ -96,7 +96,7 @@ pub struct Milliseconds {
     pub write: f64,
 }
 
-/// JSON has no NaN and no infinity: as strings they are seen, and compared.
+/// JSON has no NaN and no infinity: written as strings, they are seen and can be compared.
 fn all_numbers<S: Serializer>(
     metrics: &BTreeMap<String, f64>,
     serializer: S,
@@ -112,7 +112,7 @@ fn all_numbers<S: Serializer>(
 }
 
 impl Row {
-    /// The row as JSON, as it stands in `metrics.jsonl`.
+    /// The row as JSON, as `metrics.jsonl` has it.
     pub fn to_json(&self) -> Value {
         match serde_json::to_value(self) {
             Ok(value) => value,

@@ -42,8 +42,8 @@ impl Run {
     /// Begins a run in a folder of its own.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the configuration, a recipe or the folder is not one to begin with. Where it is the recipe,
-    /// no folder is left; it is tried on the first batch for that.
+    /// [`Diagnostics`] where the configuration, a recipe or the folder is not one to begin with. A recipe is
+    /// tried on the first batch before the folder is made, so that one which fails leaves none.
     pub fn create(config: Config) -> Result<Run, Diagnostics> {
         config.check()?;
         let mut trainer = first(config)?;
@@ -68,8 +68,8 @@ impl Run {
     /// `steps` is how many it has in all, where that is to change.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the folder is no run, is being written, has no checkpoint that can be used, or all its steps
-    /// are done.
+    /// [`Diagnostics`] where the folder is no run, is being written, has no usable checkpoint, or has done all its
+    /// steps.
     pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, Diagnostics> {
         let (folder, mut config) = Folder::open(path)?;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
@@ -141,7 +141,8 @@ impl Run {
     /// policy evaluated.
     ///
     /// # Errors
-    /// [`Diagnostics`]; where a recipe failed with no version to fall back to, a checkpoint of that step is written first.
+    /// [`Diagnostics`]; where a recipe failed with no version to fall back to, a checkpoint of that step is written
+    /// first.
     pub fn go(
         &mut self,
         stop: &AtomicBool,
@@ -262,7 +263,7 @@ fn rejected_before(step: u64, reloads: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// Two that are told, one after the other.
+/// The recorder is told first: what the other hears of is in the folder already.
 struct Both<'a>(&'a mut Recorder, &'a mut dyn Observer);
 
 impl Observer for Both<'_> {
@@ -295,7 +296,7 @@ fn first(config: Config) -> Result<Trainer, Diagnostics> {
     Trainer::new(config, live, loss)
 }
 
-/// Gives the loss for recipes that have none the run's parameters.
+/// Sets the run's `loss_params` on its loss recipe.
 pub(super) fn set_loss(recipe: &mut Recipe, config: &Config) -> Result<(), Diagnostics> {
     if !recipe.has(Hook::Loss) {
         let name = recipe.name();

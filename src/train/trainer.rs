@@ -36,7 +36,6 @@ pub(super) struct Trainer {
     write: f64,
 }
 
-/// The data of a step, and how long it took to make it.
 struct Sampled {
     rollout: Rollout,
     batch: Batch,
@@ -52,7 +51,6 @@ pub(super) struct Snapshot {
     pub(super) policy: Arrays,
     /// The parameters of the reference policy.
     pub(super) reference: Arrays,
-    /// The version in use.
     pub(super) recipe: Recipe,
     pub(super) state: State,
     pub(super) loss_state: State,
@@ -63,8 +61,8 @@ pub(super) struct Snapshot {
 }
 
 impl Trainer {
-    /// A run before its first step. The numbers are a function of `config`, and of the versions that `live` gives at which
-    /// steps; not of the number of threads.
+    /// A run before its first step. Its numbers are a function of `config` and of the versions that `live` gives at
+    /// which steps, not of the number of threads.
     pub(super) fn new(
         config: Config,
         live: LiveRecipe,
@@ -135,8 +133,8 @@ impl Trainer {
     /// One step. `is_evaluated` says whether the policy is evaluated after it.
     ///
     /// # Errors
-    /// [`Failure::Version`], that of the newest version, where none can do the step; the snapshot is then that of before
-    /// the step. Also whatever `observer` returns.
+    /// [`Failure::Version`], that of the newest version, where none can do the step; the snapshot is then that of
+    /// before the step. Also whatever `observer` returns.
     pub(super) fn train(
         &mut self,
         is_evaluated: bool,
@@ -329,7 +327,6 @@ impl Trainer {
     }
 }
 
-/// The numbers of a step's batch and updates.
 fn row(rollout: &Rollout, batch: &Batch, learned: &Learned) -> Row {
     let reward = Spread::of(rollout.rewards().iter().copied());
     let summary = Summary::of(&learned.outcome);

@@ -53,7 +53,6 @@ impl From<NonFinite> for Failure {
 pub(super) struct Learner<'a> {
     pub(super) config: &'a Config,
     pub(super) policy: &'a mut dyn Policy,
-    /// The recipe's state.
     pub(super) state: &'a mut State,
     /// The run's loss recipe with its state.
     pub(super) loss: (&'a Recipe, &'a mut State),
@@ -82,7 +81,7 @@ impl Learned {
         self.grad_norm / self.updates
     }
 
-    /// The metrics of both hooks, each a mean; where both report one of a name, the hook stands before it.
+    /// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
     pub(super) fn metrics(&self) -> BTreeMap<String, f64> {
         let (advantage, loss) = (means(&self.outcome.metrics), means(&self.loss_metrics));
         let mut all = BTreeMap::new();
@@ -104,7 +103,6 @@ impl Learned {
     }
 }
 
-/// The mean of the values of each name.
 fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {
     let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for (name, value) in metrics {
@@ -160,7 +158,6 @@ impl Learner<'_> {
         Ok(learned)
     }
 
-    /// One update on some responses of the batch.
     fn update(
         &mut self,
         recipe: &Recipe,
@@ -239,15 +236,15 @@ pub(super) fn kl_to_reference(batch: &Batch) -> f64 {
     mean(pairs.map(|(logp, reference)| k3(logp - reference)))
 }
 
-/// Mean over responses of the reward that the recipe put in the place of the verifier's.
+/// Mean over responses of the recipe's own reward; `None` where it leaves the verifier's.
 pub(super) fn recipe_reward(outcome: &Outcome) -> Option<f64> {
     let reward = outcome.reward.as_ref()?;
     let responses = reward.layout().responses();
     Some(reward.buffer().iter().sum::<f64>() / responses.max(1) as f64)
 }
 
-/// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: a column that the
-/// run never has is found here.
+/// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: a use of a
+/// column that the run never has is found here.
 ///
 /// # Errors
 /// The error of a hook, with where it happened and what to do: no other version could do the step.

@@ -8,7 +8,7 @@ use crate::script::syntax::ValueKind;
 use crate::suggest;
 use crate::tensor::op;
 
-/// How a function that advlab has is called.
+/// The signature in words, for the help of a message; `None` where advlab has no such function.
 pub(super) fn signature(name: &str) -> Option<String> {
     let rows: Vec<String> = op::table()
         .filter(|op| op.name == name)
@@ -31,7 +31,7 @@ pub(super) fn signature(name: &str) -> Option<String> {
     ))
 }
 
-/// What to say of a call that the engine found no function for; `signature` is the engine's, as `mean (tensor, ?)`.
+/// The diagnostic of a call that the engine found no function for; `signature` is the engine's, as `mean (tensor, ?)`.
 pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -> Diagnostic {
     let (name, arguments) = signature.split_once(" (").unwrap_or((signature, ")"));
     let arguments = of_arguments(arguments);

@@ -18,16 +18,14 @@ use super::error::Problem;
 /// The prefix of the engine's names for closures.
 pub(super) const CLOSURE: &str = "anon$";
 
-/// How a value comes to be nothing.
 const NOTHING: &str =
     "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
 
-/// A problem that a native function of ours reported.
 fn problem(value: &Dynamic) -> Option<Problem> {
     value.read_lock::<Problem>().map(|problem| problem.clone())
 }
 
-/// A text of the engine's as the middle of a sentence.
+/// A message of the engine's, as the middle of a sentence.
 fn lower_first(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| {

@@ -8,7 +8,6 @@ use super::{Script, lower_first, runtime};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::syntax::{TokenKind, ValueKind};
 
-/// The diagnostic of a script that does not compile, with its place.
 pub(super) fn not_parsed(
     script: &Script<'_>,
     kind: &ParseErrorType,
@@ -35,7 +34,7 @@ pub(super) fn not_parsed(
     }
 }
 
-/// What people write who come from Python, where it stops the parser in a place that does not tell.
+/// The habits of other languages that stop the parser where its own message does not tell: their name and the help.
 fn of_python(site: &Site<'_>, kind: &ParseErrorType) -> Option<(String, &'static str)> {
     let line = site.line();
     let word = |index: usize| line.get(index).map_or("", |token| token.text);
@@ -145,7 +144,6 @@ fn lexical(error: &LexError, token: &str) -> Diagnostic {
     }
 }
 
-/// A word or a sign that the language keeps for itself, or does not have.
 fn reserved(name: &str) -> Diagnostic {
     let is_word = name.starts_with(char::is_alphabetic);
     let help = elsewhere::RESERVED

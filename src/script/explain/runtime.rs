@@ -12,7 +12,7 @@ use crate::tensor::{Level, TensorError, TensorErrorKind};
 /// The most characters of a value that a message shows.
 const SHOWN: usize = 200;
 
-/// What to say of a name that is near nothing.
+/// The help for an unknown name that is near no known one.
 pub(in super::super) const SEES: &str = "a function sees only its parameters and its own variables: pass what it needs as an argument, or make it a parameter of the recipe, `p.name`";
 
 pub(super) fn failed(
@@ -58,14 +58,13 @@ pub(super) fn failed(
         }
         other => {
             let text = other.to_string();
-            // The engine's texts end in the position, which stands at the caret.
+            // The engine's messages end in the position, which stands at the caret.
             let text = text.split(" (line ").next().unwrap_or(&text);
             Diagnostic::error(lower_first(text))
         }
     }
 }
 
-/// A name that stands for nothing.
 pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("there is no variable `{name}`"));
     let Some(place) = place else {
@@ -169,7 +168,7 @@ fn no_key(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
     Diagnostic::error(format!("{what} has no `{name}`")).with_help(help)
 }
 
-/// What a native function of ours reported, or the script's own `throw`.
+/// The error of a native function of ours, or of the script's own `throw`.
 fn thrown(value: &Dynamic) -> Diagnostic {
     let Some(problem) = problem(value) else {
         let text = value.to_string();
@@ -187,7 +186,7 @@ fn thrown(value: &Dynamic) -> Diagnostic {
     }
 }
 
-/// What to do about an error of an operation, where its message does not say it already.
+/// The help for an error of an operation; `None` where its message says enough.
 fn by_tensor(error: &TensorError) -> Option<String> {
     match &error.kind {
         TensorErrorKind::Argument(why) if why.contains("this is nothing") => Some(NOTHING.to_string()),
@@ -287,14 +286,12 @@ fn property(what: &str) -> Diagnostic {
         .with_help("maps and batches have properties, such as `p.k` and `batch.reward`")
 }
 
-/// A tensor stands where a branch needs one truth.
 pub(in crate::script) fn tensor_condition() -> Diagnostic {
     Diagnostic::error("a tensor cannot be used as a condition").with_help(
         "elementwise it is `where(c, a, b)`, `&`, `|` and `!`; to branch, compare a single value, as in `if x.mean(\"batch\") > 0.5`",
     )
 }
 
-/// A property that tensors do not have.
 pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {
     let only = "its only property is `level`; the rest are methods, such as `x.mean(\"group\")`";
     let help = elsewhere::PROPERTIES.find(name).map(str::to_string);

@@ -16,28 +16,26 @@ use crate::tensor::Origin;
 /// Tokens of a function that are searched for its head.
 const FUNCTION_TOKENS: usize = 1000;
 
-/// A recipe's texts, and the names that it knows.
 pub(in crate::script) struct Script<'a> {
     pub(in crate::script) name: &'a Arc<str>,
     pub(in crate::script) sources: &'a Sources,
-    /// The names of the recipe's parameters.
     pub(in crate::script) parameters: Vec<String>,
     /// The names of all functions that the script can call.
     pub(in crate::script) functions: Vec<String>,
-    /// The code of each text, once something has been looked for.
+    /// The tokens of each source by its name, made when they are first asked for.
     code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
 }
 
-/// A place in a script, with the code around it.
+/// A location in a script, with the code around it.
 pub(super) struct Site<'a> {
     pub(super) span: &'a Span,
     pub(super) code: &'a [Token<'a>],
-    /// The first token that does not begin before the place.
+    /// The first token that does not begin before the location.
     index: usize,
 }
 
 impl<'a> Script<'a> {
-    /// A script of which no more is known than its texts.
+    /// A script of which no more is known than its sources.
     pub(in crate::script) fn new(name: &'a Arc<str>, sources: &'a Sources) -> Self {
         Script {
             name,
@@ -48,7 +46,6 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The same, with the names of its parameters and functions.
     pub(in crate::script) fn knowing(
         self,
         parameters: Vec<String>,
@@ -61,7 +58,6 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The diagnostic of an error that came out of the engine.
     pub(in crate::script) fn explain(&self, error: &EvalAltResult) -> Diagnostic {
         let mut source: Arc<str> = self.name.clone();
         let mut trace = Vec::new();
@@ -105,13 +101,13 @@ impl<'a> Script<'a> {
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 
-    /// The place where a tensor was made.
+    /// `None` where the origin is in no source of the script.
     pub(in crate::script) fn place_of(&self, origin: &Origin) -> Option<Span> {
         let source = origin.source.as_ref().unwrap_or(self.name);
         self.span(source, origin.line, origin.column)
     }
 
-    /// The place of a position, if there is one and the script is known.
+    /// `None` where the position is none, or in no source of the script.
     pub(in crate::script) fn place(&self, source: &Arc<str>, position: Position) -> Option<Span> {
         let (line, column) = line_column(position)?;
         self.span(source, line, column)
@@ -135,7 +131,6 @@ impl<'a> Script<'a> {
         Some(token.map_or(span.clone(), |token| token.span(source, text)))
     }
 
-    /// A place with the code around it.
     pub(super) fn site<'s>(&'s self, span: &'s Span) -> Site<'s> {
         let code = self.code(&span.source);
         let place = (span.line, span.column);
@@ -146,7 +141,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The tokens of a text without its comments.
+    /// The tokens of a source without its comments.
     pub(in crate::script) fn code(&self, source: &str) -> &[Token<'a>] {
         let all = self.code.get_or_init(|| {
             let sources = self.sources.iter();
@@ -155,7 +150,6 @@ impl<'a> Script<'a> {
         all.get(source).map_or(&[], Vec::as_slice)
     }
 
-    /// The script's own text.
     pub(in crate::script) fn text(&self) -> Arc<str> {
         self.sources.get(self.name).cloned().unwrap_or_default()
     }
@@ -165,8 +159,7 @@ impl<'a> Script<'a> {
         self.first(|code, index| code[index].text == function && before(code, index) == "fn")
     }
 
-    /// Where the script itself first writes a name as the key of a map: where it declares a parameter of that name, or
-    /// elsewhere.
+    /// Where the script itself declares a parameter of that name, or else first writes the name as the key of a map.
     pub(in crate::script) fn key(&self, key: &str) -> Option<Span> {
         let is_key =
             |code: &[Token<'_>], index: usize| code[index].text == key && is_key(code, index);
@@ -211,7 +204,7 @@ impl<'a> Script<'a> {
         Some(code[index].span(source, text))
     }
 
-    /// The only place in all texts where the code is what `is_it` asks; `None` where there is none or another.
+    /// The only location in all sources that `is_it` holds for; `None` where there is none or another.
     fn only(&self, is_it: impl Fn(&[Token<'_>], usize) -> bool) -> Option<Span> {
         let mut found = self.sources.iter().flat_map(|(source, text)| {
             let code = self.code(source);
@@ -229,12 +222,10 @@ impl<'a> Script<'a> {
         self.only(|code, index| matches!(code[index].text, "loop" | "while"))
     }
 
-    /// The call of a function, where there is one alone.
     pub(super) fn only_call(&self, function: &str) -> Option<Span> {
         self.only(|code, index| code[index].text == function && is_call(code, index))
     }
 
-    /// The call of a function in itself, where there is one alone.
     pub(super) fn only_recursion(&self) -> Option<Span> {
         self.only(|code, index| {
             let before = &code[index.saturating_sub(FUNCTION_TOKENS)..index];
@@ -246,24 +237,22 @@ impl<'a> Script<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// The token at the place, and those after it.
+    /// The token `count` after the one at the location; `None` where no token begins there.
     pub(super) fn after(&self, count: usize) -> Option<&'a Token<'a>> {
         let here = self.code.get(self.index)?;
         let is_here = (here.line, here.column) == (self.span.line, self.span.column);
         self.code.get(self.index + count).filter(|_| is_here)
     }
 
-    /// The text of the token at the place, or of one after it; empty where none begins there.
+    /// As [`Site::after`]; empty where there is no such token.
     pub(super) fn text(&self, count: usize) -> &'a str {
         self.after(count).map_or("", |token| token.text)
     }
 
-    /// The tokens before the place.
     pub(super) fn before(&self) -> &'a [Token<'a>] {
         &self.code[..self.index]
     }
 
-    /// The tokens of the line.
     pub(super) fn line(&self) -> &'a [Token<'a>] {
         let start = self
             .code
@@ -278,7 +267,7 @@ impl<'a> Site<'a> {
         self.index == self.code.len()
     }
 
-    /// The place right after the token before this one: where something is missing.
+    /// The location right after the token before this one: where something is missing.
     pub(super) fn end_of_token_before(&self) -> Span {
         let Some(last) = self.before().last() else {
             return self.span.clone();
@@ -310,13 +299,13 @@ fn is_key(code: &[Token<'_>], index: usize) -> bool {
     after(code, index) == ":"
 }
 
-/// The keys of the maps in a text.
+/// The keys of map literals.
 pub(super) fn keys<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
     let keys = (0..code.len()).filter(|&index| is_key(code, index));
     keys.map(|index| code[index].text).collect()
 }
 
-/// The parameters that a text declares: keys whose values are maps.
+/// The parameters that a script declares: keys whose values are maps.
 pub(super) fn parameters<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
     let declares = |&index: &usize| is_key(code, index) && after(code, index + 1) == "#{";
     (0..code.len())
@@ -325,7 +314,7 @@ pub(super) fn parameters<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
         .collect()
 }
 
-/// The names that a text gives to variables, parameters and functions.
+/// The names that are given to variables, parameters and functions.
 pub(super) fn names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
     let names = (0..code.len()).filter(|&index| {
         let (before, after) = (before(code, index), after(code, index));

@@ -12,7 +12,7 @@ const ENDLESS: &str =
     "is there an endless loop, or one over many responses that a tensor operation could replace?";
 const KEEPS: &str = "does a loop keep adding to it? Values by response or token belong in tensors";
 
-/// The diagnostic of an end that no script can catch, with the place to suspect; `None` for any other error.
+/// The diagnostic of an end that no script can catch, with the location to suspect; `None` for any other error.
 pub(super) fn stopped(
     script: &Script<'_>,
     error: &EvalAltResult,
@@ -75,7 +75,7 @@ fn terminated(why: &Dynamic) -> Diagnostic {
     }
 }
 
-/// What is said of a variable, or of the state as `this`, that holds too much.
+/// The diagnostic of a variable, or of the state as `this`, that holds too much.
 fn too_much(variable: &str, excess: Excess) -> Diagnostic {
     match excess {
         Excess::Depth => Diagnostic::error(format!(

@@ -10,7 +10,7 @@ use crate::suggest;
 use crate::tensor::Level;
 use crate::tensor::op::{self, ParamKind};
 
-/// What Rhai looks up by itself: calls through a function pointer, and questions about names.
+/// Functions that Rhai looks up by itself: calls through a function pointer, and questions about names.
 const BY_THE_ENGINE: [&str; 9] = [
     "call",
     "curry",
@@ -71,8 +71,7 @@ impl Lint<'_, '_> {
         !call.namespace.is_empty() || self.own.contains_key(call.name.as_str())
     }
 
-    /// Whether there is such a function, and takes as many arguments. A method has its receiver before the dot: what
-    /// stands in its brackets is one less.
+    /// Reports a function that does not exist, or does not take `count` arguments; a method's receiver counts as one.
     fn exists(&mut self, call: &FnCallExpr, position: Position, count: usize, is_variable: bool) {
         let name = call.name.as_str();
         if name.starts_with(explain::CLOSURE)

@@ -16,14 +16,11 @@ use super::library::{Functions, functions_of};
 use super::syntax::ValueKind;
 use crate::diagnostic::{Diagnostic, Span};
 
-/// What the lint knows beside the script.
 pub(super) struct Known<'a> {
     pub(super) script: Script<'a>,
-    /// The functions of the engine.
     pub(super) natives: &'a Functions,
-    /// The functions of each imported script.
+    /// The functions of each imported script, by the path that the import wrote.
     pub(super) imports: &'a BTreeMap<String, Functions>,
-    /// Whether another script imports this one.
     pub(super) is_import: bool,
 }
 
@@ -76,7 +73,6 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
     found
 }
 
-/// What is known of the variables of a function.
 type Variables = HashMap<String, ValueKind>;
 
 struct Lint<'k, 'a> {
@@ -231,7 +227,7 @@ impl Lint<'_, '_> {
         }
     }
 
-    /// What comes after a dot: a property, a method, or a longer chain of them.
+    /// A property, a method, or a longer chain of them, after a dot.
     fn member(
         &mut self,
         receiver: ValueKind,
@@ -266,7 +262,6 @@ impl Lint<'_, '_> {
     }
 }
 
-/// What is known of a variable.
 fn known(expression: &Expr, variables: &Variables) -> ValueKind {
     let kind = match expression {
         Expr::Variable(variable, ..) => variables.get(variable.1.as_str()).copied(),

@@ -105,7 +105,7 @@ pub(in crate::script) fn ambiguous_powers(source: &Arc<str>, text: &Arc<str>) ->
     powers.collect()
 }
 
-/// The token after the operand that begins here, with its calls, indices and members.
+/// The index after the operand that begins at `start`, with its calls, indices and members.
 fn operand_end(code: &[Token<'_>], start: usize) -> Option<usize> {
     let mut end = start;
     while matches!(code.get(end)?.text, "!" | "-" | "+") {
@@ -122,7 +122,7 @@ fn operand_end(code: &[Token<'_>], start: usize) -> Option<usize> {
     (end <= code.len()).then_some(end)
 }
 
-/// The token after this one, or after the bracket that it opens.
+/// The index after this token, or after the bracket that it opens.
 fn bracket_end(code: &[Token<'_>], start: usize) -> Option<usize> {
     let mut depth = 0;
     for (index, token) in code.iter().enumerate().skip(start) {

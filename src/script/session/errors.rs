@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// What a name that is no variable is at the prompt most likely: a column, a function without its brackets, a slip.
+    /// The help for a name that is no variable: most likely a column, a function without its brackets, or a slip.
     fn no_variable(&self, name: &str) -> Option<String> {
         let (own, derived) = self.stage.batch.column_names();
         if own.iter().chain(&derived).any(|column| column == name) {

@@ -20,7 +20,7 @@ use crate::script::recipe::Recipe;
 use crate::script::syntax::last_values;
 use crate::tensor::Level;
 
-/// What messages call the inputs.
+/// The name of the inputs in messages.
 pub(super) const SOURCE: &str = "input";
 
 /// Lines that are told apart at most: the engine's have 16 bits.
@@ -31,7 +31,7 @@ const LINES: usize = 50_000;
 pub(crate) struct Inputs {
     pub(super) all: Vec<Input>,
     imports: Vec<String>,
-    /// The first input whose lines are counted.
+    /// The index of the first input whose lines are counted.
     first_counted: usize,
     /// The last value that can be an advantage, of the batch that is in use.
     pub(super) signal: Option<Computed>,
@@ -45,7 +45,6 @@ pub(super) struct Input {
     pub(super) outcome: Option<InputOutcome>,
 }
 
-/// What an input gave, and with which recipe.
 pub(super) struct InputOutcome {
     /// Whether it had a value: the next `_` means that.
     pub(super) has_value: bool,
@@ -56,7 +55,6 @@ pub(super) struct InputOutcome {
 }
 
 impl Inputs {
-    /// The inputs whose lines are counted.
     fn counted(&self) -> &[Input] {
         &self.all[self.first_counted..]
     }
@@ -66,7 +64,7 @@ impl Inputs {
         last.map_or(1, |input| input.before + line_count(&input.text))
     }
 
-    /// An input as it is compiled: the imports, then empty lines, then the text in its place.
+    /// An input as it is compiled: the imports, then empty lines, then the text.
     pub(super) fn padded(&self, text: &str) -> String {
         let mut padded = self.imports.concat();
         padded.extend(std::iter::repeat_n('\n', self.lines()));
@@ -83,7 +81,6 @@ impl Inputs {
         whole + text
     }
 
-    /// Adds an input that has run.
     pub(super) fn push(&mut self, text: &str, ast: &AST) {
         // Of the input itself: those in functions are the functions' own.
         for statement in ast.statements() {
@@ -144,12 +141,11 @@ impl Inputs {
         self.signal = None;
     }
 
-    /// How much there is now.
+    /// How much there is now, for [`Inputs::back_to`].
     pub(super) fn mark(&self) -> (usize, usize, usize) {
         (self.all.len(), self.imports.len(), self.first_counted)
     }
 
-    /// Forgets what was added since.
     pub(super) fn back_to(&mut self, (inputs, imports, first_counted): (usize, usize, usize)) {
         self.all.truncate(inputs);
         self.imports.truncate(imports);
@@ -176,7 +172,7 @@ impl Inputs {
         }
     }
 
-    /// A diagnostic with the place in the input that it is about, instead of in all of them.
+    /// A diagnostic with the location in the input that it is about, instead of in all of them.
     pub(super) fn in_its_input(&self, text: &str, mut diagnostic: Diagnostic) -> Diagnostic {
         for call in &mut diagnostic.notes {
             if let Some((what, line)) = call.rsplit_once(&format!("{SOURCE}:"))

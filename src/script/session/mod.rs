@@ -186,7 +186,7 @@ impl Session {
         })?;
         // A batch that is shown reads all columns: what is to be said of these stands there.
         self.stage.call.take_reports();
-        // What a later `let` of the same name hides would take memory for ever.
+        // Variables that a later `let` of the same name hides would take memory for ever.
         self.scope = self.scope.clone_visible();
         if !text.trim().is_empty() {
             self.inputs.complete(&answer, self.recipe.as_ref());
@@ -229,7 +229,6 @@ impl Session {
         variables
     }
 
-    /// The variables that inputs made, with their values.
     fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
         let all = self.scope.iter_raw();
         let is_own = |name: &str| !["batch", "p"].contains(&name) && !VALUES.contains(&name);
@@ -260,7 +259,6 @@ impl Session {
         Ok(value)
     }
 
-    /// Runs what an input was compiled to.
     fn run_compiled(
         &mut self,
         engine: &Engine,

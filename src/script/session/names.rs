@@ -11,7 +11,7 @@ use crate::tensor::op;
 /// Something that can be typed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// What is typed: `mean(` for a function with arguments, `len()` for one without, `reward` for a value.
+    /// The letters to type: `mean(` for a function with arguments, `len()` for one without, `reward` for a value.
     pub text: String,
     /// How it is called, as in `x.mean(to, [where])`; empty for a value.
     pub call: String,
@@ -60,7 +60,7 @@ impl Session {
         in_order(names)
     }
 
-    /// What can follow a dot after the tokens, whose value is not computed for that.
+    /// The names that can follow a dot after the tokens, whose value is not computed for that.
     pub(crate) fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
         let variable = |name: &str| match self.scope.get(name) {
             Some(value) => ValueKind::of(value),
@@ -76,7 +76,7 @@ impl Session {
             }
             ValueKind::Batches | ValueKind::Array => of_language(&[ValueKind::Array]),
             ValueKind::String => of_language(&[ValueKind::String]),
-            // What is not known is most likely a tensor.
+            // An unknown value is most likely a tensor.
             _ => of_tensor(),
         })
     }
@@ -165,7 +165,7 @@ fn in_order(mut names: Vec<Name>) -> Vec<Name> {
     names
 }
 
-/// An engine that has what the language itself gives to scripts.
+/// An engine with the language's own packages alone.
 fn language() -> Engine {
     let mut engine = Engine::new_raw();
     for package in packages() {
@@ -174,7 +174,7 @@ fn language() -> Engine {
     engine
 }
 
-/// Definition files of what the language itself gives: name and content.
+/// Definition files of the language's own functions: name and content.
 pub(crate) fn language_definitions() -> Vec<(String, String)> {
     language().definitions().iter_files().collect()
 }

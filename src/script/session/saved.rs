@@ -21,7 +21,6 @@ const PURE: [&str; 8] = [
     "len", "to_int", "to_float", "is_empty", "contains", "keys", "extract", "type_of",
 ];
 
-/// What an input defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Defines {
     /// No function.
@@ -48,14 +47,13 @@ impl Defines {
     }
 }
 
-/// An input with its parts, and what becomes of its last statement.
 struct Part<'a> {
     outcome: &'a InputOutcome,
     items: Vec<Item>,
     role: Role,
 }
 
-/// What becomes of the last statement of an input in the hook that the statements make.
+/// The use of the last statement of an input in the hook that the statements make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// It was looked at, and did nothing.
@@ -81,7 +79,7 @@ impl Part<'_> {
     }
 }
 
-/// What the inputs are made into.
+/// The sections of the script that the inputs make.
 #[derive(Default)]
 struct Sections {
     imports: Vec<String>,
@@ -91,7 +89,6 @@ struct Sections {
 }
 
 impl Session {
-    /// The inputs so far.
     pub(crate) fn inputs(&self) -> &Inputs {
         &self.inputs
     }
@@ -111,7 +108,7 @@ impl Session {
         Ok(recipe)
     }
 
-    /// What was typed, as a script: imports, functions, and, where none of these is a hook, the statements as
+    /// The script of what was typed: imports, functions, and, where none of these is a hook, the statements as
     /// `advantage(batch, p)`.
     pub(crate) fn typed_script(&self) -> String {
         self.inputs.script(self.recipe.as_ref())
@@ -345,7 +342,6 @@ fn name_of_last(parts: &[Part<'_>]) -> String {
     name
 }
 
-/// Whether a recipe is made of what was typed.
 pub(crate) fn is_typed(recipe: &Recipe) -> bool {
     recipe.name() == NAME
 }

@@ -103,7 +103,6 @@ fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<Item> {
     })
 }
 
-/// All names in texts.
 pub(crate) fn names<'a>(texts: impl IntoIterator<Item = &'a str>) -> HashSet<&'a str> {
     let all = texts.into_iter().flat_map(code);
     all.filter(|token| token.kind == TokenKind::Name)

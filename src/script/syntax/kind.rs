@@ -28,7 +28,7 @@ pub(crate) enum ValueKind {
     Number,
     Boolean,
     Range,
-    /// What a loop goes over: a range or an array.
+    /// A range or an array, for a loop.
     Iterable,
     /// A function, or a closure.
     Function,
@@ -95,7 +95,7 @@ impl ValueKind {
         matches!(self, ValueKind::Tensor | ValueKind::BatchTensor)
     }
 
-    /// What a parameter of a function is by its name: in all hooks, and by convention elsewhere.
+    /// The kind of a function's parameter by its name: certain in hooks, a convention elsewhere.
     pub(crate) fn of_parameter(name: &str) -> ValueKind {
         match name {
             "batch" => ValueKind::Batch,
@@ -104,7 +104,6 @@ impl ValueKind {
         }
     }
 
-    /// What a property of such a value is.
     pub(crate) fn property(self, name: &str) -> ValueKind {
         let owner = match self {
             ValueKind::Batch if name == "groups" => return ValueKind::Batches,
@@ -119,7 +118,7 @@ impl ValueKind {
         }
     }
 
-    /// What an element of such a value is, or what a loop over it gives.
+    /// The kind of an element, or of each step of a loop over the value.
     pub(crate) fn element(self) -> ValueKind {
         match self {
             ValueKind::Batches => ValueKind::Batch,
@@ -127,7 +126,7 @@ impl ValueKind {
         }
     }
 
-    /// What meets in an operation of such values.
+    /// The kind of an operation on such values.
     fn joined(kinds: &[ValueKind]) -> ValueKind {
         let has = |kind| kinds.contains(&kind);
         if has(ValueKind::Tensor) {
@@ -139,12 +138,12 @@ impl ValueKind {
         }
     }
 
-    /// What an assignment such as `x += y` leaves in `x`.
+    /// The kind that an assignment such as `x += y` leaves in `x`.
     pub(crate) fn with(self, other: ValueKind) -> ValueKind {
         ValueKind::joined(&[self, other])
     }
 
-    /// What a function that scripts have gives for such arguments, its receiver first; `level` is the string among them.
+    /// The kind of the result for such arguments, the receiver first; `level` is the string among them.
     pub(crate) fn of_call(name: &str, arguments: &[ValueKind], level: Option<&str>) -> ValueKind {
         let owner = match arguments.first() {
             Some(ValueKind::Batch) => Owner::Batch,
@@ -165,7 +164,7 @@ impl ValueKind {
         }
     }
 
-    /// What the expression is that ends with these tokens; `variable` knows the variables.
+    /// The kind of the expression that ends with these tokens; `variable` gives the kinds of variables.
     pub(crate) fn at_end(code: &[Token<'_>], variable: &impl Fn(&str) -> ValueKind) -> ValueKind {
         let Some((last, before)) = code.split_last() else {
             return ValueKind::Unknown;
@@ -210,7 +209,7 @@ impl ValueKind {
     }
 }
 
-/// The bracket that is closed after these tokens.
+/// The index of the bracket that is closed after these tokens.
 fn opening(before: &[Token<'_>]) -> usize {
     let mut depth = 1;
     let opening = before.iter().rposition(|token| {
@@ -224,7 +223,7 @@ fn opening(before: &[Token<'_>]) -> usize {
     opening.unwrap_or(0)
 }
 
-/// What a member of a tensor or a batch gives by its declaration.
+/// The kind of a member, from its declaration for editors.
 fn declared(name: &str, owner: Owner) -> Option<ValueKind> {
     let mut members = MEMBERS.iter();
     let member = members.find(|member| member.name == name && member.of == owner)?;

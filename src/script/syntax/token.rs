@@ -6,16 +6,15 @@ use rhai::{InputStream, Position, Token as EngineToken, TokenizeState, get_next_
 
 use crate::diagnostic::Span;
 
-/// A word, a sign, a literal or a comment of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: TokenKind,
     pub(crate) text: &'a str,
     /// Bytes before it.
     pub(crate) start: usize,
-    /// The line, from 1.
+    /// From 1.
     pub(crate) line: usize,
-    /// The column in characters, from 1.
+    /// In characters, from 1.
     pub(crate) column: usize,
     pub(crate) ending: Ending,
 }
@@ -56,7 +55,7 @@ impl<'a> Token<'a> {
         self.kind == TokenKind::Name && self.text == name
     }
 
-    /// The place of the token in a script; of one that goes over lines, its first.
+    /// Of a token that goes over lines, only its first line.
     pub(crate) fn span(&self, source: &Arc<str>, text: &Arc<str>) -> Span {
         Span {
             source: source.clone(),
@@ -246,14 +245,14 @@ impl InputStream for Stream<'_> {
     }
 }
 
-/// What is open at the end of a text that is being typed.
+/// The strings, comments and brackets that are open at the end of a text that is being typed.
 #[derive(Default)]
 pub(crate) struct Unfinished<'a> {
     /// The code, without what is open last.
     pub(crate) code: Vec<Token<'a>>,
     /// A string or a comment without its end.
     pub(crate) last: Option<Token<'a>>,
-    /// The brackets that are open, as places in the code.
+    /// The brackets that are open, as indices in `code`.
     pub(crate) brackets: Vec<usize>,
     /// Whether something before it is wrong, which more text does not mend.
     pub(crate) is_wrong: bool,
@@ -297,7 +296,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// What closes that which is open last.
+    /// The sign that closes what is open last.
     pub(crate) fn closed_by(&self) -> Option<&'static str> {
         match self.last.filter(|last| last.ending == Ending::Open) {
             Some(last) if last.kind == TokenKind::Comment => Some("*/"),
@@ -306,7 +305,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// The innermost call whose arguments are being typed: the tokens up to its name, and where the arguments begin.
+    /// The innermost call whose arguments are being typed: the tokens up to its name, and the byte where they begin.
     pub(crate) fn call(&self) -> Option<(&[Token<'a>], usize)> {
         let &at = self.brackets.last()?;
         let is_call = self.code[at].text == "(" && at > 0;

@@ -40,7 +40,7 @@ impl Config {
         Config::parse(path, &text)
     }
 
-    /// Reads a configuration from its text; `path` is what messages call it.
+    /// Reads a configuration from a string of TOML; `path` is its name in messages.
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -86,7 +86,7 @@ impl Config {
         }
     }
 
-    /// The configuration as TOML, each key below its comment: what [`Config::parse`] reads back.
+    /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
     pub fn to_commented(&self) -> String {
         let plain = match toml::Table::try_from(self) {
             Ok(table) => table,

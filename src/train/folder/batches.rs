@@ -7,7 +7,7 @@ pub(in crate::train) const FOLDER: &str = "batches";
 const PREFIX: &str = "step-";
 const ENDING: &str = ".safetensors";
 
-/// The batches in a run's folder with their steps, the last step last; those on which a version failed are not among them.
+/// The batches of a run with their steps, in order; those on which a version failed are not among them.
 pub(in crate::train) fn kept_batches(run: &Path) -> Vec<(u64, PathBuf)> {
     let entries = fs::read_dir(run.join(FOLDER))
         .into_iter()
@@ -20,12 +20,11 @@ pub(in crate::train) fn kept_batches(run: &Path) -> Vec<(u64, PathBuf)> {
             Some((step.parse().ok()?, entry.path()))
         })
         .collect();
-    // By number: as text, step 1000000 stands before step 999990.
+    // By number: as a string, step 1000000 comes before step 999990.
     kept.sort();
     kept
 }
 
-/// The name of the batch of a step.
 pub(super) fn name(step: u64) -> String {
     format!("{PREFIX}{step:06}{ENDING}")
 }

@@ -37,7 +37,6 @@ struct Progress {
     is_failed: bool,
 }
 
-/// A version with the state that it left.
 #[derive(Serialize, Deserialize)]
 struct LeftState {
     #[serde(flatten)]
@@ -103,7 +102,6 @@ impl Snapshot {
         serialize(views.collect::<Result<Vec<_>, _>>()?, Some(metadata))
     }
 
-    /// Reads a checkpoint, and checks that it is all there and what was written.
     fn read(run: &Path, path: &Path, host: &Host) -> Result<Snapshot, Diagnostics> {
         let bytes = fs::read(path).map_err(io("read", path))?;
         let unreadable = |error: SafeTensorError| damaged(path, error.to_string());
@@ -152,7 +150,7 @@ impl Snapshot {
         })
     }
 
-    /// The newest checkpoint that can be read and lies at or before `step`; with what is wrong with newer ones.
+    /// The newest checkpoint that can be read and is not after `step`, and the errors of newer ones.
     pub(in crate::train) fn newest(
         run: &Path,
         step: u64,

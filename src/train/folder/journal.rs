@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::diagnostic::Diagnostics;
 use crate::train::error::io;
 
-/// A file of JSON lines that is being written.
 #[derive(Debug)]
 pub(in crate::train) struct Journal {
     path: PathBuf,
@@ -19,7 +18,7 @@ pub(in crate::train) struct Journal {
 }
 
 impl Journal {
-    /// Opens a journal, made where it is missing, and cuts it behind the last of the first lines that `keep` wants.
+    /// Opens a journal, or makes it, and cuts it before the first line that `keep` refuses.
     pub(in crate::train) fn open(
         path: &Path,
         keep: impl Fn(&Value) -> bool,
@@ -39,12 +38,10 @@ impl Journal {
         })
     }
 
-    /// Whether it has no line.
     pub(in crate::train) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Adds a line.
     pub(in crate::train) fn append(&mut self, line: &Value) -> Result<(), Diagnostics> {
         let text = format!("{line}\n");
         // In one piece: a process that is killed leaves all of it or nothing, but on a disk that fills up.
@@ -57,18 +54,18 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes what was written last, also where the machine stops.
+    /// After this, what was written survives a crash of the machine.
     pub(in crate::train) fn sync(&self) -> Result<(), Diagnostics> {
         self.file.sync_data().map_err(io("write", &self.path))
     }
 }
 
-/// The lines of a journal; none where there is no file. The last line may be torn, and then is none.
+/// The lines of a journal; none where there is no file. A torn last line does not count.
 pub(in crate::train) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }
 
-/// The whole lines up to the first one that is none, each with the byte at which it ends.
+/// The lines up to the first one that is torn or no JSON, each with the byte at which it ends.
 fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

@@ -48,7 +48,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder of a new run, with its configuration; gives back where it is in `config.out`.
+    /// Makes the folder of a new run, with its configuration, and sets `config.out` to its path.
     pub(super) fn create(config: &mut Config) -> Result<Folder, Diagnostics> {
         let path = match config.out.as_str() {
             "" => next_free(config)?,
@@ -63,7 +63,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Takes the folder of a run that is there.
+    /// Locks the folder of an existing run, and removes what a killed process left half written.
     pub(super) fn open(path: &Path) -> Result<(Folder, Config), Diagnostics> {
         let config = read_config(path)?;
         let folder = Folder {
@@ -132,7 +132,7 @@ fn from_here(recipe: &str) -> String {
     }
 }
 
-/// Makes what was renamed into a folder last.
+/// After this, files that were renamed into a folder stay there through a crash of the machine.
 fn sync_folder(path: &Path) -> Result<(), Diagnostics> {
     // Only Unix can, and has to.
     if cfg!(unix) {
@@ -214,7 +214,7 @@ fn lock(folder: &Path) -> Result<File, Diagnostics> {
     }
 }
 
-/// Removes what a killed process has half written. What cannot be removed does no harm.
+/// Removes what a killed process has half written. A file that cannot be removed does no harm.
 fn remove_parts(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if is_part(&entry.file_name().to_string_lossy()) {
@@ -223,7 +223,7 @@ fn remove_parts(folder: &Path) {
     }
 }
 
-/// Whether this is the name of a file that is being written.
+/// A file that is being written has such a name until it is complete.
 fn is_part(name: &str) -> bool {
     name.starts_with(".advlab-") && name.ends_with(".part")
 }

@@ -22,7 +22,6 @@ pub(in crate::train) struct Recorder {
     metrics: Journal,
     reloads: Journal,
     scripts: Scripts,
-    /// The run's folder.
     run: PathBuf,
     events: Option<EventFile>,
     batch_every: u64,
@@ -41,7 +40,7 @@ pub(in crate::train) struct Start {
 }
 
 impl Start {
-    /// Reads it from the lines of `reloads.jsonl`; `None` where the run was killed before it wrote it.
+    /// `None` where the run was killed before it wrote the line.
     pub(in crate::train) fn of(reloads: &[Value]) -> Option<Start> {
         Start::deserialize(reloads.first()?).ok()
     }
@@ -55,7 +54,7 @@ impl Start {
 }
 
 impl Recorder {
-    /// Opens the files, with what they have of the steps before `step`.
+    /// Opens the files, and cuts off all that they have of `step` and later ones.
     pub(in crate::train) fn open(
         folder: &Folder,
         config: &Config,
@@ -81,7 +80,7 @@ impl Recorder {
         })
     }
 
-    /// Makes what was written last, as a checkpoint builds on it.
+    /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
     pub(in crate::train) fn sync(&mut self) -> Result<(), Diagnostics> {
         for version in self.kept.drain(..) {
             self.scripts.sync(&version)?;
@@ -90,7 +89,7 @@ impl Recorder {
         self.reloads.sync()
     }
 
-    /// Keeps a version; that it lasts is left to the next checkpoint, as a step must not wait for the disk.
+    /// Keeps a version; the next checkpoint syncs it, as a step must not wait for the disk.
     fn keep(&mut self, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
         let kept = self.scripts.keep(recipe)?;
         self.kept.push(kept.version.clone());

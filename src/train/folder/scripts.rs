@@ -69,7 +69,7 @@ impl Scripts {
         Ok(kept)
     }
 
-    /// Makes a version that was kept last, also where the machine stops.
+    /// After this, a version that was kept survives a crash of the machine.
     pub(super) fn sync(&self, version: &str) -> Result<(), Diagnostics> {
         let folder = self.run.join(FOLDER).join(version);
         let entries = fs::read_dir(&folder).map_err(io("read", &folder))?;

@@ -8,7 +8,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::diagnostic::Diagnostics;
 use crate::train::error::io;
 
-/// An event file that is being written.
 #[derive(Debug)]
 pub(super) struct EventFile {
     path: PathBuf,
@@ -37,7 +36,6 @@ impl EventFile {
         unreachable!("nobody starts so many files in a second")
     }
 
-    /// Adds the scalars of a step.
     pub(super) fn scalars<'a>(
         &mut self,
         step: u64,

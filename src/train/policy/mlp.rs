@@ -40,7 +40,7 @@ struct Pass {
     prompts: Vec<Prompt>,
     responses: Responses,
     scores: Scores,
-    /// One a chunk; none where they have too many nodes to be remembered.
+    /// One a chunk; none where they have more than [`REMEMBERED_NODES`] nodes.
     tries: Vec<Trie<f32>>,
     nodes: usize,
 }
@@ -239,7 +239,7 @@ impl Scorer for Arc<Network<f32>> {
     }
 }
 
-/// The forward pass of given responses; `is_kept` says whether its tries may be.
+/// The forward pass of given responses, with its tries if `is_kept` and they are few enough.
 fn score(network: &Network<f32>, prompts: &[Prompt], responses: &Responses, is_kept: bool) -> Pass {
     let zeros = vec![0.0; responses.tokens().len()];
     let mut pass = Pass {

@@ -43,8 +43,8 @@ pub trait Scorer: Send + Sync {
 
 /// A policy that can be trained. All methods give the same bits for any number of threads.
 pub trait Policy: Scorer {
-    /// `group_size` responses to each prompt, each until its stop token or the task's longest response; the tokens are drawn
-    /// at temperature 1, those of response i of the batch with stream i of the key.
+    /// `group_size` responses to each prompt, each until its stop token or the task's longest response; the tokens are
+    /// drawn at temperature 1, those of response i of the batch with stream i of the key.
     ///
     /// # Errors
     /// [`Diagnostics`] where a prompt is not of the task's sizes.

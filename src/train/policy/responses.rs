@@ -26,7 +26,7 @@ impl Responses {
         Self::default()
     }
 
-    /// Adds a response to prompt number `prompt` of the batch.
+    /// Adds a response to the prompt at index `prompt` of the batch.
     pub fn push(&mut self, prompt: usize, tokens: &[u32]) {
         self.prompts.push(prompt);
         self.tokens.extend_from_slice(tokens);
@@ -43,7 +43,7 @@ impl Responses {
         self.prompts.is_empty()
     }
 
-    /// The prompt of each response.
+    /// The index of each response's prompt.
     pub fn prompts(&self) -> &[usize] {
         &self.prompts
     }
@@ -53,7 +53,7 @@ impl Responses {
         &self.tokens
     }
 
-    /// Where the tokens of response `index` stand in [`Responses::tokens`] and in every array of a value a token.
+    /// The range of response `index` in [`Responses::tokens`] and in every array with one value a token.
     pub fn range(&self, index: usize) -> Range<usize> {
         self.offsets[index]..self.offsets[index + 1]
     }

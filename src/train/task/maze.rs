@@ -32,7 +32,6 @@ pub struct Maze {
     size: usize,
 }
 
-/// A prompt's cells as the maze that they are.
 #[derive(Debug)]
 struct Board {
     size: usize,

@@ -55,7 +55,8 @@ pub trait Task: Send + Sync {
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
     fn draw(&self, stream: &mut Stream) -> Prompt;
 
-    /// Prompts of equal identity are either all for training or all for evaluation. The prompt's own tokens unless the task knows of prompts that give each other's answers away.
+    /// Prompts of equal identity are either all for training or all for evaluation. It is the prompt's own tokens,
+    /// unless the task knows of prompts that give each other's answers away.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }
@@ -64,7 +65,7 @@ pub trait Task: Send + Sync {
     /// count; a prompt or a token that is not of this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
-    /// The prompt with the response in it, as lines of text for a person, without a newline at the end.
+    /// The prompt with the response in it, as lines for a person to read, without a newline at the end.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String;
 }
 

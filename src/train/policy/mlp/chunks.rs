@@ -18,7 +18,7 @@ pub(super) const WAVE: usize = 64;
 /// Some prompts in a row with their responses.
 pub(super) struct Chunk<'a> {
     pub prompts: &'a [Prompt],
-    /// The number of the prompt of each response, counted within the chunk.
+    /// The index of each response's prompt within the chunk.
     pub owners: Vec<usize>,
     /// The index of each response in the batch.
     pub responses: Vec<usize>,
@@ -57,7 +57,6 @@ pub(super) fn grow<'a>(
         .collect()
 }
 
-/// The source that gives a chunk the tokens of its responses.
 pub(super) fn given<'a>(responses: &'a Responses) -> impl Fn(&Chunk<'_>) -> Source<'a> + Sync {
     |chunk| {
         let tokens = chunk.responses.iter().map(|&r| responses.response(r));

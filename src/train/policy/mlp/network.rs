@@ -48,7 +48,7 @@ impl Sizes {
         self.features + self.max_tokens * (self.vocabulary + 1)
     }
 
-    /// The input that says: `token` stands at `position`.
+    /// The input that says: `token` is at `position`.
     pub fn token_row(&self, position: usize, token: usize) -> usize {
         self.features + position * self.vocabulary + token
     }
@@ -74,12 +74,10 @@ impl Sizes {
         ]
     }
 
-    /// Number of values of each tensor.
     fn counts(&self) -> [usize; 6] {
         self.tensors().map(|(_, shape)| shape.iter().product())
     }
 
-    /// Number of parameters.
     pub fn count(&self) -> usize {
         self.counts().iter().sum()
     }
@@ -92,7 +90,6 @@ pub(super) struct Network<F> {
     pub values: Vec<F>,
 }
 
-/// The tensors of a network.
 #[derive(Clone, Copy)]
 pub(super) struct Layers<'a, F> {
     pub w1: ArrayView2<'a, F>,
@@ -103,7 +100,7 @@ pub(super) struct Layers<'a, F> {
     pub b3: &'a [F],
 }
 
-/// The tensors of a network, to be written to; the first layer's weights row by row.
+/// The first layer's weights are not a matrix here: they are written row by row.
 pub(super) struct LayersMut<'a, F> {
     pub w1: &'a mut [F],
     pub b1: &'a mut [F],
@@ -176,7 +173,6 @@ impl<F: Real> Network<F> {
     }
 }
 
-/// Values as a matrix with this many columns.
 pub(super) fn rows<F>(values: &[F], columns: usize) -> ArrayView2<'_, F> {
     ArrayView2::from_shape((values.len() / columns, columns), values)
         .expect("the number of values is a multiple of the number of columns")
@@ -187,7 +183,6 @@ pub(super) fn rows_mut<F>(values: &mut [F], columns: usize) -> ArrayViewMut2<'_,
         .expect("the number of values is a multiple of the number of columns")
 }
 
-/// `sum += scale * row`, element by element.
 pub(super) fn add_scaled<F: Real>(sum: &mut [F], scale: F, row: &[F]) {
     for (sum, &x) in sum.iter_mut().zip(row) {
         *sum += scale * x;

@@ -89,7 +89,6 @@ impl<'a> Left<'a> {
         Ok(values)
     }
 
-    /// Puts the tensors of a network together.
     fn tensors(&mut self, sizes: &Sizes, group: &str) -> Result<Vec<f32>, Diagnostics> {
         let mut all = Vec::with_capacity(sizes.count());
         for (tensor, shape) in sizes.tensors() {

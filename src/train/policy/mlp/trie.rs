@@ -10,11 +10,10 @@ use super::network::{Layers, Network, Real, Sizes, add, add_scaled, rows, rows_m
 use crate::train::random::Stream;
 use crate::train::task::Prompt;
 
-/// Where the tokens of the responses come from.
 pub(super) enum Source<'a> {
-    /// They are given, one slice a response.
+    /// One slice a response.
     Given(Vec<&'a [u32]>),
-    /// They are drawn, with one stream a response.
+    /// One stream a response.
     Sample(Vec<Stream>),
 }
 
@@ -58,7 +57,7 @@ fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
 /// How a node's input differs from that of the node before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin {
-    /// Nothing came before it but the prompt of this number.
+    /// No token came before it: its input is the prompt at this index.
     Prompt(usize),
     /// The node `parent` and a token, which is input number `row`.
     Token { parent: usize, row: usize },
@@ -83,7 +82,6 @@ pub(super) struct Trie<F> {
     pub logp: Vec<f64>,
     /// Entropy of the next token, [nodes].
     pub entropy: Vec<f64>,
-    /// The tokens of each response.
     pub tokens: Vec<Vec<u32>>,
     /// The node from which each token of each response was chosen.
     pub visits: Vec<Vec<usize>>,
