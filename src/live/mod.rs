@@ -1,8 +1,7 @@
 //! Hot reload: a recipe that follows its file while a run goes.
 //!
 //! Events are hints, the content is the truth, the swap happens at a step boundary. A thread watches the script and all
-//! that it imports, checks each new version, and publishes what passed; [`LiveRecipe::step`] picks it up and never
-//! waits.
+//! that it imports, checks each new version, and publishes what passed; [`LiveRecipe::step`] takes it and never waits.
 //!
 //! A version must pass these checks, in this order and all within [`LiveOptions::deadline`], before a step uses it:
 //!
@@ -363,8 +362,7 @@ impl LiveRecipe {
         self.shared.drain()
     }
 
-    /// Puts a version into use without any check beside its hooks and parameters: from the next step on, it is the
-    /// newest.
+    /// Puts a version into use with no check but of its hooks and parameters: from the next step on, it is the newest.
     ///
     /// # Errors
     /// [`Diagnostics`] where it lacks a required hook, or does not take the settings.

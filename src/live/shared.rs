@@ -29,7 +29,6 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Ledger {
     current: Arc<Loaded>,
-    /// The last batch of the run.
     pub(super) last: Option<Arc<Observed>>,
     /// The last batch on which a version failed at a step.
     pub(super) failed_on: Option<Arc<Observed>>,

@@ -126,8 +126,7 @@ impl Watch {
         outcome
     }
 
-    /// Watches all folders anew at the next [`Watch::follow`]: the watch on one that was deleted and made again is
-    /// dead.
+    /// Watches all folders anew at the next [`Watch::follow`]: a watch on one deleted and made again is dead.
     pub(super) fn forget(&mut self) {
         if let Some(system) = &mut self.system {
             for folder in std::mem::take(&mut self.folders) {

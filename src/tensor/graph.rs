@@ -95,8 +95,7 @@ impl Tensor {
         Tensor::leaf(Prim::Number(value), Level::Batch, true, None)
     }
 
-    /// A tensor of the given values, one a cell of the level, in the layout's order. Coarser ones than tokens become
-    /// f64.
+    /// A tensor of the given values, one a cell of the level, in the layout's order. Only token values stay f32.
     ///
     /// # Errors
     /// [`TensorErrorKind::Value`] where their number is not that of the level's cells.
@@ -216,7 +215,7 @@ impl Tensor {
         Tensor::node(Prim::Map(op), args, level, frame)
     }
 
-    /// The same value in each cell of a finer level; the tensor itself where it is at that level.
+    /// The tensor itself where it is at that level.
     pub(crate) fn expanded(&self, level: Level, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if self.level() == level {
             return Ok(self.clone());
@@ -237,7 +236,6 @@ impl Tensor {
         )
     }
 
-    /// The part that belongs to one group, in the group's own frame.
     pub(crate) fn select(&self, group: usize, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if self.level() == Level::Batch {
             return Ok(self.clone());
