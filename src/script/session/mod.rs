@@ -170,7 +170,7 @@ impl Session {
     /// Evaluates an input.
     ///
     /// # Errors
-    /// [`Diagnostics`] as for a recipe, with the place in the input. Variables that the input made before it failed are
+    /// [`Diagnostics`] as for a recipe, with the location in the input. Variables that the input made before it failed are
     /// gone; what it changed in others stays changed.
     pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
