@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How text is dressed for the place where it is shown.
+/// How text is dressed for where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
     /// Whether there are colours at all.
@@ -23,7 +23,7 @@ impl Paint {
         self.with("1", text)
     }
 
-    /// What stands back.
+    /// Text that stands back.
     pub fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
@@ -48,7 +48,7 @@ impl Paint {
         self.with("34", text)
     }
 
-    /// A text under a code of its own.
+    /// A string under a code of its own.
     pub fn with(self, code: &str, text: &str) -> String {
         if self.color && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m")
@@ -61,7 +61,7 @@ impl Paint {
 /// The columns of a line where no terminal says how wide it is: in files, pipes and tests.
 pub const WIDTH: usize = 80;
 
-/// The columns of a terminal that a text takes: some letters take two, some none, and [`Paint`]'s codes none.
+/// The columns of a terminal that a string takes: some letters take two, some none, and [`Paint`]'s codes none.
 pub fn width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, UnicodeWidthStr::width);
@@ -69,8 +69,8 @@ pub fn width(text: &str) -> usize {
     first + parts.map(after_code).sum::<usize>()
 }
 
-/// A text from a file or a script with what a terminal would obey, such as ESC or a change of the writing's direction,
-/// written out: `\u{1b}`.
+/// A string from a file or a script with what a terminal would obey, such as ESC or a change of the writing's
+/// direction, written out: `\u{1b}`.
 pub(crate) fn visible(text: &str) -> String {
     let obeyed = |letter: char| {
         letter.is_control()
@@ -87,7 +87,7 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
-/// A text in at most so many columns, with `…` where it is cut.
+/// A string in at most so many columns, with `…` where it is cut.
 pub(crate) fn cut(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_string();
@@ -104,7 +104,7 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
     short + "…"
 }
 
-/// A text with blanks behind it, up to so many columns.
+/// A string with blanks behind it, up to so many columns.
 pub fn filled(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }

@@ -123,7 +123,6 @@ pub(crate) struct FloatView<'a> {
 }
 
 impl FloatView<'_> {
-    /// The number at an index, widened to f64.
     pub(crate) fn get(self, index: usize) -> f64 {
         match self.f64s.get(index) {
             Some(&value) => value,
@@ -146,7 +145,7 @@ impl From<Vec<f64>> for FloatBuffer {
 
 /// A number type that padded columns may have; tokens of it are computed with as f32 or f64.
 pub trait Element: Copy + Send + Sync + fmt::Debug + 'static {
-    /// What it is widened to when it is read.
+    /// The type that a value is widened to when it is read.
     type Wide: Copy + Into<f64>;
 
     /// The value in the precision that is computed with.

@@ -15,7 +15,7 @@ use super::layout::Tokens;
 use super::{Batch, Buffer, FloatBuffer, GroupId, Layout, Level, Run, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// What does not fit, and the response at fault where it is one alone.
+/// The error, and the response at fault where it is one alone.
 type Problem = (Option<usize>, Diagnostic);
 
 fn problem(what: String) -> Problem {
@@ -62,7 +62,7 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// The group of each response, as numbers or texts, in any order and interleaved as they come.
+    /// The group of each response, as numbers or strings, in any order and interleaved as they come.
     pub fn groups<I>(mut self, ids: I) -> Self
     where
         I: IntoIterator,

@@ -6,7 +6,7 @@ use crate::batch::Level;
 pub(crate) struct Known {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
-    /// What to say to somebody who gives it at another level, or nothing.
+    /// Help for somebody who gives it at another level, or nothing.
     pub(crate) hint: &'static str,
 }
 
@@ -44,12 +44,10 @@ const fn token(name: &'static str) -> Known {
     }
 }
 
-/// The column of that name, if it is one that we know.
 pub(crate) fn column(name: &str) -> Option<&'static Known> {
     COLUMNS.iter().find(|known| known.name == name)
 }
 
-/// All columns that we know.
 pub(crate) fn columns() -> impl Iterator<Item = &'static Known> {
     COLUMNS.iter()
 }

@@ -12,17 +12,17 @@ pub use self::tokens::Run;
 pub(crate) use self::tokens::Tokens;
 use super::Level;
 
-/// What names a group: the number or the text that the rollouts carry.
+/// The name of a group: the number or the string that the rollouts carry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GroupId {
     /// A number, such as verl's `index`.
     Number(i64),
-    /// A text, such as a prompt's id.
+    /// A string, such as a prompt's id.
     Text(Arc<str>),
 }
 
 impl fmt::Display for GroupId {
-    /// For messages: a long text, such as a whole prompt, is cut.
+    /// For messages: a long string, such as a whole prompt, is cut.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 48;
         match self {

@@ -72,10 +72,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// A level's name that is none.
+/// A name that no level has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownLevel {
-    /// What was written.
+    /// The name that was written.
     pub found: String,
 }
 

@@ -25,7 +25,7 @@ pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
 pub use layout::{GroupId, Layout, Run};
 pub use level::{Level, UnknownLevel};
 
-/// What one training step produced: named columns over a [`Layout`].
+/// The data of one training step: named columns over a [`Layout`].
 ///
 /// A response column has one f64 a response; a token column f32 or f64 for each token. Columns share the memory of
 /// whoever made them, so a batch is cheap to clone and may be kept as long as anybody likes; see [`BatchBuilder`].

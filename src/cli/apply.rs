@@ -54,7 +54,6 @@ pub struct Apply {
 }
 
 impl Apply {
-    /// Reads, computes, writes, and sums up.
     pub fn run(mut self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
         let recipe = load(&host, &self.recipe, &self.set)?;
@@ -188,7 +187,6 @@ fn is_stdout(output: &Path) -> bool {
     output == Path::new("-")
 }
 
-/// What came of it.
 struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
@@ -254,7 +252,7 @@ impl Applied {
         Ok(())
     }
 
-    /// The table below the head: what a row is about, and what it says.
+    /// The rows of the table below the head: a title and a value.
     fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = Summary::of(&self.outcome).rows();
         let mut row = |name, text| rows.push((name, text));

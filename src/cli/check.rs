@@ -146,7 +146,7 @@ fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
     named.collect()
 }
 
-/// Whether two errors are mended by the same edit: the place and the advice agree, if not the value that was found.
+/// Whether two errors are mended by the same edit: the location and the advice agree, if not the value that was found.
 fn is_same(a: &Diagnostics, b: &Diagnostics) -> bool {
     let is_same = |(a, b): (&Diagnostic, &Diagnostic)| {
         let is_told = a.location.is_some() && a.help.is_some();

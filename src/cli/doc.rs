@@ -22,7 +22,6 @@ pub struct Doc {
 }
 
 impl Doc {
-    /// Prints the explanation, or writes the definition files.
     pub fn run(self) -> Result<ExitCode> {
         let paint = style::on_stdout();
         match (self.definitions, self.name) {

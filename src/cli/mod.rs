@@ -59,7 +59,6 @@ enum Command {
     New(new::New),
 }
 
-/// Runs the command.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Train(command) => command.run(),
@@ -85,7 +84,7 @@ pub fn arguments() -> Result<Arguments, ExitCode> {
         if error.use_stderr() {
             usage::print(&error);
         } else {
-            // What nobody reads is not printed.
+            // A message that nobody reads is not printed.
             let _ = error.print();
         }
         u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)

@@ -18,7 +18,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar named `what`.
     pub fn new(what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         let style = "{msg} [{bar:30}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
@@ -33,7 +32,6 @@ impl Progress {
         }
     }
 
-    /// Tells how many of all bytes are done.
     pub fn at(&self, done: u64, total: u64) {
         if !self.shown.get() && self.started.elapsed() > PATIENCE {
             self.shown.set(true);
@@ -65,13 +63,13 @@ impl Steps {
         let style = "{prefix} [{bar:8}] {pos}/{len}  {per_sec}  {eta} left  {msg}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
-                // What cannot be written is not shown.
+                // A speed that cannot be written is not shown.
                 let _ = write!(out, "{:.1} steps/s", state.per_sec());
             };
             bar.set_style(style.with_key("per_sec", speed).progress_chars("=> "));
         }
         bar.set_prefix(what.to_string());
-        // What was done before says nothing of the speed.
+        // The steps done before say nothing of the speed.
         bar.set_position(done);
         bar.reset_eta();
         Steps { bar }
@@ -90,7 +88,6 @@ impl Steps {
         });
     }
 
-    /// Takes the bar away.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }

@@ -10,7 +10,6 @@ use console::Term;
 use super::out::out;
 use super::style;
 
-/// Lists the built-in recipes.
 pub fn run() -> Result<ExitCode> {
     let host = Host::new();
     let paint = style::whole(&Term::stdout());

@@ -35,7 +35,6 @@ pub struct Repl {
 }
 
 impl Repl {
-    /// Reads the batch, and starts the session.
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
         let mut session = Session::new(&host, style::on_stdout());

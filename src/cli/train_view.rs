@@ -68,7 +68,6 @@ impl View {
         self.bar.clear();
     }
 
-    /// The run at its end.
     pub fn finished(&self) {
         self.summary();
         let folder = self.folder.display();
@@ -84,7 +83,6 @@ impl View {
             .say(&format!("  advlab train --resume {folder} --steps {more}"));
     }
 
-    /// The run as it was stopped.
     pub fn stopped(&self, step: u64) {
         self.summary();
         let folder = self.folder.display();
@@ -93,7 +91,6 @@ impl View {
         ));
     }
 
-    /// The run as something went wrong with it.
     pub fn broken_off(&self) {
         eprintln!("all steps before are kept; once that is mended, go on with");
         eprintln!("  advlab train --resume {}", self.folder.display());

@@ -6,7 +6,7 @@ use console::Term;
 
 use super::style;
 
-/// What to write instead, for the slips that clap has no tip for.
+/// Advice for the slips that clap has no tip for.
 pub fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

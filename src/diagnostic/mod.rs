@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// What was asked for cannot be done.
+    /// The task cannot be done.
     Error,
     /// It is done, but may not do what it looks like.
     Warning,
@@ -23,7 +23,7 @@ pub enum Severity {
 pub enum Location {
     /// A span of a script, shown with a caret.
     Script(Span),
-    /// A file, or a place in it.
+    /// A file, or a location in it.
     File(FilePosition),
 }
 
@@ -42,7 +42,7 @@ pub struct Span {
     pub length: usize,
 }
 
-/// A file of rollouts or settings, or a place in it.
+/// A file of rollouts or settings, or a location in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePosition {
     /// The file.
@@ -68,32 +68,32 @@ pub struct Diagnostic(
 pub struct Problem {
     /// How bad it is.
     pub severity: Severity,
-    /// What is wrong, in one sentence.
+    /// The problem, in one sentence.
     pub message: String,
-    /// Where, if it is anywhere.
+    /// The location, where there is one.
     pub location: Option<Location>,
-    /// What stands there.
+    /// A description of what was found.
     pub found: Option<String>,
-    /// What should.
+    /// A description of what was expected.
     pub expected: Option<String>,
-    /// What to do.
+    /// Advice on what to do.
     pub help: Option<String>,
-    /// What led there, such as the calls of a script, innermost first: ``in `advantage`, line 12``.
+    /// The causes, such as the calls of a script, innermost first: ``in `advantage`, line 12``.
     pub notes: Vec<String>,
 }
 
 impl Diagnostic {
-    /// An error that is nowhere yet.
+    /// An error without a location.
     pub fn error(message: impl Into<String>) -> Self {
         Diagnostic::new(Severity::Error, message)
     }
 
-    /// A warning that is nowhere yet.
+    /// A warning without a location.
     pub fn warning(message: impl Into<String>) -> Self {
         Diagnostic::new(Severity::Warning, message)
     }
 
-    /// A note that is nowhere yet.
+    /// A note without a location.
     pub fn note(message: impl Into<String>) -> Self {
         Diagnostic::new(Severity::Note, message)
     }
@@ -254,7 +254,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// What is wrong: one problem or more, the first first. The error of everything that reads input or runs a script.
+/// One problem or more, the first first. The error of everything that reads input or runs a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 

@@ -1,4 +1,4 @@
-//! Renders problems for people: the script's line with a caret under the span, or the place in the file.
+//! Renders problems for people: the script's line with a caret under the span, or the location in the file.
 
 use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
 
@@ -67,7 +67,7 @@ impl Diagnostic {
     }
 }
 
-/// Text in lines that end before a width, behind a margin as wide as another text.
+/// Text in lines that end before a width, behind a margin as wide as another string.
 fn fitted(text: &str, width: usize, margin: &str) -> String {
     let room = width.saturating_sub(margin.len());
     let fit = |line: &str| {

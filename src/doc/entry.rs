@@ -93,7 +93,7 @@ fn columns(script: &str, batch: &Batch) -> Vec<String> {
     found
 }
 
-/// The values of a tensor, a text for each group.
+/// The values of a tensor, a string for each group.
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
     let values: Vec<f64> = computed.buffer().iter().collect();

@@ -1,4 +1,4 @@
-//! What is no function: levels, the batch, hooks, parameters, state, the language.
+//! Topics that are no function: levels, the batch, hooks, parameters, state, the language.
 
 use super::entry::filled;
 use crate::paint::Paint;
@@ -198,7 +198,6 @@ fn advantage(batch, p) { scaled(batch.reward, 2) }",
 ];
 
 impl Topic {
-    /// The topic that a word stands for.
     pub(super) fn find(word: &str) -> Option<&'static Topic> {
         TOPICS
             .iter()

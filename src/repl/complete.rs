@@ -1,4 +1,4 @@
-//! What can be typed next, at a place in the input: names, members, levels, recipes, files, commands.
+//! Completions at an index of the input: names, members, levels, recipes, files, commands.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ use crate::train::Kept;
 /// A way to go on with the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What is typed in place of the word.
+    /// The string that replaces the word.
     pub text: String,
-    /// What the list shows.
+    /// The string that the list shows.
     pub shown: String,
 }
 
@@ -52,7 +52,7 @@ impl Session {
         (start, fitting)
     }
 
-    /// What to show behind the text: how the function is called whose arguments are being typed, or, in a new line,
+    /// A hint to show behind the text: how the function is called whose arguments are being typed, or, in a new line,
     /// what the input waits for.
     pub fn hint(&self, text: &str) -> Option<String> {
         let open = unfinished(text);
@@ -88,7 +88,7 @@ impl Session {
         })
     }
 
-    /// What can be typed after a receiver's dot, or without one.
+    /// The names that can be typed after a receiver's dot, or without one.
     fn script_names(&self, receiver: Option<&[Token<'_>]>) -> Vec<Name> {
         match receiver {
             Some(receiver) => self.script.members(receiver),
@@ -178,7 +178,7 @@ impl Session {
         (start, names.into_iter().map(shown).collect())
     }
 
-    /// What can stand in the quotes that are open.
+    /// The strings that can stand in the quotes that are open.
     fn in_quotes(&self, open: &Unfinished<'_>) -> Vec<Completion> {
         let quoted = |name: &str| Completion {
             text: format!("{name}\""),

@@ -15,7 +15,7 @@ pub(super) struct Data {
     /// The source, as messages name it.
     pub(super) name: String,
     pub(super) batch: Arc<Batch>,
-    /// What was read otherwise than it stands in the file.
+    /// Notes on values that were read otherwise than they stand in the file.
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
     pub(super) run: Option<(Kept, u64)>,
@@ -39,7 +39,6 @@ impl Data {
         Data::new("the built-in batch", builtin())
     }
 
-    /// The batch that a path holds.
     pub(super) fn open(host: &Host, path: &Path, map: &[Mapping]) -> Result<Data, Diagnostics> {
         let name = path.display().to_string();
         if path.is_dir() {

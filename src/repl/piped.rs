@@ -32,7 +32,7 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
             return Ok(wrong);
         }
     }
-    // What the end of the lines cuts off is an error with its place, like any other.
+    // An input that the end of the lines cuts off is an error with its location, like any other.
     wrong += usize::from(answer(session, input.trim_end(), &mut out)?);
     Ok(wrong)
 }

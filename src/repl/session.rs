@@ -17,7 +17,7 @@ use crate::script::{Defines, Hook, Host, Recipe, Session as Script, Version, is_
 use crate::tensor::Guard;
 use crate::train::Kept;
 
-/// The text that an input is answered with.
+/// The reply to an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     /// Lines without a line break at the end; empty where there is nothing to show.
@@ -231,7 +231,7 @@ impl Session {
         });
         let recipe = match self.script.typed_recipe() {
             Ok(recipe) => recipe,
-            // What is still missing has been told.
+            // The user has been told what is still missing.
             Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
             Err(mut error) => {
                 self.script.explain_scope(error.first_mut());
@@ -291,7 +291,7 @@ impl Session {
     }
 }
 
-/// A text, and a line below it where there is one.
+/// A string, and a line below it where there is one.
 pub(super) fn join(text: String, line: Option<String>) -> String {
     [text]
         .into_iter()

@@ -251,7 +251,6 @@ impl Validator for Prompt {
     }
 }
 
-/// Script in colours.
 pub(super) fn highlighted(text: &str, paint: Paint) -> String {
     let all = lex(text);
     let (mut out, mut at) = (String::new(), 0);

@@ -29,12 +29,10 @@ impl Ragged {
         Ragged { starts, values }
     }
 
-    /// Number of rows.
     pub(super) fn responses(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The length of a row.
     pub(super) fn length(&self, response: usize) -> usize {
         self.starts[response + 1] - self.starts[response]
     }

@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostic;
 /// How deep objects and arrays may be nested: the scan recurses once a level.
 const DEPTH: usize = 128;
 
-/// What is wrong with a line, and the byte where it shows.
+/// An error in a line, and the byte where it shows.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: usize,
@@ -291,7 +291,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What a string is, given what stands between its quotes; `None` where an escape is half of a surrogate pair.
+/// The string with the raw characters `raw` between its quotes; `None` where an escape is half of a surrogate pair.
 pub(super) fn unescape(raw: &str) -> Option<Cow<'_, str>> {
     if !raw.contains('\\') {
         return Some(Cow::Borrowed(raw));

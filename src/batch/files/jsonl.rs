@@ -17,7 +17,6 @@ use super::{Progress, cannot_be_read, changed, words};
 use crate::batch::GroupId;
 use crate::diagnostic::Diagnostic;
 
-/// The lines of a file.
 struct Lines {
     input: BufReader<File>,
     bytes: Vec<u8>,
@@ -45,7 +44,7 @@ impl Lines {
         Ok(read > 0)
     }
 
-    /// The line as text, without a byte order mark; `None` where it is blank.
+    /// The line as a string, without a byte order mark; `None` where it is blank.
     fn text(&self) -> Result<Option<&str>, Diagnostic> {
         let text = std::str::from_utf8(&self.bytes).map_err(|error| {
             let (before, after) = self.bytes.split_at(error.valid_up_to());
@@ -66,7 +65,6 @@ impl Lines {
     }
 }
 
-/// Reads a whole file.
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
     let (total, file) = opened.map_err(|error| cannot_be_read(path, &error))?;
@@ -139,7 +137,7 @@ fn fields(text: &str) -> Result<Vec<Field>, Fault> {
     Ok(fields)
 }
 
-/// What becomes of a field's strings.
+/// The use of a field's strings.
 #[derive(Clone, Copy, PartialEq)]
 enum Strings {
     Skipped,
@@ -160,7 +158,7 @@ struct Reader {
     /// The strings that name groups, each held once: one may be a whole prompt.
     ids: HashSet<Arc<str>>,
     lines: Vec<Line>,
-    /// The array in hand.
+    /// The numbers of the array that is being read.
     array: Vec<f64>,
 }
 
@@ -316,7 +314,6 @@ impl Reader {
     }
 }
 
-/// A value of a line.
 #[derive(Clone, Copy)]
 enum Value {
     Null,
@@ -350,7 +347,7 @@ impl Value {
     }
 }
 
-/// What a column may take of a value.
+/// The part of a value that a column may take.
 enum Item<'a> {
     Number(f64),
     /// An id, and whether it is a string in the file.
@@ -400,7 +397,7 @@ impl Item<'_> {
     }
 }
 
-/// What stands between the quotes of a string.
+/// The characters between the quotes of a string.
 fn between(raw: &str) -> &str {
     &raw[1..raw.len() - 1]
 }

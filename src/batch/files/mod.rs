@@ -92,7 +92,7 @@ pub enum Dtype {
 pub struct Rollouts {
     /// The columns and their layout.
     pub batch: Batch,
-    /// What the reader decided for itself, and what it left out: nothing of that happens in silence.
+    /// The decisions of the reader and the fields that it left out: nothing of that happens in silence.
     pub notes: Vec<Diagnostic>,
     path: PathBuf,
     format: &'static Format,
@@ -243,7 +243,6 @@ impl fmt::Debug for Format {
     }
 }
 
-/// How far the reading is.
 struct Progress<'a> {
     told: Option<&'a dyn Fn(u64, u64)>,
     done: Cell<u64>,
@@ -251,15 +250,14 @@ struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// How often the caller hears of it.
+    /// Bytes between two reports to the caller.
     const STEP: u64 = 4 << 20;
 
-    /// So many bytes will be read.
+    /// Sets the number of bytes that will be read.
     fn expect(&self, total: u64) {
         self.total.set(total);
     }
 
-    /// So many more have been.
     fn add(&self, bytes: u64) {
         let before = self.done.replace(self.done.get() + bytes);
         let done = self.done.get().min(self.total.get());

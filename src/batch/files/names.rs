@@ -9,22 +9,20 @@ use crate::batch::level::Level;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// What a column of that name is made of.
+/// The meaning of a column, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The group of a response: a string or a whole number.
     Group,
-    /// Which tokens count.
     Mask,
-    /// The training step.
     Step,
-    /// The text of the response, whose words are counted where no length is known.
+    /// The response as a string, whose words are counted where no length is known.
     Completion,
     /// A number a response.
     Response,
     /// A number a token.
     Token,
-    /// Nobody knows: one of the two above, by what is there.
+    /// An unknown name: `Response` or `Token`, by the values.
     Any,
 }
 
@@ -127,7 +125,7 @@ pub(super) struct Names {
     pub(super) are_dumped: bool,
     /// Nothing but the words of a completion says how long a response is.
     pub(super) count_words: bool,
-    /// What the dump is, if it is one.
+    /// The note on a known dump, if the file is one.
     pub(super) note: Option<Diagnostic>,
 }
 
@@ -262,7 +260,7 @@ impl Names {
         self.reading(ours).is_some() || own.any(|field| self.own(field) == ours && !is_away(field))
     }
 
-    /// What is to be said of a field whose own name is given to another one.
+    /// The remark on a field whose own name is given to another one.
     pub(super) fn shadowed(&self, field: &str) -> Option<String> {
         let own = self.own(field);
         let other = self.reading(own)?;
@@ -291,7 +289,7 @@ const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id
 const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy \
     is_correct passed success label verified";
 
-/// What to do about a file without a column: the likeliest field for it, or all of them.
+/// Help for a file without a column: the likeliest field for it, or all of them.
 fn hint<'a>(ours: &str, likely: &str, all: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = all.collect();
     if all.is_empty() {

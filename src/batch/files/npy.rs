@@ -15,7 +15,6 @@ const LONGEST: usize = 64 << 10;
 /// Names of types that strings come in which are not read: numpy turns them into one that is.
 pub(super) const UNREAD_STRINGS: [&str; 2] = ["Python objects", "strings of bytes"];
 
-/// A header that has been read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Npy {
     pub(super) kind: Kind,
@@ -103,7 +102,7 @@ fn wrong(key: &str, text: &str) -> String {
     )
 }
 
-/// What follows a key of the literal.
+/// The rest of the literal behind a key.
 fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let after = ["'", "\""].iter().find_map(|quote| {
         let key = format!("{quote}{key}{quote}");

@@ -1,4 +1,4 @@
-//! What a reader gives: the columns of a file as the file has them, before anybody asks what they mean.
+//! The columns of a file as a reader gives them, before anybody asks what they mean.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct Field {
     pub(super) kind: FieldKind,
 }
 
-/// What a field holds at the beginning of a file.
+/// The kind of value that a field begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldKind {
     Null,
@@ -28,7 +28,7 @@ pub(super) enum FieldKind {
 /// How a reader learns, from the fields that its file begins with, under which names they are read. It asks once.
 pub(super) type Schema<'a> = &'a dyn Fn(Vec<Field>, Header) -> Result<Names, Diagnostic>;
 
-/// What a file's format, or its header, says of all its columns.
+/// The kind of a file, by its format or its header.
 #[derive(Clone, Debug)]
 pub(super) enum Header {
     /// Lines of fields, which may be another program's dump.
@@ -52,11 +52,10 @@ pub(super) struct Raw {
     pub(super) origin: Origin,
 }
 
-/// What is remembered of a file: where each response is, and what a copy of the file must find there again.
+/// The location of each response in a file, and what a copy of the file must find there again.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     Lines {
-        /// The lines of the responses.
         lines: Vec<Line>,
         /// The checksum of all bytes.
         sum: u32,
@@ -94,7 +93,7 @@ pub(super) struct Line {
     pub(super) number: usize,
     /// The bytes of the line that make room: those of the advantage that is there, or none.
     pub(super) room: std::ops::Range<usize>,
-    /// What comes before the value.
+    /// The characters that come before the value.
     pub(super) key: &'static str,
 }
 
@@ -132,10 +131,10 @@ pub(super) enum Values {
     Other(String),
 }
 
-/// What keeps a column of lines from being whole.
+/// The first value that keeps a column of lines from being whole.
 pub(super) struct Odd {
     pub(super) response: usize,
-    /// What stands there, in words: `missing`, `null`, or a value.
+    /// The value in words, or `missing` or `null`.
     pub(super) found: String,
     /// A response that has a value.
     pub(super) other: usize,

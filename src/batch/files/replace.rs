@@ -1,4 +1,4 @@
-//! Puts a finished file in the place of another: written beside it, then renamed over it.
+//! Replaces a file by a finished one: written beside it, then renamed over it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// A file that is being written. Unless [`Replacement::finish`] is reached, what was at its place stays.
+/// A file that is being written. Unless [`Replacement::finish`] is reached, the file that was there stays.
 pub(crate) struct Replacement {
     asked: PathBuf,
     sink: Sink,
@@ -75,7 +75,7 @@ impl Replacement {
         })
     }
 
-    /// Puts a whole file in its place.
+    /// Replaces a whole file.
     pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostics> {
         let mut file = Replacement::new(path)?;
         match file.write_all(bytes) {
@@ -89,7 +89,7 @@ impl Replacement {
         cannot_be_written(&self.asked, error)
     }
 
-    /// Puts the file in its place.
+    /// Replaces the file that was asked for.
     pub(crate) fn finish(self) -> Result<(), Diagnostics> {
         let asked = self.asked;
         let finish = || match self.sink {

@@ -1,6 +1,6 @@
 //! safetensors: the header's tensors, checked against the file, and a copy of a file with one tensor more. The crate
 //! reads and writes the entries; the list of them is read here, since the crate keeps one of two tensors of the same
-//! name and says nothing, and names no tensor whose place does not fit.
+//! name and says nothing, and names no tensor whose location does not fit.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::diagnostic::Diagnostic;
 /// The most that the format allows for its header.
 const HEADER: u64 = 100_000_000;
 
-/// The header's free texts.
+/// The header's free strings.
 pub(super) type Metadata = BTreeMap<String, String>;
 
 /// A file whose header has been read.

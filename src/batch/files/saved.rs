@@ -19,7 +19,7 @@ const MARK: (&str, &str) = ("advlab", "1");
 const STEP: &str = "step";
 const NAMES: &str = "group_names";
 
-/// What the header of a file of ours says beside its tensors; that of somebody else's says nothing.
+/// The step and the groups' names in the header of a file of ours; [`Header::Tensors`] for somebody else's file.
 pub(super) fn header(path: &Path, metadata: &Metadata) -> Result<Header, Diagnostic> {
     match metadata.get(MARK.0).map(String::as_str) {
         None => return Ok(Header::Tensors),

@@ -45,7 +45,7 @@ impl<'a> Spread<'a> {
     }
 
     /// The first value that `holds` refuses: its response, its token's column where it is a token's, and the value.
-    /// What no token has is not written to a tensor [B, T].
+    /// A value that no token has is not written to a tensor [B, T].
     pub(super) fn find(
         &self,
         of_tensor: bool,
@@ -83,7 +83,6 @@ impl<'a> Spread<'a> {
         sizes.map(|size| size as u64).product::<u64>() * size
     }
 
-    /// Writes the tensor's numbers.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         if self.is_f64 {
             self.write_as(out, |value| value)

@@ -47,7 +47,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a file says of one tensor.
+/// The type, shape and location of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Info {
     pub(super) name: String,
@@ -56,7 +56,7 @@ pub(super) struct Info {
     pub(super) big_endian: bool,
     /// Columns first, as Fortran has it.
     pub(super) fortran: bool,
-    /// Where it is: its first byte in a safetensors file, its index in an npz archive.
+    /// Its first byte in a safetensors file, its index in an npz archive.
     pub(super) at: u64,
     /// At most so many bytes can come, whatever the shape says.
     pub(super) most: u64,
@@ -70,7 +70,6 @@ pub(super) trait Archive: Send + Sync {
     fn fill(&self, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()>;
 }
 
-/// One tensor of a file.
 #[derive(Clone)]
 pub(super) struct Tensor {
     pub(super) info: Info,
@@ -113,7 +112,6 @@ impl Info {
         !matches!(self.kind, Kind::String(_)) && self.size().is_some()
     }
 
-    /// Whether the numbers are f64.
     pub(super) fn is_f64(&self) -> bool {
         self.kind == Kind::Number(Number::F64)
     }

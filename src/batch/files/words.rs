@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-/// What a completion should be, for messages.
+/// The values that a completion may have, for messages.
 pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 
 /// The words in all messages of a chat, as TRL's conversational format has them.

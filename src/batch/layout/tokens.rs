@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Neighbouring tokens of one response that all count, by their places in the padded row (or the ragged array).
+/// Neighbouring tokens of one response that all count, by their columns in the padded row (or the ragged array).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Column of the first token.
@@ -18,14 +18,14 @@ impl Run {
     }
 }
 
-/// How long the rows are that the tokens came in: what writing an advantage back needs.
+/// The lengths of the rows that the tokens came in, for writing an advantage back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rows {
     Padded(usize),
     Ragged(Vec<u32>),
 }
 
-/// Where the tokens that count stand, row by row; what [`Layout`] is built from beside the groups.
+/// The columns of the tokens that count, row by row; a [`Layout`] is built from these and the groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens {
     pub(super) runs: Vec<Run>,
@@ -43,7 +43,6 @@ impl Tokens {
         }
     }
 
-    /// Rows of their own length each.
     pub(crate) fn ragged() -> Self {
         Tokens {
             rows: Rows::Ragged(Vec::new()),
@@ -116,7 +115,6 @@ impl Tokens {
         }
     }
 
-    /// Number of rows added so far.
     pub(crate) fn responses(&self) -> usize {
         self.run_start.len() - 1
     }

@@ -17,7 +17,7 @@ pub(in crate::repl) fn source(session: &mut Session, name: &str) -> Answered {
 }
 
 /// Has a source edited: that of a name, or else the last input, or else the recipe in use. A recipe's own file is edited
-/// in its place and becomes the recipe; everything else is evaluated as an input.
+/// directly and becomes the recipe; everything else is evaluated as an input.
 pub(super) fn edit(session: &mut Session, name: &str) -> Answered {
     let recipe = session.script.recipe();
     let recipe = recipe.map_or(String::new(), |recipe| recipe.name().to_string());

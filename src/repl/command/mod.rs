@@ -25,7 +25,6 @@ pub(super) use self::edit::source;
 pub(super) use self::recipe::{named, title};
 pub(super) use self::watch::{Watched, lock};
 
-/// The reply to a command.
 type Answered = Result<String, Diagnostics>;
 
 /// The commands in the order in which a newcomer needs them: how each is called and what it does.
@@ -65,21 +64,17 @@ pub(super) struct Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     Nothing,
-    /// A piece of script.
     Script,
     /// Names of recipes, or scripts.
     Recipes,
     /// A file or a folder.
     Path,
-    /// A parameter.
     Parameter,
-    /// A step of the run.
     Step,
     /// A function, a recipe or a command.
     Name,
 }
 
-/// All commands.
 pub(super) fn commands() -> impl Iterator<Item = Command> {
     TABLE.lines().filter_map(|row| {
         let (call, doc) = row.split_once("  ")?;
@@ -94,7 +89,6 @@ pub(super) fn commands() -> impl Iterator<Item = Command> {
 }
 
 impl Command {
-    /// The command of that name.
     pub(super) fn find(name: &str) -> Option<Command> {
         commands().find(|command| command.name == name)
     }

@@ -144,7 +144,7 @@ fn loss_of(session: &Session, recipe: &Recipe, advantage: &Computed) -> Result<L
     loss.loss(session.batch(), Some(advantage), &mut loss.init()?)
 }
 
-/// The first of some problems in a few words, without its place.
+/// The first of some problems in a few words, without its location.
 pub(super) fn first_message(error: &Diagnostics) -> String {
     let first = error.first();
     first.map_or(String::new(), |first| first.message.clone())

@@ -88,7 +88,7 @@ impl Watched {
         self.last = recipe.clone();
     }
 
-    /// The news of the file since the last call, as text.
+    /// The news of the file since the last call.
     pub(in crate::repl) fn poll(&mut self) -> Option<String> {
         let events = self.live.events();
         let lines: Vec<String> = events.into_iter().map(|event| self.tell(event)).collect();

@@ -21,7 +21,6 @@ const LETTERS: usize = 88;
 const GRAY: &str = "#888888";
 
 impl Figure {
-    /// The figure as an SVG document.
     pub(in crate::repl) fn svg(&self) -> String {
         let height = TOP + PANEL * self.panels.len() as f64;
         let mut out = format!(
@@ -124,13 +123,13 @@ impl Panel {
 /// The side of a square whose dots, each wider than two such squares, nobody tells apart.
 const SQUARE: f64 = 2.0;
 
-/// A dot for each square that has any, at the place of the first of them, with their number: a million points are a
+/// A dot for each square that has any, at the location of the first of them, with their number: a million points are a
 /// figure that can still be opened.
 fn apart(places: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64, usize)> {
     let mut dots: Vec<(f64, f64, usize)> = Vec::new();
     let mut squares: HashMap<(i64, i64), usize> = HashMap::new();
     for (x, y) in places {
-        // Places are some hundreds at most.
+        // Coordinates are some hundreds at most.
         let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);
         let dot = *squares.entry(square).or_insert(dots.len());
         match dots.get_mut(dot) {

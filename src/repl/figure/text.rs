@@ -12,7 +12,6 @@ const BESIDE: usize = 16;
 const MARGIN: usize = 9;
 
 impl Figure {
-    /// The figure as lines for a terminal.
     pub(in crate::repl) fn text(&self, paint: Paint) -> String {
         let mut lines = vec![paint.bold(&wrapped("", &self.title, paint.width))];
         for panel in &self.panels {

@@ -26,12 +26,10 @@ impl Session {
         &self.data
     }
 
-    /// The last piece of script, right or wrong.
     pub(in crate::repl) fn last_input(&self) -> &str {
         &self.last_input
     }
 
-    /// The scripts that the session itself wrote, with their text.
     pub(in crate::repl) fn saved(&mut self) -> &mut BTreeMap<PathBuf, String> {
         &mut self.saved
     }
@@ -40,7 +38,6 @@ impl Session {
         self.is_over = true;
     }
 
-    /// Has a file edited.
     pub(in crate::repl) fn edit(&mut self, file: &Path) -> Result<(), Diagnostics> {
         let Some(edit) = &mut self.editor else {
             let help = "write a file with your editor: `:watch FILE` follows it";
@@ -131,7 +128,6 @@ impl Session {
         Some(format!("{} is not watched any more", lock(&watched).name()))
     }
 
-    /// Goes on with other data.
     pub(in crate::repl) fn use_data(&mut self, mut data: Data) -> Result<(), Diagnostics> {
         if let Some(script) = &data.script {
             let recipe = self.host.load(script)?;

@@ -21,7 +21,6 @@ pub(in crate::repl) fn shape(layout: &Layout) -> String {
     format!("{responses} in {groups} {of}, {tokens}")
 }
 
-/// A batch, as lines.
 pub(in crate::repl) fn batch(columns: &Columns, paint: Paint) -> String {
     let about = format!("{}, step {}", shape(&columns.layout), columns.step);
     let mut lines = vec![format!("{}   {}", paint.bold("batch"), paint.dim(&about))];

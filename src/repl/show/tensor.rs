@@ -16,7 +16,6 @@ const VALUES: usize = 24;
 /// The columns of a group's name before it is cut.
 const LABEL: usize = 14;
 
-/// A tensor, as lines.
 pub(in crate::repl) fn tensor(computed: &Computed, paint: Paint) -> String {
     let buffer = computed.buffer();
     let dtype = dtype(buffer.is_f64());

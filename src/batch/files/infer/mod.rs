@@ -77,7 +77,7 @@ struct Inference<'a> {
     is_f64: bool,
 }
 
-/// What a raw column gives a batch under one of our names.
+/// The values of a raw column under one of our names.
 enum Given {
     Responses(Vec<f64>),
     /// Token values, those that do not count included: rows of their own length, or padded ones.

@@ -1,4 +1,4 @@
-//! What is to be said of a file that reads all the same.
+//! The notes on a file that reads all the same.
 
 use crate::batch::files::names::{Role, alias, role};
 use crate::batch::files::raw::Origin;
@@ -8,7 +8,6 @@ use crate::diagnostic::Diagnostic;
 /// How many fields are told of that nobody knows: a file may have as many as it has lines.
 const SHOWN: usize = 5;
 
-/// The notes so far.
 pub(super) struct Notes {
     notes: Vec<Diagnostic>,
     left_out: Few,
@@ -64,7 +63,7 @@ impl Notes {
                 "columns are NaN or infinite somewhere",
             ),
         ];
-        // The later one first: the other then keeps its place.
+        // The later one first: the other then keeps its index.
         more.sort_by_key(|more| std::cmp::Reverse(more.as_ref().map(|(end, _)| *end)));
         for (end, what) in more.into_iter().flatten() {
             self.notes.insert(end, Diagnostic::note(what));

@@ -17,7 +17,7 @@ struct Lengths {
     are_words: bool,
 }
 
-/// What a column should hold, for messages.
+/// The kind of values that a column should hold, for messages.
 fn expected(reading: &Reading) -> &'static str {
     match (reading.role, reading.ours.as_str()) {
         (Role::Group, _) => "a string or a whole number that names the prompt",
@@ -128,7 +128,6 @@ impl Inference<'_> {
         Ok(())
     }
 
-    /// The columns of arrays.
     fn arrays(&self) -> impl Iterator<Item = &(Reading, usize)> {
         let is_array = |index: usize| matches!(self.raw.columns[index].values, Values::Arrays(_));
         self.readings
@@ -250,7 +249,6 @@ impl Inference<'_> {
         lengths
     }
 
-    /// The tokens that count.
     fn count_tokens(&self, lengths: &Lengths, mask: Option<usize>) -> Result<Tokens, Diagnostic> {
         let mut tokens = Tokens::ragged();
         for (response, &length) in lengths.of_response.iter().enumerate() {
@@ -315,7 +313,6 @@ impl Inference<'_> {
         }
     }
 
-    /// The values of a column of lines.
     pub(super) fn take_lines(&mut self, index: usize, is_last: bool) -> Given {
         let values = &mut self.raw.columns[index].values;
         match values {
