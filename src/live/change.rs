@@ -69,7 +69,6 @@ impl ParameterChange {
 }
 
 impl VersionChange {
-    /// Compares two versions, of which the second was checked in the first of two times, and ready after the second.
     pub(super) fn between(
         from: &Recipe,
         to: &Recipe,
@@ -125,7 +124,7 @@ fn files(from: &Recipe, to: &Recipe) -> Vec<FileChange> {
         .collect()
 }
 
-/// Names and texts by what the `import` wrote: a resumed run has its first version in another folder.
+/// Names and sources by the name in the `import`: a resumed run has its first version in another folder.
 fn imports(recipe: &Recipe) -> BTreeMap<String, (String, &str)> {
     let others = recipe.sources().filter(|(name, _)| *name != recipe.name());
     let named = others.filter_map(|(name, text)| {

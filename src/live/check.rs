@@ -11,7 +11,6 @@ use crate::tensor::Guard;
 pub(super) struct DryRuns<'a> {
     /// The new version, on `host`.
     pub(super) candidate: &'a Recipe,
-    /// The host whose guard bounds them all.
     pub(super) host: &'a Host,
     pub(super) guard: &'a Guard,
     pub(super) last: Option<&'a Observed>,
@@ -19,7 +18,7 @@ pub(super) struct DryRuns<'a> {
 }
 
 impl DryRuns<'_> {
-    /// Runs them. What comes back is worth a warning, and no more.
+    /// The diagnostics are worth a warning, and no more.
     pub(super) fn run(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
         let initial = self.candidate.init()?;
         let Some(last) = self.last else {
@@ -107,7 +106,6 @@ fn dry_run(recipe: &Recipe, batch: &Batch, state: &State) -> Result<(), Diagnost
     Ok(())
 }
 
-/// The error, with where it happened.
 fn on(mut error: Diagnostics, what: &str) -> Diagnostics {
     let notes = &mut error.first_mut().notes;
     notes.push(format!("in a dry run on {what}"));

@@ -9,7 +9,6 @@ const GROUP_SIZE: usize = 256;
 /// Tokens of a response that are taken over.
 const TOKENS: usize = 8;
 
-/// The shapes of batches to try a recipe on.
 pub(super) const SHAPES: [Shape; 5] = [
     Shape {
         right: Some(true),

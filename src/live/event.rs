@@ -17,7 +17,7 @@ pub enum LiveEvent {
     Rejected {
         /// The version that failed.
         version: Version,
-        /// Why.
+        /// Why it failed.
         error: Diagnostics,
         /// The version that the run goes on with.
         still_using: Version,

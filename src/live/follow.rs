@@ -14,7 +14,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Host, Reading, Recipe, Version};
 use crate::tensor::Guard;
 
-/// The thread, which ends when this is dropped.
+/// The thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Thread {
     shared: Arc<Shared>,
@@ -81,7 +81,6 @@ impl Drop for Thread {
     }
 }
 
-/// Follows the files of one recipe.
 struct Follower {
     shared: Arc<Shared>,
     watch: Watch,
@@ -102,7 +101,7 @@ enum Said {
 impl Follower {
     /// Follows the files until the live recipe is dropped.
     fn follow(mut self) {
-        // What was saved after the recipe was read and before its folder was watched.
+        // A save may have come after the recipe was read and before its folder was watched.
         self.look(Wake::Poll(Instant::now()));
         while !self.shared.is_stopped() {
             let wake = self.watch.wait();
@@ -151,7 +150,7 @@ impl Follower {
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
     }
 
-    /// Judges what the files hold once they are quiet, where it is not what they held before, or where that is asked for.
+    /// Judges the files once they are quiet, where they hold something new, or where that is asked for.
     fn settle_and_judge(&mut self, seen: Reading, since: Instant, is_asked: bool) {
         let settled = self.settle(seen);
         // Saved again as it was: the change that was seen was the file being truncated for it.

@@ -1,7 +1,7 @@
 //! Hot reload: a recipe that follows its file while a run goes.
 //!
 //! Events are hints, the content is the truth, the swap happens at a step boundary. A thread watches the script and all
-//! that it imports, checks each new version, and publishes what passed; [`LiveRecipe::step`] picks it up and never waits.
+//! that it imports, checks each new version, and publishes what passed; [`LiveRecipe::step`] takes it and never waits.
 //!
 //! A version must pass these checks, in this order and all within [`LiveOptions::deadline`], before a step uses it:
 //!
@@ -13,14 +13,14 @@
 //!    columns and group sizes of the last one.
 //!
 //! A failure on the last batch rejects the version. The batches of 5 may never come: `k` larger than a group of one is
-//! right in a run whose groups have 16. So a failure there counts only where the version in use does not fail on the same
-//! batch: it rejects where every run meets such batches (all right, all wrong; the one that made a version fail), and is
-//! a warning elsewhere (groups of one, responses of one token or none). Before the first batch nothing is known of the
-//! run's columns, and only a script without an end is rejected.
+//! right in a run whose groups have 16. So a failure there counts only where the version in use does not fail on the
+//! same batch: it rejects where every run meets such batches (all right, all wrong; the one that made a version fail),
+//! and is a warning elsewhere (groups of one, responses of one token or none). Before the first batch nothing is known
+//! of the run's columns, and only a script without an end is rejected.
 //!
-//! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what the
-//! new `init(p)` has beyond it. A version that fails at a step after all gives way to the last one that worked, with the
-//! state that it left; where every version fails there, the batch is at fault, and they all stay as they were.
+//! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what
+//! the new `init(p)` has beyond it. A version that fails at a step after all gives way to the last one that worked,
+//! with the state that it left; where every version fails there, the batch is at fault, and they all stay as they were.
 
 mod change;
 mod check;
@@ -105,8 +105,8 @@ pub struct LiveStep {
 ///
 /// A trainer that runs more than the advantage in a step, as the recipe's loss on minibatches, does it by its parts:
 /// [`LiveRecipe::begin_step`] takes the newest version, [`LiveRecipe::observe`] shows the batch, and the hooks run in a
-/// copy of [`LiveRecipe::state`], which [`LiveRecipe::set_state`] takes back; where they fail, [`LiveRecipe::reject`] goes
-/// back to the version before, and the step begins anew.
+/// copy of [`LiveRecipe::state`], which [`LiveRecipe::set_state`] takes back; where they fail, [`LiveRecipe::reject`]
+/// goes back to the version before, and the step begins anew.
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
@@ -120,20 +120,20 @@ pub struct LiveRecipe {
     _thread: Option<Thread>,
 }
 
-/// What failed at the step under way: it is put back where no version can do the step.
+/// The failures of the step under way, put back where no version can do the step.
 #[derive(Debug)]
 struct Withdrawn {
     /// The versions, newest first, each with the state that it had.
     versions: Vec<(Arc<Loaded>, State)>,
     /// Why the newest one failed.
     error: Diagnostics,
-    /// The ledger's, before.
+    /// The ledger's `failed_on` from before the step.
     failed_on: Option<Arc<Observed>>,
 }
 
 impl LiveRecipe {
-    /// Loads a recipe, a built-in by its name or a script by its path, and follows its file from here on. A built-in has
-    /// no file, and stays as it is. A relative path is one from the folder that the process is in.
+    /// Loads a recipe, a built-in by its name or a script by its path, and follows its file from here on. A built-in
+    /// has no file, and stays as it is. A relative path is one from the folder that the process is in.
     ///
     /// # Errors
     /// [`Diagnostics`] where the recipe cannot be loaded, or lacks a required hook, or does not take the settings; or
@@ -203,8 +203,8 @@ impl LiveRecipe {
     /// version before does the step, and the failure is among the events. The batch is kept to try new versions on.
     ///
     /// # Errors
-    /// [`Diagnostics`] of the newest version where none can do the step; all is as it was before, and the next step uses
-    /// the newest version again.
+    /// [`Diagnostics`] of the newest version where none can do the step; all is as it was before, and the next step
+    /// uses the newest version again.
     pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
         self.begin_step();
         self.observe(batch);
@@ -267,8 +267,8 @@ impl LiveRecipe {
     /// that worked, to redo the step with, and to the state that it left, until another version is published.
     ///
     /// # Errors
-    /// That of the first version that failed at this step, where no other is left: the batch is at fault then. All is as
-    /// it was before the step, and the next one uses the newest version again.
+    /// That of the first version that failed at this step, where no other is left: the batch is at fault then. All is
+    /// as it was before the step, and the next one uses the newest version again.
     pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
         let Some((worked, left)) = self.worked.pop_back() else {
             return Err(self.put_back().unwrap_or(error));
@@ -362,7 +362,7 @@ impl LiveRecipe {
         self.shared.drain()
     }
 
-    /// Puts a version into use without any check beside its hooks and parameters: from the next step on, it is the newest.
+    /// Puts a version into use with no check but of its hooks and parameters: from the next step on, it is the newest.
     ///
     /// # Errors
     /// [`Diagnostics`] where it lacks a required hook, or does not take the settings.

@@ -66,8 +66,8 @@ impl LiveOptions {
         self
     }
 
-    /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one of
-    /// them still, it is not tried until it is saved again.
+    /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one
+    /// of them still, it is not tried until it is saved again.
     pub fn rejected(mut self, versions: Vec<String>) -> Self {
         self.rejected = versions;
         self

@@ -24,18 +24,16 @@ pub(super) struct Shared {
     ledger: Mutex<Ledger>,
 }
 
-/// What changes, under one lock, so that events come in the order of the versions. It is never held for longer than it
-/// takes to read or write a few pointers: the run does not wait.
+/// The changing part, under one lock, so that events come in the order of the versions. It is never held for longer
+/// than it takes to read or write a few pointers: the run does not wait.
 #[derive(Debug)]
 pub(super) struct Ledger {
     current: Arc<Loaded>,
-    /// The last batch of the run.
     pub(super) last: Option<Arc<Observed>>,
     /// The last batch on which a version failed at a step.
     pub(super) failed_on: Option<Arc<Observed>>,
     events: VecDeque<LiveEvent>,
     history: VecDeque<Arc<Loaded>>,
-    /// How many versions have been published.
     published: u64,
     is_polling_said: bool,
     is_stopped: bool,
@@ -114,7 +112,6 @@ impl Shared {
         self.ledger().is_stopped
     }
 
-    /// The newest version that passed its checks.
     pub(super) fn current(&self) -> Arc<Loaded> {
         self.ledger().current.clone()
     }
@@ -192,8 +189,8 @@ impl Shared {
         });
     }
 
-    /// Takes the last `count` withdrawals back, which led from `newest` to `oldest`, with their events; a version that was
-    /// published meanwhile stays.
+    /// Takes the last `count` withdrawals back, which led from `newest` to `oldest`, with their events; a version that
+    /// was published meanwhile stays.
     pub(super) fn reinstate(&self, newest: &Arc<Loaded>, oldest: &Arc<Loaded>, count: usize) {
         let mut ledger = self.ledger();
         if Arc::ptr_eq(&ledger.current, oldest) {

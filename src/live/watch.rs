@@ -12,16 +12,16 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::shared::lock;
 
-/// How long the files must be quiet. An editor's save is several operations, some milliseconds apart: truncate, write in
-/// pieces, close; or write beside, rename. A person does not notice a tenth of a second.
+/// How long the files must be quiet. An editor's save is several operations, some milliseconds apart: truncate, write
+/// in pieces, close; or write beside, rename. A person does not notice a tenth of a second.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
 /// When to go on although the files are not quiet: a tool that writes them without a pause must not keep new versions
-/// out for ever. What is read half-written then meets the checks.
+/// out for ever. A file read half-written then meets the checks.
 pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 
-/// How often to look without an event. inotify is silent where another machine writes (NFS, Lustre, FUSE), and for a folder
-/// that was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
+/// How often to look without an event. inotify is silent where another machine writes (NFS, Lustre, FUSE), and for a
+/// folder that was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
 const POLL: Duration = Duration::from_secs(1);
 
 /// A reason to look at the files.
@@ -29,7 +29,6 @@ const POLL: Duration = Duration::from_secs(1);
 pub(super) enum Wake {
     /// Something happened to one of them, first at this moment.
     Event(Instant),
-    /// It is time to look again.
     Poll(Instant),
 }
 
@@ -46,7 +45,6 @@ impl Bell {
     }
 }
 
-/// Watches the folders of some files.
 pub(super) struct Watch {
     rings: Receiver<Instant>,
     system: Option<RecommendedWatcher>,
@@ -128,7 +126,7 @@ impl Watch {
         outcome
     }
 
-    /// Watches all folders anew at the next [`Watch::follow`]: the watch on one that was deleted and made again is dead.
+    /// Watches all folders anew at the next [`Watch::follow`]: a watch on one deleted and made again is dead.
     pub(super) fn forget(&mut self) {
         if let Some(system) = &mut self.system {
             for folder in std::mem::take(&mut self.folders) {
@@ -138,7 +136,6 @@ impl Watch {
         }
     }
 
-    /// Waits for the next reason to look.
     pub(super) fn wait(&self) -> Wake {
         match self.rings.recv_timeout(POLL) {
             Ok(at) => Wake::Event(at),

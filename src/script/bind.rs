@@ -74,7 +74,7 @@ fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
     Ok(evaluated(context, tensor)?.get(0))
 }
 
-/// How many values a tensor's text shows.
+/// How many values a tensor's string shows.
 const SHOWN: usize = 8;
 
 fn text(context: &NativeCallContext, tensor: &Tensor) -> Outcome<ImmutableString> {
@@ -258,7 +258,7 @@ pub(super) fn describe(value: &Dynamic) -> String {
     }
 }
 
-/// As [`describe`], without what a string says.
+/// As [`describe`], without a string's content.
 pub(super) fn kind(value: &Dynamic) -> String {
     if let Some(tensor) = value.read_lock::<Tensor>() {
         return format!("a {} tensor", tensor.level());

@@ -115,7 +115,6 @@ impl Host {
         self.load_reading(recipe).0
     }
 
-    /// Loads a recipe, and says which files it was read from.
     pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
         let path = Path::new(recipe);
         let error = if let Some(builtin) = Builtin::find(recipe) {
@@ -139,7 +138,7 @@ impl Host {
         (Err(error.into()), Reading::default())
     }
 
-    /// Compiles the script of a reading, from the bytes that were read, with the imports; says which files it needed.
+    /// Compiles from the bytes of a reading, not from the file. The new reading has the imports that were needed too.
     pub(crate) fn load_read(&self, read: &Reading) -> (Result<Recipe, Diagnostics>, Reading) {
         let (Some(path), Some(content)) = (read.main(), read.main_content()) else {
             unreachable!("the reading of a built-in is not compiled again")
@@ -174,7 +173,7 @@ impl Host {
         (compiled, reading)
     }
 
-    /// Compiles a recipe from its text. `name` is what messages call it; its imports are built-ins alone.
+    /// Compiles a recipe from a string. `name` is the one of messages; its imports are built-ins alone.
     ///
     /// # Errors
     /// As [`Host::load`].
@@ -182,10 +181,7 @@ impl Host {
         compile(self.shared.clone(), name, text, Library::new(None))
     }
 
-    /// Compiles a recipe from its text, which imports built-ins and scripts of a folder.
-    ///
-    /// # Errors
-    /// As [`Host::load`].
+    /// As [`Host::compile`], with imports of scripts in a folder too.
     pub(crate) fn compile_beside(
         &self,
         name: &str,
@@ -215,7 +211,7 @@ impl Shared {
     }
 }
 
-/// What a path is that can be no script.
+/// The kind of a path that can be no script.
 fn another_kind(path: &Path) -> Option<&'static str> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_deref().and_then(|ending| ending.to_str()) {
@@ -228,7 +224,6 @@ fn another_kind(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The text of a script's file, or what is wrong with it.
 fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
     let bytes = content.as_ref().map_err(|unread| {
         let diagnostic = Diagnostic::error(format!("cannot read {}: {}", path.display(), unread.why));

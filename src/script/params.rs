@@ -119,7 +119,6 @@ impl Parameter {
         }
     }
 
-    /// The value that a string stands for, as in `--set k=8`.
     fn parse(&self, text: &str) -> Result<Setting, Diagnostic> {
         let number = || text.parse().ok().filter(|value: &f64| !value.is_nan());
         let setting = match &self.default {
@@ -231,7 +230,6 @@ impl Parameters {
         Ok(())
     }
 
-    /// Sets a parameter to a script's value.
     pub(super) fn set_dynamic(&mut self, name: &str, value: &Dynamic) -> Result<(), Diagnostic> {
         let cannot = || Diagnostic::error(format!("`{name}` cannot be {}", describe(value)));
         self.set(name, Setting::from_dynamic(value).ok_or_else(cannot)?)

@@ -56,7 +56,6 @@ impl Hook {
         }
     }
 
-    /// The function's parameters.
     pub(super) const fn parameters(self) -> &'static [&'static str] {
         match self {
             Hook::Reward | Hook::Advantage | Hook::Loss => &["batch", "p"],
@@ -74,7 +73,7 @@ pub struct Version(String);
 impl Version {
     pub(super) fn of(main: &str, text: &[u8], imports: &Sources) -> Version {
         let mut hash = Sha256::new();
-        // The main script counts by its text alone: a copy of a built-in is the same version until it is edited.
+        // The main script counts by its bytes alone: a copy of a built-in is the same version until it is edited.
         let mut add = |text: &[u8]| {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
@@ -163,7 +162,7 @@ impl Recipe {
         line.strip_suffix('.').unwrap_or(line)
     }
 
-    /// The script's own text.
+    /// The script's own source, without its imports.
     pub fn text(&self) -> &str {
         self.script
             .sources
@@ -171,7 +170,7 @@ impl Recipe {
             .map_or("", |text| text)
     }
 
-    /// The names and texts of the script and of all that it imports.
+    /// The names and sources of the script and of all that it imports.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.script
             .sources
@@ -205,7 +204,6 @@ impl Recipe {
         self.params.set(name, setting)
     }
 
-    /// Sets the parameters that a script's map names.
     pub(super) fn set_map(&mut self, map: &Map) -> Result<(), Diagnostic> {
         for (name, value) in map {
             self.params.set_dynamic(name, value)?;
@@ -213,8 +211,8 @@ impl Recipe {
         Ok(())
     }
 
-    /// Takes over the settings of another recipe, most likely an older version of this one: what it has otherwise than it
-    /// declares, where this one has a parameter of that name that can have that value.
+    /// Takes over the settings of another recipe, most likely an older version of this one: what it has otherwise than
+    /// it declares, where this one has a parameter of that name that can have that value.
     pub(crate) fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
             if *value != parameter.default {
@@ -249,7 +247,6 @@ impl Recipe {
         self.about_source(&self.script.name)
     }
 
-    /// The same of one of the scripts that it is made of.
     pub(super) fn about_source<'a>(&'a self, name: &'a Arc<str>) -> Script<'a> {
         let parameters = self.params.iter();
         let parameters = parameters.map(|(parameter, _)| parameter.name.clone());
@@ -257,7 +254,6 @@ impl Recipe {
             .knowing(parameters.collect(), self.script.functions.clone())
     }
 
-    /// A diagnostic at the line where a hook is defined.
     pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
         diagnostic.at(self.about().definition(hook.name())).into()
     }

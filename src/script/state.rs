@@ -23,7 +23,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The state that a hook returned, or left behind as `this`; or what is wrong with it.
+    /// Takes what a hook returned, or left behind as `this`.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, Unfit> {
         if !value.is_map() {
             let found = super::bind::describe(&value);

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::state::State;
 use crate::diagnostic::Diagnostic;
 
-/// Marks what JSON has no type for: a float (JSON's numbers are our whole ones), a character, and a map, whose keys could
-/// be one of these marks.
+/// Marks what JSON has no type for: a float (JSON's numbers are our whole ones), a character, and a map, whose keys
+/// could be one of these marks.
 const FLOAT: &str = "f64";
 const CHARACTER: &str = "char";
 const MAP: &str = "map";
@@ -15,8 +15,8 @@ const MAP: &str = "map";
 impl State {
     /// The state as JSON. [`State::from_json`] gives back the same, bit for bit.
     ///
-    /// Whole numbers, strings, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a map
-    /// `{"map": {...}}`.
+    /// Whole numbers, strings, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a
+    /// map `{"map": {...}}`.
     pub fn to_json(&self) -> Value {
         to_json(&self.to_dynamic())
     }
@@ -61,7 +61,7 @@ fn to_json(value: &Dynamic) -> Value {
     }
 }
 
-/// The shortest text that reads back as the same number; the bits of a NaN, of which there are many.
+/// The shortest string that reads back as the same number; the bits of a NaN, of which there are many.
 fn float_text(float: f64) -> String {
     if float.is_nan() {
         format!("NaN:{:016x}", float.to_bits())

@@ -26,8 +26,8 @@ pub const TEST_BATCH: &str = "test_batch";
 impl Recipe {
     /// The batch that the script's `test_batch()` describes; `None` where it has no such function.
     ///
-    /// It returns a map of columns: `group`, a string or a number for each response; arrays of numbers, one for each response; arrays
-    /// of arrays of numbers, one for each token.
+    /// It returns a map of columns: `group`, a string or a number for each response; arrays of numbers, one for each
+    /// response; arrays of arrays of numbers, one for each token.
     ///
     /// # Errors
     /// [`Diagnostics`] where the function fails, or returns what is no batch.
@@ -55,7 +55,6 @@ impl Recipe {
     }
 }
 
-/// The batch of a map of columns, or what is wrong with it.
 fn batch(value: &Dynamic) -> Result<Batch, String> {
     let Some(map) = value.read_lock::<Map>() else {
         return Err(format!("this is {}", describe(value)));
@@ -90,7 +89,7 @@ fn group(id: &Dynamic) -> Result<GroupId, String> {
     id.as_int().map(GroupId::from).map_err(wrong)
 }
 
-/// The number of tokens that a number says; the builder refuses one that is too large.
+/// A length that is too large is refused by the builder.
 fn length(number: f64) -> Result<usize, String> {
     if number >= 0.0 && number.fract() == 0.0 {
         return Ok(number as usize);

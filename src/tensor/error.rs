@@ -21,13 +21,13 @@ pub struct Origin {
 pub struct TensorError {
     /// The operation, as scripts write it.
     pub op: &'static str,
-    /// What is wrong.
+    /// The kind of failure, with its message.
     pub kind: TensorErrorKind,
     /// Where the tensor at fault was made, when that is not where the error shows up.
     pub origin: Option<Origin>,
 }
 
-/// What is wrong with an operation on tensors.
+/// The ways in which an operation on tensors fails.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TensorErrorKind {
@@ -75,12 +75,10 @@ impl TensorError {
         }
     }
 
-    /// Levels, groups or batches that do not fit together.
     pub(crate) fn level(op: &'static str, message: impl fmt::Display) -> Self {
         TensorError::new(op, TensorErrorKind::Level(message.to_string()))
     }
 
-    /// A reduction to a level that is not coarser.
     pub(crate) fn not_coarser(op: &'static str, from: Level, to: Level) -> Self {
         let coarser = Level::ALL.into_iter().filter(|level| level.contains(from));
         let names: Vec<String> = coarser.map(|level| format!("\"{level}\"")).collect();
@@ -97,7 +95,6 @@ impl TensorError {
         TensorError::level(op, message)
     }
 
-    /// An argument of another type than its parameter takes.
     pub(crate) fn argument(op: &'static str, param: &str, expected: &str, found: &str) -> Self {
         let message = format!("`{param}` must be {expected}, this is {found}");
         TensorError::new(op, TensorErrorKind::Argument(message))

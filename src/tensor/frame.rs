@@ -17,7 +17,7 @@ impl PartialEq for ResponsesId {
     }
 }
 
-/// What the tensors of one batch share.
+/// Shared by the tensors of one batch.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub(crate) layout: Arc<Layout>,
@@ -31,7 +31,6 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame over a layout; `is_f64` says whether token tensors made of coarser ones alone are f64.
     pub(crate) fn new(
         layout: Arc<Layout>,
         is_f64: bool,
@@ -48,12 +47,10 @@ impl Frame {
         })
     }
 
-    /// Which token belongs to which response, and which response to which group.
     pub(crate) fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
-    /// The frame of one group's responses.
     pub(crate) fn group(&self, group: usize) -> Arc<Frame> {
         Arc::new(Frame {
             layout: Arc::new(self.layout.group(group)),
@@ -75,7 +72,6 @@ impl Frame {
         })
     }
 
-    /// Number of values of a tensor of this level.
     pub(crate) fn size(&self, level: Level) -> usize {
         self.layout.size(level)
     }

@@ -34,7 +34,7 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
         }
         for (arg, contribution) in contributions(node, &grad, &through)? {
             let (Contribution::Whole(part) | Contribution::OfGroup(_, part)) = &contribution;
-            // What goes wrong in a derivative is about the line that it is the derivative of.
+            // An error in a derivative is about the line that it is the derivative of.
             if let Some(origin) = node.origin() {
                 part.mark(origin);
             }
@@ -100,7 +100,7 @@ fn stops(tensor: &Tensor) -> bool {
     }
 }
 
-/// What has reached a node so far: tensors over all of it, and tensors of single groups' frames.
+/// The parts that have reached a node so far: tensors over all of it, and tensors of single groups' frames.
 #[derive(Default)]
 struct Gradient {
     whole: Option<Tensor>,
@@ -141,7 +141,7 @@ enum Contribution {
     OfGroup(usize, Tensor),
 }
 
-/// What each argument of a node gets of the node's gradient, at the argument's level.
+/// The share of each argument that `through` names in the node's gradient, at the argument's level.
 fn contributions(
     node: &Tensor,
     grad: &Tensor,

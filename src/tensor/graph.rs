@@ -11,14 +11,14 @@ use super::plan::Plan;
 use super::{Frame, Level, Value};
 use crate::batch::{Buffer, FloatBuffer, TokenValues};
 
-/// What a node takes of the guard's memory, with the two counts of its `Arc`, its place in the script's scope and what
-/// the allocator adds: a script that only builds and never computes is bounded too.
+/// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and what the allocator
+/// adds: a script that only builds and never computes is bounded too.
 const NODE_BYTES: usize = size_of::<Node>() + 64;
 
-/// What a group's layout takes, beside its responses.
+/// The bytes of a group's layout, beside its responses.
 const LAYOUT_BYTES: usize = 512;
 
-/// What a response takes in a layout: its group, its tokens' start and their runs.
+/// The bytes of a response in a layout: its group, its tokens' start and their runs.
 const RESPONSE_BYTES: usize = 64;
 
 /// A lazy value at a level: a node of an expression graph.
@@ -40,14 +40,13 @@ pub(crate) struct Node {
     _reservation: Option<Reservation>,
 }
 
-/// What an executor computes: the op table's rows come down to these.
+/// An executor's operations: the op table's rows come down to these.
 #[derive(Clone, Debug)]
 pub(crate) enum Prim {
     /// A number; a batch tensor.
     Number(f64),
     /// Values that are there already.
     Values(Arc<Value>),
-    /// A token column of the batch.
     Column(TokenValues),
     /// An elementwise row of the op table, over arguments that are broadcast to the node's level.
     Map(&'static Op),
@@ -96,7 +95,7 @@ impl Tensor {
         Tensor::leaf(Prim::Number(value), Level::Batch, true, None)
     }
 
-    /// A tensor of the given values, one a cell of the level, in the layout's order. Coarser ones than tokens become f64.
+    /// A tensor of the given values, one a cell of the level, in the layout's order. Only token values stay f32.
     ///
     /// # Errors
     /// [`TensorErrorKind::Value`] where their number is not that of the level's cells.
@@ -122,7 +121,6 @@ impl Tensor {
         Ok(Tensor::from_value(frame, Value::new(level, buffer, None)))
     }
 
-    /// A response tensor of values that are known, one a response.
     pub(crate) fn of_responses(frame: &Arc<Frame>, values: Buffer<f64>) -> Tensor {
         Tensor::from_value(
             frame,
@@ -130,14 +128,12 @@ impl Tensor {
         )
     }
 
-    /// A tensor whose value is known.
     pub(crate) fn from_value(frame: &Arc<Frame>, value: Arc<Value>) -> Tensor {
         let is_f64 = matches!(value.buffer(), FloatBuffer::F64(_));
         let level = value.level();
         Tensor::leaf(Prim::Values(value), level, is_f64, Some(frame.clone()))
     }
 
-    /// A token column of the batch.
     pub(crate) fn column(frame: &Arc<Frame>, values: TokenValues) -> Tensor {
         let is_f64 = values.is_f64();
         Tensor::leaf(
@@ -219,7 +215,7 @@ impl Tensor {
         Tensor::node(Prim::Map(op), args, level, frame)
     }
 
-    /// The same value in each cell of a finer level; the tensor itself where it is at that level.
+    /// The tensor itself where it is at that level.
     pub(crate) fn expanded(&self, level: Level, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if self.level() == level {
             return Ok(self.clone());
@@ -240,7 +236,6 @@ impl Tensor {
         )
     }
 
-    /// The part that belongs to one group, in the group's own frame.
     pub(crate) fn select(&self, group: usize, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if self.level() == Level::Batch {
             return Ok(self.clone());
@@ -274,7 +269,7 @@ impl Tensor {
         Tensor::node(prim, args, level, Some(frame.clone()))
     }
 
-    /// Where the tensor has its values.
+    /// The level that the tensor's values are at.
     pub fn level(&self) -> Level {
         self.0.level
     }
@@ -284,7 +279,7 @@ impl Tensor {
         self.0.is_f64
     }
 
-    /// What the tensor's values lie over; `None` for a number alone.
+    /// `None` for a number alone.
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         self.0.frame.as_ref()
     }
@@ -331,7 +326,6 @@ impl Tensor {
         let _ = self.0.value.set(value);
     }
 
-    /// Where the tensor was made.
     pub(crate) fn origin(&self) -> Option<&Origin> {
         self.0.origin.get()
     }
@@ -374,8 +368,8 @@ impl Tensor {
     }
 }
 
-/// The bytes of a node over arguments. Numbers have no frame and so no guard: whoever takes them pays for them. A part of
-/// a group keeps the group's layout alive.
+/// The bytes of a node over arguments. Numbers have no frame and so no guard: whoever takes them pays for them. A part
+/// of a group keeps the group's layout alive.
 fn bytes(prim: &Prim, args: &[Tensor], frame: &Frame) -> usize {
     let numbers = args.iter().filter(|arg| arg.frame().is_none()).count();
     let layout = match prim {

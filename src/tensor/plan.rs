@@ -36,7 +36,7 @@ enum Key {
 }
 
 impl Plan {
-    /// Plans the computation of `outputs`. Nodes whose values are known are taken as they are.
+    /// Nodes whose values are known are taken as they are.
     pub(crate) fn new(outputs: &[Tensor]) -> Plan {
         let mut steps: Vec<Step> = Vec::new();
         let mut index: HashMap<usize, usize> = HashMap::new();
@@ -96,7 +96,6 @@ impl Plan {
         &self.outputs
     }
 
-    /// The steps in the order in which they are to be computed.
     pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
     }

@@ -13,7 +13,7 @@ use crate::batch::{Computed, FloatBuffer, Layout};
 pub struct Value {
     level: Level,
     buffer: FloatBuffer,
-    /// What the values cost of the guard's memory, given back with them.
+    /// The values' share of the guard's memory, given back with them.
     _reservation: Option<Reservation>,
 }
 
@@ -30,12 +30,11 @@ impl Value {
         })
     }
 
-    /// A number as a batch value.
     pub(crate) fn number(number: f64) -> Arc<Self> {
         Value::new(Level::Batch, vec![number].into(), None)
     }
 
-    /// Where the values are.
+    /// The level that the values are at.
     pub fn level(&self) -> Level {
         self.level
     }
@@ -60,7 +59,7 @@ impl Value {
         self.buffer.is_empty()
     }
 
-    /// The value at a index, widened to f64.
+    /// The value at an index, widened to f64.
     pub fn get(&self, index: usize) -> f64 {
         self.buffer.get(index)
     }
@@ -70,7 +69,6 @@ impl Value {
         self.buffer.iter()
     }
 
-    /// The first value that is NaN or infinite, with its index.
     pub(crate) fn first_not_finite(&self) -> Option<(usize, f64)> {
         self.iter()
             .enumerate()

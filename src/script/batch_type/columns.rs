@@ -12,7 +12,6 @@ use crate::tensor::op;
 use crate::tensor::{Level, Tensor};
 
 impl ScriptBatch {
-    /// Whether a column follows from those that the batch has.
     pub(in crate::script) fn can_derive(&self, name: &str) -> bool {
         match name {
             "reward" => self.has("token_reward") || self.has("correct"),

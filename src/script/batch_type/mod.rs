@@ -17,7 +17,6 @@ use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 type Outcome<T> = Result<T, Box<EvalAltResult>>;
 
-/// The batch as scripts see it.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptBatch(Arc<Inner>);
 
@@ -30,7 +29,6 @@ struct Inner {
     columns: Mutex<BTreeMap<String, Tensor>>,
 }
 
-/// Where a batch's columns come from.
 #[derive(Debug)]
 enum Source {
     Whole {
@@ -50,7 +48,7 @@ enum Source {
 const DERIVED: [&str; 5] = ["reward", "token_reward", "correct", "logp", "length"];
 
 impl ScriptBatch {
-    /// The whole batch. `given` columns stand above those of the batch: a shaped reward, the advantage.
+    /// `given` columns stand above those of the batch: a shaped reward, the advantage.
     pub(super) fn new(
         frame: Arc<Frame>,
         call: Arc<Call>,
@@ -73,7 +71,6 @@ impl ScriptBatch {
         &self.0.frame
     }
 
-    /// The training step.
     pub(super) fn step(&self) -> u64 {
         self.0.call.step
     }
@@ -155,7 +152,6 @@ impl ScriptBatch {
     }
 }
 
-/// Registers the type with its properties and methods.
 pub(super) fn batch_type(engine: &mut Engine) {
     engine
         .register_type_with_name::<ScriptBatch>("batch")

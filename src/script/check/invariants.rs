@@ -9,7 +9,7 @@ use crate::script::hooks::Outcome;
 
 /// The largest difference that rounding makes.
 pub(super) const EXACT: f64 = 1e-9;
-/// The groups that are looked at alone.
+/// The most groups that are run alone.
 const ALONE: usize = 16;
 
 impl Checks<'_> {

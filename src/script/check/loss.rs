@@ -1,4 +1,4 @@
-//! What must hold of a loss: that its gradient is its slope, and that following it raises what the advantage says is good.
+//! Checks of a loss: its gradient is its slope, and following that raises what the advantage says is good.
 
 use super::CheckResult::{Fails, Holds, Note};
 use super::rollouts::{Rollouts, wave};
@@ -11,7 +11,6 @@ use crate::script::syntax::{TokenKind, code};
 
 /// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
 const STEP: f64 = 1e-5;
-/// The directions in which the slope is measured.
 const DIRECTIONS: usize = 3;
 /// How far a slope may be off the gradient's, as a share of it.
 const SLOPE: f64 = 1e-4;
@@ -101,8 +100,8 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of `mixed`;
-    /// all that is clipped there is not at logp = old_logp.
+    /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of
+    /// `mixed`; all that is clipped there is not at logp = old_logp.
     fn is_flat(&self, mixed: &Rollouts, loss: &Loss) -> bool {
         let is_zero = |loss: &Loss| largest(loss.gradient.buffer().iter()) == 0.0;
         let is_zero_on_policy = || {
@@ -184,8 +183,8 @@ impl Checks<'_> {
     }
 }
 
-/// Whether the script, or what it imports, calls `detach`. A comment that mentions it detaches nothing, and neither does a
-/// function of that name where it is defined.
+/// Whether the script, or what it imports, calls `detach`. A comment that mentions it detaches nothing, and neither
+/// does a function of that name where it is defined.
 fn calls_detach(recipe: &Recipe) -> bool {
     let is_called = |text: &str| {
         let tokens = code(text);

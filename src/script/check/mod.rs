@@ -1,5 +1,5 @@
-//! Checks a recipe on degenerate batches: what must hold of any advantage and any loss, and what is worth knowing of this
-//! one.
+//! Checks a recipe on degenerate batches: what must hold of any advantage and any loss, and what is worth knowing of
+//! this one.
 
 mod invariants;
 mod loss;
@@ -76,8 +76,8 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     checks.findings
 }
 
-/// Whether the advantages of a group are the same where it is alone in its batch, seen on groups of `batch`, with its rewards and
-/// with others.
+/// Whether the advantages of a group are the same where it is alone in its batch, seen on groups of `batch`, with its
+/// rewards and with others.
 ///
 /// # Errors
 /// [`Diagnostics`] where the recipe fails on the batch.
@@ -92,7 +92,7 @@ pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Di
     });
     let influence = |rollouts: &Rollouts| -> Result<f64, Diagnostics> {
         let base = checks.advantage(&rollouts.whole())?;
-        // What only fails where a group is alone needs the others.
+        // A recipe that fails only where a group is alone needs the others.
         Ok(checks.influence(rollouts, &base).unwrap_or(f64::INFINITY))
     };
     let mut most = influence(&rollouts)?;
@@ -141,7 +141,6 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// Adds the recipe's own error.
     fn refused(&mut self, check: &'static str, result: CheckResult, error: Diagnostics) {
         self.findings.push(Finding {
             check,
@@ -161,7 +160,7 @@ impl<'a> Checks<'a> {
         Ok(outcome)
     }
 
-    /// Whether the recipe runs on the batch at all.
+    /// `None` where the recipe fails on the batch; a finding either way.
     fn runs(
         &mut self,
         check: &'static str,

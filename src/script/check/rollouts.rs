@@ -24,8 +24,8 @@ pub(super) struct Rollouts {
 /// Responses and tokens of a batch that are taken over, in whole groups: a check runs some dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
-/// Cells of a padded column. The first groups are taken whatever they have, and a `length` alone claims tokens that nobody
-/// has in memory: beyond this, responses are cut to fewer tokens, but not below `LEAST`.
+/// Cells of a padded column. The first groups are taken whatever they have, and a `length` alone claims tokens that
+/// nobody has in memory: beyond this, responses are cut to fewer tokens, but not below `LEAST`.
 const CELLS: usize = 1 << 21;
 const LEAST: usize = 8;
 
@@ -148,8 +148,7 @@ impl Rollouts {
         self
     }
 
-    /// The rollouts with other values of a token column, made from the index of the response, that of its token, and the
-    /// value there.
+    /// Gives a token column other values, made from the index of the response, that of its token, and the value there.
     pub(super) fn with_tokens(
         mut self,
         name: &str,
@@ -163,14 +162,14 @@ impl Rollouts {
         self
     }
 
-    /// The rollouts with other values of the column `advantage`.
     pub(super) fn with_advantage(mut self, value: impl Fn(f64) -> f64) -> Rollouts {
         let column = self.responses.get_mut("advantage").into_iter().flatten();
         column.for_each(|cell| *cell = value(*cell));
         self.with_tokens("advantage", |_, _, cell| value(cell))
     }
 
-    /// The rollouts with other rewards, made from the index of the response and that of its group.
+    /// Gives other rewards, made from the index of the response and that of its group, in each form that the rewards
+    /// have.
     pub(super) fn with_rewards(mut self, reward: impl Fn(usize, usize) -> f64) -> Rollouts {
         let mut seen: Vec<&GroupId> = Vec::new();
         let mut rewards = Vec::new();
@@ -266,8 +265,8 @@ impl Rollouts {
     }
 }
 
-/// The token of a response at a column: the first columns of its row, but for a hole of two after the first token, as of a
-/// tool's output, in every other response.
+/// The token of a response at a column: the first columns of its row, but for a hole of two after the first token, as
+/// of a tool's output, in every other response.
 fn token_at(response: usize, column: usize, length: usize) -> Option<usize> {
     let has_hole = response % 2 == 1 && length > 1;
     let token = match column {

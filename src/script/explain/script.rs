@@ -124,7 +124,7 @@ impl<'a> Script<'a> {
         };
         let site = self.site(&span);
         let token = match site.after(0) {
-            // A property is reported at its dot: what comes after it is what to look at.
+            // A property is reported at its dot: the name comes after it.
             Some(dot) if dot.text == "." => site.after(1),
             token => token,
         };

@@ -12,7 +12,7 @@ use crate::script::host::Host;
 use crate::script::recipe::{Hook, Recipe};
 use crate::tensor::Tensor;
 
-/// A hook's tensor over somebody else's batch, with the hooks before it run too: what a session computes with.
+/// A hook's tensor over the batch of a session, with the hooks before it run too.
 ///
 /// The state is the one that `init` makes. A recipe without a loss has that of a run, `ppo_clip`; one without an
 /// advantage the equivalent one.

@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
-    /// The `reward` hook, if there is one. What it returns stands above the batch's own reward from here on, at both
+    /// Runs the `reward` hook, if there is one. Its result stands above the batch's own reward from here on, at both
     /// levels.
     fn reward(&mut self) -> Result<Option<Computed>, Diagnostics> {
         if !self.recipe.has(Hook::Reward) {
@@ -340,7 +340,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Calls a hook of the script.
 fn invoke(
     recipe: &Recipe,
     engine: &Engine,
@@ -362,7 +361,7 @@ fn invoke(
     Ok(value.flatten())
 }
 
-/// Runs a call of a script's function. A panic of ours is an error like any other: a recipe must not end a run.
+/// A panic of ours is an error like any other: a recipe must not end a run.
 pub(super) fn guarded<R>(function: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic

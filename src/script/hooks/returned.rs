@@ -96,7 +96,7 @@ impl Run<'_> {
         })
     }
 
-    /// The help for a tensor that is a column of the batch.
+    /// The help where the tensor is a column of the batch; `None` for any other.
     fn column_of(&self, tensor: &Tensor) -> Option<String> {
         let value = tensor.evaluate().ok()?;
         let (index, found) = value.first_not_finite()?;
@@ -119,12 +119,11 @@ fn same_bits(a: &Value, b: &Value) -> bool {
     a.level() == b.level() && bits(a) == bits(b)
 }
 
-/// The gradient of a loss, in messages.
 pub(super) const GRADIENT: &str = "dloss/dlogp";
 
 pub(super) const NOTHING: &str = "the last line of the hook is its result: without a `;` after it, and with an `else` to an `if`";
 
-/// What to return in place of what is no tensor.
+/// The help for a result that is no tensor.
 fn instead(result: &Dynamic) -> &'static str {
     if result.is_unit() {
         NOTHING

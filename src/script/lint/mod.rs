@@ -55,7 +55,7 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
             .map(|name| (name.to_string(), ValueKind::of_parameter(name)))
             .collect();
         alone.walk(&mut |path| {
-            // Statements of the body itself; what is inside them is looked at from there.
+            // Statements of the body itself; those inside them are looked at from there.
             if let [ASTNode::Stmt(statement)] = path {
                 lint.statement(statement, &mut variables);
             }

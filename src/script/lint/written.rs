@@ -13,7 +13,7 @@ use crate::suggest;
 const SHOWN: usize = 40;
 
 impl Lint<'_, '_> {
-    /// Parameters that nobody reads: what is set with `--set` would do nothing.
+    /// Parameters that nobody reads: to set one with `--set` would do nothing.
     pub(super) fn unread_parameters(&mut self) {
         let known = self.known;
         if known.is_import || self.passes_parameters_on {

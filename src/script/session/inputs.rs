@@ -95,7 +95,7 @@ impl Inputs {
             }
         }
         if self.lines() > LINES {
-            // What failed in a function of before is then shown in the wrong input: better than no session any more.
+            // A failure in an earlier function is then shown in the wrong input: better than no session any more.
             self.first_counted = self.all.len();
         }
         self.all.push(Input {
@@ -136,7 +136,7 @@ impl Inputs {
         self.signal = signal.or(self.signal.take());
     }
 
-    /// The batch is another one.
+    /// For a new batch: the signal belongs to the one before.
     pub(super) fn forget_signal(&mut self) {
         self.signal = None;
     }
@@ -248,7 +248,7 @@ fn value_name(error: &LexError) -> Option<&'static str> {
     VALUES.iter().find(|value| **value == name).copied()
 }
 
-/// Lines of a text; an empty one has a line too.
+/// An empty text has a line too.
 fn line_count(text: &str) -> usize {
     text.matches('\n').count() + 1
 }

@@ -143,7 +143,7 @@ impl Session {
             return Err(Diagnostic::error(message).into());
         };
         let mut names = self.names_of_tensors();
-        // What is asked about is shown by its operation, not by its own name.
+        // The tensor of the input is shown by its operation, not by its own name.
         names.remove(&tensor.id());
         let mut index: HashMap<usize, usize> = HashMap::new();
         let mut nodes = Vec::new();

@@ -170,8 +170,8 @@ impl Session {
     /// Evaluates an input.
     ///
     /// # Errors
-    /// [`Diagnostics`] as for a recipe, with the place in the input. Variables that the input made before it failed are
-    /// gone; what it changed in others stays changed.
+    /// [`Diagnostics`] as for a recipe, with the location in the input. Variables that the input made before it failed
+    /// are gone; what it changed in others stays changed.
     pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();

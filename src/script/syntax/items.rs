@@ -76,9 +76,9 @@ fn is_function(code: &[Token<'_>]) -> bool {
     is(0, "fn") || (is(0, "private") && is(1, "fn"))
 }
 
-/// The part that is made of these tokens; what stands after `from` and before them are its comments.
+/// The part that these tokens make, with the comments between `from` and them.
 fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<Item> {
-    // What follows the last token is a comment, in which a semicolon would be lost.
+    // A semicolon would be lost in the comment that may follow the last token.
     let (first, last) = (code.first()?, code.last()?);
     let own = &text[first.start..last.end()];
     let whole = match text[from..first.start].trim() {
@@ -110,7 +110,7 @@ pub(crate) fn names<'a>(texts: impl IntoIterator<Item = &'a str>) -> HashSet<&'a
         .collect()
 }
 
-/// Whether `_` stands in a text as the last value.
+/// Whether a text has a name of one of the last values.
 pub(crate) fn mentions_last(text: &str) -> bool {
     last_values(text).next().is_some()
 }

@@ -88,7 +88,6 @@ impl From<Stopped> for Failure {
     }
 }
 
-/// An elementwise row of the op table at `level`.
 pub(super) fn map<T: Precision>(
     op: &'static Op,
     args: &[Operand<'_>],
@@ -165,7 +164,6 @@ fn checked<T: Precision>(
     Ok(())
 }
 
-/// The same values at a finer level.
 pub(super) fn expand<T: Precision>(
     arg: &Operand<'_>,
     layout: &Layout,

@@ -19,7 +19,6 @@ use super::guard::Stopped;
 use super::{Guard, Level, Plan, Value};
 use crate::batch::{FloatBuffer, Layout};
 
-/// Computes plans.
 pub trait Executor: Debug + Send + Sync {
     /// Computes the values of a plan's steps, in their order. A step's value may be left out where later steps are
     /// done with it, but never where it is an output of the plan.

@@ -23,7 +23,7 @@ pub(super) struct Reduced<'a> {
     pub(super) to: Level,
 }
 
-/// What one pass over the values of a cell collects.
+/// The results of one pass over the values of a cell.
 #[derive(Clone, Copy)]
 struct Pass {
     count: usize,
@@ -44,7 +44,6 @@ impl Pass {
         all: true,
     };
 
-    /// With one more value.
     fn with(self, x: f64) -> Pass {
         Pass {
             count: self.count + 1,

@@ -5,7 +5,7 @@ use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::op::Scan;
 use crate::tensor::{Guard, Level, Stopped, Value};
 
-/// A scan over the tokens of each response. What runs along is f64, also where the tokens are f32.
+/// The running value is f64, also where the tokens are f32.
 pub(super) fn scan<T: Precision>(
     scan: Scan,
     number: f64,
@@ -51,7 +51,6 @@ pub(super) fn scan<T: Precision>(
     Ok(T::wrap(out))
 }
 
-/// Each response's value on its last token, 0 on the others.
 pub(super) fn at_last_token<T: Precision>(
     values: &Value,
     layout: &Layout,

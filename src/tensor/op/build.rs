@@ -51,13 +51,13 @@ pub(super) fn scalar(value: f64) -> Tensor {
     Tensor::number(value)
 }
 
-/// A reduction row to a level, over the places where `selection` is not 0.
+/// A reduction row to a level, over the values where `selection` is not 0.
 pub(super) fn reduce(op: &'static Op, x: &Tensor, to: Level, selection: Option<&Tensor>) -> Built {
     reduction::node(op, x, to, selection)
 }
 
-/// The sum over all cells that broadcasting gave a coarser tensor's value to: how a gradient goes back to it. `frame` is
-/// that of the coarser tensor, whose groups may be others than those of `x` (after `regroup`).
+/// The sum over all cells that broadcasting gave a coarser tensor's value to: how a gradient goes back to it. `frame`
+/// is that of the coarser tensor, whose groups may be others than those of `x` (after `regroup`).
 pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     if x.level() == level {
         return Ok(x.clone());
@@ -66,17 +66,14 @@ pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     Tensor::node(sum, vec![x.clone()], level, Some(frame.clone()))
 }
 
-/// The same value in each cell of a finer level of the tensor's batch.
 pub(crate) fn expand(x: &Tensor, to: Level) -> Built {
     EXPAND.apply(&[Argument::Tensor(x.clone()), Argument::Level(to)])
 }
 
-/// The sum in each cell of a coarser level.
 pub(crate) fn sum(x: &Tensor, to: Level) -> Built {
     reduce(&reduction::SUM, x, to, None)
 }
 
-/// A response's value on its last token, 0 on the others.
 pub(crate) fn at_last_token(x: &Tensor) -> Built {
     AT_LAST_TOKEN.apply(&[Argument::Tensor(x.clone())])
 }

@@ -37,8 +37,8 @@ static KL: Op = Op {
     ..ROW
 };
 
-/// The estimator k3 = exp(-d) - 1 + d, in one step and in f64: the two parts of the sum are almost equal for small d, and
-/// f32 tokens between them would leave of d^2/2 nothing but rounding.
+/// The estimator k3 = exp(-d) - 1 + d, in one step and in f64: the two parts of the sum are almost equal for small d,
+/// and f32 tokens between them would leave of d^2/2 nothing but rounding.
 pub(crate) fn k3(d: f64) -> f64 {
     (-d).exp_m1() + d
 }

@@ -22,7 +22,6 @@ pub(super) const ROWS: &[&Op] = &[
     &NOT,
 ];
 
-/// A comparison or logic row: 0 or 1, exactly as IEEE compares.
 macro_rules! logic {
     ($row:ident, $name:literal, $doc:literal, $example:literal, $shows:expr, $test:expr) => {
         pub(super) static $row: Op = Op {

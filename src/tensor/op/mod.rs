@@ -60,7 +60,7 @@ impl Class {
         Class::Field,
     ];
 
-    /// What the class does to levels, in one sentence.
+    /// The class's effect on levels, in one sentence.
     pub const fn levels(self) -> &'static str {
         match self {
             Class::Elementwise | Class::Logic => {
@@ -99,13 +99,13 @@ pub struct Op {
     pub class: Class,
     /// Its parameters; the first is the receiver where it is called as a method.
     pub params: &'static [Param],
-    /// What it does, in one line.
+    /// The effect, in one line.
     pub doc: &'static str,
     /// Where the formula is from; empty for plain arithmetic.
     pub source: &'static str,
     /// A script on the example batch.
     pub example: &'static str,
-    /// What the example gives: all its values in order.
+    /// The values that the example gives, all in order.
     pub shows: &'static [f64],
     pub(crate) kernel: Kernel,
     pub(crate) derivative: Derivative,
@@ -118,7 +118,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// What rows share unless they say otherwise.
+/// The fields of a row that says nothing else.
 const ROW: Op = Op {
     name: "",
     class: Class::Elementwise,
@@ -257,7 +257,6 @@ impl Op {
     }
 }
 
-/// An elementwise row.
 fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     Tensor::map(
         op,
@@ -274,7 +273,6 @@ fn framed(op: &'static Op, x: &Tensor) -> Result<std::sync::Arc<super::Frame>, T
         .ok_or_else(|| TensorError::argument(op.name, "x", "a tensor of a batch", "a number alone"))
 }
 
-/// `grad(loss, x)` as a row's build.
 fn grad_node(_: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     grad::grad(&tensor_at(args, 0), &tensor_at(args, 1))
 }

@@ -7,13 +7,13 @@ use crate::tensor::{Level, Tensor};
 pub struct Param {
     /// Its name in the documentation and in messages.
     pub name: &'static str,
-    /// What it takes.
+    /// The arguments that it takes.
     pub kind: ParamKind,
     /// Whether it may be left out, with all that follow.
     pub optional: bool,
 }
 
-/// What a parameter takes.
+/// The kinds of argument that a parameter takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
     /// A tensor or a number.
@@ -27,7 +27,6 @@ pub enum ParamKind {
 }
 
 impl ParamKind {
-    /// Whether an argument is what the parameter takes.
     pub(super) fn takes(self, arg: &Argument) -> bool {
         match (self, arg) {
             (ParamKind::Tensor, Argument::Tensor(_) | Argument::Number(_)) => true,
@@ -38,7 +37,7 @@ impl ParamKind {
         }
     }
 
-    /// What the parameter takes, for messages.
+    /// The kind in words, for messages.
     pub(super) const fn what(self) -> &'static str {
         match self {
             ParamKind::Tensor => "a tensor or a number",
@@ -80,7 +79,7 @@ pub(super) const fn optional(param: Param) -> Param {
     }
 }
 
-/// What is passed for a parameter.
+/// An argument that is passed for a parameter.
 #[derive(Clone, Debug)]
 pub enum Argument {
     /// A tensor, or a number as a batch tensor.

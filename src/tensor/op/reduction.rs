@@ -10,7 +10,7 @@ use crate::tensor::error::TensorError;
 use crate::tensor::frame::meet;
 use crate::tensor::graph::{Prim, Tensor};
 
-/// What a reduction makes of the values of a cell. Of no value at all, each is 0, but `All` is 1.
+/// The reductions of the values of a cell. Of no value at all, each is 0, but `All` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
@@ -231,7 +231,7 @@ pub(super) fn node(
     Tensor::node(Prim::Reduce(op), args, to, Some(frame))
 }
 
-/// What each value gets where its cell gets `grad`: nothing where it is not selected.
+/// The gradient of each value where that of its cell is `grad`: 0 where it is not selected.
 fn spread(vjp: &Vjp<'_>, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
     let by_x = match vjp.args.get(1) {
         Some(selection) => select(selection, grad, &scalar(0.0))?,

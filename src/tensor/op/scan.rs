@@ -8,7 +8,7 @@ use crate::tensor::Level;
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
 
-/// What a scan makes of a response's tokens; each takes one number.
+/// The scans of a response's tokens; each takes one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// y_t = x_t + gamma y_(t-1)
@@ -115,7 +115,7 @@ fn scan(op: &'static Op, args: &[Argument], default: f64) -> Result<Tensor, Tens
     like(Prim::Scan(op, number), &x)
 }
 
-/// What the response's value gets of a gradient on its last token.
+/// The gradient of each response's value: that of its last token.
 pub(crate) fn at_last_token_grads(
     node: &Tensor,
     grad: &Tensor,

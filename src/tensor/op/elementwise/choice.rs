@@ -90,8 +90,7 @@ fn larger(a: f64, b: f64) -> f64 {
     }
 }
 
-/// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as torch has
-/// it.
+/// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as in torch.
 fn pick_grads(vjp: &Vjp<'_>, low: &Tensor, high: &Tensor) -> Grads {
     let half = mul(&scalar(0.5), &equal(low, high)?)?;
     let first = add(&less(low, high)?, &half)?;

@@ -17,7 +17,7 @@ const A_B: &[Param] = &[tensor("a"), tensor("b")];
 
 type Grads = Result<Vec<Tensor>, TensorError>;
 
-/// What most rows here share; a row names what is its own.
+/// The fields that most rows here share; a row names its own.
 const ROW: Op = Op {
     params: X,
     ..super::ROW
