@@ -280,7 +280,14 @@ impl Applied {
             format!("read {reading}   recipe {computing}{writing}"),
         );
         if let Some(output) = &self.output {
-            row("written", output.display().to_string());
+            row(
+                "written",
+                if is_stdout(output) {
+                    "standard output".to_string()
+                } else {
+                    output.display().to_string()
+                },
+            );
         }
         rows
     }

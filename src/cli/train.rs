@@ -66,6 +66,7 @@ impl Train {
         for note in run.notes() {
             view.note(note);
         }
+        super::style::tell(&run.warnings());
         let ending = run.go(&stop, &mut view);
         view.clear();
         match ending {

@@ -132,6 +132,11 @@ impl Run {
         &self.notes
     }
 
+    /// What the lint finds odd in the recipe that the run goes on with.
+    pub fn warnings(&self) -> Vec<Diagnostic> {
+        self.trainer.live.in_use().recipe().warnings().to_vec()
+    }
+
     /// The evaluations before the run was resumed, each with the number of steps that were done.
     pub fn evaluations(&self) -> &[(u64, Evaluation)] {
         &self.evaluations

@@ -368,3 +368,18 @@ fn a_reader_who_leaves_is_no_error() {
         );
     }
 }
+
+/// A misspelt loss would otherwise give way to the default one without a word.
+#[test]
+fn a_run_begins_with_the_warnings_of_its_recipe() {
+    let lab = Lab::new();
+    let odd = "fn advantage(batch, p) { batch.reward }\nfn los(batch, p) { batch.logp.mean(\"batch\") }\n";
+    lab.write("odd.rhai", odd);
+    let ran = lab.run("train --recipe odd.rhai --steps 1 --out run");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        ran.err.contains("nothing calls the function `los`"),
+        "{}",
+        ran.err
+    );
+}
