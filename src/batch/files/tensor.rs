@@ -284,7 +284,13 @@ impl Tensor {
             _ => each_number!(self.info.kind, T => {
                 let values: Buffer<T> = self.load(progress)?;
                 let narrow: Vec<f32> = values.par_iter().map(|&value| value.number() as f32).collect();
-                self.padded::<f32>(narrow.into()).into()
+                // Integers beyond 2^24, such as hashes, are no f32.
+                let mut pairs = values.iter().zip(&narrow);
+                if dtype.is_some() || pairs.all(|(value, &f32)| value.number() == f64::from(f32)) {
+                    self.padded::<f32>(narrow.into()).into()
+                } else {
+                    self.padded::<f64>(values.iter().map(|&value| value.number()).collect()).into()
+                }
             }, else return Err(self.wrong(self.describe(), "numbers".to_string()))),
         })
     }

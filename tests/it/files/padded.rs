@@ -437,3 +437,18 @@ fn an_old_advantage_alone_makes_no_tokens() {
     let values = FloatBuffer::F32((0..12).map(|token| token as f32).collect());
     assert_eq!(advantages(per_token(&rollouts, &values)).0, [2, 9]);
 }
+
+/// Ids of tokens are f32 as ever; hashes would be others.
+#[test]
+fn integers_that_are_no_f32_are_f64() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("batch.safetensors");
+    let hash = (1 << 24) + 1;
+    let mut tensors = verl();
+    let hashes = i64s(&[hash, 6, 0, 0, 7, 8, 9, 10, 0, 0, 0, 0]);
+    tensors.push(("hashes", Type::I64, vec![3, 4], hashes));
+    save(&path, &tensors);
+    let batch = read(&path).batch;
+    assert!(!batch.token_column("responses").unwrap().is_f64());
+    assert_eq!(tokens(&batch, "hashes")[0], hash as f64);
+}
