@@ -95,7 +95,7 @@ fn stops(tensor: &Tensor) -> bool {
         Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => {
             matches!(op.derivative, Derivative::Zero)
         }
-        Prim::Rank(_) | Prim::Index(_) => true,
+        Prim::Rank(_) | Prim::Index(_) | Prim::Count(_) => true,
         _ => false,
     }
 }
@@ -211,6 +211,7 @@ fn contributions(
         | Prim::Values(_)
         | Prim::Column(_)
         | Prim::Random(_)
+        | Prim::Count(_)
         | Prim::Rank(_)
         | Prim::Index(_) => Ok(Vec::new()),
     }

@@ -54,6 +54,8 @@ pub(crate) enum Prim {
     Expand,
     /// A reduction row of the op table; a second argument selects where it is not 0.
     Reduce(&'static Op),
+    /// How many values of a finer level each cell has.
+    Count(Level),
     /// The rank of each value in its cell of a coarser level: 0 for the smallest, ties in batch order.
     Rank(Level),
     /// The index of each value in its cell of a coarser level. The argument gives the level alone.
@@ -79,6 +81,7 @@ impl Prim {
             Prim::Column(_) => "column",
             Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => op.name,
             Prim::Expand => "expand",
+            Prim::Count(_) => "count",
             Prim::Rank(_) => "rank",
             Prim::Index(_) => "index",
             Prim::AtLastToken => "at_last_token",

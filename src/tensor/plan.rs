@@ -109,6 +109,7 @@ fn key(tensor: &Tensor, args: &[usize]) -> Key {
         Prim::Map(op) => (1, row(op), 0),
         Prim::Expand => (2, 0, 0),
         Prim::Reduce(op) => (3, row(op), 0),
+        Prim::Count(level) => (9, 0, *level as u64),
         Prim::Rank(level) => (4, *level as usize, 0),
         Prim::Index(level) => (5, *level as usize, 0),
         Prim::Scan(op, number) => (6, row(op), number.to_bits()),

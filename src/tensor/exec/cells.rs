@@ -5,38 +5,25 @@ use std::ops::Range;
 use crate::batch::Layout;
 use crate::tensor::Level;
 
-/// Calls `f` with each stretch of `from`-level values that lies in a cell of the coarser (or same) level `to`, in
-/// batch order.
-pub(super) fn stretches(
-    layout: &Layout,
-    from: Level,
-    to: Level,
-    cell: usize,
-    mut f: impl FnMut(Range<usize>),
-) {
+/// The stretches of `from`-level values that lie in a cell of the coarser (or same) level `to`, in batch order.
+pub(super) fn stretches(layout: &Layout, from: Level, to: Level, cell: usize) -> Vec<Range<usize>> {
+    let members = |group: usize| layout.members(group).iter().map(|&member| member as usize);
     match (from, to) {
-        (from, to) if from == to => f(cell..cell + 1),
-        (from, Level::Batch) => f(0..layout.size(from)),
-        (Level::Token, Level::Response) => f(layout.tokens_of(cell)),
-        (Level::Position, Level::Group) => f(layout.positions_of(cell)),
-        (Level::Token, Level::Group) => {
-            for &member in layout.members(cell) {
-                f(layout.tokens_of(member as usize));
-            }
-        }
-        (Level::Response, Level::Group) => {
-            for &member in layout.members(cell) {
-                f(member as usize..member as usize + 1);
-            }
-        }
+        (from, to) if from == to => vec![cell..cell + 1],
+        (from, Level::Batch) => vec![0..layout.size(from)],
+        (Level::Token, Level::Response) => vec![layout.tokens_of(cell)],
+        (Level::Position, Level::Group) => vec![layout.positions_of(cell)],
+        (Level::Token, Level::Group) => members(cell)
+            .map(|member| layout.tokens_of(member))
+            .collect(),
+        (Level::Response, Level::Group) => members(cell).map(|member| member..member + 1).collect(),
         (Level::Token, Level::Position) => {
             let (group, index) = layout.group_of_position(cell);
-            for &member in layout.members(group) {
-                let tokens = layout.tokens_of(member as usize);
-                if index < tokens.len() {
-                    f(tokens.start + index..tokens.start + index + 1);
-                }
-            }
+            members(group)
+                .map(|member| layout.tokens_of(member))
+                .filter(|tokens| index < tokens.len())
+                .map(|tokens| tokens.start + index..tokens.start + index + 1)
+                .collect()
         }
         (from, to) => {
             unreachable!("{to} is not coarser than {from}: checked when the node was built")
@@ -46,7 +33,19 @@ pub(super) fn stretches(
 
 /// The indices of all values in a cell, in batch order.
 pub(super) fn indices(layout: &Layout, from: Level, to: Level, cell: usize) -> Vec<usize> {
-    let mut indices = Vec::new();
-    stretches(layout, from, to, cell, |stretch| indices.extend(stretch));
-    indices
+    stretches(layout, from, to, cell)
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// How many values of a finer (or the same) level a cell has.
+pub(super) fn count(layout: &Layout, from: Level, to: Level, cell: usize) -> usize {
+    match (from, to) {
+        (Level::Response, Level::Group) => layout.members(cell).len(),
+        (from, to) => stretches(layout, from, to, cell)
+            .iter()
+            .map(Range::len)
+            .sum(),
+    }
 }

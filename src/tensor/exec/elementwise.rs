@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Precision, fill};
 use crate::batch::{self, FloatBuffer, Layout, Padded, TokenValues};
 use crate::tensor::error::{TensorError, TensorErrorKind};
-use crate::tensor::op::{Kernel, Op};
+use crate::tensor::op::{Kernel, Op, VisitBinary, VisitTernary, VisitUnary};
 use crate::tensor::{Guard, Level, Stopped, Value};
 
 /// An argument: its values, and the layout that they lie over.
@@ -125,23 +125,39 @@ pub(super) fn map<T: Precision>(
     }
 }
 
+/// The results of an operation, value by value.
+struct Results<'a, T, const N: usize>(&'a mut [T], [&'a [f64]; N]);
+
+impl<T: Precision> VisitUnary for Results<'_, T, 1> {
+    type Output = ();
+    fn visit(self, f: impl Fn(f64) -> f64 + Copy) {
+        let Results(out, [a]) = self;
+        (out.iter_mut().zip(a)).for_each(|(out, &a)| *out = T::narrow(f(a)));
+    }
+}
+
+impl<T: Precision> VisitBinary for Results<'_, T, 2> {
+    type Output = ();
+    fn visit(self, f: impl Fn(f64, f64) -> f64 + Copy) {
+        let Results(out, [a, b]) = self;
+        (out.iter_mut().zip(a).zip(b)).for_each(|((out, &a), &b)| *out = T::narrow(f(a, b)));
+    }
+}
+
+impl<T: Precision> VisitTernary for Results<'_, T, 3> {
+    type Output = ();
+    fn visit(self, f: impl Fn(f64, f64, f64) -> f64 + Copy) {
+        let Results(out, [a, b, c]) = self;
+        (out.iter_mut().zip(a).zip(b).zip(c))
+            .for_each(|(((out, &a), &b), &c)| *out = T::narrow(f(a, b, c)));
+    }
+}
+
 fn unchecked<T: Precision>(op: &'static Op, read: &[[f64; CHUNK]], out: &mut [T]) {
     match (op.kernel, read) {
-        (Kernel::One(f), [a]) => {
-            for (out, a) in out.iter_mut().zip(a) {
-                *out = T::narrow(f(*a));
-            }
-        }
-        (Kernel::Two(f), [a, b]) => {
-            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                *out = T::narrow(f(*a, *b));
-            }
-        }
-        (Kernel::Three(f), [a, b, c]) => {
-            for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
-                *out = T::narrow(f(*a, *b, *c));
-            }
-        }
+        (Kernel::One(f), [a]) => f.visit(Results(out, [a])),
+        (Kernel::Two(f), [a, b]) => f.visit(Results(out, [a, b])),
+        (Kernel::Three(f), [a, b, c]) => f.visit(Results(out, [a, b, c])),
         _ => unreachable!("{op:?} is elementwise and has as many arguments as its kernel takes"),
     }
 }

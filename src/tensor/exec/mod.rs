@@ -2,6 +2,7 @@
 
 mod cells;
 mod elementwise;
+mod moments;
 mod naive;
 mod reduce;
 mod scan;
@@ -29,7 +30,7 @@ pub trait Executor: Debug + Send + Sync {
 }
 
 /// The precision of token values.
-trait Precision: Copy + Default + Send + Sync {
+trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
     fn wrap(values: Vec<Self>) -> FloatBuffer;

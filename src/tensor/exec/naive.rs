@@ -8,8 +8,8 @@ use chacha20::rand_core::{Rng, SeedableRng};
 
 use super::elementwise::{Operand, column, expand, map};
 use super::reduce::{Reduced, order_within};
-use super::scan::{at_last_token, scan};
-use super::{Executor, Precision};
+use super::scan::{Running, at_last_token, scan};
+use super::{Executor, Precision, cells};
 use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
@@ -111,6 +111,15 @@ fn compute_as<T: Precision>(
             let values = reduced.run(reduction, guard).map_err(stopped)?;
             Ok(T::wrap(values.into_iter().map(T::narrow).collect()))
         }
+        Prim::Count(of) => {
+            let count = |cell| cells::count(layout, *of, node.level, cell) as f64;
+            Ok(T::wrap(
+                (0..layout.size(node.level))
+                    .map(count)
+                    .map(T::narrow)
+                    .collect(),
+            ))
+        }
         Prim::Rank(within) => {
             let ranks = order_within(Some(args[0].buffer()), layout, node.level, *within, guard)
                 .map_err(stopped)?;
@@ -125,7 +134,11 @@ fn compute_as<T: Precision>(
             let Kernel::Scan(kind) = op.kernel else {
                 unreachable!("{op:?} is a scan");
             };
-            scan::<T>(kind, *number, args[0], layout, guard).map_err(stopped)
+            let running = Running {
+                scan: kind,
+                number: *number,
+            };
+            scan::<T>(running, args[0], layout, guard).map_err(stopped)
         }
         Prim::AtLastToken => at_last_token::<T>(args[0], layout, guard).map_err(stopped),
         Prim::Random(key) => Ok(random::<T>(*key, node, layout)),

@@ -1,7 +1,6 @@
 //! The naive executor's reductions, ranks and indices.
 //!
-//! Every sum is taken over fixed pieces whose sums are then added in order, so that the bits are the same for any
-//! number of threads.
+//! Sums, means and deviations are those of [`super::moments`].
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -9,7 +8,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{BLOCK, cells};
+use super::moments::{Depth, Moments, TILE};
+use super::{BLOCK, Precision, cells};
 use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::op::Reduction;
 use crate::tensor::{Guard, Level, Stopped};
@@ -23,77 +23,49 @@ pub(super) struct Reduced<'a> {
     pub(super) to: Level,
 }
 
-/// The results of one pass over the values of a cell.
-#[derive(Clone, Copy)]
-struct Pass {
-    count: usize,
-    sum: f64,
-    min: f64,
-    max: f64,
-    any: bool,
-    all: bool,
-}
-
-impl Pass {
-    const EMPTY: Pass = Pass {
-        count: 0,
-        sum: 0.0,
-        min: f64::INFINITY,
-        max: f64::NEG_INFINITY,
-        any: false,
-        all: true,
-    };
-
-    fn with(self, x: f64) -> Pass {
-        Pass {
-            count: self.count + 1,
-            sum: self.sum + x,
-            min: if x < self.min || x.is_nan() {
-                x
-            } else {
-                self.min
-            },
-            max: if x > self.max || x.is_nan() {
-                x
-            } else {
-                self.max
-            },
-            any: self.any || x != 0.0,
-            all: self.all && x != 0.0,
-        }
-    }
-
-    /// With the values of a later piece.
-    fn and(self, after: Pass) -> Pass {
-        if after.count == 0 {
-            return self;
-        }
-        // A NaN anywhere is both the piece's least and its largest value, and stays both.
-        let extremes = self.with(after.min).with(after.max);
-        Pass {
-            count: self.count + after.count,
-            sum: self.sum + after.sum,
-            min: extremes.min,
-            max: extremes.max,
-            any: self.any || after.any,
-            all: self.all && after.all,
-        }
-    }
-
-    /// Never outside the smallest and the largest value: equal values have themselves as their mean.
-    fn mean(self) -> f64 {
-        let mean = self.sum / self.count as f64;
-        if self.min <= self.max {
-            mean.clamp(self.min, self.max)
-        } else {
-            mean
-        }
-    }
-}
-
 /// How many cells of a level are some 10 microseconds of work: the grain of tasks, and at which a guard is looked at.
 fn grain(layout: &Layout, from: Level, to: Level) -> usize {
     (BLOCK * layout.size(to) / layout.size(from).max(1)).clamp(1, BLOCK)
+}
+
+/// What a reduction has to know of its values.
+pub(super) fn depth(reduction: Reduction) -> Depth {
+    match reduction {
+        Reduction::Sum | Reduction::Count | Reduction::Median => Depth::Sum,
+        Reduction::Mean | Reduction::Min | Reduction::Max => Depth::Extremes,
+        Reduction::Std | Reduction::PopulationStd => Depth::Squares,
+    }
+}
+
+/// The reduction's result in a cell; of no value, 0.
+pub(super) fn finish(reduction: Reduction, moments: &Moments) -> f64 {
+    if moments.count == 0 {
+        return 0.0;
+    }
+    match reduction {
+        Reduction::Sum => moments.sum,
+        Reduction::Mean => moments.mean(),
+        Reduction::Min => moments.min,
+        Reduction::Max => moments.max,
+        Reduction::Std => moments.std(1),
+        Reduction::PopulationStd => moments.std(0),
+        Reduction::Count => moments.count as f64,
+        Reduction::Median => unreachable!("a median sorts its values"),
+    }
+}
+
+/// The moments of the cells of a level, from those of the responses' tokens.
+pub(super) fn of_responses(layout: &Layout, responses: &[Moments], to: Level) -> Vec<Moments> {
+    let merged = |members: &mut dyn Iterator<Item = usize>| {
+        members.fold(Moments::EMPTY, |sum, response| sum.and(responses[response]))
+    };
+    match to {
+        Level::Response => responses.to_vec(),
+        Level::Group => (0..layout.groups())
+            .map(|group| merged(&mut layout.members(group).iter().map(|&member| member as usize)))
+            .collect(),
+        _ => vec![merged(&mut (0..responses.len()))],
+    }
 }
 
 impl Reduced<'_> {
@@ -102,76 +74,109 @@ impl Reduced<'_> {
         reduction: Reduction,
         guard: &Arc<Guard>,
     ) -> Result<Vec<f64>, Stopped> {
-        // A median sorts a copy of its values.
-        let copied = match reduction {
-            Reduction::Median => self.layout.size(self.from) * size_of::<f64>(),
-            _ => 0,
+        let cells = match (self.from, self.to) {
+            _ if reduction == Reduction::Median => return self.medians(guard),
+            (Level::Token, Level::Response | Level::Group | Level::Batch) => {
+                let responses = self.each(Level::Response, guard, |cell| {
+                    self.moments(Level::Response, cell, reduction)
+                })?;
+                of_responses(self.layout, &responses, self.to)
+            }
+            _ => self.each(self.to, guard, |cell| {
+                self.moments(self.to, cell, reduction)
+            })?,
         };
-        let _scratch = guard.reserve(copied)?;
-        let grain = grain(self.layout, self.from, self.to);
-        (0..self.layout.size(self.to))
+        Ok(cells.iter().map(|cell| finish(reduction, cell)).collect())
+    }
+
+    /// Computes something of each cell of a level, in parallel.
+    fn each<R: Send>(
+        &self,
+        to: Level,
+        guard: &Guard,
+        of: impl Fn(usize) -> R + Sync,
+    ) -> Result<Vec<R>, Stopped> {
+        let grain = grain(self.layout, self.from, to);
+        (0..self.layout.size(to))
             .into_par_iter()
             .with_min_len(grain)
             .map(|cell| {
                 if cell % grain == 0 {
                     guard.check()?;
                 }
-                Ok(self.cell(reduction, cell))
+                Ok(of(cell))
             })
             .collect()
     }
 
-    fn cell(&self, reduction: Reduction, cell: usize) -> f64 {
-        if reduction == Reduction::Median {
-            return self.median(cell);
-        }
-        let pieces = self.pieces(cell);
-        if reduction == Reduction::Sum {
-            // The most frequent reduction needs nothing else of a pass.
-            return self.over(&pieces, 0.0, |sum, x| sum + x, |a, b| a + b);
-        }
-        let pass = self.over(&pieces, Pass::EMPTY, |pass, x| pass.with(x), Pass::and);
-        if pass.count == 0 {
-            return if reduction == Reduction::All {
-                1.0
-            } else {
-                0.0
-            };
-        }
-        match reduction {
-            Reduction::Mean => pass.mean(),
-            Reduction::Min => pass.min,
-            Reduction::Max => pass.max,
-            Reduction::Count => pass.count as f64,
-            Reduction::Any => f64::from(u8::from(pass.any)),
-            Reduction::All => f64::from(u8::from(pass.all)),
-            Reduction::Std => self.deviation(&pieces, pass, 1),
-            Reduction::PopulationStd => self.deviation(&pieces, pass, 0),
-            Reduction::Sum | Reduction::Median => unreachable!("handled above"),
+    fn moments(&self, to: Level, cell: usize, reduction: Reduction) -> Moments {
+        match self.values {
+            FloatBuffer::F32(values) => self.moments_of(values, to, cell, depth(reduction)),
+            FloatBuffer::F64(values) => self.moments_of(values, to, cell, depth(reduction)),
         }
     }
 
-    fn deviation(&self, pieces: &[Range<usize>], pass: Pass, ddof: usize) -> f64 {
-        if pass.min == pass.max || pass.count <= ddof {
-            return 0.0;
+    fn moments_of<T: Precision>(
+        &self,
+        values: &[T],
+        to: Level,
+        cell: usize,
+        depth: Depth,
+    ) -> Moments {
+        let mut ranges = cells::stretches(self.layout, self.from, to, cell);
+        if let [range] = &ranges[..] {
+            let range = range.clone();
+            let Some(selection) = self.selection else {
+                return Moments::of(&values[range], depth);
+            };
+            let starts = range.clone().step_by(TILE);
+            return starts.fold(Moments::EMPTY, |sum, start| {
+                let tile = start..range.end.min(start + TILE);
+                sum.and(Moments::of_tile(
+                    &self.selected(values, selection, tile),
+                    depth,
+                ))
+            });
         }
-        let mean = pass.mean();
-        let squares = self.over(
-            pieces,
-            0.0,
-            |sum, x| sum + (x - mean) * (x - mean),
-            |a, b| a + b,
-        );
-        (squares / (pass.count - ddof) as f64).sqrt()
+        let gathered: Vec<T> = match self.selection {
+            None => ranges
+                .drain(..)
+                .flat_map(|range| values[range].iter().copied())
+                .collect(),
+            Some(selection) => {
+                let each = ranges.drain(..);
+                each.flat_map(|range| self.selected(values, selection, range))
+                    .collect()
+            }
+        };
+        Moments::of(&gathered, depth)
+    }
+
+    fn selected<T: Precision>(
+        &self,
+        values: &[T],
+        selection: &FloatBuffer,
+        range: Range<usize>,
+    ) -> Vec<T> {
+        let selection = selection.view();
+        let taken = range.filter(|&index| selection.get(index) != 0.0);
+        taken.map(|index| values[index]).collect()
+    }
+
+    fn medians(&self, guard: &Arc<Guard>) -> Result<Vec<f64>, Stopped> {
+        // A median sorts a copy of its values.
+        let _scratch = guard.reserve(self.layout.size(self.from) * size_of::<f64>())?;
+        self.each(self.to, guard, |cell| self.median(cell))
     }
 
     /// The mean of the two middle values; NaN where any value is.
     fn median(&self, cell: usize) -> f64 {
-        let mut values: Vec<f64> = Vec::new();
-        for piece in self.pieces(cell) {
-            let all = self.values.view();
-            values.extend(self.selected(piece).map(|index| all.get(index)));
-        }
+        let (values, selection) = (self.values.view(), self.selection.map(FloatBuffer::view));
+        let mut values: Vec<f64> = cells::indices(self.layout, self.from, self.to, cell)
+            .into_iter()
+            .filter(|&index| selection.is_none_or(|selection| selection.get(index) != 0.0))
+            .map(|index| values.get(index))
+            .collect();
         if values.is_empty() {
             return 0.0;
         }
@@ -185,56 +190,6 @@ impl Reduced<'_> {
         } else {
             low / 2.0 + high / 2.0
         }
-    }
-
-    /// The values of a cell in pieces of a fixed size.
-    fn pieces(&self, cell: usize) -> Vec<Range<usize>> {
-        let mut pieces = Vec::new();
-        cells::stretches(self.layout, self.from, self.to, cell, |stretch| {
-            let mut start = stretch.start;
-            while start < stretch.end {
-                let end = stretch.end.min(start + BLOCK);
-                pieces.push(start..end);
-                start = end;
-            }
-        });
-        pieces
-    }
-
-    fn selected(&self, piece: Range<usize>) -> impl Iterator<Item = usize> + '_ {
-        let selection = self.selection.map(FloatBuffer::view);
-        piece.filter(move |&index| selection.is_none_or(|selection| selection.get(index) != 0.0))
-    }
-
-    /// Folds each piece from `start`, and what comes of them in order.
-    fn over<A: Copy + Send + Sync>(
-        &self,
-        pieces: &[Range<usize>],
-        start: A,
-        with: impl Fn(A, f64) -> A + Sync,
-        and: impl Fn(A, A) -> A,
-    ) -> A {
-        let one = |piece: &Range<usize>| match (self.values, self.selection) {
-            (FloatBuffer::F32(values), None) => values[piece.clone()]
-                .iter()
-                .fold(start, |a, &x| with(a, f64::from(x))),
-            (FloatBuffer::F64(values), None) => {
-                values[piece.clone()].iter().fold(start, |a, &x| with(a, x))
-            }
-            _ => {
-                let values = self.values.view();
-                self.selected(piece.clone())
-                    .fold(start, |a, index| with(a, values.get(index)))
-            }
-        };
-        // Cells that are large are few: their pieces are what there is to share out. The order of adding stays.
-        let values: usize = pieces.iter().map(Range::len).sum();
-        if values > BLOCK {
-            let length = (BLOCK * pieces.len() / values).max(1);
-            let parts: Vec<A> = pieces.par_iter().with_min_len(length).map(one).collect();
-            return parts.into_iter().fold(start, and);
-        }
-        pieces.iter().map(one).fold(start, and)
     }
 }
 

@@ -30,6 +30,8 @@ rows! {
     less(a, b) = logic::LESS;
     greater(a, b) = logic::GREATER;
     equal(a, b) = logic::EQUAL;
+    not_equal(a, b) = logic::NOT_EQUAL;
+    not(x) = logic::NOT;
     neg(x) = elementwise::NEG;
     square(x) = elementwise::SQUARE;
     ln(x) = elementwise::LN;

@@ -2,8 +2,8 @@
 
 use super::build::*;
 use super::{
-    Argument, Class, Derivative, Kernel, Op, choice, grad_node, level, level_at, reduction, tensor,
-    tensor_at,
+    Argument, Class, Derivative, Kernel, Op, Unary, choice, grad_node, level, level_at, reduction,
+    tensor, tensor_at,
 };
 use crate::tensor::graph::Tensor;
 
@@ -37,15 +37,10 @@ static KL: Op = Op {
     ..ROW
 };
 
-/// The estimator k3 = exp(-d) - 1 + d, in one step and in f64: the two parts of the sum are almost equal for small d,
-/// and f32 tokens between them would leave of d^2/2 nothing but rounding.
-pub(crate) fn k3(d: f64) -> f64 {
-    (-d).exp_m1() + d
-}
-
+/// [`crate::tensor::exp::k3`] of a difference, for `kl`.
 static K3: Op = Op {
     name: "kl",
-    kernel: Kernel::One(k3),
+    kernel: Kernel::One(Unary::K3),
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &neg(&expm1(&neg(&vjp.args[0])?)?)?)?])),
     ..ROW
 };

@@ -1,6 +1,6 @@
 //! Rows that compare and combine truths value by value: 0 or 1, exactly as IEEE compares.
 
-use super::{Class, Kernel, Op, Param, tensor};
+use super::{Binary, Class, Kernel, Op, Param, Unary, tensor};
 
 const A_B: &[Param] = &[tensor("a"), tensor("b")];
 
@@ -23,16 +23,13 @@ pub(super) const ROWS: &[&Op] = &[
 ];
 
 macro_rules! logic {
-    ($row:ident, $name:literal, $doc:literal, $example:literal, $shows:expr, $test:expr) => {
+    ($row:ident, $name:literal, $doc:literal, $example:literal, $shows:expr, $kernel:expr) => {
         pub(super) static $row: Op = Op {
             name: $name,
             doc: $doc,
             example: $example,
             shows: &$shows,
-            kernel: Kernel::Two(|a, b| {
-                let test: fn(f64, f64) -> bool = $test;
-                f64::from(u8::from(test(a, b)))
-            }),
+            kernel: Kernel::Two($kernel),
             ..ROW
         };
     };
@@ -44,7 +41,7 @@ logic!(
     "1 where a is less than b",
     "batch.length < 2",
     [0.0, 0.0, 1.0, 0.0, 1.0],
-    |a, b| a < b
+    Binary::Less
 );
 logic!(
     LESS_EQUAL,
@@ -52,7 +49,7 @@ logic!(
     "1 where a is at most b",
     "batch.length <= 2",
     [1.0, 0.0, 1.0, 1.0, 1.0],
-    |a, b| a <= b
+    Binary::LessEqual
 );
 logic!(
     GREATER,
@@ -60,7 +57,7 @@ logic!(
     "1 where a is greater than b",
     "batch.length > 2",
     [0.0, 1.0, 0.0, 0.0, 0.0],
-    |a, b| a > b
+    Binary::Greater
 );
 logic!(
     GREATER_EQUAL,
@@ -68,7 +65,7 @@ logic!(
     "1 where a is at least b",
     "batch.length >= 2",
     [1.0, 1.0, 0.0, 1.0, 0.0],
-    |a, b| a >= b
+    Binary::GreaterEqual
 );
 logic!(
     EQUAL,
@@ -76,7 +73,7 @@ logic!(
     "1 where a and b are the same number, exactly",
     "batch.length == 2",
     [1.0, 0.0, 0.0, 1.0, 0.0],
-    |a, b| a == b
+    Binary::Equal
 );
 logic!(
     NOT_EQUAL,
@@ -84,7 +81,7 @@ logic!(
     "1 where a and b differ",
     "batch.length != 2",
     [0.0, 1.0, 1.0, 0.0, 1.0],
-    |a, b| a != b
+    Binary::NotEqual
 );
 logic!(
     AND,
@@ -92,7 +89,7 @@ logic!(
     "1 where both are not 0 (`&&` is not for tensors)",
     "batch.correct & (batch.length < 2)",
     [0.0, 0.0, 1.0, 0.0, 0.0],
-    |a, b| a != 0.0 && b != 0.0
+    Binary::And
 );
 logic!(
     OR,
@@ -100,7 +97,7 @@ logic!(
     "1 where either is not 0 (`||` is not for tensors)",
     "batch.correct | (batch.length < 2)",
     [1.0, 0.0, 1.0, 0.0, 1.0],
-    |a, b| a != 0.0 || b != 0.0
+    Binary::Or
 );
 
 pub(super) static NOT: Op = Op {
@@ -109,6 +106,6 @@ pub(super) static NOT: Op = Op {
     doc: "1 where x is 0, else 0",
     example: "!batch.correct",
     shows: &[0.0, 1.0, 0.0, 1.0, 1.0],
-    kernel: Kernel::One(|x| f64::from(u8::from(x == 0.0))),
+    kernel: Kernel::One(Unary::Not),
     ..ROW
 };

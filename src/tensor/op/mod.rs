@@ -12,6 +12,7 @@ mod logic;
 mod order;
 mod param;
 mod reduction;
+mod scalar;
 mod scan;
 
 use std::fmt;
@@ -23,10 +24,10 @@ use super::graph::Tensor;
 #[cfg(test)]
 pub(crate) use build::sub;
 pub(crate) use build::{add, at_last_token, expand, greater, mul, sum, sum_to};
-pub(crate) use field::k3;
 pub use param::{Argument, Param, ParamKind};
 use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
 pub(crate) use reduction::Reduction;
+pub(crate) use scalar::{Binary, Ternary, Unary, VisitBinary, VisitTernary, VisitUnary};
 pub(crate) use scan::{Scan, at_last_token_grads};
 
 /// The kinds of operation, in the order in which the reference lists them.
@@ -136,11 +137,11 @@ const ROW: Op = Op {
 #[derive(Clone, Copy)]
 pub(crate) enum Kernel {
     /// Elementwise, of one value.
-    One(fn(f64) -> f64),
+    One(Unary),
     /// Elementwise, of two values.
-    Two(fn(f64, f64) -> f64),
+    Two(Binary),
     /// Elementwise, of three values.
-    Three(fn(f64, f64, f64) -> f64),
+    Three(Ternary),
     /// Elementwise, where some values allow no result and the message says why.
     Checked(fn(&[f64]) -> Result<f64, String>),
     /// A reduction of the values of a cell.
@@ -155,9 +156,9 @@ impl Kernel {
     /// An elementwise kernel on numbers alone; `None` for any other kernel or number of arguments.
     pub(crate) fn on_numbers(self, x: &[f64]) -> Option<Result<f64, String>> {
         match (self, x) {
-            (Kernel::One(f), &[a]) => Some(Ok(f(a))),
-            (Kernel::Two(f), &[a, b]) => Some(Ok(f(a, b))),
-            (Kernel::Three(f), &[a, b, c]) => Some(Ok(f(a, b, c))),
+            (Kernel::One(f), &[a]) => Some(Ok(f.of(a))),
+            (Kernel::Two(f), &[a, b]) => Some(Ok(f.of(a, b))),
+            (Kernel::Three(f), &[a, b, c]) => Some(Ok(f.of(a, b, c))),
             (Kernel::Checked(f), x) => Some(f(x)),
             _ => None,
         }

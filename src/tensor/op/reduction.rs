@@ -10,7 +10,7 @@ use crate::tensor::error::TensorError;
 use crate::tensor::frame::meet;
 use crate::tensor::graph::{Prim, Tensor};
 
-/// The reductions of the values of a cell. Of no value at all, each is 0, but `All` is 1.
+/// The reductions of the values of a cell. Of no value at all, each is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
@@ -23,8 +23,6 @@ pub(crate) enum Reduction {
     /// With ddof 0; exactly 0 for equal values.
     PopulationStd,
     Count,
-    Any,
-    All,
     /// The mean of the two middle values where their number is even, as numpy has it.
     Median,
 }
@@ -130,7 +128,8 @@ pub(super) static ANY: Op = Op {
     doc: "1 where a value in the cell is not 0, else 0",
     example: "batch.correct.any(\"group\")",
     shows: &[1.0, 0.0],
-    kernel: Kernel::Reduce(Reduction::Any),
+    derivative: Derivative::Composed,
+    build: |op, args| any(op, args, |x| not_equal(x, &scalar(0.0))),
     ..ROW
 };
 
@@ -139,7 +138,9 @@ pub(super) static ALL: Op = Op {
     doc: "1 where no value in the cell is 0, else 0",
     example: "batch.length.all(\"group\")",
     shows: &[1.0, 1.0],
-    kernel: Kernel::Reduce(Reduction::All),
+    derivative: Derivative::Composed,
+    // Of nothing, 1: there is none that is 0.
+    build: |op, args| not(&any(op, args, not)?),
     ..ROW
 };
 
@@ -200,6 +201,16 @@ fn split(args: &[Argument]) -> (Tensor, Level, Option<Tensor>) {
     (tensor_at(args, 0), level_at(args, 1), selection)
 }
 
+/// 1 where `test` holds of a value in the cell.
+fn any(
+    op: &'static Op,
+    args: &[Argument],
+    test: impl Fn(&Tensor) -> Result<Tensor, TensorError>,
+) -> Result<Tensor, TensorError> {
+    let (x, to, selection) = split(args);
+    named(op, &MAX, &test(&x)?, to, selection.as_ref())
+}
+
 fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let (x, to, selection) = split(args);
     node(op, &x, to, selection.as_ref())
@@ -208,6 +219,17 @@ fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
 /// A reduction's node; the tensor and its selection are brought to the level where they meet.
 pub(super) fn node(
     op: &'static Op,
+    x: &Tensor,
+    to: Level,
+    selection: Option<&Tensor>,
+) -> Result<Tensor, TensorError> {
+    named(op, op, x, to, selection)
+}
+
+/// The node of a row under the name that the script has called.
+fn named(
+    op: &'static Op,
+    row: &'static Op,
     x: &Tensor,
     to: Level,
     selection: Option<&Tensor>,
@@ -225,10 +247,13 @@ pub(super) fn node(
     if !to.contains(level) {
         return Err(TensorError::not_coarser(op.name, level, to));
     }
+    if std::ptr::eq(row, &COUNT) && selection.is_none() {
+        return Tensor::node(Prim::Count(level), Vec::new(), to, Some(frame));
+    }
     for arg in &mut args {
         *arg = arg.expanded(level, &frame)?;
     }
-    Tensor::node(Prim::Reduce(op), args, to, Some(frame))
+    Tensor::node(Prim::Reduce(row), args, to, Some(frame))
 }
 
 /// The gradient of each value where that of its cell is `grad`: 0 where it is not selected.

@@ -1,7 +1,7 @@
 //! Rows of arithmetic: the operators, and quotients and powers by name.
 
 use super::super::build::*;
-use super::super::{Derivative, Kernel, Op};
+use super::super::{Binary, Derivative, Kernel, Op, Unary};
 use super::{A_B, ROW};
 
 pub(in crate::tensor::op) static ADD: Op = Op {
@@ -10,7 +10,7 @@ pub(in crate::tensor::op) static ADD: Op = Op {
     doc: "the sum",
     example: "batch.reward + 1",
     shows: &[2.0, 1.0, 2.0, 1.0, 1.0],
-    kernel: Kernel::Two(|a, b| a + b),
+    kernel: Kernel::Two(Binary::Add),
     derivative: Derivative::Of(|vjp| Ok(vec![vjp.grad.clone(), vjp.grad.clone()])),
     ..ROW
 };
@@ -21,7 +21,7 @@ pub(in crate::tensor::op) static SUB: Op = Op {
     doc: "the difference",
     example: "batch.reward - batch.reward.mean(\"batch\")",
     shows: &[0.6, -0.4, 0.6, -0.4, -0.4],
-    kernel: Kernel::Two(|a, b| a - b),
+    kernel: Kernel::Two(Binary::Sub),
     derivative: Derivative::Of(|vjp| Ok(vec![vjp.grad.clone(), neg(vjp.grad)?])),
     ..ROW
 };
@@ -32,7 +32,7 @@ pub(in crate::tensor::op) static MUL: Op = Op {
     doc: "the product",
     example: "2 * batch.length",
     shows: &[4.0, 6.0, 2.0, 4.0, 2.0],
-    kernel: Kernel::Two(|a, b| a * b),
+    kernel: Kernel::Two(Binary::Mul),
     derivative: Derivative::Of(|vjp| {
         Ok(vec![
             mul(vjp.grad, &vjp.args[1])?,
@@ -48,7 +48,7 @@ pub(in crate::tensor::op) static DIV: Op = Op {
     doc: "the quotient, as IEEE has it: 1 / 0 is infinite, 0 / 0 NaN; see `safe_div`",
     example: "batch.length / 2",
     shows: &[1.0, 1.5, 0.5, 1.0, 0.5],
-    kernel: Kernel::Two(|a, b| a / b),
+    kernel: Kernel::Two(Binary::Div),
     derivative: Derivative::Of(|vjp| {
         let by_a = div(vjp.grad, &vjp.args[1])?;
         let by_b = neg(&div(&mul(&by_a, &vjp.args[0])?, &vjp.args[1])?)?;
@@ -63,7 +63,7 @@ pub(in crate::tensor::op) static SAFE_DIV: Op = Op {
     doc: "a / b, and 0 where b is 0",
     example: "safe_div(batch.length, batch.reward)",
     shows: &[2.0, 0.0, 1.0, 0.0, 0.0],
-    kernel: Kernel::Two(|a, b| if b == 0.0 { 0.0 } else { a / b }),
+    kernel: Kernel::Two(Binary::SafeDiv),
     derivative: Derivative::Of(|vjp| {
         let by_a = safe_div(vjp.grad, &vjp.args[1])?;
         let by_b = neg(&safe_div(&mul(&by_a, &vjp.args[0])?, &vjp.args[1])?)?;
@@ -78,7 +78,7 @@ pub(in crate::tensor::op) static REM: Op = Op {
     doc: "the remainder with the sign of the dividend, as of numbers in Rhai (torch.fmod)",
     example: "batch.length % 2",
     shows: &[0.0, 1.0, 1.0, 0.0, 1.0],
-    kernel: Kernel::Two(|a, b| a % b),
+    kernel: Kernel::Two(Binary::Rem),
     derivative: Derivative::Of(|vjp| {
         let quotient = div(&vjp.args[0], &vjp.args[1])?;
         let whole = mul(&sign(&quotient)?, &floor(&abs(&quotient)?)?)?;
@@ -93,7 +93,7 @@ pub(in crate::tensor::op) static POW: Op = Op {
     doc: "the power; a sign before the base belongs to it, `-x ** 2` is `(-x) ** 2`",
     example: "batch.length ** 2",
     shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
-    kernel: Kernel::Two(f64::powf),
+    kernel: Kernel::Two(Binary::Pow),
     derivative: Derivative::Of(|vjp| {
         let (a, b) = (&vjp.args[0], &vjp.args[1]);
         // a^0 is 1 for any a: no slope, also at a = 0, where a^-1 is infinite.
@@ -112,7 +112,7 @@ pub(in crate::tensor::op) static NEG_SIGN: Op = Op {
     doc: "the negative",
     example: "-batch.reward",
     shows: &[-1.0, 0.0, -1.0, 0.0, 0.0],
-    kernel: Kernel::One(|x| -x),
+    kernel: Kernel::One(Unary::Neg),
     derivative: Derivative::Of(|vjp| Ok(vec![neg(vjp.grad)?])),
     ..ROW
 };
@@ -128,7 +128,7 @@ pub(in crate::tensor::op) static SQUARE: Op = Op {
     doc: "the product of x with itself",
     example: "square(batch.length)",
     shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
-    kernel: Kernel::One(|x| x * x),
+    kernel: Kernel::One(Unary::Square),
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &mul(&scalar(2.0), &vjp.args[0])?)?])),
     ..ROW
 };

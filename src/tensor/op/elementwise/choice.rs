@@ -1,7 +1,7 @@
 //! Rows that choose between values, or pass them on.
 
 use super::super::build::*;
-use super::super::{Derivative, Kernel, Op, Vjp, tensor};
+use super::super::{Binary, Derivative, Kernel, Op, Ternary, Unary, Vjp, tensor};
 use super::{A_B, Grads, ROW};
 use crate::tensor::graph::Tensor;
 
@@ -11,7 +11,7 @@ pub(in crate::tensor::op) static CLAMP: Op = Op {
     doc: "x, at least low and at most high; NaN where any of the three is",
     example: "batch.length.clamp(1.5, 2.5)",
     shows: &[2.0, 2.5, 1.5, 2.0, 1.5],
-    kernel: Kernel::Three(|x, low, high| smaller(larger(x, low), high)),
+    kernel: Kernel::Three(Ternary::Clamp),
     derivative: Derivative::Of(clamp_grads),
     ..ROW
 };
@@ -22,7 +22,7 @@ pub(in crate::tensor::op) static MIN: Op = Op {
     doc: "the smaller of two values; NaN where either is",
     example: "min(batch.length, 2)",
     shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
-    kernel: Kernel::Two(smaller),
+    kernel: Kernel::Two(Binary::Min),
     derivative: Derivative::Of(|vjp| pick_grads(vjp, &vjp.args[0], &vjp.args[1])),
     ..ROW
 };
@@ -33,7 +33,7 @@ pub(in crate::tensor::op) static MAX: Op = Op {
     doc: "the larger of two values; NaN where either is",
     example: "max(batch.length, 2)",
     shows: &[2.0, 3.0, 2.0, 2.0, 2.0],
-    kernel: Kernel::Two(larger),
+    kernel: Kernel::Two(Binary::Max),
     derivative: Derivative::Of(|vjp| pick_grads(vjp, &vjp.args[1], &vjp.args[0])),
     ..ROW
 };
@@ -44,7 +44,7 @@ pub(in crate::tensor::op) static WHERE: Op = Op {
     doc: "a where c is not 0, else b; what the other one holds there, NaN included, has no influence",
     example: "where(batch.correct, batch.length, 0)",
     shows: &[2.0, 0.0, 1.0, 0.0, 0.0],
-    kernel: Kernel::Three(|c, a, b| if c != 0.0 { a } else { b }),
+    kernel: Kernel::Three(Ternary::Where),
     derivative: Derivative::Of(|vjp| {
         let zero = scalar(0.0);
         let by_a = select(&vjp.args[0], vjp.grad, &zero)?;
@@ -59,7 +59,7 @@ pub(in crate::tensor::op) static IS_FINITE: Op = Op {
     doc: "1 where x is neither NaN nor infinite, else 0",
     example: "is_finite(batch.reward / batch.reward)",
     shows: &[1.0, 0.0, 1.0, 0.0, 0.0],
-    kernel: Kernel::One(|x| f64::from(u8::from(x.is_finite()))),
+    kernel: Kernel::One(Unary::IsFinite),
     ..ROW
 };
 
@@ -68,27 +68,9 @@ pub(in crate::tensor::op) static DETACH: Op = Op {
     doc: "the same values, through which no gradient goes",
     example: "detach(batch.reward)",
     shows: &[1.0, 0.0, 1.0, 0.0, 0.0],
-    kernel: Kernel::One(|x| x),
+    kernel: Kernel::One(Unary::Detach),
     ..ROW
 };
-
-/// The smaller of two values; NaN where either is, which `f64::min` would hide.
-fn smaller(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() {
-        f64::NAN
-    } else {
-        a.min(b)
-    }
-}
-
-/// The larger of two values; NaN where either is.
-fn larger(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() {
-        f64::NAN
-    } else {
-        a.max(b)
-    }
-}
 
 /// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as in torch.
 fn pick_grads(vjp: &Vjp<'_>, low: &Tensor, high: &Tensor) -> Grads {

@@ -3,7 +3,7 @@
 use std::f64::consts::{LN_2, SQRT_2};
 
 use super::super::build::*;
-use super::super::{Derivative, Kernel, Op};
+use super::super::{Derivative, Kernel, Op, Unary};
 use super::ROW;
 
 pub(in crate::tensor::op) static ABS: Op = Op {
@@ -11,7 +11,7 @@ pub(in crate::tensor::op) static ABS: Op = Op {
     doc: "the absolute value",
     example: "abs(batch.reward - 0.4)",
     shows: &[0.6, 0.4, 0.6, 0.4, 0.4],
-    kernel: Kernel::One(f64::abs),
+    kernel: Kernel::One(Unary::Abs),
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sign(&vjp.args[0])?)?])),
     ..ROW
 };
@@ -21,7 +21,7 @@ pub(in crate::tensor::op) static SIGN: Op = Op {
     doc: "-1, 0 or 1",
     example: "sign(batch.reward - 0.4)",
     shows: &[1.0, -1.0, 1.0, -1.0, -1.0],
-    kernel: Kernel::One(|x| if x == 0.0 { 0.0 } else { x.signum() }),
+    kernel: Kernel::One(Unary::Sign),
     ..ROW
 };
 
@@ -36,7 +36,7 @@ pub(in crate::tensor::op) static EXP: Op = Op {
         0.36787944117144233,
         0.36787944117144233,
     ],
-    kernel: Kernel::One(f64::exp),
+    kernel: Kernel::One(Unary::Exp),
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, vjp.result)?])),
     ..ROW
 };
@@ -46,7 +46,7 @@ pub(in crate::tensor::op) static LN: Op = Op {
     doc: "the natural logarithm",
     example: "ln(batch.length)",
     shows: &[LN_2, 1.0986122886681098, 0.0, LN_2, 0.0],
-    kernel: Kernel::One(f64::ln),
+    kernel: Kernel::One(Unary::Ln),
     derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &vjp.args[0])?])),
     ..ROW
 };
@@ -56,7 +56,7 @@ pub(in crate::tensor::op) static LOG1P: Op = Op {
     doc: "ln(1 + x), exact for small x",
     example: "log1p(batch.reward)",
     shows: &[LN_2, 0.0, LN_2, 0.0, 0.0],
-    kernel: Kernel::One(f64::ln_1p),
+    kernel: Kernel::One(Unary::Log1p),
     derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &add(&scalar(1.0), &vjp.args[0])?)?])),
     ..ROW
 };
@@ -66,7 +66,7 @@ pub(in crate::tensor::op) static EXPM1: Op = Op {
     doc: "exp(x) - 1, exact for small x",
     example: "expm1(batch.reward)",
     shows: &[1.718281828459045, 0.0, 1.718281828459045, 0.0, 0.0],
-    kernel: Kernel::One(f64::exp_m1),
+    kernel: Kernel::One(Unary::Expm1),
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &exp(&vjp.args[0])?)?])),
     ..ROW
 };
@@ -76,7 +76,7 @@ pub(in crate::tensor::op) static SQRT: Op = Op {
     doc: "the square root",
     example: "sqrt(batch.length * 2)",
     shows: &[2.0, 2.449489742783178, SQRT_2, 2.0, SQRT_2],
-    kernel: Kernel::One(f64::sqrt),
+    kernel: Kernel::One(Unary::Sqrt),
     derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &mul(&scalar(2.0), vjp.result)?)?])),
     ..ROW
 };
@@ -92,7 +92,7 @@ pub(in crate::tensor::op) static SIGMOID: Op = Op {
         0.2689414213699951,
         0.2689414213699951,
     ],
-    kernel: Kernel::One(logistic),
+    kernel: Kernel::One(Unary::Sigmoid),
     derivative: Derivative::Of(|vjp| {
         let slope = mul(vjp.result, &sigmoid(&neg(&vjp.args[0])?)?)?;
         Ok(vec![mul(vjp.grad, &slope)?])
@@ -111,7 +111,7 @@ pub(in crate::tensor::op) static LOG_SIGMOID: Op = Op {
         -1.3132616875182228,
         -1.3132616875182228,
     ],
-    kernel: Kernel::One(|x| x.min(0.0) - (-x.abs()).exp().ln_1p()),
+    kernel: Kernel::One(Unary::LogSigmoid),
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sigmoid(&neg(&vjp.args[0])?)?)?])),
     ..ROW
 };
@@ -121,7 +121,7 @@ pub(in crate::tensor::op) static TANH: Op = Op {
     doc: "the hyperbolic tangent",
     example: "tanh(batch.reward)",
     shows: &[0.7615941559557649, 0.0, 0.7615941559557649, 0.0, 0.0],
-    kernel: Kernel::One(f64::tanh),
+    kernel: Kernel::One(Unary::Tanh),
     derivative: Derivative::Of(|vjp| {
         let slope = sub(&scalar(1.0), &square(vjp.result)?)?;
         Ok(vec![mul(vjp.grad, &slope)?])
@@ -134,7 +134,7 @@ pub(in crate::tensor::op) static FLOOR: Op = Op {
     doc: "the whole number at or below x",
     example: "floor(batch.length / 2)",
     shows: &[1.0, 1.0, 0.0, 1.0, 0.0],
-    kernel: Kernel::One(f64::floor),
+    kernel: Kernel::One(Unary::Floor),
     ..ROW
 };
 
@@ -143,7 +143,7 @@ pub(in crate::tensor::op) static CEIL: Op = Op {
     doc: "the whole number at or above x",
     example: "ceil(batch.length / 2)",
     shows: &[1.0, 2.0, 1.0, 1.0, 1.0],
-    kernel: Kernel::One(f64::ceil),
+    kernel: Kernel::One(Unary::Ceil),
     ..ROW
 };
 
@@ -152,16 +152,6 @@ pub(in crate::tensor::op) static ROUND: Op = Op {
     doc: "the nearest whole number, halves to the even one (torch.round)",
     example: "round(batch.length / 2)",
     shows: &[1.0, 2.0, 0.0, 1.0, 0.0],
-    kernel: Kernel::One(f64::round_ties_even),
+    kernel: Kernel::One(Unary::Round),
     ..ROW
 };
-
-/// The logistic function. Both branches keep exp's argument at or below 0.
-fn logistic(x: f64) -> f64 {
-    if x >= 0.0 {
-        1.0 / (1.0 + (-x).exp())
-    } else {
-        let e = x.exp();
-        e / (1.0 + e)
-    }
-}

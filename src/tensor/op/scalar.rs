@@ -1,0 +1,127 @@
+//! The functions of elementwise rows, each written once: on numbers for whoever has single values, and as loops that
+//! are compiled for one function alone, for executors.
+
+use crate::tensor::exp::{exp, expm1, k3};
+
+/// Operations with the functions that they are, and a visitor that gets the function with a type of its own.
+macro_rules! operations {
+    ($(#[$doc:meta])* $name:ident, $visitor:ident, fn($($x:ident: $f64:ty),+), { $($op:ident => $f:expr,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum $name {
+            $($op,)+
+        }
+
+        pub(crate) trait $visitor {
+            type Output;
+            fn visit(self, f: impl Fn($($f64),+) -> f64 + Copy) -> Self::Output;
+        }
+
+        impl $name {
+            /// Shows the operation's function to a visitor. Inlined, so that loops around it use what their caller's
+            /// processor has.
+            #[inline(always)]
+            pub(crate) fn visit<V: $visitor>(self, visitor: V) -> V::Output {
+                match self {
+                    $($name::$op => visitor.visit($f),)+
+                }
+            }
+
+            pub(crate) fn of(self, $($x: f64),+) -> f64 {
+                struct Call($($f64),+);
+                impl $visitor for Call {
+                    type Output = f64;
+                    #[inline(always)]
+                    fn visit(self, f: impl Fn($($f64),+) -> f64 + Copy) -> f64 {
+                        let Call($($x),+) = self;
+                        f($($x),+)
+                    }
+                }
+                self.visit(Call($($x),+))
+            }
+        }
+    };
+}
+
+operations! {
+    /// Functions of one value.
+    Unary, VisitUnary, fn(x: f64), {
+        Neg => #[inline(always)] |x| -x,
+        Abs => #[inline(always)] |x| x.abs(),
+        Sign => #[inline(always)] |x| if x == 0.0 { 0.0 } else { x.signum() },
+        Exp => #[inline(always)] |x| exp(x),
+        Ln => #[inline(always)] |x| x.ln(),
+        Log1p => #[inline(always)] |x| x.ln_1p(),
+        Expm1 => #[inline(always)] |x| expm1(x),
+        Sqrt => #[inline(always)] |x| x.sqrt(),
+        Square => #[inline(always)] |x| x * x,
+        Sigmoid => #[inline(always)] |x| logistic(x),
+        LogSigmoid => #[inline(always)] |x| x.min(0.0) - exp(-x.abs()).ln_1p(),
+        Tanh => #[inline(always)] |x| x.tanh(),
+        Floor => #[inline(always)] |x| x.floor(),
+        Ceil => #[inline(always)] |x| x.ceil(),
+        Round => #[inline(always)] |x| x.round_ties_even(),
+        IsFinite => #[inline(always)] |x| truth(x.is_finite()),
+        Not => #[inline(always)] |x| truth(x == 0.0),
+        Detach => #[inline(always)] |x| x,
+        K3 => #[inline(always)] |d| k3(d),
+    }
+}
+
+operations! {
+    /// Functions of two values.
+    Binary, VisitBinary, fn(a: f64, b: f64), {
+        Add => #[inline(always)] |a, b| a + b,
+        Sub => #[inline(always)] |a, b| a - b,
+        Mul => #[inline(always)] |a, b| a * b,
+        Div => #[inline(always)] |a, b| a / b,
+        SafeDiv => #[inline(always)] |a, b| if b == 0.0 { 0.0 } else { a / b },
+        Rem => #[inline(always)] |a, b| a % b,
+        Pow => #[inline(always)] |a, b| a.powf(b),
+        Min => #[inline(always)] |a, b| smaller(a, b),
+        Max => #[inline(always)] |a, b| larger(a, b),
+        Less => #[inline(always)] |a, b| truth(a < b),
+        LessEqual => #[inline(always)] |a, b| truth(a <= b),
+        Greater => #[inline(always)] |a, b| truth(a > b),
+        GreaterEqual => #[inline(always)] |a, b| truth(a >= b),
+        Equal => #[inline(always)] |a, b| truth(a == b),
+        NotEqual => #[inline(always)] |a, b| truth(a != b),
+        And => #[inline(always)] |a, b| truth(a != 0.0 && b != 0.0),
+        Or => #[inline(always)] |a, b| truth(a != 0.0 || b != 0.0),
+    }
+}
+
+operations! {
+    /// Functions of three values.
+    Ternary, VisitTernary, fn(a: f64, b: f64, c: f64), {
+        Clamp => #[inline(always)] |x, low, high| smaller(larger(x, low), high),
+        Where => #[inline(always)] |c, a, b| if c != 0.0 { a } else { b },
+    }
+}
+
+#[inline(always)]
+fn truth(test: bool) -> f64 {
+    if test { 1.0 } else { 0.0 }
+}
+
+/// The smaller of two values; NaN where either is, which `f64::min` would hide.
+#[inline(always)]
+fn smaller(a: f64, b: f64) -> f64 {
+    let least = if b < a { b } else { a };
+    if b.is_nan() { b } else { least }
+}
+
+/// The larger of two values; NaN where either is.
+#[inline(always)]
+fn larger(a: f64, b: f64) -> f64 {
+    let most = if b > a { b } else { a };
+    if b.is_nan() { b } else { most }
+}
+
+/// The logistic function. Both branches keep exp's argument at or below 0.
+#[inline(always)]
+fn logistic(x: f64) -> f64 {
+    let e = exp(-x.abs());
+    let top = if x >= 0.0 { 1.0 } else { e };
+    top / (1.0 + e)
+}
