@@ -14,7 +14,7 @@ use super::session::{Answer, Session};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
-use crate::tensor::{Executor, Guard, Naive};
+use crate::tensor::{Executor, Fused, Guard};
 
 /// The bounds of one call of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Host {
             functions: Functions::new(),
             limits: Limits::default(),
             seed: 0,
-            executor: Arc::new(Naive),
+            executor: Arc::new(Fused),
             guard: None,
         });
         Host { shared }

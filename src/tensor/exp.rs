@@ -99,7 +99,7 @@ mod tests {
     fn exponentials_are_within_two_ulps_and_their_f32s_the_nearest() {
         for x in points() {
             let close = |got: f64, want: f64| {
-                (got - want).abs() <= 2.0 * f64::EPSILON * want.abs() + 1e-323
+                got == want || (got - want).abs() <= 2.0 * f64::EPSILON * want.abs() + 1e-323
             };
             assert!(close(exp(x), x.exp()), "exp({x}): {} {}", exp(x), x.exp());
             assert!(

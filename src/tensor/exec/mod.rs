@@ -2,6 +2,7 @@
 
 mod cells;
 mod elementwise;
+mod fused;
 mod moments;
 mod naive;
 mod reduce;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+pub use fused::Fused;
 pub use naive::Naive;
 
 use super::error::TensorError;

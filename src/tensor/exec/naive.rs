@@ -42,7 +42,7 @@ impl Executor for Naive {
 /// The largest f32 below 1: what is above would become 1 as an f32, which uniform numbers in [0, 1) are not.
 const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
 
-fn compute(
+pub(super) fn compute(
     step: &Step,
     values: &[Option<Arc<Value>>],
     guard: &Arc<Guard>,

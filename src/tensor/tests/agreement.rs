@@ -6,7 +6,7 @@ use super::cases::cases;
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf};
 use crate::tensor::graph::Tensor;
 use crate::tensor::op::Param;
-use crate::tensor::{Executor, Frame, Guard, Level, Plan, TensorError, op};
+use crate::tensor::{Executor, Frame, Fused, Guard, Level, Naive, Plan, TensorError, op};
 
 /// The bits of a tensor's values, or what the executor says instead.
 fn run(executor: &dyn Executor, tensor: &Tensor) -> Result<(Level, Vec<u64>), TensorError> {
@@ -41,7 +41,7 @@ fn inputs(frame: &Arc<Frame>, param: &Param, level: Level, whole: bool, seed: us
 
 /// All rows at all levels of a batch of several blocks.
 fn agree(world: World, is_f64: bool) {
-    let (one, four) = (OnThreads::new(1), OnThreads::new(4));
+    let (naive, fused) = (OnThreads::new(&Naive, 1), OnThreads::new(&Fused, 2));
     let frame = world.frame_with(is_f64, Guard::unlimited());
     let leaf = if is_f64 { leaf } else { narrow_leaf };
     for op in op::table() {
@@ -50,22 +50,22 @@ fn agree(world: World, is_f64: bool) {
             let draw = |(seed, (param, level))| inputs(&frame, param, level, whole, seed);
             let inputs = case.tensors().enumerate().map(draw).collect();
             let (_, result) = case.apply(&frame, inputs, leaf).unwrap();
-            check(&one, &four, &result, &format!("{case:?}"));
+            check(&naive, &fused, &result, &format!("{case:?}"));
         }
     }
 }
 
 #[test]
-fn one_thread_and_four_give_the_same_bits_of_many_groups() {
+fn executors_give_the_same_bits_of_many_groups() {
     agree(World::large(), true);
 }
 
 #[test]
-fn one_thread_and_four_give_the_same_bits_of_many_groups_in_f32() {
+fn executors_give_the_same_bits_of_many_groups_in_f32() {
     agree(World::large(), false);
 }
 
 #[test]
-fn one_thread_and_four_give_the_same_bits_of_few_groups() {
+fn executors_give_the_same_bits_of_few_groups() {
     agree(World::of_two_groups(), true);
 }

@@ -6,10 +6,10 @@ use ndarray::{ArcArray2, Array2, ShapeBuilder};
 use proptest::prelude::*;
 
 use super::cases::{Case, cases};
-use super::world::{OnThreads, World, bits, leaf, values};
+use super::world::{OnThreads, World, bits, leaf, narrow_leaf, values};
 use crate::batch::{Batch, TokenValues};
 use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
-use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor};
+use crate::tensor::{Executor, Frame, Fused, Guard, Level, Naive, Plan, Tensor};
 
 /// Interleaved groups, groups of one, holes, responses without tokens, and at times no token at all.
 fn worlds() -> impl Strategy<Value = World> {
@@ -230,13 +230,73 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_random_graph_gives_the_same_bits_on_four_threads(picks in picks(12), is_f64: bool) {
-        static FOUR: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(4));
-        static ONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(1));
+    fn executors_give_the_same_bits_of_a_random_graph(picks in picks(12), is_f64: bool) {
+        static ALL: LazyLock<[OnThreads; 4]> = LazyLock::new(OnThreads::all);
         static LARGE: LazyLock<World> = LazyLock::new(World::large);
-        let frame = LARGE.frame_with(is_f64, Guard::unlimited());
-        let leaves = Level::ALL.map(|level| spread(&frame, level, level as usize));
-        let outputs = grow(&leaves, &picks, &Level::ALL);
-        prop_assert!(computed(&*ONE, &outputs) == computed(&*FOUR, &outputs));
+        let executors = ALL.each_ref().map(|executor| executor as &dyn Executor);
+        agree(&executors, &LARGE, is_f64, &picks)?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn executors_give_the_same_bits_of_a_random_graph_over_a_random_batch(
+        world in worlds(),
+        picks in picks(12),
+        is_f64: bool,
+    ) {
+        agree(&[&Naive, &Fused], &world, is_f64, &picks)?;
+    }
+}
+
+/// Some nodes of a random graph, or all, computed together: of f32 and f64 tokens, of a padded column and a compact one.
+fn agree(
+    executors: &[&dyn Executor],
+    world: &World,
+    is_f64: bool,
+    picks: &[Pick],
+) -> Result<(), TestCaseError> {
+    let frame = world.frame_with(is_f64, Guard::unlimited());
+    let array = padded(world, f64::NAN, false);
+    let column: TokenValues = match is_f64 {
+        true => array.into(),
+        false => array.mapv(|value| value as f32).into(),
+    };
+    let narrow = narrow_leaf(
+        &frame,
+        Level::Token,
+        values(&spread(&frame, Level::Token, 5)),
+    );
+    let coarse = [
+        Level::Batch,
+        Level::Group,
+        Level::Position,
+        Level::Response,
+        Level::Token,
+    ];
+    let mut leaves = coarse
+        .map(|level| spread(&frame, level, level as usize))
+        .to_vec();
+    if !is_f64 {
+        leaves.pop();
+    }
+    leaves.extend([Tensor::column(&frame, column), narrow]);
+    let nodes = grow(&leaves, picks, &Level::ALL);
+    let last = nodes.len().saturating_sub(1);
+    for outputs in [
+        &nodes[..],
+        &nodes[last..],
+        &nodes[nodes.len() / 2..(nodes.len() / 2 + 1).min(nodes.len())],
+    ] {
+        let naive = computed(executors[0], outputs);
+        for executor in &executors[1..] {
+            prop_assert!(
+                computed(*executor, outputs) == naive,
+                "{executor:?}: {outputs:?}"
+            );
+        }
+    }
+    Ok(())
 }

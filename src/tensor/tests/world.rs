@@ -6,7 +6,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::batch::layout::Tokens;
 use crate::batch::{GroupId, Layout};
-use crate::tensor::{Executor, Frame, Guard, Level, Naive, Plan, Tensor, TensorError, Value};
+use crate::tensor::{
+    Executor, Frame, Fused, Guard, Level, Naive, Plan, Tensor, TensorError, Value,
+};
 
 /// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +59,15 @@ impl World {
         }
     }
 
-    /// Several blocks of work for an executor: some 50000 tokens.
+    /// Several blocks of work for an executor: some 45000 tokens, in responses of up to three tiles.
     pub(super) fn large() -> World {
-        let length = |response: usize| response * 7919 % 400;
+        let length = |response: usize| response * 7919 % 2600;
         let counts =
             |response: usize, token: usize| token < length(response) && (token * 31) % 11 != 3;
         World {
-            groups: (0..280).map(|response| response * 13 % 37).collect(),
-            mask: (0..280)
-                .map(|response| (0..400).map(|token| counts(response, token)).collect())
+            groups: (0..40).map(|response| response * 13 % 11).collect(),
+            mask: (0..40)
+                .map(|response| (0..2600).map(|token| counts(response, token)).collect())
                 .collect(),
         }
     }
@@ -73,7 +75,7 @@ impl World {
     /// The same tokens in two groups, each of several blocks of work.
     pub(super) fn of_two_groups() -> World {
         World {
-            groups: (0..280).map(|response| response * 13 % 2).collect(),
+            groups: (0..40).map(|response| response * 13 % 2).collect(),
             ..World::large()
         }
     }
@@ -95,7 +97,7 @@ impl World {
     }
 
     pub(super) fn frame_with(&self, is_f64: bool, guard: Arc<Guard>) -> Arc<Frame> {
-        Frame::new(Arc::new(self.layout()), is_f64, guard, Arc::new(Naive))
+        Frame::new(Arc::new(self.layout()), is_f64, guard, Arc::new(Fused))
     }
 
     fn length(&self, response: usize) -> usize {
@@ -211,28 +213,34 @@ pub(super) fn bits(values: &Value) -> Vec<u64> {
     values.iter().map(bits).collect()
 }
 
-/// The naive executor on a number of threads of its own.
+/// An executor on a number of threads of its own.
 #[derive(Debug)]
-pub(super) struct OnThreads(ThreadPool);
+pub(super) struct OnThreads(ThreadPool, &'static dyn Executor);
 
 impl OnThreads {
-    pub(super) fn new(threads: usize) -> OnThreads {
-        OnThreads(
-            ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap(),
-        )
+    pub(super) fn new(executor: &'static dyn Executor, threads: usize) -> OnThreads {
+        let pool = ThreadPoolBuilder::new().num_threads(threads);
+        OnThreads(pool.build().unwrap(), executor)
+    }
+
+    /// The naive executor on one thread, and the fused one on 1, 2 and 7.
+    pub(super) fn all() -> [OnThreads; 4] {
+        [
+            OnThreads::new(&Naive, 1),
+            OnThreads::new(&Fused, 1),
+            OnThreads::new(&Fused, 2),
+            OnThreads::new(&Fused, 7),
+        ]
     }
 }
 
 impl Executor for OnThreads {
     fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        self.0.install(|| Naive.run(plan, guard))
+        self.0.install(|| self.1.run(plan, guard))
     }
 }
 
-static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(1));
+static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(&Fused, 1));
 
 /// Runs `f` on one thread: many small graphs are faster without waking others.
 pub(super) fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {

@@ -1,0 +1,130 @@
+//! Elementwise rows on tiles: loops that the compiler makes vector code of.
+//!
+//! The functions are those of the op table, in f64. Where all that goes in is f32, the compiler computes `+ - * /`, roots
+//! and comparisons in f32 itself: the bits are the same, since an f64 has more than twice an f32's digits. A number
+//! that is no f32 keeps the loop in f64.
+
+use multiversion::multiversion;
+
+use crate::tensor::exec::Precision;
+use crate::tensor::op::{Binary, Ternary, Unary, VisitBinary, VisitTernary, VisitUnary};
+
+/// An argument of a tile: its values, or one number for all of them.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a, T> {
+    Values(&'a [T]),
+    Number(f64),
+}
+
+/// What a loop reads at an index.
+trait At: Copy {
+    fn at(self, index: usize) -> f64;
+}
+
+impl<T: Precision> At for &[T] {
+    #[inline(always)]
+    fn at(self, index: usize) -> f64 {
+        self[index].widen()
+    }
+}
+
+impl At for f64 {
+    #[inline(always)]
+    fn at(self, _: usize) -> f64 {
+        self
+    }
+}
+
+/// A number in the precision of the tokens.
+#[derive(Clone, Copy)]
+struct Narrow<T>(T);
+
+impl<T: Precision> At for Narrow<T> {
+    #[inline(always)]
+    fn at(self, _: usize) -> f64 {
+        self.0.widen()
+    }
+}
+
+/// Evaluates `$body` with a source as the narrowest thing that it is, cut to `$len` values.
+macro_rules! with_source {
+    ($source:expr, $len:expr, $name:ident => $body:expr) => {
+        match $source {
+            Source::Values(values) => {
+                let $name = &values[..$len];
+                $body
+            }
+            Source::Number(number) => {
+                let narrow = T::narrow(number);
+                if narrow.widen() == number {
+                    let $name = Narrow(narrow);
+                    $body
+                } else {
+                    let $name = number;
+                    $body
+                }
+            }
+        }
+    };
+}
+
+struct Loop<'a, T, A>(&'a mut [T], A);
+
+impl<T: Precision, A: At> VisitUnary for Loop<'_, T, (A,)> {
+    type Output = ();
+    #[inline(always)]
+    fn visit(self, f: impl Fn(f64) -> f64 + Copy) {
+        let Loop(out, (a,)) = self;
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = T::narrow(f(a.at(i)));
+        }
+    }
+}
+
+impl<T: Precision, A: At, B: At> VisitBinary for Loop<'_, T, (A, B)> {
+    type Output = ();
+    #[inline(always)]
+    fn visit(self, f: impl Fn(f64, f64) -> f64 + Copy) {
+        let Loop(out, (a, b)) = self;
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = T::narrow(f(a.at(i), b.at(i)));
+        }
+    }
+}
+
+impl<T: Precision, A: At, B: At, C: At> VisitTernary for Loop<'_, T, (A, B, C)> {
+    type Output = ();
+    #[inline(always)]
+    fn visit(self, f: impl Fn(f64, f64, f64) -> f64 + Copy) {
+        let Loop(out, (a, b, c)) = self;
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = T::narrow(f(a.at(i), b.at(i), c.at(i)));
+        }
+    }
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+pub(super) fn unary<T: Precision>(op: Unary, a: &[T], out: &mut [T]) {
+    let a = &a[..out.len()];
+    op.visit(Loop(out, (a,)));
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+pub(super) fn binary<T: Precision>(op: Binary, a: Source<T>, b: Source<T>, out: &mut [T]) {
+    let len = out.len();
+    with_source!(a, len, a => with_source!(b, len, b => op.visit(Loop(out, (a, b)))));
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+pub(super) fn ternary<T: Precision>(
+    op: Ternary,
+    a: Source<T>,
+    b: Source<T>,
+    c: Source<T>,
+    out: &mut [T],
+) {
+    let len = out.len();
+    with_source!(a, len, a => with_source!(b, len, b => with_source!(c, len, c => {
+        op.visit(Loop(out, (a, b, c)))
+    })));
+}

@@ -1,0 +1,237 @@
+//! A stage: one pass over the tokens, as a short program that runs tile by tile.
+
+use std::collections::HashMap;
+
+use crate::batch::{FloatBuffer, Layout, TokenValues};
+use crate::tensor::Level;
+use crate::tensor::exec::moments::Depth;
+use crate::tensor::exec::scan::Running;
+use crate::tensor::op::{Binary, Ternary, Unary};
+
+/// Where a program's instruction finds an argument.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Operand {
+    /// A buffer of the argument's precision: a register, or an output's tile. While a program is built, its number in
+    /// the order of instructions.
+    Buffer(usize),
+    /// A tile of memory that is only read.
+    Input(usize),
+    /// One number for a response's tokens.
+    Slot(usize),
+}
+
+/// Memory that a stage reads.
+pub(super) enum Input<'a> {
+    Column(&'a TokenValues),
+    Compact(&'a FloatBuffer),
+}
+
+/// How a response's number comes about, from those before it.
+pub(super) enum Slot<'a> {
+    Number(f64),
+    /// A value of a coarser level.
+    Cell(&'a FloatBuffer, Level, &'a Layout),
+    Unary(Unary, usize),
+    Binary(Binary, [usize; 2]),
+    Ternary(Ternary, [usize; 3]),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Code {
+    Unary(Unary),
+    Binary(Binary),
+    Ternary(Ternary),
+    /// A slot's number for all tokens.
+    Fill,
+    /// A slot's number on the last token of each response, 0 on the others.
+    AtLastToken,
+    /// A scan, with the index of its carry.
+    Scan(Running, usize),
+    /// f32 tokens as f64.
+    Widen,
+}
+
+pub(super) struct Instruction {
+    pub(super) code: Code,
+    pub(super) args: Vec<Operand>,
+    pub(super) out: usize,
+    pub(super) is_f64: bool,
+    /// Whether it is run response by response, not over a tile of several at once.
+    pub(super) by_response: bool,
+}
+
+/// A reduction of tokens to what is known of each response.
+pub(super) struct Reduce {
+    pub(super) values: (Operand, bool),
+    pub(super) selection: Option<(Operand, bool)>,
+    pub(super) depth: Depth,
+}
+
+/// One pass over the tokens.
+#[derive(Default)]
+pub(super) struct Stage<'a> {
+    pub(super) inputs: Vec<(Input<'a>, bool)>,
+    pub(super) slots: Vec<(Slot<'a>, bool)>,
+    /// Whether a slot differs between responses.
+    varies: Vec<bool>,
+    pub(super) code: Vec<Instruction>,
+    pub(super) reduces: Vec<Reduce>,
+    /// What scans start from.
+    pub(super) carries: Vec<f64>,
+    /// Registers by precision, f32 first; the buffers after them are the outputs.
+    pub(super) registers: [usize; 2],
+    /// The precision of each output. An output that is `reused` is read before it is written.
+    pub(super) outputs: Vec<bool>,
+    pub(super) from_the_end: bool,
+    filled: HashMap<(usize, bool), Operand>,
+    /// The output that an instruction writes to, by the instruction.
+    pinned: HashMap<usize, usize>,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn input(&mut self, input: Input<'a>, is_f64: bool) -> Operand {
+        self.inputs.push((input, is_f64));
+        Operand::Input(self.inputs.len() - 1)
+    }
+
+    /// A number for each response; narrowed to f32 as tokens are, unless `is_f64`.
+    pub(super) fn slot(&mut self, slot: Slot<'a>, is_f64: bool) -> usize {
+        let of = |args: &[usize]| args.iter().any(|&arg| self.varies[arg]);
+        let varies = match &slot {
+            Slot::Number(_) => false,
+            Slot::Cell(_, level, _) => *level != Level::Batch,
+            Slot::Unary(_, arg) => of(&[*arg]),
+            Slot::Binary(_, args) => of(args),
+            Slot::Ternary(_, args) => of(args),
+        };
+        self.varies.push(varies);
+        self.slots.push((slot, is_f64));
+        self.slots.len() - 1
+    }
+
+    /// Adds an instruction and returns where its result is.
+    pub(super) fn push(&mut self, code: Code, args: Vec<Operand>, is_f64: bool) -> Operand {
+        let by_response = match code {
+            Code::AtLastToken | Code::Scan(..) => true,
+            _ => (args.iter()).any(|arg| matches!(arg, Operand::Slot(slot) if self.varies[*slot])),
+        };
+        self.code.push(Instruction {
+            code,
+            args,
+            out: self.code.len(),
+            is_f64,
+            by_response,
+        });
+        Operand::Buffer(self.code.len() - 1)
+    }
+
+    /// An operand as a tile of values in a precision.
+    pub(super) fn values(&mut self, operand: Operand, from_f64: bool, is_f64: bool) -> Operand {
+        match operand {
+            Operand::Slot(slot) => match self.filled.get(&(slot, is_f64)) {
+                Some(filled) => *filled,
+                None => {
+                    let filled = self.push(Code::Fill, vec![operand], is_f64);
+                    self.filled.insert((slot, is_f64), filled);
+                    filled
+                }
+            },
+            _ if is_f64 && !from_f64 => self.push(Code::Widen, vec![operand], true),
+            _ => operand,
+        }
+    }
+
+    /// Has values written out; the index of the output.
+    pub(super) fn store(&mut self, operand: Operand, is_f64: bool) -> usize {
+        let output = self.outputs.len();
+        self.outputs.push(is_f64);
+        let values = self.values(operand, is_f64, is_f64);
+        let instruction = match values {
+            Operand::Buffer(instruction) if !self.pinned.contains_key(&instruction) => instruction,
+            other => match self.push(Code::Unary(Unary::Detach), vec![other], is_f64) {
+                Operand::Buffer(instruction) => instruction,
+                _ => unreachable!("`push` gives a buffer"),
+            },
+        };
+        self.pinned.insert(instruction, output);
+        output
+    }
+
+    /// The buffer of an output, once registers are assigned.
+    pub(super) fn buffer_of_output(&self, output: usize) -> usize {
+        let is_f64 = self.outputs[output];
+        let before = self.outputs[..output]
+            .iter()
+            .filter(|&&other| other == is_f64);
+        self.registers[usize::from(is_f64)] + before.count()
+    }
+
+    /// Gives each result a register, which is free again after the result's last use.
+    pub(super) fn assign_registers(&mut self) {
+        let mut last_use: Vec<usize> = (0..self.code.len()).collect();
+        for (index, instruction) in self.code.iter().enumerate() {
+            for arg in &instruction.args {
+                if let Operand::Buffer(result) = arg {
+                    last_use[*result] = index;
+                }
+            }
+        }
+        let reduced = |reduce: &Reduce| {
+            let selection = reduce.selection.map(|(operand, _)| operand);
+            [Some(reduce.values.0), selection]
+        };
+        for operand in self.reduces.iter().flat_map(reduced).flatten() {
+            if let Operand::Buffer(result) = operand {
+                last_use[result] = self.code.len();
+            }
+        }
+        let mut register: Vec<usize> = Vec::with_capacity(self.code.len());
+        let mut free: [Vec<usize>; 2] = Default::default();
+        for index in 0..self.code.len() {
+            let bank = usize::from(self.code[index].is_f64);
+            register.push(if self.pinned.contains_key(&index) {
+                usize::MAX
+            } else {
+                free[bank].pop().unwrap_or_else(|| {
+                    self.registers[bank] += 1;
+                    self.registers[bank] - 1
+                })
+            });
+            // A result that nobody reads, and arguments that nobody reads after this.
+            let mut done: Vec<usize> = (self.code[index].args.iter())
+                .filter_map(|arg| match arg {
+                    Operand::Buffer(result) if last_use[*result] == index => Some(*result),
+                    _ => None,
+                })
+                .collect();
+            done.sort_unstable();
+            done.dedup();
+            if last_use[index] == index {
+                done.push(index);
+            }
+            for result in done {
+                if !self.pinned.contains_key(&result) {
+                    free[usize::from(self.code[result].is_f64)].push(register[result]);
+                }
+            }
+        }
+        for (&instruction, &output) in &self.pinned {
+            register[instruction] = self.buffer_of_output(output);
+        }
+        let rename = |operand: &mut Operand| {
+            if let Operand::Buffer(result) = operand {
+                *result = register[*result];
+            }
+        };
+        for (index, instruction) in self.code.iter_mut().enumerate() {
+            instruction.out = register[index];
+            instruction.args.iter_mut().for_each(rename);
+        }
+        for reduce in &mut self.reduces {
+            rename(&mut reduce.values.0);
+            if let Some((operand, _)) = &mut reduce.selection {
+                rename(operand);
+            }
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! Runs a stage: blocks of responses in parallel, each tile by tile, each tile through the whole program.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::kernels::{Source, binary, ternary, unary};
+use super::stage::{Code, Input, Instruction, Operand, Reduce, Slot, Stage};
+use crate::batch::{self, FloatBuffer, Layout, Padded, TokenValues};
+use crate::tensor::exec::moments::{Moments, TILE};
+use crate::tensor::exec::{BLOCK, Precision};
+use crate::tensor::{Guard, Level, Stopped};
+
+/// The memory that a stage writes, an entry an output or a reduction.
+pub(super) struct Written<'a> {
+    pub(super) f32s: Vec<&'a mut [f32]>,
+    pub(super) f64s: Vec<&'a mut [f64]>,
+    /// What is known of each response, by reduction.
+    pub(super) moments: Vec<&'a mut [Moments]>,
+}
+
+impl<'a> Written<'a> {
+    /// Cuts off what the first responses write.
+    fn split(&mut self, responses: usize, tokens: usize) -> Written<'a> {
+        fn cut<'a, T>(slices: &mut [&'a mut [T]], at: usize) -> Vec<&'a mut [T]> {
+            let each = slices.iter_mut().map(|slice| {
+                let (head, tail) = std::mem::take(slice).split_at_mut(at);
+                *slice = tail;
+                head
+            });
+            each.collect()
+        }
+        Written {
+            f32s: cut(&mut self.f32s, tokens),
+            f64s: cut(&mut self.f64s, tokens),
+            moments: cut(&mut self.moments, responses),
+        }
+    }
+}
+
+pub(super) fn run(
+    stage: &Stage<'_>,
+    layout: &Layout,
+    guard: &Guard,
+    mut written: Written<'_>,
+) -> Result<(), Stopped> {
+    let mut blocks = Vec::new();
+    let mut first = 0;
+    while first < layout.responses() {
+        let start = layout.tokens_of(first).start;
+        let mut end = first + 1;
+        while end < layout.responses() && layout.tokens_of(end).start - start < BLOCK {
+            end += 1;
+        }
+        let tokens = layout.tokens_of(end - 1).end - start;
+        blocks.push((first..end, written.split(end - first, tokens)));
+        first = end;
+    }
+    blocks
+        .into_par_iter()
+        .map_init(
+            || Scratch::new(stage),
+            |scratch, (responses, written)| {
+                guard.check()?;
+                let mut block = Block {
+                    stage,
+                    layout,
+                    scratch,
+                    start: layout.tokens_of(responses.start).start,
+                    first: responses.start,
+                    written,
+                };
+                block.run(responses);
+                Ok(())
+            },
+        )
+        .collect()
+}
+
+/// A thread's own memory.
+struct Scratch {
+    f32s: Vec<Vec<f32>>,
+    f64s: Vec<Vec<f64>>,
+    /// Inputs that have to be gathered first.
+    gathered32: Vec<Vec<f32>>,
+    gathered64: Vec<Vec<f64>>,
+    slots: Vec<f64>,
+    carries: Vec<f64>,
+    /// Of the tiles of one response, by reduction.
+    tiles: Vec<Vec<Moments>>,
+}
+
+impl Scratch {
+    fn new(stage: &Stage<'_>) -> Scratch {
+        let inputs = stage.inputs.len();
+        Scratch {
+            f32s: vec![vec![0.0; TILE]; stage.registers[0]],
+            f64s: vec![vec![0.0; TILE]; stage.registers[1]],
+            gathered32: vec![Vec::new(); inputs],
+            gathered64: vec![Vec::new(); inputs],
+            slots: Vec::new(),
+            carries: stage.carries.clone(),
+            tiles: vec![Vec::new(); stage.reduces.len()],
+        }
+    }
+}
+
+/// The part of a tile that belongs to one response.
+struct Segment {
+    response: usize,
+    /// Within the tile.
+    range: Range<usize>,
+    /// Whether it ends with the response's last token.
+    is_last: bool,
+}
+
+/// A run of responses that one thread computes.
+struct Block<'a, 's> {
+    stage: &'a Stage<'a>,
+    layout: &'a Layout,
+    scratch: &'s mut Scratch,
+    /// The first token and response.
+    start: usize,
+    first: usize,
+    written: Written<'a>,
+}
+
+impl Block<'_, '_> {
+    fn run(&mut self, responses: Range<usize>) {
+        let mut next = responses.start;
+        while next < responses.end {
+            let tokens = self.layout.tokens_of(next);
+            if tokens.len() > TILE {
+                self.long(next, tokens);
+                next += 1;
+                continue;
+            }
+            // As many short responses as one tile holds.
+            let mut segments = Vec::new();
+            while next < responses.end {
+                let own = self.layout.tokens_of(next);
+                if own.end - tokens.start > TILE {
+                    break;
+                }
+                segments.push(Segment {
+                    response: next,
+                    range: own.start - tokens.start..own.end - tokens.start,
+                    is_last: true,
+                });
+                next += 1;
+            }
+            self.scratch.carries.copy_from_slice(&self.stage.carries);
+            self.tile(tokens.start, &segments);
+            for index in 0..self.stage.reduces.len() {
+                let tiles = &mut self.scratch.tiles[index];
+                let out = &mut self.written.moments[index][segments[0].response - self.first..];
+                out[..tiles.len()].copy_from_slice(tiles);
+                tiles.clear();
+            }
+        }
+    }
+
+    /// A response of several tiles.
+    fn long(&mut self, response: usize, tokens: Range<usize>) {
+        let tiles = tokens.len().div_ceil(TILE);
+        self.scratch.carries.copy_from_slice(&self.stage.carries);
+        for index in 0..tiles {
+            let tile = if self.stage.from_the_end {
+                tiles - 1 - index
+            } else {
+                index
+            };
+            let start = tokens.start + tile * TILE;
+            let end = tokens.end.min(start + TILE);
+            let segment = Segment {
+                response,
+                range: 0..end - start,
+                is_last: end == tokens.end,
+            };
+            self.tile(start, &[segment]);
+        }
+        for index in 0..self.stage.reduces.len() {
+            let tiles = &mut self.scratch.tiles[index];
+            if self.stage.from_the_end {
+                tiles.reverse();
+            }
+            let merged = tiles.drain(..).fold(Moments::EMPTY, Moments::and);
+            self.written.moments[index][response - self.first] = merged;
+        }
+    }
+
+    /// Runs the program over the tile that starts at a token.
+    fn tile(&mut self, start: usize, segments: &[Segment]) {
+        let Some(last) = segments.last() else {
+            return;
+        };
+        let (stage, layout) = (self.stage, self.layout);
+        let tokens = start..start + last.range.end;
+        let Scratch {
+            f32s,
+            f64s,
+            gathered32,
+            gathered64,
+            slots,
+            carries,
+            tiles,
+        } = &mut *self.scratch;
+        slots.clear();
+        for segment in segments {
+            fill_slots(stage, segment.response, slots);
+        }
+        let own = tokens.start - self.start..tokens.end - self.start;
+        let mut tile = Tile {
+            f32s: Bank::new(f32s, &mut self.written.f32s, &own),
+            f64s: Bank::new(f64s, &mut self.written.f64s, &own),
+            slots,
+            segments,
+        };
+        let location = Location {
+            layout,
+            tokens,
+            segments,
+        };
+        let gathered = gathered32.iter_mut().zip(gathered64.iter_mut());
+        for ((input, is_f64), (narrow, wide)) in stage.inputs.iter().zip(gathered) {
+            if *is_f64 {
+                tile.f64s.inputs.push(read(input, &location, wide));
+                tile.f32s.inputs.push(&[]);
+            } else {
+                tile.f32s.inputs.push(read(input, &location, narrow));
+                tile.f64s.inputs.push(&[]);
+            }
+        }
+        for instruction in &stage.code {
+            if instruction.is_f64 {
+                tile.step::<f64>(instruction, carries);
+            } else {
+                tile.step::<f32>(instruction, carries);
+            }
+        }
+        for (reduce, tiles) in stage.reduces.iter().zip(tiles) {
+            if reduce.values.1 {
+                tile.reduce::<f64>(reduce, tiles);
+            } else {
+                tile.reduce::<f32>(reduce, tiles);
+            }
+        }
+    }
+}
+
+/// Appends the slots of a response.
+fn fill_slots(stage: &Stage<'_>, response: usize, slots: &mut Vec<f64>) {
+    let base = slots.len();
+    for (slot, is_f64) in &stage.slots {
+        let at = |index: usize| slots[base + index];
+        let value = match slot {
+            Slot::Number(number) => *number,
+            Slot::Cell(values, Level::Batch, _) => values.get(0),
+            Slot::Cell(values, Level::Group, own) => values.get(own.group_of(response)),
+            Slot::Cell(values, ..) => values.get(response),
+            Slot::Unary(op, a) => op.of(at(*a)),
+            Slot::Binary(op, [a, b]) => op.of(at(*a), at(*b)),
+            Slot::Ternary(op, [a, b, c]) => op.of(at(*a), at(*b), at(*c)),
+        };
+        // Rounded as the tokens that it stands for.
+        slots.push(if *is_f64 {
+            value
+        } else {
+            f64::from(value as f32)
+        });
+    }
+}
+
+/// Where the tokens of a tile lie in padded columns.
+struct Location<'a> {
+    layout: &'a Layout,
+    tokens: Range<usize>,
+    segments: &'a [Segment],
+}
+
+impl Location<'_> {
+    /// The columns of each stretch of a response's tokens that lies in the tile.
+    fn stretches(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+        let cut = |(tokens, columns): (Range<usize>, Range<usize>)| {
+            let start = tokens.start.max(self.tokens.start);
+            let end = tokens.end.min(self.tokens.end);
+            let column = |token: usize| columns.start + (token - tokens.start);
+            (start < end).then(|| column(start)..column(end))
+        };
+        self.layout.stretches(response).filter_map(cut)
+    }
+
+    /// A padded array's values where they lie, if they lie one after another.
+    fn slice<'t, T: batch::Element>(&self, array: &'t Padded<T>) -> Option<&'t [T]> {
+        let [segment] = self.segments else {
+            return None;
+        };
+        let mut stretches = self.stretches(segment.response);
+        match (stretches.next(), stretches.next()) {
+            (Some(columns), None) => array.row(segment.response, columns),
+            _ => None,
+        }
+    }
+
+    fn gather<'t, T: batch::Element>(
+        &self,
+        array: &Padded<T>,
+        into: &'t mut Vec<T::Wide>,
+    ) -> &'t [T::Wide] {
+        into.clear();
+        for segment in self.segments {
+            for columns in self.stretches(segment.response) {
+                match array.row(segment.response, columns.clone()) {
+                    Some(row) => into.extend(row.iter().map(|value| value.widen())),
+                    None => into.extend(
+                        array
+                            .values(segment.response, columns)
+                            .map(batch::Element::widen),
+                    ),
+                }
+            }
+        }
+        into
+    }
+}
+
+/// The buffers of one precision: registers, then the tiles of outputs; and the tiles of inputs.
+struct Bank<'t, T> {
+    buffers: Vec<&'t mut [T]>,
+    inputs: Vec<&'t [T]>,
+}
+
+impl<'t, T> Bank<'t, T> {
+    fn new(
+        registers: &'t mut [Vec<T>],
+        outputs: &'t mut [&mut [T]],
+        own: &Range<usize>,
+    ) -> Bank<'t, T> {
+        let registers = registers
+            .iter_mut()
+            .map(|register| &mut register[..own.len()]);
+        let outputs = outputs.iter_mut().map(|output| &mut output[own.clone()]);
+        Bank {
+            buffers: registers.chain(outputs).collect(),
+            inputs: Vec::new(),
+        }
+    }
+
+    /// The values of an operand that is no slot.
+    fn values(&self, operand: Operand) -> &[T] {
+        match operand {
+            Operand::Buffer(buffer) => self.buffers[buffer],
+            Operand::Input(input) => self.inputs[input],
+            Operand::Slot(_) => unreachable!("a slot is filled into a buffer first"),
+        }
+    }
+}
+
+/// All that a program works on in one tile.
+struct Tile<'t> {
+    f32s: Bank<'t, f32>,
+    f64s: Bank<'t, f64>,
+    /// Segment by segment.
+    slots: &'t [f64],
+    segments: &'t [Segment],
+}
+
+/// A precision with its bank.
+trait Banked: Precision {
+    fn bank<'a, 't>(tile: &'a Tile<'t>) -> &'a Bank<'t, Self>;
+    fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, Self>;
+    /// A padded column's tile, gathered where it does not lie in one stretch.
+    fn column<'t>(
+        column: &'t TokenValues,
+        location: &Location<'_>,
+        gathered: &'t mut Vec<Self>,
+    ) -> &'t [Self];
+}
+
+impl Banked for f32 {
+    fn bank<'a, 't>(tile: &'a Tile<'t>) -> &'a Bank<'t, f32> {
+        &tile.f32s
+    }
+    fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, f32> {
+        &mut tile.f32s
+    }
+    fn column<'t>(
+        column: &'t TokenValues,
+        location: &Location<'_>,
+        gathered: &'t mut Vec<f32>,
+    ) -> &'t [f32] {
+        match column {
+            TokenValues::F16(array) => location.gather(array, gathered),
+            TokenValues::Bf16(array) => location.gather(array, gathered),
+            TokenValues::F32(array) => match location.slice(array) {
+                Some(values) => values,
+                None => location.gather(array, gathered),
+            },
+            _ => unreachable!("an f64 column has f64 tokens, a compact one is read as it is"),
+        }
+    }
+}
+
+impl Banked for f64 {
+    fn bank<'a, 't>(tile: &'a Tile<'t>) -> &'a Bank<'t, f64> {
+        &tile.f64s
+    }
+    fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, f64> {
+        &mut tile.f64s
+    }
+    fn column<'t>(
+        column: &'t TokenValues,
+        location: &Location<'_>,
+        gathered: &'t mut Vec<f64>,
+    ) -> &'t [f64] {
+        match column {
+            TokenValues::F64(array) => match location.slice(array) {
+                Some(values) => values,
+                None => location.gather(array, gathered),
+            },
+            _ => unreachable!("only an f64 column has f64 tokens"),
+        }
+    }
+}
+
+/// The tile of an input.
+fn read<'t, T: Banked>(
+    input: &'t Input<'_>,
+    location: &Location<'_>,
+    gathered: &'t mut Vec<T>,
+) -> &'t [T] {
+    let compact: &FloatBuffer = match input {
+        Input::Compact(values) => values,
+        Input::Column(TokenValues::Compact(values)) => values,
+        Input::Column(column) => return T::column(column, location, gathered),
+    };
+    match T::slice(compact) {
+        Some(values) => &values[location.tokens.clone()],
+        None => unreachable!("an input has the precision of its step"),
+    }
+}
+
+impl Tile<'_> {
+    fn step<T: Banked>(&mut self, instruction: &Instruction, carries: &mut [f64]) {
+        // Taken out of its place: no operand can be it.
+        let out = std::mem::take(&mut T::bank_mut(self).buffers[instruction.out]);
+        if let Code::Widen = instruction.code {
+            let narrow = self.f32s.values(instruction.args[0]);
+            for (out, value) in out.iter_mut().zip(narrow) {
+                *out = T::narrow(f64::from(*value));
+            }
+        } else if instruction.by_response {
+            let slots = self.slots.len() / self.segments.len();
+            for (index, segment) in self.segments.iter().enumerate() {
+                let own = &mut out[segment.range.clone()];
+                if let (Code::Scan(running, carry), true) = (instruction.code, index > 0) {
+                    carries[carry] = running.start();
+                }
+                self.compute(instruction, segment, index * slots, carries, own);
+            }
+        } else if let Some(last) = self.segments.last() {
+            let whole = Segment {
+                range: 0..last.range.end,
+                ..*last
+            };
+            self.compute(instruction, &whole, 0, carries, out);
+        }
+        T::bank_mut(self).buffers[instruction.out] = out;
+    }
+
+    /// An instruction on a segment, with its slots from an index on.
+    fn compute<T: Banked>(
+        &self,
+        instruction: &Instruction,
+        segment: &Segment,
+        slots: usize,
+        carries: &mut [f64],
+        out: &mut [T],
+    ) {
+        let bank = T::bank(self);
+        let values = |index: usize| &bank.values(instruction.args[index])[segment.range.clone()];
+        let number = |slot: usize| self.slots[slots + slot];
+        let source = |index: usize| match instruction.args[index] {
+            Operand::Slot(slot) => Source::Number(number(slot)),
+            _ => Source::Values(values(index)),
+        };
+        let filled = || match instruction.args[0] {
+            Operand::Slot(slot) => T::narrow(number(slot)),
+            _ => unreachable!("only a slot is filled in"),
+        };
+        match instruction.code {
+            Code::Unary(op) => unary(op, values(0), out),
+            Code::Binary(op) => binary(op, source(0), source(1), out),
+            Code::Ternary(op) => ternary(op, source(0), source(1), source(2), out),
+            Code::Fill => out.fill(filled()),
+            Code::AtLastToken => {
+                out.fill(T::default());
+                if let (Some(last), true) = (out.last_mut(), segment.is_last) {
+                    *last = filled();
+                }
+            }
+            Code::Scan(running, carry) => running.tile(values(0), &mut carries[carry], out),
+            Code::Widen => unreachable!("reads the other bank"),
+        }
+    }
+
+    /// Appends what is known of each segment.
+    fn reduce<T: Banked>(&self, reduce: &Reduce, tiles: &mut Vec<Moments>) {
+        let values = T::bank(self).values(reduce.values.0);
+        for segment in self.segments {
+            let own = &values[segment.range.clone()];
+            tiles.push(match reduce.selection {
+                None => Moments::of_tile(own, reduce.depth),
+                Some((selection, true)) => {
+                    let selection = &self.f64s.values(selection)[segment.range.clone()];
+                    Moments::of_tile(&selected(own, selection), reduce.depth)
+                }
+                Some((selection, false)) => {
+                    let selection = &self.f32s.values(selection)[segment.range.clone()];
+                    Moments::of_tile(&selected(own, selection), reduce.depth)
+                }
+            });
+        }
+    }
+}
+
+fn selected<T: Precision, S: Precision>(values: &[T], selection: &[S]) -> Vec<T> {
+    let pairs = values.iter().zip(selection);
+    let taken = pairs.filter(|(_, selection)| selection.widen() != 0.0);
+    taken.map(|(value, _)| *value).collect()
+}
