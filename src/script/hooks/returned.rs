@@ -90,7 +90,7 @@ impl Run<'_> {
             ),
             (None, _) => diagnostic,
         };
-        Err(match diagnostic.location {
+        Err(match diagnostic.span {
             Some(_) => diagnostic.into(),
             None => self.recipe.at_hook(hook, diagnostic),
         })

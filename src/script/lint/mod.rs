@@ -68,7 +68,12 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
     lint.found
         .extend(ambiguous_powers(lint.known.script.name, &text));
     let mut found = lint.found;
-    found.sort_by_key(|diagnostic| diagnostic.span().map(|span| (span.line, span.column)));
+    found.sort_by_key(|diagnostic| {
+        diagnostic
+            .span
+            .as_ref()
+            .map(|span| (span.line, span.column))
+    });
     found.dedup();
     found
 }
