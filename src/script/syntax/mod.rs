@@ -10,5 +10,5 @@ mod token;
 pub(crate) use items::{
     Item, Rewriting, is_pure, items, last_values, mentions_last, names, values_back,
 };
-pub(crate) use kind::ValueKind;
+pub(crate) use kind::{ValueKind, rows};
 pub(crate) use token::{Token, TokenKind, Unfinished, code, lex, unfinished};
