@@ -149,8 +149,5 @@ fn settings_are_json() {
     assert_eq!(json("name"), "x");
     assert_eq!(json("limit"), serde_json::Value::Null);
     let error = recipe.set_text("k", "0").unwrap_err();
-    assert_eq!(
-        error.message,
-        "`k` is 0: it takes an integer, at least 1"
-    );
+    assert_eq!(error.message, "`k` is 0: it takes an integer, at least 1");
 }
