@@ -4,7 +4,6 @@
 
 mod batch_type;
 mod bind;
-mod blame;
 mod call;
 mod check;
 mod compile;
