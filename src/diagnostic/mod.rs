@@ -42,6 +42,17 @@ pub struct Span {
     pub length: usize,
 }
 
+impl Span {
+    /// The characters that it covers.
+    pub(crate) fn words(&self) -> String {
+        let line = self.text.lines().nth(self.line.saturating_sub(1));
+        let line = line.unwrap_or_default().chars();
+        line.skip(self.column.saturating_sub(1))
+            .take(self.length)
+            .collect()
+    }
+}
+
 /// A file of rollouts or settings, or a location in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePosition {
