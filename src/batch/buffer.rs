@@ -243,6 +243,11 @@ impl<T: Element> Padded<T> {
         self.buffer[self.index(response, column)]
     }
 
+    /// The value of a response at a column, widened to f64.
+    pub fn number(&self, response: usize, column: usize) -> f64 {
+        self.get(response, column).widen().into()
+    }
+
     /// The values of a response's columns in one slice, where they lie one after another.
     pub fn row(&self, response: usize, columns: Range<usize>) -> Option<&[T]> {
         if columns.is_empty() {

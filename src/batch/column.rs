@@ -59,7 +59,7 @@ impl TokenValues {
         let columns = layout.runs(response).iter().flat_map(|run| run.columns());
         each_layout!(
             self,
-            array => Box::new(columns.map(move |column| array.get(response, column).into())),
+            array => Box::new(columns.map(move |column| array.number(response, column))),
             values => Box::new(layout.tokens_of(response).map(|token| values.get(token)))
         )
     }

@@ -174,13 +174,13 @@ impl Inference<'_> {
     /// The level of a tensor as a column, by its name and its shape.
     fn level(&self, reading: &Reading, info: &Info) -> Option<Level> {
         let width = self.width.as_ref().map(|(width, _)| *width);
-        match info.shape.as_slice() {
-            &[rows] if rows == self.responses => Some(Level::Response),
+        match *info.shape.as_slice() {
+            [rows] if rows == self.responses => Some(Level::Response),
             // [B, 1] will do for a column that we know.
-            &[rows, 1] if rows == self.responses && reading.role == Role::Response => {
+            [rows, 1] if rows == self.responses && reading.role == Role::Response => {
                 Some(Level::Response)
             }
-            &[rows, columns] if rows == self.responses && reading.role != Role::Response => {
+            [rows, columns] if rows == self.responses && reading.role != Role::Response => {
                 (Some(columns) == width).then_some(Level::Token)
             }
             _ => None,
