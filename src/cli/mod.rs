@@ -130,6 +130,7 @@ fn rollouts(
     let options = ReadOptions {
         map: &mappings(map),
         dtype,
+        columns: None,
         progress: Some(&progress::reading()),
     };
     let rollouts = read(&path, &options)?;

@@ -16,7 +16,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 /// A bar over the bytes that are read: it is told how many of how many.
-pub fn reading() -> impl Fn(u64, u64) {
+pub fn reading() -> impl Fn(u64, u64) + Sync {
     let bar = ProgressBar::hidden().with_message("reading");
     bar.set_style(style(
         "{msg} [{bar:30}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left",

@@ -33,6 +33,21 @@ pub struct Span {
     pub length: usize,
 }
 
+impl Span {
+    fn line(&self) -> &str {
+        let mut lines = self.text.lines();
+        lines.nth(self.line.saturating_sub(1)).unwrap_or_default()
+    }
+
+    /// The characters that it covers.
+    pub(crate) fn words(&self) -> String {
+        let line = self.line().chars();
+        line.skip(self.column.saturating_sub(1))
+            .take(self.length)
+            .collect()
+    }
+}
+
 /// A file of rollouts or settings, or a location in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilePosition {

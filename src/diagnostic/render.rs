@@ -102,8 +102,7 @@ impl Diagnostics {
 /// The span's line, as a source in which nothing else stands, and the characters of it that the span covers. A line
 /// that is longer than the terminal has room for ends there, or else where the span ends.
 fn snippet(span: &Span, room: usize) -> (String, Range<usize>) {
-    let line = span.text.lines().nth(span.line - 1).unwrap_or_default();
-    let line = cut(line, room.max(span.column + span.length));
+    let line = cut(span.line(), room.max(span.column + span.length));
     let source = format!("{}{line}\n", "\n".repeat(span.line - 1));
     let length = source.chars().count();
     let start = (span.line + span.column - 2).min(length);

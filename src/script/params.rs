@@ -12,7 +12,7 @@ use crate::suggest;
 /// A parameter's value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// A whole number.
+    /// An integer.
     Whole(i64),
     /// A number.
     Number(f64),
@@ -100,17 +100,17 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// The values that the parameter takes, such as `a whole number, at least 1`.
+    /// The values that the parameter takes, such as `an integer, at least 1`.
     pub fn takes(&self) -> String {
         let kind = match &self.default {
-            Setting::Whole(_) => "a whole number".to_string(),
+            Setting::Whole(_) => "an integer".to_string(),
             Setting::Number(_) => "a number".to_string(),
             Setting::Nothing => "a number or none".to_string(),
             Setting::Truth(_) => "true or false".to_string(),
             Setting::Text(_) if self.choices.is_empty() => "a string".to_string(),
             Setting::Text(_) => suggest::list(self.choices.iter().map(String::as_str)),
         };
-        // The largest whole number bounds nothing that anybody would set.
+        // The largest integer bounds nothing that anybody would set.
         match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
             (Some(min), Some(max)) => format!("{kind} from {min} to {max}"),
             (Some(min), None) => format!("{kind}, at least {min}"),

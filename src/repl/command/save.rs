@@ -61,7 +61,7 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
 /// Whether a script of statements gives the value that the prompt had last. Hooks are their own text.
 fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
-    let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {
+    let Some(signal) = inputs.signal.as_ref().filter(|_| !inputs.has_hook()) else {
         return true;
     };
     let bits =

@@ -134,8 +134,7 @@ impl Session {
             Ok(recipe) => recipe,
             // The user has been told what is still missing.
             Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
-            Err(mut error) => {
-                self.script.explain_scope(error.first_mut());
+            Err(error) => {
                 self.lacks_helper = true;
                 let stays = match before {
                     Some(name) => format!("{name} stays the recipe, as this is none yet"),

@@ -1,7 +1,7 @@
 //! A tensor: where it has its values, how they are spread, and the first of them, group by group.
 
 use super::{dtype, finite, histogram};
-use crate::batch::{GroupId, Layout};
+use crate::batch::Layout;
 use crate::figures::{column, counted, exact, share, value};
 use crate::paint::{Paint, cut, filled, visible, width};
 use crate::script::Computed;
@@ -174,10 +174,8 @@ fn table(rows: &[Row], paint: Paint) -> Vec<String> {
 
 /// A group's name, cut where it is long: whole prompts are names too, and they may hold anything.
 fn label(layout: &Layout, group: usize) -> String {
-    let text = match layout.group_id(group) {
-        GroupId::Number(number) => number.to_string(),
-        GroupId::Text(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
-    };
+    let name = layout.group_id(group).name();
+    let text = name.split_whitespace().collect::<Vec<_>>().join(" ");
     // Of a long one no more is looked at than can be shown.
     let start: String = text.chars().take(4 * LABEL).collect();
     cut(&visible(&start), LABEL + 1)

@@ -10,7 +10,7 @@ use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, INT, ImmutableString, N
 use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, origin, raise};
-
+use super::host::Host;
 use crate::batch::Batch;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
@@ -48,14 +48,24 @@ enum Source {
 const DERIVED: [&str; 5] = ["reward", "token_reward", "correct", "logp", "length"];
 
 impl ScriptBatch {
-    /// `given` columns stand above those of the batch: a shaped reward, the advantage.
-    pub(super) fn new(
-        frame: Arc<Frame>,
-        call: Arc<Call>,
-        batch: Batch,
-        given: BTreeMap<&'static str, Tensor>,
-    ) -> Self {
+    /// A whole batch, in one call of a host.
+    pub(super) fn new(host: &Host, call: Arc<Call>, batch: &Batch) -> Self {
+        let (guard, executor) = (call.guard.clone(), host.executor.clone());
+        let frame = Frame::new(batch.layout().clone(), batch.is_f64(), guard, executor);
+        let (batch, given) = (batch.clone(), BTreeMap::new());
         ScriptBatch::over(frame, call, Source::Whole { batch, given })
+    }
+
+    /// The same whole batch, with columns that stand above its own: a shaped reward, the advantage.
+    pub(super) fn with(&self, given: BTreeMap<&'static str, Tensor>) -> Self {
+        let source = match &self.0.source {
+            Source::Whole { batch, .. } => {
+                let batch = batch.clone();
+                Source::Whole { batch, given }
+            }
+            _ => unreachable!("a hook is given columns over the whole batch"),
+        };
+        ScriptBatch::over(self.0.frame.clone(), self.0.call.clone(), source)
     }
 
     fn over(frame: Arc<Frame>, call: Arc<Call>, source: Source) -> Self {
@@ -71,8 +81,8 @@ impl ScriptBatch {
         &self.0.frame
     }
 
-    pub(super) fn step(&self) -> u64 {
-        self.0.call.step
+    pub(super) fn call(&self) -> &Arc<Call> {
+        &self.0.call
     }
 
     /// One batch a group, in the groups' order.

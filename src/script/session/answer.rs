@@ -130,7 +130,7 @@ impl Columns {
         }
         Ok(Columns {
             layout: layout.clone(),
-            step: batch.step(),
+            step: batch.call().step,
             columns,
             own: own.len(),
         })

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use rhai::{Array, Dynamic};
 
 use super::super::bind::{describe, number};
+use super::super::sandbox::guarded;
 use super::super::syntax::{Item, items};
-use super::{Answer, Session};
+use super::{Answer, EVALUATING, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::{Level, Tensor, grad};
 
@@ -88,7 +89,7 @@ impl Session {
         let (level, left, right) = match (super::as_tensor(&left), super::as_tensor(&right)) {
             (Some(left), Some(right)) => {
                 let level = left.level().join(right.level());
-                let frame = self.stage.batch.frame();
+                let frame = self.batch.frame();
                 let spread = |text: &str, tensor: &Tensor| {
                     let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame));
                     let values = tensor.and_then(|tensor| tensor.evaluate());
@@ -121,7 +122,7 @@ impl Session {
             );
             return Err(Diagnostic::error(message).into());
         };
-        let logp = self.stage.batch.column("logp").map_err(|problem| {
+        let logp = self.batch.column("logp").map_err(|problem| {
             let help = "a gradient is one by the policy's log-probs";
             Diagnostics::from(Diagnostic::error(problem.message).with_help(help))
         })?;
@@ -183,7 +184,7 @@ impl Session {
     /// As [`Session::evaluate`].
     pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
         // All of it there, and not each run: the values are dropped there too, and no run pays for the stack.
-        super::guarded(|| self.times(text))?
+        guarded(EVALUATING, || self.times(text))?
     }
 
     fn times(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
@@ -206,7 +207,7 @@ impl Session {
             self.scope = scope.clone();
             computed?;
         }
-        self.stage.call.take_reports();
+        self.batch.call().take_reports();
         times.sort();
         Ok(times)
     }
@@ -220,13 +221,13 @@ impl Session {
         self.scope = scope;
         self.functions = functions;
         self.inputs.back_to(inputs);
-        self.stage.call.take_reports();
+        self.batch.call().take_reports();
         value
     }
 
     /// The names of tensors that have one: columns and variables, by the tensors' ids.
     fn names_of_tensors(&self) -> HashMap<usize, String> {
-        let columns = self.stage.batch.known_columns().into_iter();
+        let columns = self.batch.known_columns().into_iter();
         let mut names: HashMap<usize, String> = columns
             .map(|(name, tensor)| (tensor.id(), format!("batch.{name}")))
             .collect();

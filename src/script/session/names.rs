@@ -82,10 +82,8 @@ impl Session {
     }
 
     fn of_batch(&self) -> Vec<Name> {
-        let (own, derived) = self.stage.batch.column_names();
-        let reachable = derived
-            .iter()
-            .filter(|name| self.stage.batch.can_derive(name));
+        let (own, derived) = self.batch.column_names();
+        let reachable = derived.iter().filter(|name| self.batch.can_derive(name));
         let mut names: Vec<Name> = own
             .iter()
             .chain(reachable)
