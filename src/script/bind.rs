@@ -55,8 +55,9 @@ pub(super) fn tensor_type(engine: &mut Engine) {
             })
         });
     for name in ["to_string", "to_debug"] {
-        let shown = |context: Context, tensor: &mut Tensor| text(&context, tensor);
-        engine.register_fn(name, shown);
+        engine.register_fn(name, |context: Context, tensor: &mut Tensor| {
+            text(&context, tensor)
+        });
     }
 }
 
@@ -77,10 +78,10 @@ fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
 /// How many values a tensor's string shows.
 const SHOWN: usize = 8;
 
-fn text(context: &NativeCallContext, tensor: &Tensor) -> Outcome<ImmutableString> {
+fn text(context: &NativeCallContext, tensor: &mut Tensor) -> Outcome<ImmutableString> {
     let value = evaluated(context, tensor)?;
     if tensor.level() == Level::Batch {
-        return Ok(format!("{}", value.get(0)).into());
+        return Ok(value.get(0).to_string().into());
     }
     let first = value.iter().take(SHOWN);
     let mut shown: Vec<String> = first.map(|x| format!("{x:.6}")).collect();
@@ -104,18 +105,14 @@ fn bind(module: &mut Module, op: &'static Op) {
                 };
                 call(op, twin, &context, args)
             };
-            FuncRegistration::new(op.name)
-                .in_global_namespace()
-                .set_into_module_raw(
-                    module,
-                    types,
-                    RhaiFunc::Method {
-                        func: rhai::Shared::new(call),
-                        has_context: true,
-                        is_pure: true,
-                        is_volatile: true,
-                    },
-                );
+            let func = RhaiFunc::Method {
+                func: rhai::Shared::new(call),
+                has_context: true,
+                is_pure: true,
+                is_volatile: true,
+            };
+            let registration = FuncRegistration::new(op.name).in_global_namespace();
+            registration.set_into_module_raw(module, types, func);
         }
     }
 }
@@ -214,9 +211,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
                 return Err(wrong("the name of a level, such as \"group\""));
             };
             let level = name.parse::<Level>();
-            Ok(Argument::Level(
-                level.map_err(|unknown| TensorError::level(op.name, unknown))?,
-            ))
+            let level = level.map_err(|unknown| TensorError::level(op.name, unknown));
+            Ok(Argument::Level(level?))
         }
         ParamKind::Choice(choices) => {
             let Some(name) = value.read_lock::<ImmutableString>() else {
@@ -226,10 +222,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
             index.map(Argument::Choice).ok_or_else(|| {
                 let choices = suggest::did_you_mean(&name, choices.iter().copied());
                 let message = format!("`{}` is \"{}\": {choices}", param.name, name.as_str());
-                Problem::from(TensorError::new(
-                    op.name,
-                    TensorErrorKind::Argument(message),
-                ))
+                TensorError::new(op.name, TensorErrorKind::Argument(message)).into()
             })
         }
     }
@@ -237,23 +230,22 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
 
 /// A plain number: true and false are 1 and 0, as comparisons give them.
 pub(super) fn number(value: &Dynamic) -> Option<f64> {
-    if let Ok(number) = value.as_float() {
-        return Some(number);
-    }
-    if let Ok(number) = value.as_int() {
+    match (value.as_float(), value.as_int(), value.as_bool()) {
+        (Ok(number), ..) => Some(number),
         // Exact up to 2^53, as in any script that mixes the two.
-        return Some(number as f64);
+        (_, Ok(whole), _) => Some(whole as f64),
+        (.., Ok(truth)) => Some(f64::from(u8::from(truth))),
+        _ => None,
     }
-    value.as_bool().ok().map(|truth| f64::from(u8::from(truth)))
 }
 
 /// A value in words, for messages: "a string (\"gruop\")", "a group tensor".
 pub(super) fn describe(value: &Dynamic) -> String {
     match value.read_lock::<ImmutableString>() {
-        Some(text) => format!(
-            "a string (\"{}\")",
-            text.chars().take(40).collect::<String>()
-        ),
+        Some(text) => {
+            let start: String = text.chars().take(40).collect();
+            format!("a string (\"{start}\")")
+        }
         None => kind(value),
     }
 }
