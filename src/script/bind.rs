@@ -4,17 +4,15 @@ use std::any::TypeId;
 use std::sync::Arc;
 
 use rhai::{
-    Array, Dynamic, Engine, EvalAltResult, FLOAT, FuncRegistration, INT, ImmutableString, Module,
+    Array, Dynamic, Engine, FLOAT, FuncRegistration, INT, ImmutableString, Module,
     NativeCallContext, RhaiFunc,
 };
 
-use super::error::{Problem, origin, raise};
+use super::error::{Problem, Raised, origin, raise};
 use super::syntax::ValueKind;
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Value};
-
-type Outcome<T> = Result<T, Box<EvalAltResult>>;
 
 /// All functions of the op table, and those of tensors that compute nothing new.
 pub(super) fn module() -> Module {
@@ -37,11 +35,11 @@ pub(super) fn tensor_type(engine: &mut Engine) {
         .register_fn("values", |context: Context, tensor: &mut Tensor| {
             let value = evaluated(&context, tensor)?;
             let values: Array = value.iter().map(Dynamic::from_float).collect();
-            Outcome::Ok(values)
+            Raised::Ok(values)
         })
         .register_fn("len", |context: Context, tensor: &mut Tensor| {
             // A length is below 2^63 as long as memory is.
-            Outcome::Ok(evaluated(&context, tensor)?.len() as INT)
+            Raised::Ok(evaluated(&context, tensor)?.len() as INT)
         })
         .register_indexer_get(|context: Context, tensor: &mut Tensor, index: INT| {
             let value = evaluated(&context, tensor)?;
@@ -61,11 +59,11 @@ pub(super) fn tensor_type(engine: &mut Engine) {
     }
 }
 
-fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Outcome<Arc<Value>> {
+fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Raised<Arc<Value>> {
     tensor.evaluate().map_err(|error| raise(context, error))
 }
 
-fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
+fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
     let level = tensor.level();
     if level != Level::Batch {
         let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
@@ -78,7 +76,7 @@ fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
 /// How many values a tensor's string shows.
 const SHOWN: usize = 8;
 
-fn text(context: &NativeCallContext, tensor: &mut Tensor) -> Outcome<ImmutableString> {
+fn text(context: &NativeCallContext, tensor: &mut Tensor) -> Raised<ImmutableString> {
     let value = evaluated(context, tensor)?;
     if tensor.level() == Level::Batch {
         return Ok(value.get(0).to_string().into());
@@ -138,7 +136,7 @@ fn call(
     twin: Option<&'static Op>,
     context: &NativeCallContext,
     args: &[&mut Dynamic],
-) -> Outcome<Dynamic> {
+) -> Raised<Dynamic> {
     let is_level = args.get(1).is_some_and(|second| second.is_string());
     let op = match twin {
         Some(twin) if (twin.class == Class::Reduction) == is_level => twin,

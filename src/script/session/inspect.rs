@@ -202,12 +202,11 @@ impl Session {
     /// Runs an input for its value, and leaves the session as it was.
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         self.guard.rearm();
-        let (scope, functions) = (self.scope.clone(), self.functions.clone());
-        let inputs = self.inputs.mark();
-        let value = self.run(text);
+        let engine = self.engine(text);
+        let ast = self.functions.merge(&self.compile(&engine, text)?);
+        let scope = self.scope.clone();
+        let value = self.run_compiled(&engine, &ast, text);
         self.scope = scope;
-        self.functions = functions;
-        self.inputs.back_to(inputs);
         self.batch.call().take_reports();
         value
     }
