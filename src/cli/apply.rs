@@ -126,6 +126,7 @@ impl Apply {
             map: &map,
             dtype: self.dtype,
             progress: Some(&tell),
+            ..ReadOptions::default()
         };
         Ok(read(&self.input, &options)?)
     }

@@ -1,8 +1,8 @@
 //! Progress bars: over the bytes of what takes longer than a second, and over the steps of a run.
 
-use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Progress {
     bar: ProgressBar,
     started: Instant,
-    shown: Cell<bool>,
+    shown: AtomicBool,
 }
 
 impl Progress {
@@ -28,16 +28,16 @@ impl Progress {
         Progress {
             bar,
             started: Instant::now(),
-            shown: Cell::new(false),
+            shown: AtomicBool::new(false),
         }
     }
 
     pub fn at(&self, done: u64, total: u64) {
-        if !self.shown.get() && self.started.elapsed() > PATIENCE {
-            self.shown.set(true);
+        let is_shown = self.started.elapsed() > PATIENCE;
+        if is_shown && !self.shown.swap(true, Relaxed) {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        if self.shown.get() {
+        if is_shown {
             self.bar.set_length(total);
             self.bar.set_position(done);
         }

@@ -207,10 +207,8 @@ fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> 
 
 /// A group's name, cut where it is long: whole prompts are names too, and they may hold anything.
 fn label(id: &GroupId) -> String {
-    let text = match id {
-        GroupId::Number(number) => number.to_string(),
-        GroupId::Text(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
-    };
+    let name = id.name();
+    let text = name.split_whitespace().collect::<Vec<_>>().join(" ");
     // Of a long one no more is looked at than can be shown.
     let start: String = text.chars().take(4 * LABEL).collect();
     cut(&visible(&start), LABEL + 1)

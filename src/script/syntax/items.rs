@@ -54,11 +54,7 @@ pub(crate) fn items(text: &str) -> Vec<Item> {
     let mut items = Vec::new();
     let (mut first, mut from, mut depth) = (0, 0, 0i32);
     for (index, token) in all.iter().enumerate() {
-        match token.text {
-            "(" | "[" | "{" | "#{" | "?[" => depth += 1,
-            ")" | "]" | "}" => depth -= 1,
-            _ => {}
-        }
+        depth += token.nesting();
         let last = match token.text {
             ";" if depth == 0 => index,
             "}" if depth == 0 && is_function(&all[first..]) => index + 1,
