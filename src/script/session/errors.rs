@@ -21,7 +21,7 @@ impl Session {
     }
 
     pub(super) fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
-        let (mut sources, _) = self.library.imported();
+        let mut sources = self.library.found().sources.clone();
         let name: Arc<str> = inputs::SOURCE.into();
         sources.insert(name.clone(), self.inputs.whole(text).into());
         if let Some(recipe) = &self.recipe {

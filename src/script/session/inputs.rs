@@ -116,17 +116,6 @@ impl Inputs {
         }
     }
 
-    /// How much there is now, for [`Inputs::back_to`].
-    pub(super) fn mark(&self) -> (usize, usize, usize) {
-        (self.all.len(), self.imports.len(), self.first_counted)
-    }
-
-    pub(super) fn back_to(&mut self, (inputs, imports, first_counted): (usize, usize, usize)) {
-        self.all.truncate(inputs);
-        self.imports.truncate(imports);
-        self.first_counted = first_counted;
-    }
-
     /// Whether compiling failed because the text stops in the middle of something.
     pub(super) fn ends_too_early(&self, text: &str, error: &ParseError) -> bool {
         let unfinished = matches!(
