@@ -7,7 +7,7 @@ use hmac_sha256::Hash as Sha256;
 
 use super::host::Host;
 use super::recipe::Hook;
-use crate::tensor::Guard;
+use crate::tensor::{Guard, Tensor, TensorError};
 
 /// The most metrics of a step.
 pub(super) const METRICS: usize = 256;
@@ -60,7 +60,8 @@ impl Call {
 pub(super) struct Reports {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,
-    metrics: Vec<(Option<Hook>, String, f64)>,
+    /// Computed with what the hook returns, not before.
+    metrics: Vec<(Option<Hook>, String, Tensor)>,
     pub(super) prints: Vec<String>,
     printed: usize,
     /// Columns that were read otherwise than their names say.
@@ -69,22 +70,25 @@ pub(super) struct Reports {
 
 impl Reports {
     /// Keeps a metric, the last value of each name in a hook; `false` where there are too many.
-    pub(super) fn metric(&mut self, name: &str, number: f64) -> bool {
+    pub(super) fn metric(&mut self, name: &str, value: Tensor) -> bool {
         let mut known = self.metrics.iter_mut();
         if let Some(same) = known.find(|(of, known, _)| *of == self.hook && known == name) {
-            same.2 = number;
+            same.2 = value;
             return true;
         }
         let fits = self.metrics.len() < METRICS;
         if fits {
-            self.metrics.push((self.hook, name.to_string(), number));
+            self.metrics.push((self.hook, name.to_string(), value));
         }
         fits
     }
 
     /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, where several have one of that
     /// name.
-    pub(super) fn metrics(&self) -> Vec<(String, f64)> {
+    ///
+    /// # Errors
+    /// [`TensorError`] where one of them cannot be computed.
+    pub(super) fn metrics(&self) -> Result<Vec<(String, f64)>, TensorError> {
         let name = |hook: Option<Hook>, name: &str| {
             let mut all = self.metrics.iter();
             match hook.filter(|_| all.any(|(other, same, _)| same == name && *other != hook)) {
@@ -94,8 +98,13 @@ impl Reports {
         };
         let metrics = self.metrics.iter();
         metrics
-            .map(|(hook, of, number)| (name(*hook, of), *number))
+            .map(|(hook, of, value)| Ok((name(*hook, of), value.evaluate()?.get(0))))
             .collect()
+    }
+
+    /// The tensors that metrics wait for.
+    pub(super) fn metric_tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.metrics.iter().map(|(.., value)| value)
     }
 
     /// Keeps a printed line; beyond some bytes it says once that there is more.

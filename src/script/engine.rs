@@ -80,9 +80,9 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
     engine.register_fn(
         "metric",
         move |context: NativeCallContext, name: &str, value: Dynamic| {
-            let number = metric(name, &value).map_err(|problem| raise(&context, problem))?;
+            let value = metric(name, &value).map_err(|problem| raise(&context, problem))?;
             let mut kept = true;
-            metrics.report(|reports| kept = reports.metric(name, number));
+            metrics.report(|reports| kept = reports.metric(name, value));
             if kept {
                 return Raised::Ok(());
             }
@@ -96,14 +96,14 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
     engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
 }
 
-fn metric(name: &str, value: &Dynamic) -> Result<f64, Problem> {
+fn metric(name: &str, value: &Dynamic) -> Result<Tensor, Problem> {
     let length = name.len();
     if !(1..=64).contains(&length) {
         let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
         return Err(Problem::new(message));
     }
     if let Some(number) = bind::number(value) {
-        return Ok(number);
+        return Ok(Tensor::number(number));
     }
     let Some(tensor) = value.read_lock::<Tensor>() else {
         let found = bind::describe(value);
@@ -117,5 +117,5 @@ fn metric(name: &str, value: &Dynamic) -> Result<f64, Problem> {
         let help = "reduce it first, as in `x.mean(\"batch\")`";
         return Err(Problem::new(message).help(help));
     }
-    Ok(tensor.evaluate()?.get(0))
+    Ok(tensor.clone())
 }

@@ -15,7 +15,7 @@ use super::session::{Answer, Session};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
-use crate::tensor::{Executor, Fused, Guard};
+use crate::tensor::{Executor, Guard};
 
 /// The bounds of one call of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Host {
     pub(super) functions: Functions,
     limits: Limits,
     pub(super) seed: u64,
-    pub(super) executor: Arc<dyn Executor>,
+    pub(super) executor: Executor,
     /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
 }
@@ -73,7 +73,7 @@ impl Host {
             functions: Functions::new(),
             limits: Limits::default(),
             seed: 0,
-            executor: Arc::new(Fused),
+            executor: Executor::default(),
             guard: None,
         }
     }
@@ -91,6 +91,11 @@ impl Host {
     /// The same host with another seed, from which `batch.random` draws.
     pub fn with_seed(self, seed: u64) -> Host {
         Host { seed, ..self }
+    }
+
+    /// The same host with another executor; the bits of results are the same.
+    pub fn with_executor(self, executor: Executor) -> Host {
+        Host { executor, ..self }
     }
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.

@@ -27,7 +27,7 @@ pub struct Frame {
     /// Whether token tensors that come from coarser ones alone are f64.
     pub(crate) is_f64: bool,
     pub(crate) guard: Arc<Guard>,
-    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) executor: Executor,
 }
 
 impl Frame {
@@ -35,7 +35,7 @@ impl Frame {
         layout: Arc<Layout>,
         is_f64: bool,
         guard: Arc<Guard>,
-        executor: Arc<dyn Executor>,
+        executor: Executor,
     ) -> Arc<Self> {
         Arc::new(Frame {
             layout,

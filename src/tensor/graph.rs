@@ -349,25 +349,37 @@ impl Tensor {
     /// # Errors
     /// [`TensorError`] where the values do not allow an operation, or the guard stopped it.
     pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
-        if let Some(value) = self.known() {
-            return Ok(value.clone());
-        }
-        let Some(frame) = self.frame() else {
-            return Ok(Value::number(self.alone()));
+        Tensor::evaluate_together(std::slice::from_ref(self))?;
+        Ok(match self.known() {
+            Some(value) => value.clone(),
+            None => Value::number(self.alone()),
+        })
+    }
+
+    /// Computes several tensors, what they share once; [`Tensor::evaluate`] then returns their values.
+    ///
+    /// # Errors
+    /// As [`Tensor::evaluate`], for the first that fails.
+    pub(crate) fn evaluate_together(tensors: &[Tensor]) -> Result<(), TensorError> {
+        let unknown = |tensor: &&Tensor| tensor.known().is_none() && tensor.frame().is_some();
+        let tensors: Vec<Tensor> = tensors.iter().filter(unknown).cloned().collect();
+        let Some(frame) = tensors.first().and_then(Tensor::frame) else {
+            return Ok(());
         };
-        let plan = Plan::new(std::slice::from_ref(self));
-        let mut values = frame.executor.run(&plan, &frame.guard)?;
-        let value = values[plan.outputs()[0]].take();
+        let plan = Plan::new(&tensors);
+        let values = frame.executor.run(&plan, &frame.guard)?;
+        for (tensor, &output) in tensors.iter().zip(plan.outputs()) {
+            let Some(value) = &values[output] else {
+                unreachable!("an executor returns the value of every output of its plan");
+            };
+            tensor.remember(value.clone());
+        }
         for (step, value) in plan.steps().iter().zip(values) {
             if let Some(value) = value {
                 step.tensor.remember(value);
             }
         }
-        let Some(value) = value else {
-            unreachable!("an executor returns the value of every output of its plan");
-        };
-        self.remember(value.clone());
-        Ok(value)
+        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@ mod value;
 pub use crate::batch::{Level, UnknownLevel};
 pub(crate) use binomial::binomial_ratio;
 pub use error::{Origin, TensorError, TensorErrorKind};
-pub(crate) use exec::{Executor, Fused, Naive};
+pub use exec::Executor;
 pub(crate) use exp::k3;
 pub(crate) use frame::Frame;
 pub(crate) use grad::depends_on;

@@ -13,6 +13,8 @@ use crate::batch::{Computed, FloatBuffer, Layout};
 pub struct Value {
     level: Level,
     buffer: FloatBuffer,
+    /// Whether an executor has seen that all are finite.
+    is_finite: bool,
     /// The values' share of the guard's memory, given back with them.
     _reservation: Option<Reservation>,
 }
@@ -26,7 +28,23 @@ impl Value {
         Arc::new(Value {
             level,
             buffer,
+            is_finite: false,
             _reservation: reservation,
+        })
+    }
+
+    /// Values of which it is known whether all are finite.
+    pub(crate) fn checked(
+        level: Level,
+        buffer: FloatBuffer,
+        reservation: Reservation,
+        is_finite: bool,
+    ) -> Arc<Self> {
+        Arc::new(Value {
+            level,
+            buffer,
+            is_finite,
+            _reservation: Some(reservation),
         })
     }
 
@@ -70,6 +88,9 @@ impl Value {
     }
 
     pub(crate) fn first_not_finite(&self) -> Option<(usize, f64)> {
+        if self.is_finite {
+            return None;
+        }
         self.iter()
             .enumerate()
             .find(|(_, value)| !value.is_finite())

@@ -37,7 +37,8 @@ pub(in crate::script) fn tensor_of(
         }
         run.given.insert("advantage", advantage);
     } else if hook == Hook::Advantage {
-        let (_, gradient) = run.loss()?;
+        let (loss, gradient) = run.loss()?;
+        run.differentiated(&loss, &gradient)?;
         return run.equivalent(&gradient);
     }
     let default;

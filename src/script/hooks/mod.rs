@@ -13,7 +13,7 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
 use super::batch_type::ScriptBatch;
 use super::bind::describe;
-use super::call::Call;
+use super::call::{Call, Reports};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
 use super::state::State;
@@ -146,8 +146,8 @@ impl Recipe {
                 (run.signal(Hook::Advantage)?.1, None)
             } else {
                 let (loss, gradient) = run.loss()?;
-                let advantage = run.equivalent(&gradient)?.evaluate();
-                let advantage = advantage.map_err(|error| run.failed(Hook::Loss, error))?;
+                let advantage = run.equivalent(&gradient)?;
+                let (loss, advantage) = run.differentiated(&loss, &advantage)?;
                 (advantage.over(batch.layout()), Some(loss))
             };
             let correct = run.batch().column("correct").ok();
@@ -159,7 +159,7 @@ impl Recipe {
                 advantage,
                 loss,
                 correct: correct.map(|value| value.over(batch.layout())),
-                metrics: reports.metrics(),
+                metrics: run.metrics(&reports)?,
                 notes: reports.notes,
                 prints: reports.prints,
                 time: started.elapsed(),
@@ -187,13 +187,14 @@ impl Recipe {
                     .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
                 run.given.insert("advantage", tensor);
             }
-            let (value, gradient) = run.loss()?;
+            let (loss, gradient) = run.loss()?;
+            let (value, gradient) = run.differentiated(&loss, &gradient)?;
             *state = run.finished_state()?;
             let reports = run.input.call().take_reports();
             Ok(Loss {
                 value,
                 gradient: gradient.over(batch.layout()),
-                metrics: reports.metrics(),
+                metrics: run.metrics(&reports)?,
                 prints: reports.prints,
                 notes: reports.notes,
                 time: started.elapsed(),
@@ -285,8 +286,8 @@ impl<'a> Run<'a> {
         self.recipe.at_hook(hook, diagnostic)
     }
 
-    /// The loss and dloss/dlogp.
-    fn loss(&mut self) -> Result<(f64, Arc<Value>), Diagnostics> {
+    /// The loss and dloss/dlogp, not yet computed.
+    fn loss(&mut self) -> Result<(Tensor, Tensor), Diagnostics> {
         let batch = self.batch();
         let loss = self.loss_on(batch.clone())?;
         let logp = batch.column("logp").map_err(|problem| {
@@ -299,21 +300,50 @@ impl<'a> Run<'a> {
                 "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
             return Err(self.error(Hook::Loss, message, help));
         }
-        let failed = |error| self.failed(Hook::Loss, error);
-        let gradient = grad(&loss, &logp).map_err(failed)?;
-        let value = loss.evaluate().map_err(failed)?;
-        self.finite(Hook::Loss, &loss, &value, "the loss")?;
-        let slopes = gradient.evaluate().map_err(failed)?;
-        self.finite(Hook::Loss, &gradient, &slopes, GRADIENT)?;
+        let gradient = grad(&loss, &logp).map_err(|error| self.failed(Hook::Loss, error))?;
+        Ok((loss, gradient))
+    }
+
+    /// Computes a loss and its gradient, and whether both are finite.
+    fn differentiated(
+        &self,
+        loss: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(f64, Arc<Value>), Diagnostics> {
+        let [value, slopes] = self.compute(Hook::Loss, [loss, gradient])?;
+        self.finite(Hook::Loss, loss, &value, "the loss")?;
+        self.finite(Hook::Loss, gradient, &slopes, GRADIENT)?;
         Ok((value.get(0), slopes))
     }
 
     /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
-    fn equivalent(&self, gradient: &Arc<Value>) -> Result<Tensor, Diagnostics> {
-        let frame = self.input.frame();
-        let tokens = frame.layout().tokens() as f64;
-        let gradient = Tensor::from_value(frame, gradient.clone());
-        op::mul(&gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
+    fn equivalent(&self, gradient: &Tensor) -> Result<Tensor, Diagnostics> {
+        let tokens = self.input.frame().layout().tokens() as f64;
+        op::mul(gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
+    }
+
+    /// Computes what a hook returned and the metrics that it reported in one go: what they share, once.
+    fn compute<const N: usize>(
+        &self,
+        hook: Hook,
+        tensors: [&Tensor; N],
+    ) -> Result<[Arc<Value>; N], Diagnostics> {
+        let failed = |error| self.failed(hook, error);
+        let mut all: Vec<Tensor> = tensors.into_iter().cloned().collect();
+        self.input
+            .call()
+            .report(|reports| all.extend(reports.metric_tensors().cloned()));
+        Tensor::evaluate_together(&all).map_err(failed)?;
+        let values: Result<Vec<_>, _> = tensors.into_iter().map(Tensor::evaluate).collect();
+        match values.map_err(failed)?.try_into() {
+            Ok(values) => Ok(values),
+            Err(_) => unreachable!("a value for each tensor"),
+        }
+    }
+
+    fn metrics(&self, reports: &Reports) -> Result<Vec<(String, f64)>, Diagnostics> {
+        let hook = reports.hook.unwrap_or(Hook::Advantage);
+        reports.metrics().map_err(|error| self.failed(hook, error))
     }
 }
 

@@ -45,8 +45,7 @@ impl Run<'_> {
             let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
             return Err(self.error(hook, message, help));
         }
-        let value = tensor.evaluate();
-        let value = value.map_err(|error| self.failed(hook, error))?;
+        let [value] = self.compute(hook, [&tensor])?;
         self.finite(hook, &tensor, &value, &format!("the {name}"))?;
         let computed = value.over(own.layout());
         Ok((tensor, computed))

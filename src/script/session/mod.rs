@@ -153,6 +153,11 @@ impl Session {
             self.batch.call().take_reports();
         })?;
         let reports = self.batch.call().take_reports();
+        let metrics = on_deep_stack(|| reports.metrics())
+            .map_err(|error| self.failed_in("", error))
+            .inspect_err(|_| {
+                self.scope.rewind(known);
+            })?;
         self.own_unchanged(text, known)?;
         let answer = self.answer(&value).inspect_err(|_| {
             self.scope.rewind(known);
@@ -169,7 +174,7 @@ impl Session {
         }
         Ok(EvaluatedInput {
             answer,
-            metrics: reports.metrics(),
+            metrics,
             prints: reports.prints,
             notes: reports.notes,
         })

@@ -1,4 +1,4 @@
-//! Executors: what computes a plan. The naive one is the oracle that others are tested against.
+//! Executors: what computes a plan.
 
 mod cells;
 mod elementwise;
@@ -8,27 +8,43 @@ mod naive;
 mod reduce;
 mod scan;
 
-use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-
-pub use fused::Fused;
-pub use naive::Naive;
 
 use super::error::TensorError;
 use super::guard::Stopped;
 use super::{Guard, Level, Plan, Value};
 use crate::batch::{FloatBuffer, Layout};
 
-pub trait Executor: Debug + Send + Sync {
-    /// Computes the values of a plan's steps, in their order. A step's value may be left out where later steps are
-    /// done with it, but never where it is an output of the plan.
+/// What computes the tensors of scripts. Both give the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Executor {
+    /// Token values tile by tile, through all operations between two reductions at once.
+    #[default]
+    Fused,
+    /// Each operation in full, one after the other: the oracle that others are tested against.
+    Naive,
+}
+
+impl Executor {
+    /// Computes the values of a plan's steps, in their order. A step's value may be left out, but never that of an output
+    /// of the plan.
     ///
     /// # Errors
     /// [`TensorError`] where values do not allow an operation, or where `guard` says to stop.
-    fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError>;
+    pub(crate) fn run(
+        self,
+        plan: &Plan,
+        guard: &Arc<Guard>,
+    ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+        match self {
+            Executor::Fused => fused::run(plan, guard),
+            Executor::Naive => naive::run(plan, guard),
+        }
+    }
 }
 
 /// The precision of token values.

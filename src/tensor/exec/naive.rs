@@ -9,7 +9,7 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use super::elementwise::{Operand, column, expand, map};
 use super::reduce::{Reduced, order_within};
 use super::scan::{Running, at_last_token, scan};
-use super::{Executor, Precision, cells};
+use super::{Precision, cells};
 use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
@@ -18,31 +18,33 @@ use crate::tensor::plan::Step;
 use crate::tensor::{Guard, Level, Plan, Value};
 
 /// Computes each node in full, one after the other, its rows in parallel.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Naive;
-
-impl Executor for Naive {
-    fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        let mut values: Vec<Option<Arc<Value>>> = Vec::with_capacity(plan.steps().len());
-        for step in plan.steps() {
-            let value = match step.tensor.known() {
-                Some(value) => value.clone(),
-                None => compute(step, &values, guard)
-                    .map_err(|error| error.or_at(step.tensor.origin()))?,
-            };
-            values.push(Some(value));
-            for &done in &step.frees {
-                values[done] = None;
-            }
+pub(super) fn run(plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    let mut values: Vec<Option<Arc<Value>>> = Vec::with_capacity(plan.steps().len());
+    for step in plan.steps() {
+        values.push(Some(value(step, &values, guard)?));
+        for &done in &step.frees {
+            values[done] = None;
         }
-        Ok(values)
+    }
+    Ok(values)
+}
+
+/// The value of a step whose arguments are there.
+pub(super) fn value(
+    step: &Step,
+    values: &[Option<Arc<Value>>],
+    guard: &Arc<Guard>,
+) -> Result<Arc<Value>, TensorError> {
+    match step.tensor.known() {
+        Some(value) => Ok(value.clone()),
+        None => compute(step, values, guard).map_err(|error| error.or_at(step.tensor.origin())),
     }
 }
 
 /// The largest f32 below 1: what is above would become 1 as an f32, which uniform numbers in [0, 1) are not.
 const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
 
-pub(super) fn compute(
+fn compute(
     step: &Step,
     values: &[Option<Arc<Value>>],
     guard: &Arc<Guard>,

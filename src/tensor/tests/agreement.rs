@@ -6,17 +6,17 @@ use super::cases::cases;
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf};
 use crate::tensor::graph::Tensor;
 use crate::tensor::op::Param;
-use crate::tensor::{Executor, Frame, Fused, Guard, Level, Naive, Plan, TensorError, op};
+use crate::tensor::{Executor, Frame, Guard, Level, Plan, TensorError, op};
 
 /// The bits of a tensor's values, or what the executor says instead.
-fn run(executor: &dyn Executor, tensor: &Tensor) -> Result<(Level, Vec<u64>), TensorError> {
+fn run(executor: &OnThreads, tensor: &Tensor) -> Result<(Level, Vec<u64>), TensorError> {
     let plan = Plan::new(std::slice::from_ref(tensor));
     let mut found = executor.run(&plan, &Guard::unlimited())?;
     let value = found[plan.outputs()[0]].take().unwrap();
     Ok((value.level(), bits(&value)))
 }
 
-fn check(a: &dyn Executor, b: &dyn Executor, tensor: &Tensor, what: &str) {
+fn check(a: &OnThreads, b: &OnThreads, tensor: &Tensor, what: &str) {
     assert!(
         run(a, tensor) == run(b, tensor),
         "{a:?} and {b:?} differ on {what}"
@@ -41,7 +41,10 @@ fn inputs(frame: &Arc<Frame>, param: &Param, level: Level, whole: bool, seed: us
 
 /// All rows at all levels of a batch of several blocks.
 fn agree(world: World, is_f64: bool) {
-    let (naive, fused) = (OnThreads::new(&Naive, 1), OnThreads::new(&Fused, 2));
+    let (naive, fused) = (
+        OnThreads::new(Executor::Naive, 1),
+        OnThreads::new(Executor::Fused, 2),
+    );
     let frame = world.frame_with(is_f64, Guard::unlimited());
     let leaf = if is_f64 { leaf } else { narrow_leaf };
     for op in op::table() {

@@ -427,9 +427,9 @@ fn a_cancelled_computation_stops_on_all_threads() {
     let x = doubled(&frame, 3);
     guard.cancel();
     let plan = Plan::new(&[x]);
-    let error =
-        crate::tensor::Executor::run(&OnThreads::new(&crate::tensor::Fused, 4), &plan, &guard)
-            .unwrap_err();
+    let error = OnThreads::new(crate::tensor::Executor::Fused, 4)
+        .run(&plan, &guard)
+        .unwrap_err();
     assert_eq!(error.kind, TensorErrorKind::Stopped(Stopped::Cancelled));
 }
 

@@ -9,7 +9,7 @@ use super::cases::{Case, cases};
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf, values};
 use crate::batch::{Batch, TokenValues};
 use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
-use crate::tensor::{Executor, Frame, Fused, Guard, Level, Naive, Plan, Tensor};
+use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor};
 
 /// Interleaved groups, groups of one, holes, responses without tokens, and at times no token at all.
 fn worlds() -> impl Strategy<Value = World> {
@@ -219,7 +219,7 @@ proptest! {
 }
 
 /// The bits of some tensors, computed together.
-fn computed(executor: &dyn Executor, outputs: &[Tensor]) -> Vec<Vec<u64>> {
+fn computed(executor: &OnThreads, outputs: &[Tensor]) -> Vec<Vec<u64>> {
     let plan = Plan::new(outputs);
     let found = executor.run(&plan, &Guard::unlimited()).unwrap();
     let of = |&step: &usize| bits(found[step].as_ref().unwrap());
@@ -233,8 +233,7 @@ proptest! {
     fn executors_give_the_same_bits_of_a_random_graph(picks in picks(12), is_f64: bool) {
         static ALL: LazyLock<[OnThreads; 4]> = LazyLock::new(OnThreads::all);
         static LARGE: LazyLock<World> = LazyLock::new(World::large);
-        let executors = ALL.each_ref().map(|executor| executor as &dyn Executor);
-        agree(&executors, &LARGE, is_f64, &picks)?;
+        agree(&ALL[..], &LARGE, is_f64, &picks)?;
     }
 }
 
@@ -247,13 +246,16 @@ proptest! {
         picks in picks(12),
         is_f64: bool,
     ) {
-        agree(&[&Naive, &Fused], &world, is_f64, &picks)?;
+        static TWO: LazyLock<[OnThreads; 2]> = LazyLock::new(|| {
+            [Executor::Naive, Executor::Fused].map(|executor| OnThreads::new(executor, 1))
+        });
+        agree(&TWO[..], &world, is_f64, &picks)?;
     }
 }
 
 /// Some nodes of a random graph, or all, computed together: of f32 and f64 tokens, of a padded column and a compact one.
 fn agree(
-    executors: &[&dyn Executor],
+    executors: &[OnThreads],
     world: &World,
     is_f64: bool,
     picks: &[Pick],
@@ -290,10 +292,10 @@ fn agree(
         &nodes[last..],
         &nodes[nodes.len() / 2..(nodes.len() / 2 + 1).min(nodes.len())],
     ] {
-        let naive = computed(executors[0], outputs);
+        let naive = computed(&executors[0], outputs);
         for executor in &executors[1..] {
             prop_assert!(
-                computed(*executor, outputs) == naive,
+                computed(executor, outputs) == naive,
                 "{executor:?}: {outputs:?}"
             );
         }

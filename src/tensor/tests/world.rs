@@ -6,9 +6,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::batch::layout::Tokens;
 use crate::batch::{GroupId, Layout};
-use crate::tensor::{
-    Executor, Frame, Fused, Guard, Level, Naive, Plan, Tensor, TensorError, Value,
-};
+use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor, TensorError, Value};
 
 /// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +95,7 @@ impl World {
     }
 
     pub(super) fn frame_with(&self, is_f64: bool, guard: Arc<Guard>) -> Arc<Frame> {
-        Frame::new(Arc::new(self.layout()), is_f64, guard, Arc::new(Fused))
+        Frame::new(Arc::new(self.layout()), is_f64, guard, Executor::Fused)
     }
 
     fn length(&self, response: usize) -> usize {
@@ -215,10 +213,10 @@ pub(super) fn bits(values: &Value) -> Vec<u64> {
 
 /// An executor on a number of threads of its own.
 #[derive(Debug)]
-pub(super) struct OnThreads(ThreadPool, &'static dyn Executor);
+pub(super) struct OnThreads(ThreadPool, Executor);
 
 impl OnThreads {
-    pub(super) fn new(executor: &'static dyn Executor, threads: usize) -> OnThreads {
+    pub(super) fn new(executor: Executor, threads: usize) -> OnThreads {
         let pool = ThreadPoolBuilder::new().num_threads(threads);
         OnThreads(pool.build().unwrap(), executor)
     }
@@ -226,21 +224,25 @@ impl OnThreads {
     /// The naive executor on one thread, and the fused one on 1, 2 and 7.
     pub(super) fn all() -> [OnThreads; 4] {
         [
-            OnThreads::new(&Naive, 1),
-            OnThreads::new(&Fused, 1),
-            OnThreads::new(&Fused, 2),
-            OnThreads::new(&Fused, 7),
+            OnThreads::new(Executor::Naive, 1),
+            OnThreads::new(Executor::Fused, 1),
+            OnThreads::new(Executor::Fused, 2),
+            OnThreads::new(Executor::Fused, 7),
         ]
     }
 }
 
-impl Executor for OnThreads {
-    fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+impl OnThreads {
+    pub(super) fn run(
+        &self,
+        plan: &Plan,
+        guard: &Arc<Guard>,
+    ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         self.0.install(|| self.1.run(plan, guard))
     }
 }
 
-static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(&Fused, 1));
+static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Executor::Fused, 1));
 
 /// Runs `f` on one thread: many small graphs are faster without waking others.
 pub(super) fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {

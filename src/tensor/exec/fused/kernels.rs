@@ -128,3 +128,12 @@ pub(super) fn ternary<T: Precision>(
         op.visit(Loop(out, (a, b, c)))
     })));
 }
+
+#[multiversion(targets("x86_64+avx2"))]
+pub(super) fn is_finite<T: Precision>(values: &[T]) -> bool {
+    let mut all = true;
+    for value in values {
+        all &= value.widen().is_finite();
+    }
+    all
+}

@@ -13,14 +13,14 @@ mod tiles;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use self::stage::{Code, Input, Operand, Reduce, Slot, Stage};
 use self::tiles::Written;
 use super::moments::Moments;
-use super::naive::compute;
+use super::naive;
 use super::reduce::{depth, finish, of_responses};
 use super::scan::Running;
-use super::{Executor, Precision};
 use crate::batch::FloatBuffer;
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::Prim;
@@ -29,14 +29,9 @@ use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Unary};
 use crate::tensor::plan::Step;
 use crate::tensor::{Frame, Guard, Level, Plan, Value};
 
-/// Computes token values tile by tile; all others as [`super::Naive`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Fused;
-
-impl Executor for Fused {
-    fn run(&self, plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        Run::new(plan).run(guard)
-    }
+/// Computes token values tile by tile, and all others as [`super::naive`].
+pub(super) fn run(plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    Run::new(plan).run(guard)
 }
 
 /// How a step's values come about.
@@ -66,8 +61,35 @@ struct Run<'a> {
     direction: BTreeMap<usize, bool>,
     /// The token steps that are written to memory.
     stored: Vec<bool>,
-    /// Token steps that are written but wanted by later passes alone.
+    /// Whether only later passes read a step that is stored: not an output of the plan, nor of the naive executor.
+    private: Vec<bool>,
+    /// The last pass that reads a step's values from memory.
+    last_use: Vec<usize>,
     values: Vec<Option<Arc<Value>>>,
+    /// The values of private steps.
+    temporary: HashMap<usize, Temporary>,
+}
+
+/// Token values that a later pass reads, and may write over.
+struct Temporary {
+    memory: Memory,
+    reservation: Reservation,
+}
+
+/// The tokens of an output.
+enum Memory {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+impl Memory {
+    fn new(tokens: usize, is_f64: bool) -> Memory {
+        if is_f64 {
+            Memory::F64(vec![0.0; tokens])
+        } else {
+            Memory::F32(vec![0.0; tokens])
+        }
+    }
 }
 
 impl<'a> Run<'a> {
@@ -92,7 +114,10 @@ impl<'a> Run<'a> {
             uniform: Vec::with_capacity(steps.len()),
             direction: BTreeMap::new(),
             stored: vec![false; steps.len()],
+            private: vec![true; steps.len()],
+            last_use: vec![0; steps.len()],
             values: vec![None; steps.len()],
+            temporary: HashMap::new(),
         };
         for step in steps {
             run.place(step);
@@ -217,11 +242,15 @@ impl<'a> Run<'a> {
         let is_token = |run: &Run<'_>, step: usize| run.kind[step] == Kind::Token;
         for &output in self.plan.outputs() {
             self.stored[output] |= is_token(self, output);
+            self.private[output] = false;
+            self.last_use[output] = usize::MAX;
         }
         for (index, step) in steps.iter().enumerate() {
             if self.kind[index] == Kind::Whole {
                 for &arg in &step.args {
                     self.stored[arg] |= is_token(self, arg);
+                    self.private[arg] = false;
+                    self.last_use[arg] = self.last_use[arg].max(self.pass[index]);
                 }
             }
         }
@@ -240,11 +269,15 @@ impl<'a> Run<'a> {
                 }
             }
             while let Some(step) = stack.pop() {
+                if !is_token(self, step) || self.is_loaded(step, pass) {
+                    self.last_use[step] = self.last_use[step].max(pass);
+                }
                 if !is_token(self, step) || computed[step] {
                     continue;
                 }
                 if self.pass[step] < pass && !self.stored[step] && self.cost(step) > CHEAP {
                     self.stored[step] = true;
+                    self.last_use[step] = self.last_use[step].max(pass);
                 }
                 computed[step] = true;
                 let is_scan = matches!(steps[step].tensor.inner().prim, Prim::Scan(..));
@@ -262,17 +295,20 @@ impl<'a> Run<'a> {
         for (pass, computed) in passes.iter().enumerate() {
             for (index, step) in self.plan.steps().iter().enumerate() {
                 if self.kind[index] == Kind::Whole && self.pass[index] == pass {
-                    let value = match step.tensor.known() {
-                        Some(value) => value.clone(),
-                        None => compute(step, &self.values, guard)
-                            .map_err(|error| error.or_at(step.tensor.origin()))?,
-                    };
-                    self.values[index] = Some(value);
+                    self.values[index] = Some(naive::value(step, &self.values, guard)?);
                 }
             }
             let reduces = (0..self.kind.len()).any(|step| self.is_reduced_after(step, pass));
             if let (true, Some(home)) = (reduces || !computed.is_empty(), self.home) {
                 self.sweep(pass, computed, home, guard)?;
+            }
+            // Coarser values are small, and kept for later plans.
+            for (index, step) in self.plan.steps().iter().enumerate() {
+                let is_large = matches!(step.tensor.level(), Level::Token | Level::Position);
+                if is_large && self.last_use[index] <= pass && self.pass[index] <= pass {
+                    self.values[index] = None;
+                    self.temporary.remove(&index);
+                }
             }
         }
         Ok(self.values)
@@ -287,7 +323,38 @@ impl<'a> Run<'a> {
         guard: &Arc<Guard>,
     ) -> Result<(), TensorError> {
         let steps = self.plan.steps();
-        let layout = &home.layout;
+        let (layout, tokens) = (&home.layout, home.layout.tokens());
+        let is_f64 = |step: usize| steps[step].tensor.is_f64();
+        let stopped = |step: usize| {
+            move |stopped| TensorError::new(steps[step].tensor.inner().prim.name(), stopped)
+        };
+        let written: Vec<usize> = (computed.iter().copied())
+            .filter(|&step| self.stored[step] && self.pass[step] == pass)
+            .collect();
+        // What is read for the last time makes room for what is written.
+        let mut reused: HashMap<usize, usize> = HashMap::new();
+        let mut outputs: Vec<Temporary> = Vec::with_capacity(written.len());
+        for (output, &step) in written.iter().enumerate() {
+            let last_read = (computed.iter().copied()).find(|other| {
+                self.last_use[*other] == pass
+                    && is_f64(*other) == is_f64(step)
+                    && self.temporary.contains_key(other)
+            });
+            let old = last_read.and_then(|other| Some((other, self.temporary.remove(&other)?)));
+            outputs.push(match old {
+                Some((other, old)) => {
+                    reused.insert(other, output);
+                    old
+                }
+                None => {
+                    let bytes = tokens * if is_f64(step) { 8 } else { 4 };
+                    Temporary {
+                        reservation: guard.reserve(bytes).map_err(stopped(step))?,
+                        memory: Memory::new(tokens, is_f64(step)),
+                    }
+                }
+            });
+        }
         let mut program = Program {
             run: self,
             pass,
@@ -295,23 +362,23 @@ impl<'a> Run<'a> {
             operands: HashMap::new(),
             slots: HashMap::new(),
         };
+        for (&step, &output) in &reused {
+            program.reuse(step, output);
+        }
         for &step in computed {
             program.add(step);
         }
-        let written: Vec<usize> = (computed.iter().copied())
-            .filter(|&step| self.stored[step] && self.pass[step] == pass)
-            .collect();
         for &step in &written {
-            let operand = program.operands[&step];
-            program.stage.store(operand, steps[step].tensor.is_f64());
+            program.store(step);
         }
         // Reductions of the same values share what is found out about them.
         let mut reductions: Vec<(usize, Reduction, usize)> = Vec::new();
         let mut by_args: HashMap<&[usize], usize> = HashMap::new();
         for (index, step) in steps.iter().enumerate() {
-            if let (Kind::Reduced(reduction), true) =
-                (self.kind[index], self.pass[index] == pass + 1)
-            {
+            let Kind::Reduced(reduction) = self.kind[index] else {
+                continue;
+            };
+            if self.pass[index] == pass + 1 {
                 let next = program.stage.reduces.len();
                 let at = *by_args.entry(&step.args).or_insert(next);
                 if at == next {
@@ -325,51 +392,39 @@ impl<'a> Run<'a> {
         let mut stage = program.stage;
         stage.assign_registers();
         stage.from_the_end = self.direction.get(&pass).copied().unwrap_or(false);
-        let tokens = layout.tokens();
-        let stopped = |step: usize| {
-            move |stopped| TensorError::new(steps[step].tensor.inner().prim.name(), stopped)
-        };
-        let mut reservations: Vec<Reservation> = Vec::new();
-        for &step in &written {
-            let bytes = tokens * if steps[step].tensor.is_f64() { 8 } else { 4 };
-            reservations.push(guard.reserve(bytes).map_err(stopped(step))?);
-        }
-        let count = |is_f64: bool| {
-            stage
-                .outputs
-                .iter()
-                .filter(|&&other| other == is_f64)
-                .count()
-        };
-        let mut f32s = vec![Vec::new(); count(false)];
-        let mut f64s = vec![Vec::new(); count(true)];
-        f32s.iter_mut()
-            .for_each(|output| *output = vec![0.0; tokens]);
-        f64s.iter_mut()
-            .for_each(|output| *output = vec![0.0; tokens]);
         let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; stage.reduces.len()];
+        let not_finite: Vec<AtomicBool> = written.iter().map(|_| AtomicBool::new(false)).collect();
+        let (mut f32s, mut f64s) = (Vec::new(), Vec::new());
+        for output in &mut outputs {
+            match &mut output.memory {
+                Memory::F32(values) => f32s.push(&mut values[..]),
+                Memory::F64(values) => f64s.push(&mut values[..]),
+            }
+        }
         let memory = Written {
-            f32s: f32s.iter_mut().map(|output| &mut output[..]).collect(),
-            f64s: f64s.iter_mut().map(|output| &mut output[..]).collect(),
+            f32s,
+            f64s,
             moments: moments.iter_mut().map(|reduced| &mut reduced[..]).collect(),
         };
-        let any = written
-            .first()
-            .copied()
-            .or(reductions.first().map(|(step, ..)| *step));
-        tiles::run(&stage, layout, guard, memory).map_err(stopped(any.unwrap_or(0)))?;
-        drop(stage);
-        let (mut f32s, mut f64s) = (f32s.into_iter(), f64s.into_iter());
-        for (step, reservation) in written.into_iter().zip(reservations) {
-            let buffer: Option<FloatBuffer> = if steps[step].tensor.is_f64() {
-                f64s.next().map(f64::wrap)
-            } else {
-                f32s.next().map(f32::wrap)
+        let any = (written.first().copied()).or(reductions.first().map(|(step, ..)| *step));
+        tiles::run(&stage, layout, guard, memory, &not_finite)
+            .map_err(stopped(any.unwrap_or(0)))?;
+        for ((step, output), not_finite) in written.into_iter().zip(outputs).zip(not_finite) {
+            if self.private[step] {
+                self.temporary.insert(step, output);
+                continue;
+            }
+            let buffer = match output.memory {
+                Memory::F32(values) => FloatBuffer::from(values),
+                Memory::F64(values) => values.into(),
             };
-            let Some(buffer) = buffer else {
-                unreachable!("an output for each step that is written");
-            };
-            self.values[step] = Some(Value::new(Level::Token, buffer, Some(reservation)));
+            let value = Value::checked(
+                Level::Token,
+                buffer,
+                output.reservation,
+                !not_finite.into_inner(),
+            );
+            self.values[step] = Some(value);
         }
         for (step, reduction, at) in reductions {
             let tensor = &steps[step].tensor;
@@ -420,12 +475,20 @@ impl<'r> Program<'r, '_> {
         if let Some(operand) = self.operands.get(&step) {
             return *operand;
         }
-        let value: &'r Option<Arc<Value>> = &self.run.values[step];
-        let Some(value) = value else {
-            unreachable!("a step's arguments are computed before it");
+        let run: &'r Run<'_> = self.run;
+        let input = match (run.temporary.get(&step), &run.values[step]) {
+            (Some(temporary), _) => match &temporary.memory {
+                Memory::F32(values) => Input::F32(values),
+                Memory::F64(values) => Input::F64(values),
+            },
+            (None, Some(value)) => match value.buffer() {
+                FloatBuffer::F32(values) => Input::F32(values),
+                FloatBuffer::F64(values) => Input::F64(values),
+            },
+            (None, None) => unreachable!("a step's arguments are computed before it"),
         };
-        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
-        let operand = self.stage.input(Input::Compact(value.buffer()), is_f64);
+        let is_f64 = run.plan.steps()[step].tensor.is_f64();
+        let operand = self.stage.input(input, is_f64);
         self.operands.insert(step, operand);
         operand
     }
@@ -448,6 +511,20 @@ impl<'r> Program<'r, '_> {
         let slot = self.stage.slot(slot, true);
         self.slots.insert(step, slot);
         slot
+    }
+
+    /// A step of an earlier pass whose memory an output gets: read before that is written.
+    fn reuse(&mut self, step: usize, output: usize) {
+        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
+        let code = Code::Unary(Unary::Detach);
+        let operand = self.stage.push(code, vec![Operand::Output(output)], is_f64);
+        self.operands.insert(step, operand);
+    }
+
+    fn store(&mut self, step: usize) {
+        let operand = self.operands[&step];
+        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
+        self.stage.store(operand, is_f64);
     }
 
     fn add(&mut self, index: usize) {

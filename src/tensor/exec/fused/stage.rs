@@ -18,12 +18,15 @@ pub(super) enum Operand {
     Input(usize),
     /// One number for a response's tokens.
     Slot(usize),
+    /// What an output's memory holds before it is written.
+    Output(usize),
 }
 
 /// Memory that a stage reads.
 pub(super) enum Input<'a> {
     Column(&'a TokenValues),
-    Compact(&'a FloatBuffer),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
 }
 
 /// How a response's number comes about, from those before it.
@@ -80,7 +83,7 @@ pub(super) struct Stage<'a> {
     pub(super) carries: Vec<f64>,
     /// Registers by precision, f32 first; the buffers after them are the outputs.
     pub(super) registers: [usize; 2],
-    /// The precision of each output. An output that is `reused` is read before it is written.
+    /// The precision of each output.
     pub(super) outputs: Vec<bool>,
     pub(super) from_the_end: bool,
     filled: HashMap<(usize, bool), Operand>,
@@ -218,10 +221,13 @@ impl<'a> Stage<'a> {
         for (&instruction, &output) in &self.pinned {
             register[instruction] = self.buffer_of_output(output);
         }
-        let rename = |operand: &mut Operand| {
-            if let Operand::Buffer(result) = operand {
-                *result = register[*result];
-            }
+        let outputs: Vec<usize> = (0..self.outputs.len())
+            .map(|output| self.buffer_of_output(output))
+            .collect();
+        let rename = |operand: &mut Operand| match operand {
+            Operand::Buffer(result) => *result = register[*result],
+            Operand::Output(output) => *operand = Operand::Buffer(outputs[*output]),
+            Operand::Input(_) | Operand::Slot(_) => {}
         };
         for (index, instruction) in self.code.iter_mut().enumerate() {
             instruction.out = register[index];

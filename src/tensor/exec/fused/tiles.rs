@@ -1,12 +1,13 @@
 //! Runs a stage: blocks of responses in parallel, each tile by tile, each tile through the whole program.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use super::kernels::{Source, binary, ternary, unary};
+use super::kernels::{Source, binary, is_finite, ternary, unary};
 use super::stage::{Code, Input, Instruction, Operand, Reduce, Slot, Stage};
-use crate::batch::{self, FloatBuffer, Layout, Padded, TokenValues};
+use crate::batch::{self, Layout, Padded, TokenValues};
 use crate::tensor::exec::moments::{Moments, TILE};
 use crate::tensor::exec::{BLOCK, Precision};
 use crate::tensor::{Guard, Level, Stopped};
@@ -43,6 +44,7 @@ pub(super) fn run(
     layout: &Layout,
     guard: &Guard,
     mut written: Written<'_>,
+    not_finite: &[AtomicBool],
 ) -> Result<(), Stopped> {
     let mut blocks = Vec::new();
     let mut first = 0;
@@ -69,6 +71,7 @@ pub(super) fn run(
                     start: layout.tokens_of(responses.start).start,
                     first: responses.start,
                     written,
+                    not_finite,
                 };
                 block.run(responses);
                 Ok(())
@@ -123,6 +126,8 @@ struct Block<'a, 's> {
     start: usize,
     first: usize,
     written: Written<'a>,
+    /// By output: set where one of its values is not finite.
+    not_finite: &'a [AtomicBool],
 }
 
 impl Block<'_, '_> {
@@ -238,6 +243,17 @@ impl Block<'_, '_> {
                 tile.step::<f32>(instruction, carries);
             }
         }
+        for (output, not_finite) in self.not_finite.iter().enumerate() {
+            let buffer = stage.buffer_of_output(output);
+            let finite = if stage.outputs[output] {
+                is_finite(tile.f64s.buffers[buffer])
+            } else {
+                is_finite(tile.f32s.buffers[buffer])
+            };
+            if !finite {
+                not_finite.store(true, Ordering::Relaxed);
+            }
+        }
         for (reduce, tiles) in stage.reduces.iter().zip(tiles) {
             if reduce.values.1 {
                 tile.reduce::<f64>(reduce, tiles);
@@ -351,7 +367,9 @@ impl<'t, T> Bank<'t, T> {
         match operand {
             Operand::Buffer(buffer) => self.buffers[buffer],
             Operand::Input(input) => self.inputs[input],
-            Operand::Slot(_) => unreachable!("a slot is filled into a buffer first"),
+            Operand::Slot(_) | Operand::Output(_) => {
+                unreachable!("a slot is filled into a buffer, an output is one")
+            }
         }
     }
 }
@@ -369,6 +387,12 @@ struct Tile<'t> {
 trait Banked: Precision {
     fn bank<'a, 't>(tile: &'a Tile<'t>) -> &'a Bank<'t, Self>;
     fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, Self>;
+    fn of_f32s(_: &[f32]) -> Option<&[Self]> {
+        None
+    }
+    fn of_f64s(_: &[f64]) -> Option<&[Self]> {
+        None
+    }
     /// A padded column's tile, gathered where it does not lie in one stretch.
     fn column<'t>(
         column: &'t TokenValues,
@@ -383,6 +407,9 @@ impl Banked for f32 {
     }
     fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, f32> {
         &mut tile.f32s
+    }
+    fn of_f32s(values: &[f32]) -> Option<&[f32]> {
+        Some(values)
     }
     fn column<'t>(
         column: &'t TokenValues,
@@ -408,6 +435,9 @@ impl Banked for f64 {
     fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, f64> {
         &mut tile.f64s
     }
+    fn of_f64s(values: &[f64]) -> Option<&[f64]> {
+        Some(values)
+    }
     fn column<'t>(
         column: &'t TokenValues,
         location: &Location<'_>,
@@ -429,12 +459,13 @@ fn read<'t, T: Banked>(
     location: &Location<'_>,
     gathered: &'t mut Vec<T>,
 ) -> &'t [T] {
-    let compact: &FloatBuffer = match input {
-        Input::Compact(values) => values,
-        Input::Column(TokenValues::Compact(values)) => values,
+    let own = match input {
+        Input::Column(TokenValues::Compact(values)) => T::slice(values),
         Input::Column(column) => return T::column(column, location, gathered),
+        Input::F32(values) => T::of_f32s(values),
+        Input::F64(values) => T::of_f64s(values),
     };
-    match T::slice(compact) {
+    match own {
         Some(values) => &values[location.tokens.clone()],
         None => unreachable!("an input has the precision of its step"),
     }
