@@ -239,11 +239,13 @@ fn restored(
             config.recipe
         )
     });
-    let options = options(config)
-        .start(snapshot.recipe.clone())
-        .state(snapshot.state.clone())
-        .fallbacks(snapshot.fallbacks.clone())
-        .rejected(rejected);
+    let options = LiveOptions {
+        start: Some(snapshot.recipe.clone()),
+        state: Some(snapshot.state.clone()),
+        fallbacks: snapshot.fallbacks.clone(),
+        rejected,
+        ..options(config)
+    };
     let live = LiveRecipe::watch(host, &config.recipe, options)?;
     let mut trainer = Trainer::new(config.clone(), live, loss)?;
     trainer.restore(snapshot)?;
@@ -286,10 +288,11 @@ pub(super) fn host(config: &Config) -> Host {
 }
 
 pub(super) fn options(config: &Config) -> LiveOptions {
-    let deadline = Duration::from_millis(config.check_deadline_ms);
-    let settings = settings(&config.params).into_iter();
-    let set = |options: LiveOptions, (name, value)| options.set(name, value);
-    settings.fold(LiveOptions::default().deadline(deadline), set)
+    LiveOptions {
+        settings: settings(&config.params),
+        deadline: Some(Duration::from_millis(config.check_deadline_ms)),
+        ..LiveOptions::default()
+    }
 }
 
 /// The trainer of a run before its first step.
