@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use advlab::batch::{Batch, ReadOptions, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::figures::counted;
 use advlab::paint::beside;
 use advlab::script::{CheckResult, Finding, Host, check};
 use advlab::train::Kept;
@@ -48,8 +49,12 @@ impl Check {
             if index > 0 {
                 out!();
             }
+            let lint = match recipe.warnings().len() {
+                0 => "passes the lint".to_string(),
+                warnings => format!("has {}", counted(warnings, "warning")),
+            };
             out!(
-                "{} {}  compiles, passes the lint",
+                "{} {}  compiles, {lint}",
                 paint.bold(recipe.name()),
                 paint.dim(recipe.version().short())
             );
