@@ -1,7 +1,7 @@
 //! One name explained: a function or member with its example, a recipe with its parameters.
 
 use crate::Batch;
-use crate::batch::{GroupId, known};
+use crate::batch::known;
 use crate::diagnostic::Diagnostics;
 use crate::figures::value;
 use crate::paint::{Paint, beside, wrapped};
@@ -131,10 +131,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
                 .collect(),
             _ => members.map(|member| value(values[member])).collect(),
         };
-        let name = match layout.group_id(group) {
-            GroupId::Text(text) => text.to_string(),
-            GroupId::Number(number) => number.to_string(),
-        };
+        let name = layout.group_id(group).name();
         format!("{name}: {}", numbers.join(" "))
     };
     match level {

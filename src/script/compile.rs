@@ -43,7 +43,10 @@ fn compile_here(
     let engine = host.functions.compiler(library, &call);
     let name: Arc<str> = name.into();
     let compiled = engine.compile_into_self_contained(&Scope::new(), text);
-    let (mut sources, imports) = library.imported();
+    let (mut sources, imports) = {
+        let found = library.found();
+        (found.sources.clone(), found.functions.clone())
+    };
     sources.insert(name.clone(), text.into());
     let natives = natives(&engine);
     let mut ast =
@@ -87,10 +90,14 @@ fn natives(engine: &Engine) -> Functions {
 
 fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) -> Diagnostics {
     let diagnostic = script.explain(error);
-    if diagnostic.span().is_some() {
+    if diagnostic.span.is_some() {
         return diagnostic.into();
     }
-    let import = library.missing().and_then(|path| script.import(&path));
+    let import = library
+        .found()
+        .missing
+        .clone()
+        .and_then(|path| script.import(&path));
     diagnostic.at(import).into()
 }
 
@@ -101,11 +108,7 @@ fn linted(
     imports: &BTreeMap<String, Functions>,
     library: &Library,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let scripts: Vec<(Arc<str>, AST)> = library
-        .scripts()
-        .into_iter()
-        .map(|(name, ast)| (name.into(), ast))
-        .collect();
+    let scripts = library.found().scripts.clone();
     let known = |name, is_import| Known {
         script: recipe.about_source(name),
         natives,

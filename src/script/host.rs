@@ -1,5 +1,6 @@
 //! The host: what loads recipes, and what bounds them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,16 +147,17 @@ impl Host {
             _ => Path::new("."),
         };
         let name = path.display().to_string();
-        let library = Library::of_reading(folder, read);
+        let library = Library::new(Some(folder), read.files.clone());
         let compiled = text_of(path, content).and_then(|text| {
             guarded("to compile the script", || {
                 compile(self, &name, text, &library)
             })?
         });
-        let mut files = library.files();
+        let found = library.found();
+        let mut files = found.files.clone();
         files.insert(path.to_path_buf(), content.clone());
         let version = content.as_ref().ok();
-        let version = version.map(|bytes| Version::of(&name, bytes, &library.imported().0));
+        let version = version.map(|bytes| Version::of(&name, bytes, &found.sources));
         let reading = Reading {
             main: Some(path.to_path_buf()),
             files,
@@ -169,7 +171,7 @@ impl Host {
     /// # Errors
     /// As [`Host::load`].
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
-        compile(self, name, text, &Library::new(None))
+        compile(self, name, text, &Library::new(None, BTreeMap::new()))
     }
 
     /// As [`Host::compile`], with imports of scripts in a folder too.
@@ -179,7 +181,12 @@ impl Host {
         text: &str,
         folder: &Path,
     ) -> Result<Recipe, Diagnostics> {
-        compile(self, name, text, &Library::new(Some(folder)))
+        compile(
+            self,
+            name,
+            text,
+            &Library::new(Some(folder), BTreeMap::new()),
+        )
     }
 
     /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.

@@ -176,7 +176,7 @@ impl Learner<'_> {
         };
         let has_advantage = recipe.has(Hook::Advantage);
         let advantage = has_advantage.then_some(&learned.outcome.advantage);
-        let minibatch = select(batch, members, logp, advantage)?;
+        let minibatch = select(batch, members, logp, advantage);
         let loss = if recipe.has(Hook::Loss) {
             recipe.loss(&minibatch, None, self.state)
         } else {

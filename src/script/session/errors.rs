@@ -23,7 +23,7 @@ impl Session {
     }
 
     pub(super) fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
-        let (mut sources, _) = self.library.imported();
+        let mut sources = self.library.found().sources.clone();
         let name: Arc<str> = inputs::SOURCE.into();
         sources.insert(name.clone(), self.inputs.whole(text).into());
         if let Some(recipe) = &self.recipe {
@@ -66,7 +66,7 @@ impl Session {
 
     /// Adds to an error of a function that lacks a variable of the prompt why it does not see that.
     pub(super) fn explain_scope(&self, error: &mut Diagnostic) {
-        let name = error.span().map(Span::words);
+        let name = error.span.as_ref().map(Span::words);
         if error.help.as_deref() == Some(SEES)
             && let Some(name) = name.filter(|name| self.scope.contains(name))
         {

@@ -12,7 +12,7 @@ use rhai::{AST, Engine, Expr, LexError, ParseError, ParseErrorType, Position, St
 
 use super::{Answer, LAST, VALUES};
 use crate::batch::Computed;
-use crate::diagnostic::{Diagnostic, Location};
+use crate::diagnostic::Diagnostic;
 use crate::script::recipe::Recipe;
 use crate::script::syntax::last_values;
 use crate::tensor::Level;
@@ -116,17 +116,6 @@ impl Inputs {
         }
     }
 
-    /// How much there is now, for [`Inputs::back_to`].
-    pub(super) fn mark(&self) -> (usize, usize, usize) {
-        (self.all.len(), self.imports.len(), self.first_counted)
-    }
-
-    pub(super) fn back_to(&mut self, (inputs, imports, first_counted): (usize, usize, usize)) {
-        self.all.truncate(inputs);
-        self.imports.truncate(imports);
-        self.first_counted = first_counted;
-    }
-
     /// Whether compiling failed because the text stops in the middle of something.
     pub(super) fn ends_too_early(&self, text: &str, error: &ParseError) -> bool {
         let unfinished = matches!(
@@ -157,7 +146,7 @@ impl Inputs {
                 *call = format!("{what}{name}:{line}");
             }
         }
-        if let Some(Location::Script(place)) = &mut diagnostic.location
+        if let Some(place) = &mut diagnostic.span
             && *place.source == *SOURCE
         {
             let (name, line, text) = self.input_at(text, place.line);

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::Session;
 use super::inputs::{Input, Inputs};
 use crate::diagnostic::Diagnostics;
+use crate::script::state::written;
 use crate::script::syntax::{Item, Rewriting, is_pure, items, names};
 use crate::script::{Builtin, Hook, MEMBERS, Owner, Parameter, Recipe, Setting};
 use crate::tensor::op;
@@ -163,7 +164,7 @@ fn sections(typed: &[Typed<'_>], declared: Option<&Recipe>) -> Sections {
         let recipe = recipe.filter(|recipe| Builtin::find(recipe.name()).is_some());
         let settings = recipe
             .filter(|recipe| !declared.is_some_and(|declared| is_same(declared, recipe)))
-            .map(literal);
+            .map(|recipe| written(&recipe.params().to_map().into()));
         let rewriting = Rewriting {
             values: &values,
             recipe: recipe.map(Recipe::name),
@@ -284,7 +285,7 @@ fn params_function(recipe: &Recipe, in_use: Option<&Recipe>) -> String {
 
 /// A line of `params()`.
 fn declared(parameter: &Parameter, value: &Setting) -> String {
-    let mut entry = format!("value: {}", written(value));
+    let mut entry = format!("value: {}", written(&value.to_dynamic()));
     for (bound, number) in [("min", parameter.min), ("max", parameter.max)] {
         if let Some(number) = number {
             entry.push_str(&format!(", {bound}: {number}"));
@@ -297,24 +298,4 @@ fn declared(parameter: &Parameter, value: &Setting) -> String {
         "        {}: #{{ {entry}, doc: {:?} }},",
         parameter.name, parameter.doc
     )
-}
-
-/// A value as a script writes it.
-fn written(value: &Setting) -> String {
-    match value {
-        Setting::Text(text) => format!("{text:?}"),
-        Setting::Nothing => "()".to_string(),
-        other => other.to_string(),
-    }
-}
-
-/// A recipe's settings as the map that its hooks get.
-fn literal(recipe: &Recipe) -> String {
-    let entries = recipe.params().iter();
-    let entries =
-        entries.map(|(parameter, value)| format!("{}: {}", parameter.name, written(value)));
-    match entries.collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => "#{}".to_string(),
-        entries => format!("#{{ {entries} }}"),
-    }
 }
