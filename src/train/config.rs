@@ -3,12 +3,15 @@
 mod text;
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::policy::{AdamWConfig, Mlp, Policy};
+use super::policy::{AdamWConfig, Mlp};
 use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task, TaskShape};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::live::LiveOptions;
+use crate::script::{Hook, Host, Limits, Recipe};
 use crate::suggest;
 
 /// The keys with their comments, defaults and bounds, in the order in which they are printed.
@@ -175,6 +178,36 @@ impl Config {
         done == self.steps || self.eval_every > 0 && done.is_multiple_of(self.eval_every)
     }
 
+    pub(super) fn host(&self) -> Host {
+        Host::new().with_seed(self.seed).with_limits(Limits {
+            time: Duration::from_secs(self.hook_deadline_s),
+            ..Limits::default()
+        })
+    }
+
+    pub(super) fn live_options(&self) -> LiveOptions {
+        let deadline = Duration::from_millis(self.check_deadline_ms);
+        let settings = settings(&self.params).into_iter();
+        let set = |options: LiveOptions, (name, value)| options.set(name, value);
+        settings.fold(LiveOptions::default().deadline(deadline), set)
+    }
+
+    /// A loss recipe with the run's `loss_params`.
+    pub(super) fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe, Diagnostics> {
+        if !recipe.has(Hook::Loss) {
+            let name = recipe.name();
+            let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));
+            let help = "the built-in losses are `ppo_clip` and `policy_gradient`";
+            return Err(error.with_help(help).into());
+        }
+        for (name, text) in settings(&self.loss_params) {
+            recipe.set_text(&name, &text).map_err(|error| {
+                Diagnostic::error(format!("loss_params.{name} = {text}: {error}"))
+            })?;
+        }
+        Ok(recipe)
+    }
+
     pub(super) fn make_task(&self) -> Result<Box<dyn Task>, Diagnostics> {
         Ok(match self.task.as_str() {
             "arithmetic" => Box::new(Arithmetic::new(self.arithmetic_digits)?),
@@ -183,17 +216,17 @@ impl Config {
     }
 
     /// The policy before the first step.
-    pub(super) fn make_policy(&self, shape: &TaskShape) -> Box<dyn Policy> {
+    pub(super) fn make_policy(&self, shape: &TaskShape) -> Mlp {
         let adamw = AdamWConfig {
             lr: self.lr,
             weight_decay: self.weight_decay,
             ..AdamWConfig::default()
         };
-        Box::new(Mlp::new(shape, self.hidden_size, adamw, self.seed))
+        Mlp::new(shape, self.hidden_size, adamw, self.seed)
     }
 }
 
-/// Parameters by their names and their values as `--set` takes them.
+/// Parameters by their names, with their values as `--set` takes them.
 pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
     let params = params.iter();

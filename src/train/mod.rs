@@ -32,6 +32,7 @@ mod estimate;
 mod event;
 mod folder;
 mod kept;
+mod learner;
 pub mod policy;
 pub mod random;
 mod replay;
@@ -40,7 +41,6 @@ mod row;
 mod run;
 pub mod task;
 mod trainer;
-mod update;
 
 pub use config::Config;
 pub use estimate::PassAt;

@@ -1,12 +1,12 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
 use super::estimate::PassAt;
-use super::policy::{Policy, Responses, Samples, Scorer, Scores};
+use super::policy::{Mlp, Reference, Responses, Samples, Scores};
 use super::random::Key;
 use super::task::{Prompt, Task};
 use crate::batch::{Batch, Computed, FloatBuffer, Layout, TokenValues};
 use crate::diagnostic::Diagnostics;
-use crate::tensor::Level;
+use crate::tensor::{Level, k3};
 
 /// Groups of responses, verified.
 pub(super) struct Rollout {
@@ -22,7 +22,7 @@ impl Rollout {
     /// Samples `group_size` responses to each prompt and verifies them.
     pub(super) fn sample(
         task: &dyn Task,
-        policy: &dyn Policy,
+        policy: &mut Mlp,
         prompts: Vec<Prompt>,
         group_size: usize,
         key: Key,
@@ -64,9 +64,16 @@ impl Rollout {
         mean(self.scores.entropy.iter().map(|&entropy| entropy.into()))
     }
 
-    /// All columns that hooks see. `logp` is that of the policy which sampled: before the first update they are one.
-    pub(super) fn batch(&self, step: u64, reference: &dyn Scorer) -> Result<Batch, Diagnostics> {
+    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference. `logp` is that
+    /// of the policy which sampled: before the first update they are one.
+    pub(super) fn batch(
+        &self,
+        step: u64,
+        reference: &Reference,
+    ) -> Result<(Batch, f64), Diagnostics> {
         let reference = reference.score(&self.prompts, &self.responses)?.logp;
+        let pairs = self.scores.logp.iter().zip(&reference);
+        let kl = mean(pairs.map(|(&logp, &reference)| k3(f64::from(logp) - f64::from(reference))));
         let lengths = || (0..self.responses.len()).map(|index| self.responses.range(index).len());
         let prompts = self.responses.prompts().iter();
         let numbers = |values: &[f32]| FloatBuffer::from(values.to_vec());
@@ -85,7 +92,7 @@ impl Rollout {
             .token("entropy", numbers(&self.scores.entropy))
             .token("ref_logp", FloatBuffer::from(reference))
             .token("logp", numbers(&self.scores.logp));
-        batch.build()
+        Ok((batch.build()?, kl))
     }
 }
 

@@ -2,25 +2,23 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hmac_sha256::Hash as Sha256;
+use ndarray::ArrayD;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::scripts::{KeptVersion, Scripts};
-use super::{make_folder, sync_folder};
+use super::{CHECKPOINTS, KeptVersion, make_folder, sync_folder};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe, State};
 use crate::train::error::{damaged, io};
-use crate::train::policy::{Arrays, NamedArray};
+use crate::train::policy::Arrays;
 use crate::train::trainer::Snapshot;
 
-pub(super) const FOLDER: &str = "checkpoints";
 const FORMAT: &str = "advlab checkpoint 1";
 /// Keys of the file's header: the format, what is not an array, and the hash of everything.
 const KEYS: [&str; 3] = ["format", "run", "sha256"];
@@ -47,25 +45,22 @@ struct LeftState {
 impl Snapshot {
     /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
     pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<PathBuf, Diagnostics> {
-        let folder = run.join(FOLDER);
+        let folder = run.join(CHECKPOINTS.folder);
         make_folder(&folder)?;
-        let path = folder.join(format!("{:06}.safetensors", self.step));
-        let progress = self.progress(&Scripts::of(run))?;
+        let path = CHECKPOINTS.path(run, self.step);
+        let progress = self.progress(run)?;
         let bytes = self.to_bytes(json!(progress).to_string());
         let bytes = bytes.map_err(|error| damaged(&path, error.to_string()))?;
         Replacement::write(&path, &bytes)?;
         sync_folder(&folder)?;
-        for (_, old) in all(run)?.into_iter().skip(keep) {
-            // One too many does no harm.
-            let _ = fs::remove_file(old);
-        }
+        CHECKPOINTS.remove_old(run, keep)?;
         Ok(path)
     }
 
-    fn progress(&self, scripts: &Scripts) -> Result<Progress, Diagnostics> {
+    fn progress(&self, run: &Path) -> Result<Progress, Diagnostics> {
         let kept = |recipe: &Recipe, state: &State| {
             Ok::<_, Diagnostics>(LeftState {
-                kept: scripts.keep(recipe)?,
+                kept: KeptVersion::keep(run, recipe)?,
                 state: state.to_json(),
             })
         };
@@ -85,9 +80,8 @@ impl Snapshot {
         let mut arrays = Vec::new();
         for (group, own) in [(POLICY, &self.policy), (REFERENCE, &self.reference)] {
             for (name, array) in own {
-                let values = array.values.iter();
-                let bytes: Vec<u8> = values.flat_map(|value| value.to_le_bytes()).collect();
-                arrays.push((format!("{group}{name}"), &array.shape, bytes));
+                let bytes: Vec<u8> = array.iter().flat_map(|value| value.to_le_bytes()).collect();
+                arrays.push((format!("{group}{name}"), array.shape(), bytes));
             }
         }
         let named = arrays.iter().map(|(name, _, bytes)| (&**name, &**bytes));
@@ -122,18 +116,17 @@ impl Snapshot {
         }
         let group = |prefix: &str| -> Arrays {
             let own = arrays.iter().filter_map(|(name, view)| {
-                Some((name.strip_prefix(prefix)?.to_string(), array(view)))
+                Some((name.strip_prefix(prefix)?.to_string(), array(view)?))
             });
             own.collect()
         };
         let progress: Progress =
             serde_json::from_str(progress).map_err(|error| damaged(path, error.to_string()))?;
-        let scripts = Scripts::of(run);
         let state = |state: &Value| {
             State::from_json(state).map_err(|error| damaged(path, error.to_string()))
         };
         let load = |left: &LeftState| {
-            let recipe = scripts.load(host, &left.kept)?;
+            let recipe = left.kept.load(run, host)?;
             Ok::<_, Diagnostics>((recipe, state(&left.state)?))
         };
         let (recipe, own_state) = load(&progress.recipe)?;
@@ -157,7 +150,7 @@ impl Snapshot {
         host: &Host,
     ) -> Result<(Option<Snapshot>, Vec<String>), Diagnostics> {
         let mut wrong = Vec::new();
-        for (own, path) in all(run)? {
+        for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {
             if own > step {
                 let path = path.display();
                 wrong.push(format!("{path}: the metrics end at step {step}, before it"));
@@ -170,24 +163,6 @@ impl Snapshot {
         }
         Ok((None, wrong))
     }
-}
-
-/// The checkpoints of a run with their steps, the newest first.
-fn all(run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
-    let folder = run.join(FOLDER);
-    let entries = match fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(io("read", folder)(error)),
-    };
-    let found = entries.flatten().filter_map(|entry| {
-        let name = entry.file_name();
-        let step = name.to_str()?.strip_suffix(".safetensors")?.parse().ok()?;
-        Some((step, entry.path()))
-    });
-    let mut found: Vec<(u64, PathBuf)> = found.collect();
-    found.sort_by_key(|(step, _)| std::cmp::Reverse(*step));
-    Ok(found)
 }
 
 fn hash<'a>(progress: &str, arrays: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
@@ -205,10 +180,8 @@ fn hash<'a>(progress: &str, arrays: impl Iterator<Item = (&'a str, &'a [u8])>) -
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn array(view: &TensorView<'_>) -> NamedArray {
+fn array(view: &TensorView<'_>) -> Option<ArrayD<f32>> {
     let values = view.data().as_chunks().0.iter();
-    NamedArray {
-        shape: view.shape().to_vec(),
-        values: values.map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-    }
+    let values = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    ArrayD::from_shape_vec(view.shape(), values).ok()
 }

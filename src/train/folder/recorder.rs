@@ -1,13 +1,11 @@
 //! Writes the events of a run into its folder.
 
-use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::scripts::KeptVersion;
+use super::history::Start;
+use super::journal::Journal;
 use super::tensorboard::EventFile;
-use super::{Folder, Journal, METRICS, RELOADS, Scripts, batches, make_folder};
+use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, make_folder};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
@@ -19,61 +17,35 @@ use crate::train::row::{Row, flatten};
 /// The files of a run's folder that grow with it.
 #[derive(Debug)]
 pub(in crate::train) struct Recorder {
+    pub(in crate::train) folder: Folder,
     metrics: Journal,
     reloads: Journal,
-    scripts: Scripts,
-    run: PathBuf,
     events: Option<EventFile>,
     batch_every: u64,
     keep_batches: usize,
     /// Versions that were kept since the last checkpoint.
-    kept: Vec<String>,
-}
-
-/// The first line of `reloads.jsonl`: what the run began with.
-#[derive(Debug, Serialize, Deserialize)]
-pub(in crate::train) struct Start {
-    #[serde(flatten)]
-    pub(in crate::train) recipe: KeptVersion,
-    loss_script: String,
-    loss_version: String,
-}
-
-impl Start {
-    /// `None` where the run was killed before it wrote the line.
-    pub(in crate::train) fn of(reloads: &[Value]) -> Option<Start> {
-        Start::deserialize(reloads.first()?).ok()
-    }
-
-    pub(in crate::train) fn loss(&self) -> KeptVersion {
-        KeptVersion {
-            script: self.loss_script.clone(),
-            version: self.loss_version.clone(),
-        }
-    }
+    kept: Vec<KeptVersion>,
 }
 
 impl Recorder {
     /// Opens the files, and cuts off all that they have of `step` and later ones.
     pub(in crate::train) fn open(
-        folder: &Folder,
+        folder: Folder,
         config: &Config,
         step: u64,
     ) -> Result<Recorder, Diagnostics> {
         let is_before = |line: &Value| line["step"].as_u64().is_some_and(|own| own < step);
-        make_folder(&folder.file(batches::FOLDER))?;
+        make_folder(&folder.path.join(BATCHES.folder))?;
         let events = config
             .tensorboard
-            .then(|| EventFile::create(folder.path(), step))
-            .transpose()?;
+            .then(|| EventFile::create(&folder.path, step));
         Ok(Recorder {
-            metrics: Journal::open(&folder.file(METRICS), is_before)?,
-            reloads: Journal::open(&folder.file(RELOADS), |line| {
+            metrics: Journal::open(&folder.path.join(METRICS), is_before)?,
+            reloads: Journal::open(&folder.path.join(RELOADS), |line| {
                 is_before(line) || line["event"] == "start"
             })?,
-            scripts: Scripts::of(folder.path()),
-            run: folder.path().to_path_buf(),
-            events,
+            folder,
+            events: events.transpose()?,
             batch_every: config.batch_every,
             keep_batches: config.keep_batches,
             kept: Vec::new(),
@@ -83,7 +55,7 @@ impl Recorder {
     /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
     pub(in crate::train) fn sync(&mut self) -> Result<(), Diagnostics> {
         for version in self.kept.drain(..) {
-            self.scripts.sync(&version)?;
+            version.sync(&self.folder.path)?;
         }
         self.metrics.sync()?;
         self.reloads.sync()
@@ -91,8 +63,8 @@ impl Recorder {
 
     /// Keeps a version; the next checkpoint syncs it, as a step must not wait for the disk.
     fn keep(&mut self, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
-        let kept = self.scripts.keep(recipe)?;
-        self.kept.push(kept.version.clone());
+        let kept = KeptVersion::keep(&self.folder.path, recipe)?;
+        self.kept.push(kept.clone());
         Ok(kept)
     }
 
@@ -132,11 +104,6 @@ impl Recorder {
         self.reload(step, name, more)
     }
 
-    fn write_batch(&self, batch: &Batch, name: &str) -> Result<(), Diagnostics> {
-        let path = self.run.join(batches::FOLDER).join(name);
-        batch.write_safetensors(path)
-    }
-
     fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), Diagnostics> {
         let line = row.to_json();
         self.metrics.append(&line)?;
@@ -147,8 +114,8 @@ impl Recorder {
             events.scalars(row.step, numbers)?;
         }
         if self.batch_every > 0 && row.step.is_multiple_of(self.batch_every) {
-            self.write_batch(batch, &batches::name(row.step))?;
-            batches::remove_old(&self.run, self.keep_batches);
+            batch.write_safetensors(BATCHES.path(&self.folder.path, row.step))?;
+            BATCHES.remove_old(&self.folder.path, self.keep_batches)?;
         }
         Ok(())
     }
@@ -208,9 +175,10 @@ impl Observer for Recorder {
                 });
                 if let Some(batch) = batch {
                     let version = recipe.version().short();
-                    let name = format!("failed-{step:06}-{version}.safetensors");
-                    self.write_batch(batch, &name)?;
-                    line["batch"] = format!("{}/{name}", batches::FOLDER).into();
+                    let folder = BATCHES.folder;
+                    let name = format!("{folder}/failed-{step:06}-{version}.safetensors");
+                    batch.write_safetensors(self.folder.path.join(&name))?;
+                    line["batch"] = name.into();
                 }
                 self.reload(step, "failed", line)
             }
