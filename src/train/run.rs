@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::config::Config;
 use super::event::{Event, Observer};
-use super::folder::{Folder, History, METRICS, Recorder, journal};
+use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, Recorder, journal};
 use super::learner::Failure;
 use super::row::Evaluation;
-use super::trainer::{Snapshot, Trainer};
+use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveRecipe;
-use crate::script::{Host, Version};
+use crate::script::Version;
 
 /// A run and its folder.
 pub struct Run {
@@ -71,11 +71,10 @@ impl Run {
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
-        let host = config.host();
         let metrics = journal::read(&path.join(METRICS))?;
         let rows = metrics.len() as u64;
-        let (snapshot, mut notes) = Snapshot::newest(path, rows, &host)?;
-        let Some(snapshot) = snapshot else {
+        let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
+        let Some(checkpoint) = checkpoint else {
             // It was killed before it did anything.
             if rows == 0 && notes.is_empty() {
                 return Run::begin(folder, first(config)?);
@@ -85,7 +84,7 @@ impl Run {
             problem.notes = notes;
             return Err(problem.into());
         };
-        let step = snapshot.step;
+        let step = checkpoint.step;
         if step >= config.steps {
             let path = path.display();
             let problem = Diagnostic::error(format!("{path} has done {step} steps already"));
@@ -94,7 +93,7 @@ impl Run {
             return Err(problem.with_help(help).into());
         }
         let history = History::read(path)?;
-        let (trainer, note) = restored(&history, &host, &config, &snapshot)?;
+        let (trainer, note) = restored(&history, &config, &checkpoint)?;
         notes.extend(note);
         if is_extended {
             folder.write_config(&config)?;
@@ -195,8 +194,8 @@ impl Run {
             return Ok(());
         }
         self.recorder.sync()?;
-        let snapshot = self.trainer.snapshot(is_failed);
-        let path = snapshot.write(self.folder(), self.config().keep_checkpoints)?;
+        let checkpoint = self.trainer.checkpoint(self.folder(), is_failed)?;
+        let path = checkpoint.write(self.folder(), self.config().keep_checkpoints)?;
         self.saved = Some(step);
         observer.tell(&Event::Checkpoint { step, path: &path })
     }
@@ -215,16 +214,18 @@ fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
 /// The trainer as it was at a checkpoint, and what is worth knowing of the recipe's file.
 fn restored(
     history: &History,
-    host: &Host,
     config: &Config,
-    snapshot: &Snapshot,
+    checkpoint: &Checkpoint,
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
-    let loss = history.loss(host)?;
-    let rejected = history.rejected_before(snapshot.step);
+    let host = config.host();
+    let load = |left: &LeftState| left.load(&history.folder, &host);
+    let (recipe, state) = load(&checkpoint.recipe)?;
+    let fallbacks = checkpoint.fallbacks.iter().map(load);
+    let rejected = history.rejected_before(checkpoint.step);
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
-    let is_in_use = in_file == Some(snapshot.recipe.version().as_str());
+    let is_in_use = in_file == Some(recipe.version().as_str());
     let note = (is_rejected && !is_in_use).then(|| {
         format!(
             "{} holds a version that was rejected before: save it again to have it tried",
@@ -233,14 +234,14 @@ fn restored(
     });
     let options = config
         .live_options()
-        .start(snapshot.recipe.clone())
-        .state(snapshot.state.clone())
-        .fallbacks(snapshot.fallbacks.clone())
+        .start(recipe)
+        .state(state)
+        .fallbacks(fallbacks.collect::<Result<_, _>>()?)
         .rejected(rejected);
-    let live = LiveRecipe::watch(host, &config.recipe, options)?;
-    let mut trainer = Trainer::new(config.clone(), live, loss)?;
-    trainer.restore(snapshot)?;
-    if snapshot.is_failed {
+    let live = LiveRecipe::watch(&host, &config.recipe, options)?;
+    let mut trainer = Trainer::new(config.clone(), live, history.loss(&host)?)?;
+    trainer.restore(checkpoint)?;
+    if checkpoint.is_failed {
         // The version in use fails at this very step: what the file holds now has to do it.
         let edited = host.load(&config.recipe)?;
         if edited.version() != trainer.live.newest().version() {

@@ -1,11 +1,13 @@
 //! The loop: one step after the other, each with the newest version of the recipe.
 
+use std::path::Path;
 use std::time::Instant;
 
 use super::config::Config;
 use super::event::{Event, Observer};
+use super::folder::{Checkpoint, LeftState};
 use super::learner::{Failure, Learner};
-use super::policy::{Arrays, Reference};
+use super::policy::Reference;
 use super::random::{Key, Purpose};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
@@ -39,24 +41,6 @@ pub(super) struct Sampled {
     pub(super) rollout: Rollout,
     pub(super) batch: Batch,
     pub(super) row: Row,
-}
-
-/// All that a run needs to go on to the same numbers.
-#[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    /// The step that comes next.
-    pub(super) step: u64,
-    /// The policy with its optimizer.
-    pub(super) policy: Arrays,
-    /// The parameters of the reference policy.
-    pub(super) reference: Arrays,
-    pub(super) recipe: Recipe,
-    pub(super) state: State,
-    pub(super) loss_state: State,
-    /// Versions to fall back to, oldest first, each with the state that it left.
-    pub(super) fallbacks: Vec<(Recipe, State)>,
-    /// Whether the run ended here because every version failed at this step.
-    pub(super) is_failed: bool,
 }
 
 impl Trainer {
@@ -96,32 +80,32 @@ impl Trainer {
         })
     }
 
-    pub(super) fn snapshot(&self, is_failed: bool) -> Snapshot {
+    /// The checkpoint of this moment; its versions are kept in the run's folder.
+    pub(super) fn checkpoint(
+        &self,
+        run: &Path,
+        is_failed: bool,
+    ) -> Result<Checkpoint, Diagnostics> {
         let fallbacks = self.live.fallbacks();
-        Snapshot {
+        let fallbacks = fallbacks.map(|(loaded, left)| LeftState::keep(run, loaded.recipe(), left));
+        Ok(Checkpoint {
             step: self.step,
             policy: self.learner.policy.snapshot(),
             reference: self.reference.parameters(),
-            recipe: self.live.in_use().recipe().clone(),
-            state: self.live.state().clone(),
-            loss_state: self.learner.loss_state.clone(),
-            fallbacks: fallbacks
-                .map(|(loaded, left)| (loaded.recipe().clone(), left.clone()))
-                .collect(),
+            recipe: LeftState::keep(run, self.live.in_use().recipe(), self.live.state())?,
+            loss_state: self.learner.loss_state.to_json(),
+            fallbacks: fallbacks.collect::<Result<_, _>>()?,
             is_failed,
-        }
+        })
     }
 
-    /// Goes to a snapshot; `live` must have been started with its version, state and fallbacks.
-    pub(super) fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Diagnostics> {
-        let Learner {
-            policy, loss_state, ..
-        } = &mut self.learner;
-        policy.restore(&snapshot.policy)?;
-        self.reference = policy.frozen_from(&snapshot.reference)?;
-        loss_state.clone_from(&snapshot.loss_state);
-        self.step = snapshot.step;
-        self.sampled = None;
+    /// Goes to a checkpoint; `live` must have been started with its version, state and fallbacks.
+    pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
+        let policy = &mut self.learner.policy;
+        policy.restore(&checkpoint.policy)?;
+        self.reference = policy.frozen_from(&checkpoint.reference)?;
+        self.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
+        self.step = checkpoint.step;
         Ok(())
     }
 

@@ -22,6 +22,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub(super) use checkpoint::{Checkpoint, LeftState};
 pub(super) use history::History;
 pub(super) use numbered::BATCHES;
 use numbered::CHECKPOINTS;
