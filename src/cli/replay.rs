@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use advlab::train::{Agreement, Difference, Event, Replay as Repetition};
+use advlab::train::{Difference, Event, Replay as Repetition};
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
@@ -27,37 +27,30 @@ impl Replay {
     pub fn run(self) -> Result<ExitCode> {
         let replay = Repetition::open(&self.run)?;
         let run = self.run.display();
-        let bar = Steps::new("replaying", replay.steps(), 0);
-        let agreement = replay.go(&mut |event: &Event<'_>| {
+        let steps = replay.steps();
+        let bar = Steps::new("replaying", steps, 0);
+        let difference = replay.go(&mut |event: &Event<'_>| {
             if let Event::Step { row, .. } = event {
                 bar.at(row.step + 1, String::new());
             }
         });
         bar.clear();
-        match agreement? {
-            Agreement::Same { steps: 0 } => {
-                out!("{run}: it has done no step yet");
-                Ok(ExitCode::SUCCESS)
+        let Some(difference) = difference? else {
+            match steps {
+                0 => out!("{run}: it has done no step yet"),
+                _ => out!("{run}: every number of {steps} steps agrees, bit for bit"),
             }
-            Agreement::Same { steps } => {
-                out!("{run}: every number of {steps} steps agrees, bit for bit");
-                Ok(ExitCode::SUCCESS)
-            }
-            Agreement::Differs(Difference {
-                step,
-                field,
-                recorded,
-                repeated,
-            }) => {
-                out!("{run}: step {step} is the first that differs");
-                out!("  {field}: recorded {}", shown(recorded));
-                out!("  {:<1$}  repeated {2}", "", field.len(), shown(repeated));
-                out!(
-                    "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
-                );
-                Ok(ExitCode::from(1))
-            }
-        }
+            return Ok(ExitCode::SUCCESS);
+        };
+        let Difference { step, field, .. } = difference;
+        out!("{run}: step {step} is the first that differs");
+        out!("  {field}: recorded {}", shown(difference.recorded));
+        let repeated = shown(difference.repeated);
+        out!("  {:<1$}  repeated {repeated}", "", field.len());
+        out!(
+            "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
+        );
+        Ok(ExitCode::from(1))
     }
 }
 

@@ -36,17 +36,14 @@ impl From<Failure> for Diagnostics {
 
 impl From<NonFinite> for Failure {
     fn from(error: NonFinite) -> Self {
+        let problem = Diagnostic::error(error.to_string());
         match error {
             // Finite derivatives whose gradient is not: they came from the version's advantage or loss.
-            NonFinite::Gradient { norm } => Failure::Version(
-                Diagnostic::error(format!("the gradient's norm is {norm}"))
-                    .with_help("the advantage or the loss is too large for f32")
-                    .into(),
-            ),
-            NonFinite::Parameters => {
-                let error = Diagnostic::error(error.to_string());
-                Failure::Run(error.with_help("is `lr` too large?").into())
+            NonFinite::Gradient { .. } => {
+                let help = "the advantage or the loss is too large for f32";
+                Failure::Version(problem.with_help(help).into())
             }
+            NonFinite::Parameters => Failure::Run(problem.with_help("is `lr` too large?").into()),
         }
     }
 }
@@ -60,19 +57,16 @@ pub(super) struct Learner {
 
 /// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
 fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<String, f64> {
-    let (advantage, loss) = (means(advantage), means(loss));
-    let named = |hook, own: &BTreeMap<&str, f64>, other: &BTreeMap<&str, f64>| {
-        let name = |name: &str| match other.contains_key(name) {
-            true => format!("{hook}/{name}"),
-            false => name.to_string(),
-        };
-        let own = own.iter();
-        own.map(|(own, mean)| (name(own), *mean))
-            .collect::<Vec<_>>()
+    let hooks = [("advantage", means(advantage)), ("loss", means(loss))];
+    let name = |hook, name: &str| match hooks.iter().all(|(_, own)| own.contains_key(name)) {
+        true => format!("{hook}/{name}"),
+        false => name.to_string(),
     };
-    let of_advantage = named("advantage", &advantage, &loss);
-    let of_loss = named("loss", &loss, &advantage);
-    of_advantage.into_iter().chain(of_loss).collect()
+    let all = hooks
+        .iter()
+        .flat_map(|(hook, own)| own.iter().map(move |metric| (hook, metric)));
+    all.map(|(hook, (own, mean))| (name(hook, own), *mean))
+        .collect()
 }
 
 fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {

@@ -28,7 +28,6 @@
 
 mod config;
 mod error;
-mod estimate;
 mod event;
 mod folder;
 mod kept;
@@ -43,9 +42,8 @@ pub mod task;
 mod trainer;
 
 pub use config::Config;
-pub use estimate::PassAt;
 pub use event::{Event, Observer};
 pub use kept::Kept;
-pub use replay::{Agreement, Difference, Replay};
-pub use row::{Evaluation, Milliseconds, Row};
+pub use replay::{Difference, Replay};
+pub use row::{Evaluation, Milliseconds, PassAt, Row};
 pub use run::{Ending, Run};

@@ -23,19 +23,7 @@ pub struct Replay {
     switches: HashMap<u64, KeptVersion>,
 }
 
-/// How a repetition compares with its run.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Agreement {
-    /// Every number of all these steps is the same, bit for bit.
-    Same {
-        /// How many steps were repeated.
-        steps: u64,
-    },
-    /// A number is another one.
-    Differs(Difference),
-}
-
-/// The first number that is not the same.
+/// The first number of a repetition that is not the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The first step with such a number, from 0.
@@ -75,11 +63,11 @@ impl Replay {
         self.rows.len() as u64
     }
 
-    /// Does all steps again, up to the first number that differs.
+    /// Does all steps again, up to the first number that differs; `None` where all of them are the same, bit for bit.
     ///
     /// # Errors
     /// [`Diagnostics`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
-    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Agreement, Diagnostics> {
+    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Option<Difference>, Diagnostics> {
         for recorded in &self.rows {
             let step = self.trainer.step;
             if let Some(kept) = self.switches.get(&step) {
@@ -92,12 +80,10 @@ impl Replay {
             let is_evaluated = !recorded["evaluation"].is_null();
             let repeated = self.trainer.train(is_evaluated, observer)?.to_json();
             if let Some(difference) = difference(step, recorded, &repeated) {
-                return Ok(Agreement::Differs(difference));
+                return Ok(Some(difference));
             }
         }
-        Ok(Agreement::Same {
-            steps: self.rows.len() as u64,
-        })
+        Ok(None)
     }
 }
 

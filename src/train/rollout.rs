@@ -1,8 +1,8 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
-use super::estimate::PassAt;
 use super::policy::{Mlp, Reference, Responses, Samples, Scores};
 use super::random::Key;
+use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
 use crate::batch::{Batch, Computed, FloatBuffer, Layout, TokenValues};
 use crate::diagnostic::Diagnostics;
@@ -41,12 +41,6 @@ impl Rollout {
         })
     }
 
-    pub(super) fn pass_at(&self) -> PassAt {
-        let groups = self.correct.chunks(self.group_size);
-        let right = groups.map(|group| group.iter().filter(|correct| **correct).count());
-        PassAt::of(&right.collect::<Vec<_>>(), self.group_size)
-    }
-
     /// 1 for each response that solves its prompt, 0 for the others.
     pub(super) fn rewards(&self) -> Vec<f64> {
         let correct = self.correct.iter();
@@ -55,13 +49,17 @@ impl Rollout {
             .collect()
     }
 
-    pub(super) fn mean_length(&self) -> f64 {
-        self.responses.tokens().len() as f64 / self.responses.len().max(1) as f64
-    }
-
-    /// Mean entropy of a token, in nats.
-    pub(super) fn mean_entropy(&self) -> f64 {
-        mean(self.scores.entropy.iter().map(|&entropy| entropy.into()))
+    /// What the responses say of the policy.
+    pub(super) fn evaluation(&self) -> Evaluation {
+        let groups = self.correct.chunks(self.group_size);
+        let right = groups.map(|group| group.iter().filter(|correct| **correct).count());
+        let entropy = self.scores.entropy.iter();
+        let count = self.responses.len().max(1);
+        Evaluation {
+            pass_at: PassAt::of(&right.collect::<Vec<_>>(), self.group_size),
+            entropy: mean(entropy.map(|&entropy| entropy.into())),
+            length: self.responses.tokens().len() as f64 / count as f64,
+        }
     }
 
     /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference. `logp` is that

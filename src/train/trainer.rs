@@ -176,13 +176,18 @@ impl Trainer {
         let started = Instant::now();
         let (batch, kl) = rollout.batch(step, &self.reference)?;
         let reward = Spread::of(rollout.rewards().into_iter());
+        let Evaluation {
+            pass_at,
+            entropy,
+            length,
+        } = rollout.evaluation();
         let row = Row {
             step,
             reward_mean: reward.mean,
             reward_std: reward.std,
-            pass_at: rollout.pass_at(),
-            entropy: rollout.mean_entropy(),
-            length: rollout.mean_length(),
+            pass_at,
+            entropy,
+            length,
             kl,
             ms: Milliseconds {
                 sample,
@@ -290,11 +295,7 @@ impl Trainer {
         let samples = self.config.eval_samples;
         let rollout =
             Rollout::sample(&*self.task, &mut self.learner.policy, prompts, samples, key)?;
-        let evaluation = Evaluation {
-            pass_at: rollout.pass_at(),
-            entropy: rollout.mean_entropy(),
-            length: rollout.mean_length(),
-        };
+        let evaluation = rollout.evaluation();
         let prompt = rollout.prompts.first();
         let example = prompt.map(|prompt| self.task.show(prompt, rollout.responses.response(0)));
         observer.tell(&Event::Evaluated {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{KeptVersion, RELOADS, journal, read_config};
@@ -12,12 +12,12 @@ use crate::train::config::Config;
 use crate::train::error::no_run;
 
 /// The first line of `reloads.jsonl`: the versions that the run began with.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Deserialize)]
 pub(in crate::train) struct Start {
     #[serde(flatten)]
     pub(in crate::train) recipe: KeptVersion,
-    pub(super) loss_script: String,
-    pub(super) loss_version: String,
+    loss_script: String,
+    loss_version: String,
 }
 
 /// The configuration of a run and the lines of its `reloads.jsonl`.

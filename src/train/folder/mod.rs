@@ -148,15 +148,24 @@ fn next_free(config: &Config) -> Result<PathBuf, Diagnostics> {
     let stem = stem.map_or("recipe".into(), |stem| stem.to_string_lossy());
     let runs = Path::new("runs");
     make_folder(runs)?;
-    for number in 1u64.. {
-        let path = runs.join(format!("{}-{stem}-{number}", config.task));
-        match fs::create_dir(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(io("make the folder", path)(error)),
+    let path = |number| runs.join(format!("{}-{stem}-{number}", config.task));
+    Ok(first_free(path, |path| fs::create_dir(path))?.0)
+}
+
+/// Makes the first of some numbered files or folders that is not there.
+fn first_free<T>(
+    path: impl Fn(u64) -> PathBuf,
+    make: impl Fn(&Path) -> std::io::Result<T>,
+) -> Result<(PathBuf, T), Diagnostics> {
+    let mut number = 1;
+    loop {
+        let path = path(number);
+        match make(&path) {
+            Ok(made) => return Ok((path, made)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(io("make", path)(error)),
         }
     }
-    unreachable!("there are fewer folders than whole numbers")
 }
 
 /// A folder that is there and empty, but for what a process leaves that was killed before it wrote the configuration.

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::history::Start;
 use super::journal::Journal;
 use super::tensorboard::EventFile;
 use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, make_folder};
@@ -68,42 +67,6 @@ impl Recorder {
         Ok(kept)
     }
 
-    fn reload(&mut self, step: u64, event: &str, mut more: Value) -> Result<(), Diagnostics> {
-        let mut line = json!({ "step": step, "event": event });
-        if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object_mut()) {
-            line.append(more);
-        }
-        self.reloads.append(&line)
-    }
-
-    fn live(&mut self, step: u64, event: &LiveEvent) -> Result<(), Diagnostics> {
-        let (name, more) = match event {
-            LiveEvent::Rejected {
-                version,
-                error,
-                still_using,
-                at_step: false,
-            } => (
-                "rejected",
-                json!({ "version": version.as_str(), "error": one_line(error), "still_using": still_using.as_str() }),
-            ),
-            LiveEvent::Missing { why, .. } => ("missing", json!({ "why": why })),
-            LiveEvent::Reverted { version } => ("reverted", json!({ "version": version.as_str() })),
-            LiveEvent::Warned { version, warnings } => {
-                let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-                let version = version.as_str();
-                (
-                    "warned",
-                    json!({ "version": version, "warnings": warnings }),
-                )
-            }
-            LiveEvent::PollingOnly { why } => ("polling", json!({ "why": why })),
-            // Told as a switch or a failure of its step.
-            LiveEvent::Published(_) | LiveEvent::Rejected { .. } => return Ok(()),
-        };
-        self.reload(step, name, more)
-    }
-
     fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), Diagnostics> {
         let line = row.to_json();
         self.metrics.append(&line)?;
@@ -121,44 +84,44 @@ impl Recorder {
     }
 }
 
-fn one_line(error: &Diagnostics) -> String {
-    error.to_string().replace('\n', " ")
-}
-
 impl Observer for Recorder {
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
-        match *event {
+        let line = match *event {
             // A run that goes on has its first line already.
             Event::Started {
                 recipe,
                 loss_recipe,
                 ..
             } if self.reloads.is_empty() => {
-                let loss = self.keep(loss_recipe)?;
-                let start = json!(Start {
-                    recipe: self.keep(recipe)?,
-                    loss_script: loss.script,
-                    loss_version: loss.version,
-                });
-                self.reload(0, "start", start)
+                let (recipe, loss) = (self.keep(recipe)?, self.keep(loss_recipe)?);
+                json!({
+                    "step": 0,
+                    "event": "start",
+                    "script": recipe.script,
+                    "version": recipe.version,
+                    "loss_script": loss.script,
+                    "loss_version": loss.version,
+                })
             }
-            Event::Live { step, event } => self.live(step, event),
+            Event::Live { step, event } => match of_file(step, event) {
+                Some(line) => line,
+                None => return Ok(()),
+            },
             Event::Switched {
                 step,
                 recipe,
                 change,
-            } => {
-                let use_line = json!({
-                    "script": self.keep(recipe)?.script,
-                    "version": change.to.as_str(),
-                    "from": change.from.as_str(),
-                    "lines_added": change.lines_added(),
-                    "lines_removed": change.lines_removed(),
-                    "checked_in_ms": change.checked_in.as_secs_f64() * 1e3,
-                    "ready_after_ms": change.ready_after.as_secs_f64() * 1e3,
-                });
-                self.reload(step, "use", use_line)
-            }
+            } => json!({
+                "step": step,
+                "event": "use",
+                "script": self.keep(recipe)?.script,
+                "version": change.to.as_str(),
+                "from": change.from.as_str(),
+                "lines_added": change.lines_added(),
+                "lines_removed": change.lines_removed(),
+                "checked_in_ms": change.checked_in.as_secs_f64() * 1e3,
+                "ready_after_ms": change.ready_after.as_secs_f64() * 1e3,
+            }),
             Event::Failed {
                 step,
                 recipe,
@@ -167,6 +130,8 @@ impl Observer for Recorder {
                 back_to,
             } => {
                 let mut line = json!({
+                    "step": step,
+                    "event": "failed",
                     "hook": if batch.is_some() { "step" } else { "migrate" },
                     "script": self.keep(recipe)?.script,
                     "version": recipe.version().as_str(),
@@ -174,19 +139,54 @@ impl Observer for Recorder {
                     "back_to": back_to.map(|recipe| recipe.version().as_str()),
                 });
                 if let Some(batch) = batch {
-                    let version = recipe.version().short();
-                    let folder = BATCHES.folder;
+                    let (folder, version) = (BATCHES.folder, recipe.version().short());
                     let name = format!("{folder}/failed-{step:06}-{version}.safetensors");
                     batch.write_safetensors(self.folder.path.join(&name))?;
                     line["batch"] = name.into();
                 }
-                self.reload(step, "failed", line)
+                line
             }
-            Event::Step { row, batch } => self.step(row, batch),
+            Event::Step { row, batch } => return self.step(row, batch),
             Event::Started { .. }
             | Event::Printed { .. }
             | Event::Evaluated { .. }
-            | Event::Checkpoint { .. } => Ok(()),
-        }
+            | Event::Checkpoint { .. } => return Ok(()),
+        };
+        self.reloads.append(&line)
     }
+}
+
+/// The line of a change of the recipe's file; none where it is told as a switch or a failure of its step.
+fn of_file(step: u64, event: &LiveEvent) -> Option<Value> {
+    let line = match event {
+        LiveEvent::Rejected {
+            version,
+            error,
+            still_using,
+            at_step: false,
+        } => json!({
+            "step": step,
+            "event": "rejected",
+            "version": version.as_str(),
+            "error": one_line(error),
+            "still_using": still_using.as_str(),
+        }),
+        LiveEvent::Missing { why, .. } => json!({ "step": step, "event": "missing", "why": why }),
+        LiveEvent::Reverted { version } => {
+            json!({ "step": step, "event": "reverted", "version": version.as_str() })
+        }
+        LiveEvent::Warned { version, warnings } => json!({
+            "step": step,
+            "event": "warned",
+            "version": version.as_str(),
+            "warnings": warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        }),
+        LiveEvent::PollingOnly { why } => json!({ "step": step, "event": "polling", "why": why }),
+        LiveEvent::Published(_) | LiveEvent::Rejected { .. } => return None,
+    };
+    Some(line)
+}
+
+fn one_line(error: &Diagnostics) -> String {
+    error.to_string().replace('\n', " ")
 }

@@ -19,8 +19,8 @@ use forward::{CHUNK, Part, Pass, check, check_prompts, given, parts};
 use network::{Network, Sizes};
 use trie::{Source, Trie};
 
-/// The forward pass of a batch is remembered up to this many nodes (2 KiB each at a width of 256).
-const REMEMBERED_NODES: usize = 1 << 17;
+/// The forward pass of a batch is remembered up to this many tokens (2 KiB each at a width of 256).
+const REMEMBERED: usize = 1 << 17;
 
 /// Chunks whose gradients are in memory at a time.
 const WAVE: usize = 64;
@@ -90,7 +90,7 @@ impl Mlp {
             Source::Sample(streams.collect())
         };
         let owners: Vec<usize> = owners.collect();
-        let pass = Pass::new(&self.network, prompts, &owners, source, REMEMBERED_NODES);
+        let pass = Pass::new(&self.network, prompts, &owners, source, REMEMBERED);
         Ok(self.last.insert(pass).samples.clone())
     }
 
@@ -107,11 +107,7 @@ impl Mlp {
         prompts: &[Prompt],
         responses: &Responses,
     ) -> Result<Scores, Diagnostics> {
-        let last = self.last.take_if(|pass| pass.is_of(prompts, responses));
-        let pass = match last {
-            Some(pass) => pass,
-            None => Pass::of(&self.network, prompts, responses, REMEMBERED_NODES)?,
-        };
+        let pass = Pass::of(&self.network, prompts, responses, REMEMBERED)?;
         Ok(self.last.insert(pass).samples.scores.clone())
     }
 
@@ -206,7 +202,7 @@ impl Mlp {
     /// # Errors
     /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
     pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
-        let (network, optimizer) = state::restored(self.network.sizes, &self.optimizer, state)?;
+        let (network, optimizer) = state::restored(&self.network, &self.optimizer, state)?;
         self.network = Arc::new(network);
         self.optimizer = optimizer;
         self.gradient.fill(0.0);
@@ -224,7 +220,7 @@ impl Mlp {
     /// # Errors
     /// As [`Mlp::restore`].
     pub fn frozen_from(&self, parameters: &Arrays) -> Result<Reference, Diagnostics> {
-        let network = state::network(self.network.sizes, parameters)?;
+        let network = state::network(&self.network, parameters)?;
         Ok(Reference(Arc::new(network)))
     }
 }

@@ -29,7 +29,7 @@ pub type Arrays = BTreeMap<String, ArrayD<f32>>;
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum NonFinite {
     /// The gradient has a NaN or an infinity, or a value that f32 cannot square.
-    #[error("the gradient's norm is {norm}; the parameters were left as they are")]
+    #[error("the gradient's norm is {norm}")]
     Gradient {
         /// The norm (L2, all parameters together).
         norm: f64,

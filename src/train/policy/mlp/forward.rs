@@ -1,14 +1,12 @@
 //! The forward pass of a batch, divided among threads by prompts. A response gets the same bits in any division.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use rayon::prelude::*;
 
 use super::network::{Network, Sizes};
 use super::trie::{Source, Trie};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::policy::{Responses, Samples, Scores};
-use crate::train::task::Prompt;
+use crate::train::task::{Prompt, TaskShape};
 
 /// Prompts whose gradients are added up in one go, whatever the threads: the sum of a batch has its bits from this.
 pub(super) const CHUNK: usize = 4;
@@ -53,7 +51,7 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// The responses that the sources of the parts give; hidden layers are kept for up to `remembered` nodes.
+    /// The responses that the sources of the parts give; hidden layers are kept for up to `remembered` tokens.
     pub fn new<'a>(
         network: &Network<f32>,
         prompts: &[Prompt],
@@ -64,18 +62,21 @@ impl Pass {
         // Two parts a thread even out what they have to do; matrix products want as many rows as there can be.
         let size = prompts.len().div_ceil(2 * rayon::current_num_threads());
         let size = size.next_multiple_of(CHUNK).clamp(CHUNK, LARGEST);
-        let nodes = AtomicUsize::new(0);
+        let TaskShape {
+            vocabulary,
+            max_response_tokens,
+            ..
+        } = network.sizes.task;
+        let is_whole = owners.len() * max_response_tokens <= remembered;
         let grow = |part: Part<'_>| {
             let mut trie = Trie::grow(network, part.prompts, &part.owners, source(&part));
-            let count = trie.nodes.len();
-            if nodes.fetch_add(count, Ordering::Relaxed) + count > remembered {
+            if !is_whole {
                 (trie.h1, trie.h2) = Default::default();
             }
             trie
         };
         let parts = parts(prompts, owners, size).into_par_iter();
         let tries: Vec<Trie<f32>> = parts.map(grow).collect();
-        let vocabulary = network.sizes.task.vocabulary;
         let (mut responses, mut scores) = (Responses::new(), Scores::default());
         let mut done = vec![0; tries.len()];
         for &owner in owners {
@@ -95,7 +96,7 @@ impl Pass {
             samples: Samples { responses, scores },
             size,
             tries,
-            is_whole: nodes.into_inner() <= remembered,
+            is_whole,
         }
     }
 

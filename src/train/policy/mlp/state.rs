@@ -30,29 +30,34 @@ pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
     arrays
 }
 
-/// The network and the optimizer of a snapshot; the optimizer's settings are those of `optimizer`.
+/// The network and the optimizer of a snapshot, in place of some of the same sizes and settings.
 pub(super) fn restored(
-    sizes: Sizes,
+    network: &Network<f32>,
     optimizer: &AdamW,
     arrays: &Arrays,
 ) -> Result<(Network<f32>, AdamW), Diagnostics> {
-    let mut left = arrays.clone();
-    let mut restored = optimizer.clone();
-    let values = take(&mut left, sizes, PARAMETERS)?;
-    restored.first = take(&mut left, sizes, FIRST)?;
-    restored.second = take(&mut left, sizes, SECOND)?;
-    let updates = take_array(&mut left, UPDATES, &[2])?;
-    restored.updates = updates[[0]] as u64 + updates[[1]] as u64 * BASE;
-    nothing(&left)?;
-    Ok((Network { sizes, values }, restored))
+    check(&snapshot(network, optimizer), arrays)?;
+    let mut optimizer = optimizer.clone();
+    optimizer.first = values(arrays, FIRST, network.sizes);
+    optimizer.second = values(arrays, SECOND, network.sizes);
+    let updates = &arrays[UPDATES];
+    optimizer.updates = updates[[0]] as u64 + updates[[1]] as u64 * BASE;
+    Ok((with_parameters(network, arrays), optimizer))
 }
 
-/// The network of a state that has parameters alone.
-pub(super) fn network(sizes: Sizes, arrays: &Arrays) -> Result<Network<f32>, Diagnostics> {
-    let mut left = arrays.clone();
-    let values = take(&mut left, sizes, PARAMETERS)?;
-    nothing(&left)?;
-    Ok(Network { sizes, values })
+/// The network of a state that has parameters alone, in place of one of the same sizes.
+pub(super) fn network(
+    network: &Network<f32>,
+    arrays: &Arrays,
+) -> Result<Network<f32>, Diagnostics> {
+    check(&parameters(network), arrays)?;
+    Ok(with_parameters(network, arrays))
+}
+
+fn with_parameters(network: &Network<f32>, arrays: &Arrays) -> Network<f32> {
+    let sizes = network.sizes;
+    let values = values(arrays, PARAMETERS, sizes);
+    Network { sizes, values }
 }
 
 /// Cuts values into the tensors of a network.
@@ -64,38 +69,29 @@ fn insert(arrays: &mut Arrays, sizes: Sizes, group: &str, values: &[f32]) {
     }
 }
 
-fn take(left: &mut Arrays, sizes: Sizes, group: &str) -> Result<Vec<f32>, Diagnostics> {
-    let mut values = Vec::with_capacity(sizes.count());
-    for (tensor, shape) in sizes.tensors() {
-        values.extend(take_array(left, &format!("{group}.{tensor}"), &shape)?);
-    }
-    Ok(values)
+fn values(arrays: &Arrays, group: &str, sizes: Sizes) -> Vec<f32> {
+    let tensors = sizes.tensors().into_iter();
+    let tensors = tensors.flat_map(|(tensor, _)| &arrays[&format!("{group}.{tensor}")]);
+    tensors.copied().collect()
 }
 
-fn take_array(
-    left: &mut Arrays,
-    name: &str,
-    expected: &[usize],
-) -> Result<ArrayD<f32>, Diagnostics> {
-    let Some(array) = left.remove(name) else {
-        let message = format!("the state has no array {name:?}");
+/// Whether arrays have the names and shapes of this policy's own.
+fn check(own: &Arrays, arrays: &Arrays) -> Result<(), Diagnostics> {
+    const OTHER: &str = "is it of another policy?";
+    for (name, own) in own {
+        let Some(array) = arrays.get(name) else {
+            let message = format!("the state has no array {name:?}");
+            return Err(Diagnostic::error(message).with_help(OTHER).into());
+        };
+        let (shape, own) = (array.shape(), own.shape());
+        if shape != own {
+            let message = format!("{name:?} has the shape {shape:?}; this policy's is {own:?}");
+            return Err(Diagnostic::error(message).into());
+        }
+    }
+    if let Some(name) = arrays.keys().find(|name| !own.contains_key(*name)) {
+        let message = format!("the state has an array {name:?} which this policy does not have");
         return Err(Diagnostic::error(message).with_help(OTHER).into());
-    };
-    let shape = array.shape();
-    if shape != expected {
-        let message = format!("{name:?} has the shape {shape:?}; this policy's is {expected:?}");
-        return Err(Diagnostic::error(message).into());
     }
-    Ok(array)
+    Ok(())
 }
-
-/// Whether all arrays were taken.
-fn nothing(left: &Arrays) -> Result<(), Diagnostics> {
-    let Some(name) = left.keys().next() else {
-        return Ok(());
-    };
-    let message = format!("the state has an array {name:?} which this policy does not have");
-    Err(Diagnostic::error(message).with_help(OTHER).into())
-}
-
-const OTHER: &str = "is it of another policy?";
