@@ -7,6 +7,8 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use ndarray::{ArcArray2, Array2, ArrayView2};
 
+use super::TokenValues;
+
 /// Who owns a buffer's memory: a `Vec`, an array, the pages that a file was read into.
 pub trait Owner<T>: Send + Sync + 'static {
     /// The numbers; the same memory at each call.
@@ -100,6 +102,14 @@ impl FloatBuffer {
         (0..self.len()).map(move |index| view.get(index))
     }
 
+    /// The numbers at some indices.
+    pub(crate) fn gather(&self, indices: impl Iterator<Item = usize>) -> FloatBuffer {
+        match self.view() {
+            view if self.is_f64() => FloatBuffer::F64(indices.map(|at| view.f64s[at]).collect()),
+            view => FloatBuffer::F32(indices.map(|at| view.f32s[at]).collect()),
+        }
+    }
+
     /// The numbers as slices, so that the owner is asked for them once and not for each.
     pub(crate) fn view(&self) -> FloatView<'_> {
         match self {
@@ -150,10 +160,13 @@ pub trait Element: Copy + Send + Sync + fmt::Debug + 'static {
 
     /// The value in the precision that is computed with.
     fn widen(self) -> Self::Wide;
+
+    /// An array as a token column.
+    fn column(array: Padded<Self>) -> TokenValues;
 }
 
 macro_rules! element {
-    ($($element:ty => $wide:ty: $widen:expr),+ $(,)?) => {$(
+    ($($element:ty => $wide:ty, $variant:ident: $widen:expr),+ $(,)?) => {$(
         impl Element for $element {
             type Wide = $wide;
 
@@ -161,10 +174,16 @@ macro_rules! element {
                 let widen: fn($element) -> $wide = $widen;
                 widen(self)
             }
+
+            fn column(array: Padded<Self>) -> TokenValues {
+                TokenValues::$variant(array)
+            }
         }
     )+};
 }
-element!(f32 => f32: |x| x, f64 => f64: |x| x, f16 => f32: f16::to_f32, bf16 => f32: bf16::to_f32);
+element!(
+    f32 => f32, F32: |x| x, f64 => f64, F64: |x| x, f16 => f32, F16: f16::to_f32, bf16 => f32, Bf16: bf16::to_f32
+);
 
 /// A padded array [B, T] with any strides, in memory that is shared.
 #[derive(Clone, Debug)]
@@ -222,6 +241,11 @@ impl<T: Element> Padded<T> {
     /// The value of a response at a column.
     pub fn get(&self, response: usize, column: usize) -> T {
         self.buffer[self.index(response, column)]
+    }
+
+    /// The value of a response at a column, widened to f64.
+    pub fn number(&self, response: usize, column: usize) -> f64 {
+        self.get(response, column).widen().into()
     }
 
     /// The values of a response's columns in one slice, where they lie one after another.

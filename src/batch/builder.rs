@@ -1,18 +1,14 @@
 //! Builds a batch from arrays, padded or ragged, and checks that they fit together.
 
-mod ragged;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use half::{bf16, f16};
-use ndarray::{ArrayView1, ArrayView2};
-use rayon::prelude::*;
+use ndarray::ArrayView2;
 
-use self::ragged::Ragged;
+use super::column::{Given, Ragged};
 use super::known;
 use super::layout::Tokens;
-use super::{Batch, Buffer, FloatBuffer, GroupId, Layout, Level, Run, TokenValues};
+use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The error, and the response at fault where it is one alone.
@@ -22,30 +18,6 @@ fn problem(what: String) -> Problem {
     (None, Diagnostic::error(what))
 }
 
-/// A number type (or bool) that a mask can be made of: 1 or true marks a token that counts, 0 or false one that does
-/// not.
-pub trait MaskValue: Copy + Send + Sync {
-    /// The value as a number; the builder refuses all but 0 and 1.
-    fn number(self) -> f64;
-}
-
-macro_rules! mask_value {
-    ($($element:ty: $widen:expr),+ $(,)?) => {$(
-        impl MaskValue for $element {
-            fn number(self) -> f64 {
-                let widen: fn($element) -> f64 = $widen;
-                widen(self)
-            }
-        }
-    )+};
-}
-// `as` rounds only beyond 2^53, where the value is neither 0 nor 1 anyway.
-mask_value!(
-    bool: |x| f64::from(u8::from(x)), f16: f64::from, bf16: f64::from, f32: f64::from, f64: |x| x,
-    u8: f64::from, u16: f64::from, u32: f64::from, u64: |x| x as f64, usize: |x| x as f64,
-    i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64,
-);
-
 /// Collects the columns of a [`Batch`]; what does not fit is reported by [`BatchBuilder::build`].
 ///
 /// Groups are always needed. The tokens that count come from `mask`, `ragged_mask` or `lengths`; without these, all
@@ -53,10 +25,8 @@ mask_value!(
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
-    tokens: Option<(Tokens, Option<usize>)>,
-    responses: Vec<(String, Buffer<f64>)>,
-    padded: Vec<(String, TokenValues)>,
-    ragged: Vec<(String, Ragged)>,
+    tokens: Option<Tokens>,
+    columns: Vec<(String, Given)>,
     step: u64,
     problem: Option<Problem>,
 }
@@ -73,93 +43,77 @@ impl BatchBuilder {
     }
 
     /// The padded mask [B, T]: 1 (or true) for a token that counts, with holes wherever it likes.
-    pub fn mask<M: MaskValue>(mut self, mask: ArrayView2<'_, M>) -> Self {
-        if mask.ncols() > u32::MAX as usize {
-            return self.fail(too_large("tokens in a row", mask.ncols()));
-        }
-        match tokens_of_mask(mask) {
-            Ok(tokens) => self.tokens = Some((tokens, Some(mask.ncols()))),
-            Err((response, token, found)) => {
+    pub fn mask<M: Numeric>(self, mask: ArrayView2<'_, M>) -> Self {
+        match check_length(mask.ncols()).map(|()| Tokens::of_mask(mask)) {
+            Ok(Ok(tokens)) => self.tokens(tokens),
+            Ok(Err((response, token, found))) => {
                 let what = format!(
                     "the mask is {found} at response {response}, token {token}: 1 marks a token that counts, 0 one that does not, and nothing else is allowed"
                 );
-                return self.fail((Some(response), Diagnostic::error(what)));
+                self.fail((Some(response), Diagnostic::error(what)))
             }
+            Err(problem) => self.fail(problem),
         }
-        self
     }
 
     /// The mask of ragged input: a row of its own length for each response.
-    pub fn ragged_mask<R: AsRef<[bool]>>(mut self, rows: impl IntoIterator<Item = R>) -> Self {
+    pub fn ragged_mask<R: AsRef<[bool]>>(self, rows: impl IntoIterator<Item = R>) -> Self {
         let mut tokens = Tokens::ragged();
         for row in rows {
-            let row = row.as_ref();
-            if row.len() > u32::MAX as usize {
-                return self.fail(too_large("tokens in a row", row.len()));
+            if let Err(problem) = check_length(row.as_ref().len()) {
+                return self.fail(problem);
             }
-            tokens.add(row.iter().copied());
+            if tokens.add(row.as_ref()).is_err() {
+                unreachable!("a boolean is 0 or 1");
+            }
         }
-        self.tokens = Some((tokens, None));
-        self
+        self.tokens(tokens)
     }
 
     /// The number of tokens of each response, all of which count.
-    pub fn lengths(mut self, lengths: impl IntoIterator<Item = usize>) -> Self {
-        let mut tokens = Tokens::ragged();
-        for length in lengths {
-            if length > u32::MAX as usize {
-                return self.fail(too_large("tokens in a row", length));
-            }
-            tokens.add_full(length);
+    pub fn lengths(self, lengths: impl IntoIterator<Item = usize>) -> Self {
+        match full(Tokens::ragged(), lengths) {
+            Ok(tokens) => self.tokens(tokens),
+            Err(problem) => self.fail(problem),
         }
-        self.tokens = Some((tokens, None));
-        self
     }
 
     /// The tokens that count, from a reader that has already told them apart.
     pub(crate) fn tokens(mut self, tokens: Tokens) -> Self {
-        let width = tokens.width();
-        self.tokens = Some((tokens, width));
+        self.tokens = Some(tokens);
         self
     }
 
     /// A column with one value a response. A vector is taken; an array or a slice is small, and is copied.
-    pub fn response(mut self, name: impl Into<String>, values: impl Into<Buffer<f64>>) -> Self {
-        self.responses.push((name.into(), values.into()));
-        self
+    pub fn response(self, name: impl Into<String>, values: impl Into<Buffer<f64>>) -> Self {
+        self.column(name, Given::Responses(values.into()))
     }
 
     /// A token column, f32 or f64: padded [B, T], or one number for each token that counts.
     ///
     /// An owned or shared array is taken without a copy, and so is a [`Padded`](super::Padded) with any strides over
     /// memory that somebody else has; a view is copied.
-    pub fn token(mut self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
-        self.padded.push((name.into(), values.into()));
-        self
+    pub fn token(self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
+        self.column(name, Given::Tokens(values.into()))
     }
 
-    /// A ragged token column: a row of its own length for each response.
-    pub fn ragged<T: Clone, R: AsRef<[T]>>(
-        mut self,
+    /// A ragged token column, f32 or f64: a row of its own length for each response.
+    #[expect(private_bounds, reason = "the two number types that tensors have")]
+    pub fn ragged<T: Element, R: AsRef<[T]>>(
+        self,
         name: impl Into<String>,
         rows: impl IntoIterator<Item = R>,
     ) -> Self
     where
-        FloatBuffer: From<Vec<T>>,
+        Given: From<Ragged<T>>,
     {
-        self.ragged.push((name.into(), Ragged::new(rows)));
-        self
+        let mut ragged = Ragged::default();
+        rows.into_iter().for_each(|row| ragged.push(row.as_ref()));
+        self.column(name, ragged.into())
     }
 
-    /// A ragged token column whose rows, one after another, begin at `starts`.
-    pub(crate) fn ragged_rows(
-        mut self,
-        name: &str,
-        starts: Vec<usize>,
-        values: FloatBuffer,
-    ) -> Self {
-        let rows = Ragged::of_rows(starts, values);
-        self.ragged.push((name.to_string(), rows));
+    pub(crate) fn column(mut self, name: impl Into<String>, values: Given) -> Self {
+        self.columns.push((name.into(), values));
         self
     }
 
@@ -202,29 +156,30 @@ impl BatchBuilder {
         self.check_values(&groups)?;
         let tokens = self.check_tokens(groups.len())?;
         let layout = Layout::new(groups, tokens);
-        for (column, values) in &self.padded {
+        let (mut responses, mut tokens) = (BTreeMap::new(), BTreeMap::new());
+        for (name, given) in self.columns {
+            let name: Arc<str> = name.into();
+            match given {
+                Given::Responses(values) => drop(responses.insert(name, values)),
+                Given::Tokens(values) => drop(tokens.insert(name, values)),
+                Given::RowsF32(rows) => drop(tokens.insert(name, rows.compact(&layout))),
+                Given::RowsF64(rows) => drop(tokens.insert(name, rows.compact(&layout))),
+            }
+        }
+        for (column, values) in &tokens {
+            let expected = layout.tokens();
             if let TokenValues::Compact(values) = values
-                && values.len() != layout.tokens()
+                && values.len() != expected
             {
-                let (found, expected) = (values.len(), layout.tokens());
+                let found = values.len();
                 return Err(problem(format!(
                     "`{column}` has {found} numbers, {expected} tokens count"
                 )));
             }
         }
-        let ragged = self.ragged.into_iter().map(|(name, ragged)| {
-            let values = TokenValues::Compact(ragged.compact(&layout));
-            (name.into(), values)
-        });
-        let tokens: BTreeMap<Arc<str>, TokenValues> = ragged
-            .chain(self.padded.into_iter().map(|(n, v)| (n.into(), v)))
-            .collect();
         Ok(Batch {
-            responses: self
-                .responses
-                .into_iter()
-                .map(|(name, values)| (name.into(), values))
-                .collect(),
+            is_f64: tokens.is_empty() || tokens.values().any(TokenValues::is_f64),
+            responses,
             tokens,
             layout: Arc::new(layout),
             step: self.step,
@@ -232,17 +187,15 @@ impl BatchBuilder {
     }
 
     fn check_names(&self) -> Result<(), Problem> {
-        let responses = self
-            .responses
-            .iter()
-            .map(|(name, _)| (name, Level::Response));
-        let padded = self.padded.iter().map(|(name, _)| (name, Level::Token));
-        let ragged = self.ragged.iter().map(|(name, _)| (name, Level::Token));
-        let mut seen = std::collections::HashSet::new();
-        for (name, found) in responses.chain(padded).chain(ragged) {
+        let mut seen = HashSet::new();
+        for (name, given) in &self.columns {
             if !seen.insert(name) {
                 return Err(problem(format!("there are two columns named `{name}`")));
             }
+            let found = match given {
+                Given::Responses(_) => Level::Response,
+                _ => Level::Token,
+            };
             if let Some(known) = known::column(name)
                 && known.level != found
             {
@@ -256,8 +209,13 @@ impl BatchBuilder {
     }
 
     fn check_values(&self, groups: &[GroupId]) -> Result<(), Problem> {
-        for (column, values) in &self.responses {
-            check_responses(column, values.len(), groups.len())?;
+        for (column, given) in &self.columns {
+            if let Some((found, _)) = given.shape() {
+                check_responses(column, found, groups.len())?;
+            }
+            let Given::Responses(values) = given else {
+                continue;
+            };
             let (allowed, expected): (fn(f64) -> bool, _) = match column.as_str() {
                 "reward" => (f64::is_finite, "a finite number"),
                 "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
@@ -280,86 +238,82 @@ impl BatchBuilder {
 
     /// The tokens that count, and whether all token columns have the rows that this takes.
     fn check_tokens(&mut self, responses: usize) -> Result<Tokens, Problem> {
-        let (tokens, mut width, mut from) = match self.tokens.take() {
-            Some((tokens, width)) => {
-                check_responses("mask", tokens.responses(), responses)?;
-                (Some(tokens), width, "mask".to_string())
+        let mask = self.tokens.take();
+        let rows = self.columns.iter().filter_map(|(name, given)| match given {
+            Given::Responses(_) => None,
+            given => Some((name.as_str(), given, given.shape()?.1)),
+        });
+        let (tokens, from) = match (mask, rows.clone().next()) {
+            (Some(tokens), _) => (tokens, "mask"),
+            (None, Some((name, given, width))) => {
+                let tokens = width.map_or_else(Tokens::ragged, Tokens::padded);
+                let lengths = (0..responses).map(|response| given.row_length(response));
+                (full(tokens, lengths)?, name)
             }
-            None => (None, None, String::new()),
+            (None, None) => (self.tokens_by_length(responses)?, "length"),
         };
-        let ragged_mask = tokens.is_some() && width.is_none();
-        for (column, values) in &self.padded {
-            let Some((rows, columns)) = values.shape() else {
-                continue;
-            };
-            check_responses(column, rows, responses)?;
-            if ragged_mask || !self.ragged.is_empty() {
-                let ragged = self.ragged.first().map_or(&from, |(name, _)| name);
-                return Err(problem(format!(
-                    "`{column}` is padded [B, T], `{ragged}` is ragged: give all token columns of a batch in one way"
-                )));
-            }
-            let expected = *width.get_or_insert_with(|| {
-                from.clone_from(column);
-                columns
-            });
-            if columns != expected {
-                return Err(problem(format!(
-                    "`{column}` is {columns} tokens wide, `{from}` is {expected} wide: padded columns share one shape [B, T]"
-                )));
-            }
-        }
-        let tokens = match (tokens, width, self.ragged.first()) {
-            (Some(tokens), ..) => tokens,
-            (None, Some(width), _) => {
-                full(Tokens::padded(width), std::iter::repeat_n(width, responses))?
-            }
-            (None, None, Some((name, rows))) => {
-                check_responses(name, rows.responses(), responses)?;
-                from.clone_from(name);
-                full(
-                    Tokens::ragged(),
-                    (0..rows.responses()).map(|response| rows.length(response)),
-                )?
-            }
-            (None, None, None) => self.tokens_by_length(responses)?,
-        };
-        for (column, rows) in &self.ragged {
-            check_responses(column, rows.responses(), responses)?;
-            for response in 0..responses {
-                let found = rows.length(response);
-                let expected = tokens.row_length(response);
-                if found != expected {
+        check_responses(from, tokens.responses(), responses)?;
+        for (column, given, width) in rows {
+            let what = match (width, tokens.width()) {
+                (Some(found), Some(expected)) if found == expected => continue,
+                (Some(found), Some(expected)) => format!(
+                    "`{column}` is {found} tokens wide, `{from}` is {expected} wide: padded columns share one shape [B, T]"
+                ),
+                (None, None) => {
+                    let differs = |&response: &usize| {
+                        given.row_length(response) != tokens.row_length(response)
+                    };
+                    let Some(response) = (0..responses).find(differs) else {
+                        continue;
+                    };
                     let what = format!(
-                        "response {response}: `{column}` has {found} tokens, `{from}` has {expected}: the token arrays of one response are of one length"
+                        "response {response}: `{column}` has {} tokens, `{from}` has {}: the token arrays of one response are of one length",
+                        given.row_length(response),
+                        tokens.row_length(response)
                     );
                     return Err((Some(response), Diagnostic::error(what)));
                 }
-            }
+                (width, _) => {
+                    let (padded, ragged) = match width {
+                        Some(_) => (column, from),
+                        None => (from, column),
+                    };
+                    format!(
+                        "`{padded}` is padded [B, T], `{ragged}` is ragged: give all token columns of a batch in one way"
+                    )
+                }
+            };
+            return Err(problem(what));
         }
         Ok(tokens)
     }
 
     fn tokens_by_length(&self, responses: usize) -> Result<Tokens, Problem> {
-        match self.responses.iter().find(|(name, _)| name == "length") {
+        let length = self.columns.iter().find(|(name, _)| name == "length");
+        match length {
             // `check_values` has seen that they are whole.
-            Some((_, lengths)) => full(
+            Some((_, Given::Responses(lengths))) => full(
                 Tokens::ragged(),
                 lengths.iter().map(|&length| length as usize),
             ),
-            None => full(Tokens::ragged(), std::iter::repeat_n(0, responses)),
+            _ => full(Tokens::ragged(), std::iter::repeat_n(0, responses)),
         }
     }
 }
 
-fn full(mut tokens: Tokens, lengths: impl Iterator<Item = usize>) -> Result<Tokens, Problem> {
+fn full(mut tokens: Tokens, lengths: impl IntoIterator<Item = usize>) -> Result<Tokens, Problem> {
     for length in lengths {
-        if length > u32::MAX as usize {
-            return Err(too_large("tokens in a row", length));
-        }
+        check_length(length)?;
         tokens.add_full(length);
     }
     Ok(tokens)
+}
+
+fn check_length(row: usize) -> Result<(), Problem> {
+    if row <= u32::MAX as usize {
+        return Ok(());
+    }
+    Err(too_large("tokens in a row", row))
 }
 
 fn too_large(what: &str, found: usize) -> Problem {
@@ -373,43 +327,4 @@ fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), Pr
     Err(problem(format!(
         "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
     )))
-}
-
-/// Which tokens a padded mask counts, or the response, the column and the value of what is neither 0 nor 1.
-pub(super) fn tokens_of_mask<M: MaskValue>(
-    mask: ArrayView2<'_, M>,
-) -> Result<Tokens, (usize, usize, f64)> {
-    let runs_of = |row: &[M]| -> Result<Vec<Run>, (usize, f64)> {
-        let how_many = |from: usize, wanted: f64| {
-            let values = row[from..].iter();
-            values.take_while(|value| value.number() == wanted).count()
-        };
-        let mut runs = Vec::new();
-        let mut end = 0;
-        loop {
-            let start = end + how_many(end, 0.0);
-            end = start + how_many(start, 1.0);
-            match row.get(start) {
-                None => return Ok(runs),
-                Some(value) if end == start => return Err((start, value.number())),
-                // The caller has seen that rows stay below 2^32 tokens.
-                Some(_) => runs.push(Run {
-                    start: start as u32,
-                    len: (end - start) as u32,
-                }),
-            }
-        }
-    };
-    let runs_of = |row: ArrayView1<M>| match row.as_slice() {
-        Some(row) => runs_of(row),
-        None => runs_of(&row.to_vec()),
-    };
-    let rows = (0..mask.nrows()).into_par_iter();
-    let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
-    let mut tokens = Tokens::padded(mask.ncols());
-    for (row, runs) in rows.into_iter().enumerate() {
-        let runs = runs.map_err(|(column, value)| (row, column, value))?;
-        tokens.add_runs(&runs, mask.ncols());
-    }
-    Ok(tokens)
 }

@@ -1,15 +1,18 @@
 //! The values of columns: one a response, or one a token.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 use ndarray::{ArcArray2, Array1, Array2, ArrayView1, ArrayView2};
 
-use super::Layout;
-use super::buffer::{Buffer, FloatBuffer, Padded};
+use super::buffer::{Buffer, Element, FloatBuffer, Padded};
+use super::{Layout, Numeric};
 
 /// The values of a token column.
 ///
 /// Padded arrays are [B, T], one row a response in batch order; what stands where the mask is 0 is never read.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum TokenValues {
     /// A padded array, widened to f32 as it is read.
     F16(Padded<f16>),
@@ -22,6 +25,20 @@ pub enum TokenValues {
     /// The tokens that count, response by response: one number a token of the layout.
     Compact(FloatBuffer),
 }
+
+/// Evaluates one expression for a padded array of any type, or another one for compact values.
+macro_rules! each_layout {
+    ($values:expr, $array:ident => $padded:expr, $buffer:pat => $compact:expr) => {
+        match $values {
+            $crate::batch::TokenValues::F16($array) => $padded,
+            $crate::batch::TokenValues::Bf16($array) => $padded,
+            $crate::batch::TokenValues::F32($array) => $padded,
+            $crate::batch::TokenValues::F64($array) => $padded,
+            $crate::batch::TokenValues::Compact($buffer) => $compact,
+        }
+    };
+}
+pub(crate) use each_layout;
 
 impl TokenValues {
     /// Whether the values are f64; they are computed with as f32 otherwise.
@@ -40,31 +57,30 @@ impl TokenValues {
         response: usize,
     ) -> Box<dyn Iterator<Item = f64> + 'a> {
         let columns = layout.runs(response).iter().flat_map(|run| run.columns());
-        match self {
-            TokenValues::F16(array) => {
-                Box::new(columns.map(move |t| array.get(response, t).into()))
-            }
-            TokenValues::Bf16(array) => {
-                Box::new(columns.map(move |t| array.get(response, t).into()))
-            }
-            TokenValues::F32(array) => {
-                Box::new(columns.map(move |t| array.get(response, t).into()))
-            }
-            TokenValues::F64(array) => Box::new(columns.map(move |t| array.get(response, t))),
-            TokenValues::Compact(values) => {
-                Box::new(layout.tokens_of(response).map(|token| values.get(token)))
-            }
-        }
+        each_layout!(
+            self,
+            array => Box::new(columns.map(move |column| array.number(response, column))),
+            values => Box::new(layout.tokens_of(response).map(|token| values.get(token)))
+        )
     }
 
     /// [B, T] of a padded array.
     pub(crate) fn shape(&self) -> Option<(usize, usize)> {
-        match self {
-            TokenValues::F16(array) => Some(array.shape()),
-            TokenValues::Bf16(array) => Some(array.shape()),
-            TokenValues::F32(array) => Some(array.shape()),
-            TokenValues::F64(array) => Some(array.shape()),
-            TokenValues::Compact(_) => None,
+        each_layout!(self, array => Some(array.shape()), _ => None)
+    }
+
+    /// The tokens of some responses, one response after another.
+    pub(super) fn select(&self, layout: &Layout, responses: &[usize]) -> FloatBuffer {
+        let responses = responses.iter();
+        if let TokenValues::Compact(values) = self {
+            return values.gather(responses.flat_map(|&response| layout.tokens_of(response)));
+        }
+        let values = responses.flat_map(|&response| self.of_response(layout, response));
+        if self.is_f64() {
+            FloatBuffer::F64(values.collect())
+        } else {
+            // They were f32 at most before they were widened.
+            FloatBuffer::F32(values.map(|value| value as f32).collect())
         }
     }
 }
@@ -75,60 +91,183 @@ impl From<FloatBuffer> for TokenValues {
     }
 }
 
-macro_rules! token_values_from {
-    ($($element:ty => $variant:ident),+ $(,)?) => {$(
-        impl From<Padded<$element>> for TokenValues {
-            fn from(array: Padded<$element>) -> Self {
-                TokenValues::$variant(array)
-            }
-        }
-        impl From<Array2<$element>> for TokenValues {
-            fn from(array: Array2<$element>) -> Self {
-                TokenValues::$variant(array.into())
-            }
-        }
-        impl From<ArcArray2<$element>> for TokenValues {
-            fn from(array: ArcArray2<$element>) -> Self {
-                TokenValues::$variant(array.into())
-            }
-        }
-        impl From<ArrayView2<'_, $element>> for TokenValues {
-            /// Copies the view; an owned or a shared array is not copied.
-            fn from(array: ArrayView2<'_, $element>) -> Self {
-                TokenValues::$variant(array.into())
-            }
-        }
-    )+};
+impl<T: Element> From<Padded<T>> for TokenValues {
+    fn from(array: Padded<T>) -> Self {
+        T::column(array)
+    }
 }
-token_values_from!(f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64);
 
-macro_rules! response_values_from {
-    ($($element:ty: $widen:expr),+ $(,)?) => {$(
-        impl From<ArrayView1<'_, $element>> for Buffer<f64> {
-            fn from(array: ArrayView1<'_, $element>) -> Self {
-                array.iter().copied().map($widen).collect()
-            }
-        }
-        impl From<&Array1<$element>> for Buffer<f64> {
-            fn from(array: &Array1<$element>) -> Self {
-                array.view().into()
-            }
-        }
-    )+};
+impl<T: Element> From<Array2<T>> for TokenValues {
+    fn from(array: Array2<T>) -> Self {
+        T::column(array.into())
+    }
 }
+
+impl<T: Element> From<ArcArray2<T>> for TokenValues {
+    fn from(array: ArcArray2<T>) -> Self {
+        T::column(array.into())
+    }
+}
+
+impl<T: Element> From<ArrayView2<'_, T>> for TokenValues {
+    /// Copies the view; an owned or a shared array is not copied.
+    fn from(array: ArrayView2<'_, T>) -> Self {
+        T::column(array.into())
+    }
+}
+
 // Response columns are small, and held as f64 whatever number type they come in.
-response_values_from!(
-    f64: |x| x,
-    f32: f64::from,
-    bool: |x| f64::from(u8::from(x)),
-    // Counts and labels: exact up to 2^53, far beyond any of them.
-    i64: |x| x as f64,
-    i32: f64::from,
-    u8: f64::from,
-);
+impl<T: Numeric> From<ArrayView1<'_, T>> for Buffer<f64> {
+    fn from(array: ArrayView1<'_, T>) -> Self {
+        array.iter().map(|value| value.number()).collect()
+    }
+}
+
+impl<T: Numeric> From<&Array1<T>> for Buffer<f64> {
+    fn from(array: &Array1<T>) -> Self {
+        array.view().into()
+    }
+}
 
 impl From<&[f64]> for Buffer<f64> {
     fn from(values: &[f64]) -> Self {
         values.to_vec().into()
     }
+}
+
+/// Rows of their own length each, one after another.
+#[derive(Clone, Debug)]
+pub(crate) struct Ragged<T> {
+    /// Where the rows begin, and where the last one ends.
+    starts: Vec<usize>,
+    values: Vec<T>,
+}
+
+impl<T> Default for Ragged<T> {
+    fn default() -> Self {
+        Ragged {
+            starts: vec![0],
+            values: Vec::new(),
+        }
+    }
+}
+
+impl<T: Copy> Ragged<T> {
+    pub(crate) fn push(&mut self, row: &[T]) {
+        self.values.extend_from_slice(row);
+        self.starts.push(self.values.len());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    pub(crate) fn row(&self, response: usize) -> &[T] {
+        &self.values[self.starts[response]..self.starts[response + 1]]
+    }
+
+    pub(crate) fn map<U>(&self, value: impl Fn(T) -> U) -> Ragged<U> {
+        Ragged {
+            starts: self.starts.clone(),
+            values: self.values.iter().map(|&from| value(from)).collect(),
+        }
+    }
+
+    /// Only the tokens that count.
+    pub(super) fn compact(self, layout: &Layout) -> TokenValues
+    where
+        FloatBuffer: From<Vec<T>>,
+    {
+        if self.values.len() == layout.tokens() {
+            return FloatBuffer::from(self.values).into();
+        }
+        let mut kept = Vec::with_capacity(layout.tokens());
+        for response in 0..self.len() {
+            for run in layout.runs(response) {
+                kept.extend_from_slice(&self.row(response)[run.columns()]);
+            }
+        }
+        FloatBuffer::from(kept).into()
+    }
+}
+
+/// A column as it is given, values of tokens that do not count included.
+#[derive(Clone, Debug)]
+pub(crate) enum Given {
+    Responses(Buffer<f64>),
+    Tokens(TokenValues),
+    RowsF32(Ragged<f32>),
+    RowsF64(Ragged<f64>),
+}
+
+impl From<Ragged<f32>> for Given {
+    fn from(rows: Ragged<f32>) -> Self {
+        Given::RowsF32(rows)
+    }
+}
+
+impl From<Ragged<f64>> for Given {
+    fn from(rows: Ragged<f64>) -> Self {
+        Given::RowsF64(rows)
+    }
+}
+
+impl Given {
+    /// The number of responses and, but for rows of their own length, that of each one's columns; `None` where there
+    /// are values of tokens that count alone.
+    pub(super) fn shape(&self) -> Option<(usize, Option<usize>)> {
+        match self {
+            Given::Responses(values) => Some((values.len(), None)),
+            Given::Tokens(values) => values.shape().map(|(rows, width)| (rows, Some(width))),
+            Given::RowsF32(rows) => Some((rows.len(), None)),
+            Given::RowsF64(rows) => Some((rows.len(), None)),
+        }
+    }
+
+    /// The length of a response's row.
+    pub(super) fn row_length(&self, response: usize) -> usize {
+        match self {
+            Given::RowsF32(rows) => rows.row(response).len(),
+            Given::RowsF64(rows) => rows.row(response).len(),
+            _ => self.shape().and_then(|(_, width)| width).unwrap_or(0),
+        }
+    }
+
+    /// Of the values in a response's columns that are `wanted`, the first's column, the first, and how many they are.
+    pub(crate) fn scan(
+        &self,
+        response: usize,
+        columns: Range<usize>,
+        wanted: impl Fn(f64) -> bool + Copy,
+    ) -> Option<(usize, f64, usize)> {
+        let start = columns.start;
+        let (first, value, count) = match self {
+            Given::RowsF32(rows) => scan(&rows.row(response)[columns], wanted),
+            Given::RowsF64(rows) => scan(&rows.row(response)[columns], wanted),
+            Given::Tokens(values) => each_layout!(
+                values,
+                array => match array.row(response, columns.clone()) {
+                    Some(row) => scan(row, wanted),
+                    None => scan(&array.values(response, columns).collect::<Vec<_>>(), wanted),
+                },
+                _ => None
+            ),
+            Given::Responses(_) => None,
+        }?;
+        Some((start + first, value, count))
+    }
+}
+
+/// Most often no value is wanted: the first pass has no branches.
+fn scan<T: Copy + Into<f64>>(
+    row: &[T],
+    wanted: impl Fn(f64) -> bool,
+) -> Option<(usize, f64, usize)> {
+    let values = row.iter().map(|&value| value.into());
+    if !values.clone().fold(false, |any, value| any | wanted(value)) {
+        return None;
+    }
+    let count = values.clone().filter(|&value| wanted(value)).count();
+    let (first, value) = values.enumerate().find(|&(_, value)| wanted(value))?;
+    Some((first, value, count))
 }

@@ -11,37 +11,28 @@ pub(crate) struct Known {
 }
 
 static COLUMNS: [Known; 9] = [
-    Known {
-        hint: "; a reward for each token is `token_reward`",
-        ..response("reward")
-    },
-    response("correct"),
-    response("length"),
-    Known {
-        hint: "; a reward for the whole response is `reward`",
-        ..token("token_reward")
-    },
-    token("old_logp"),
-    token("ref_logp"),
-    token("logp"),
-    token("value"),
-    token("entropy"),
+    response("reward", "; a reward for each token is `token_reward`"),
+    response("correct", ""),
+    response("length", ""),
+    token(
+        "token_reward",
+        "; a reward for the whole response is `reward`",
+    ),
+    token("old_logp", ""),
+    token("ref_logp", ""),
+    token("logp", ""),
+    token("value", ""),
+    token("entropy", ""),
 ];
 
-const fn response(name: &'static str) -> Known {
-    Known {
-        name,
-        level: Level::Response,
-        hint: "",
-    }
+const fn response(name: &'static str, hint: &'static str) -> Known {
+    let level = Level::Response;
+    Known { name, level, hint }
 }
 
-const fn token(name: &'static str) -> Known {
-    Known {
-        name,
-        level: Level::Token,
-        hint: "",
-    }
+const fn token(name: &'static str, hint: &'static str) -> Known {
+    let level = Level::Token;
+    Known { name, level, hint }
 }
 
 pub(crate) fn column(name: &str) -> Option<&'static Known> {

@@ -2,14 +2,15 @@
 
 mod tokens;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::ops::{IndexMut, Range};
 use std::sync::Arc;
 
-use self::tokens::Rows;
-pub use self::tokens::Run;
 pub(crate) use self::tokens::Tokens;
+pub use self::tokens::{Numeric, Run};
 use super::Level;
 
 /// The name of a group: the number or the string that the rollouts carry.
@@ -18,7 +19,17 @@ pub enum GroupId {
     /// A number, such as verl's `index`.
     Number(i64),
     /// A string, such as a prompt's id.
-    Text(Arc<str>),
+    String(Arc<str>),
+}
+
+impl GroupId {
+    /// The number's digits, or the string.
+    pub fn name(&self) -> Cow<'_, str> {
+        match self {
+            GroupId::Number(number) => number.to_string().into(),
+            GroupId::String(name) => Cow::Borrowed(name),
+        }
+    }
 }
 
 impl fmt::Display for GroupId {
@@ -27,9 +38,9 @@ impl fmt::Display for GroupId {
         const SHOWN: usize = 48;
         match self {
             GroupId::Number(number) => write!(f, "{number}"),
-            GroupId::Text(text) => match text.char_indices().nth(SHOWN) {
-                None => write!(f, "\"{text}\""),
-                Some((end, _)) => write!(f, "\"{}...\"", &text[..end]),
+            GroupId::String(name) => match name.char_indices().nth(SHOWN) {
+                None => write!(f, "\"{name}\""),
+                Some((end, _)) => write!(f, "\"{}...\"", &name[..end]),
             },
         }
     }
@@ -42,7 +53,7 @@ macro_rules! from_integers {
             fn from(number: $integer) -> Self {
                 match i64::try_from(number) {
                     Ok(number) => GroupId::Number(number),
-                    Err(_) => GroupId::Text(number.to_string().into()),
+                    Err(_) => number.to_string().into(),
                 }
             }
         }
@@ -54,31 +65,22 @@ macro_rules! from_integers {
         }
     )+};
 }
-
 from_integers!(i8 i16 i32 i64 isize u8 u16 u32 u64 usize);
 
-/// Strings and references to them.
 macro_rules! from_strings {
     ($($string:ty)+) => {$(
         impl From<$string> for GroupId {
-            fn from(text: $string) -> Self {
-                GroupId::Text(AsRef::<str>::as_ref(&text).into())
+            fn from(name: $string) -> Self {
+                GroupId::String(AsRef::<str>::as_ref(&name).into())
             }
         }
     )+};
 }
-
-from_strings!(&str &&str &String &Arc<str>);
-
-impl From<String> for GroupId {
-    fn from(text: String) -> Self {
-        GroupId::Text(text.into())
-    }
-}
+from_strings!(String &String &str &&str &Arc<str>);
 
 impl From<Arc<str>> for GroupId {
-    fn from(text: Arc<str>) -> Self {
-        GroupId::Text(text)
+    fn from(name: Arc<str>) -> Self {
+        GroupId::String(name)
     }
 }
 
@@ -92,71 +94,56 @@ pub struct Layout {
     group_of: Vec<u32>,
     members: Vec<u32>,
     member_start: Vec<usize>,
-    runs: Vec<Run>,
-    run_start: Vec<usize>,
+    rows: Tokens,
     token_start: Vec<usize>,
     position_start: Vec<usize>,
-    rows: Rows,
 }
 
 impl Layout {
-    /// Puts groups and tokens together; both have one entry a response.
+    /// The group and the tokens of each response.
     pub(crate) fn new(ids: impl IntoIterator<Item = GroupId>, tokens: Tokens) -> Layout {
-        let mut seen: HashMap<GroupId, u32> = HashMap::new();
-        let mut groups = Vec::new();
-        let group_of: Vec<u32> = ids
-            .into_iter()
-            .map(|id| {
-                *seen.entry(id).or_insert_with_key(|id| {
-                    groups.push(id.clone());
-                    groups.len() as u32 - 1
-                })
-            })
-            .collect();
-        Layout::assemble(groups, group_of, tokens)
+        Layout::grouped(ids, GroupId::clone, tokens)
     }
 
-    fn assemble(groups: Vec<GroupId>, group_of: Vec<u32>, tokens: Tokens) -> Layout {
+    /// Responses with the same key are one group, which is named by it.
+    fn grouped<K: Eq + Hash>(
+        keys: impl IntoIterator<Item = K>,
+        name: impl Fn(&K) -> GroupId,
+        rows: Tokens,
+    ) -> Layout {
+        let mut seen: HashMap<K, u32> = HashMap::new();
+        let mut groups = Vec::new();
+        let group = |key: K| {
+            *seen.entry(key).or_insert_with_key(|key| {
+                groups.push(name(key));
+                groups.len() as u32 - 1
+            })
+        };
+        let group_of: Vec<u32> = keys.into_iter().map(group).collect();
         assert_eq!(
             group_of.len(),
-            tokens.responses(),
+            rows.responses(),
             "layout: one group id and one row of tokens a response"
         );
-        let Tokens {
-            runs,
-            run_start,
-            rows,
-        } = tokens;
-        let mut token_start = Vec::with_capacity(group_of.len() + 1);
-        token_start.push(0);
-        let mut longest = vec![0usize; groups.len()];
-        let mut sizes = vec![0usize; groups.len()];
-        for (response, &group) in group_of.iter().enumerate() {
-            let tokens: usize = runs[run_start[response]..run_start[response + 1]]
-                .iter()
-                .map(|run| run.len as usize)
-                .sum();
-            token_start.push(token_start[response] + tokens);
-            longest[group as usize] = longest[group as usize].max(tokens);
+        let counts = |response: usize| rows.runs(response).iter().map(|run| run.len as usize).sum();
+        let counts: Vec<usize> = (0..group_of.len()).map(counts).collect();
+        let mut longest = vec![0; groups.len()];
+        let mut sizes = vec![0; groups.len()];
+        for (&group, &tokens) in group_of.iter().zip(&counts) {
+            longest[group as usize] = tokens.max(longest[group as usize]);
             sizes[group as usize] += 1;
         }
-        let member_start = running_total(&sizes);
-        let mut next = member_start.clone();
-        let mut members = vec![0u32; group_of.len()];
-        for (response, &group) in group_of.iter().enumerate() {
-            members[next[group as usize]] = response as u32;
-            next[group as usize] += 1;
-        }
+        let mut members: Vec<u32> = (0..group_of.len() as u32).collect();
+        // A stable sort: the members of a group stay in batch order.
+        members.sort_by_key(|&response| group_of[response as usize]);
         Layout {
             groups,
             group_of,
             members,
-            member_start,
-            runs,
-            run_start,
-            token_start,
-            position_start: running_total(&longest),
+            member_start: running_total(&sizes),
             rows,
+            token_start: running_total(&counts),
+            position_start: running_total(&longest),
         }
     }
 
@@ -224,7 +211,7 @@ impl Layout {
 
     /// The stretches of a response's tokens that count, by their columns in the row they came in.
     pub fn runs(&self, response: usize) -> &[Run] {
-        &self.runs[self.run_start[response]..self.run_start[response + 1]]
+        self.rows.runs(response)
     }
 
     /// The tokens of a response, stretch by stretch: their indices in a token tensor, and their columns in their row.
@@ -255,69 +242,46 @@ impl Layout {
 
     /// The length of the row that a response's tokens came in: T for padded input, its own length for ragged.
     pub fn row_length(&self, response: usize) -> usize {
-        match &self.rows {
-            Rows::Padded(width) => *width,
-            Rows::Ragged(lengths) => lengths[response] as usize,
-        }
+        self.rows.row_length(response)
     }
 
     /// The length of the longest row.
     pub fn width(&self) -> usize {
-        match &self.rows {
-            Rows::Padded(width) => *width,
-            Rows::Ragged(lengths) => lengths.iter().copied().max().unwrap_or(0) as usize,
-        }
+        let longest = || {
+            (0..self.responses())
+                .map(|response| self.row_length(response))
+                .max()
+        };
+        self.rows.width().or_else(longest).unwrap_or(0)
+    }
+
+    /// The layout of some of the responses, in the order given.
+    pub(crate) fn select(&self, responses: &[usize]) -> Layout {
+        let groups = responses.iter().map(|&response| self.group_of[response]);
+        let name = |&group: &u32| self.groups[group as usize].clone();
+        Layout::grouped(groups, name, self.rows.select(responses))
     }
 
     /// The layout of one group's responses alone. Their indices here are those of [`Layout::members`].
     pub(crate) fn group(&self, group: usize) -> Layout {
-        let members = self.members(group);
-        let mut tokens = Tokens {
-            runs: Vec::with_capacity(members.len()),
-            run_start: vec![0],
-            rows: match &self.rows {
-                Rows::Padded(width) => Rows::Padded(*width),
-                Rows::Ragged(_) => Rows::Ragged(Vec::with_capacity(members.len())),
-            },
-        };
-        for &response in members {
-            tokens.runs.extend_from_slice(self.runs(response as usize));
-            tokens.close_row(self.row_length(response as usize));
-        }
-        Layout::assemble(
-            vec![self.groups[group].clone()],
-            vec![0; members.len()],
-            tokens,
+        let members = self.members(group).iter();
+        self.select(
+            &members
+                .map(|&response| response as usize)
+                .collect::<Vec<_>>(),
         )
     }
 
     /// The same responses in finer groups: those of a group stay together where their keys are the same bits.
     pub(crate) fn regroup(&self, key: &[f64]) -> Layout {
-        let mut seen: HashMap<(u32, u64), u32> = HashMap::new();
-        let mut groups = Vec::new();
-        let group_of = self
-            .group_of
-            .iter()
-            .zip(key)
-            .map(|(&group, &key)| {
-                // -0.0 and 0.0 are one key: they are equal to whoever wrote the script.
-                let bits = (key + 0.0).to_bits();
-                *seen.entry((group, bits)).or_insert_with(|| {
-                    let id = match &self.groups[group as usize] {
-                        GroupId::Number(number) => format!("{number}/{key}"),
-                        GroupId::Text(text) => format!("{text}/{key}"),
-                    };
-                    groups.push(GroupId::from(id));
-                    groups.len() as u32 - 1
-                })
-            })
-            .collect();
-        let tokens = Tokens {
-            runs: self.runs.clone(),
-            run_start: self.run_start.clone(),
-            rows: self.rows.clone(),
+        // -0.0 and 0.0 are one key: they are equal to whoever wrote the script.
+        let bits = key.iter().map(|key| (key + 0.0).to_bits());
+        let name = |&(group, bits): &(u32, u64)| {
+            let group = self.groups[group as usize].name();
+            format!("{group}/{}", f64::from_bits(bits)).into()
         };
-        Layout::assemble(groups, group_of, tokens)
+        let keys = self.group_of.iter().copied().zip(bits);
+        Layout::grouped(keys, name, self.rows.clone())
     }
 
     /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
@@ -367,14 +331,14 @@ mod tests {
 
     fn layout() -> Layout {
         let mut tokens = Tokens::padded(5);
-        tokens.add([true, true, false, true, false].into_iter());
-        tokens.add([false; 5].into_iter());
-        tokens.add([false, true, true, true, true].into_iter());
+        for row in [[1, 1, 0, 1, 0], [0; 5], [0, 1, 1, 1, 1]] {
+            tokens.add(&row).unwrap();
+        }
         Layout::new(["b".into(), "a".into(), "b".into()], tokens)
     }
 
     #[test]
-    fn holes_interleaved_groups_and_empty_responses_have_their_places() {
+    fn holes_interleaved_groups_and_empty_responses_have_their_indices() {
         let layout = layout();
         assert_eq!(layout.groups(), 2);
         assert_eq!(layout.members(0), [0, 2]);
@@ -401,6 +365,9 @@ mod tests {
     #[test]
     fn one_group_and_finer_groups_keep_the_tokens() {
         let layout = layout();
+        let swapped = layout.select(&[2, 1]);
+        assert_eq!(swapped.group_id(0), &"b".into());
+        assert_eq!((swapped.runs(0), swapped.width()), (layout.runs(2), 5));
         let group = layout.group(0);
         assert_eq!((group.responses(), group.tokens()), (2, 7));
         assert_eq!(group.runs(1), layout.runs(2));

@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
-pub use builder::{BatchBuilder, MaskValue};
+pub use builder::BatchBuilder;
 pub use column::TokenValues;
 pub use computed::Computed;
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
 pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
-pub use layout::{GroupId, Layout, Run};
+pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::{Level, UnknownLevel};
 
 /// The data of one training step: named columns over a [`Layout`].
@@ -34,6 +34,7 @@ pub struct Batch {
     layout: Arc<Layout>,
     responses: BTreeMap<Arc<str>, Buffer<f64>>,
     tokens: BTreeMap<Arc<str>, TokenValues>,
+    is_f64: bool,
     step: u64,
 }
 
@@ -95,11 +96,49 @@ impl Batch {
 
     /// Whether token tensors that come from coarser ones alone are f64: as the token columns are, where there is one.
     pub(crate) fn is_f64(&self) -> bool {
-        self.tokens.is_empty() || self.tokens.values().any(TokenValues::is_f64)
+        self.is_f64
     }
 
     /// A token column.
     pub fn token_column(&self, name: &str) -> Option<&TokenValues> {
         self.tokens.get(name)
+    }
+
+    /// The batch of some of the responses, in the order given.
+    pub fn select(&self, responses: &[usize]) -> Batch {
+        let of_responses = |(name, values): (&Arc<str>, &Buffer<f64>)| {
+            let values = responses.iter().map(|&response| values[response]);
+            (name.clone(), values.collect())
+        };
+        let of_tokens = |(name, values): (&Arc<str>, &TokenValues)| {
+            let values = values.select(&self.layout, responses);
+            (name.clone(), values.into())
+        };
+        Batch {
+            layout: Arc::new(self.layout.select(responses)),
+            responses: self.responses.iter().map(of_responses).collect(),
+            tokens: self.tokens.iter().map(of_tokens).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The batch with values as a column of that name, in place of one that it may have.
+    ///
+    /// Panics where the values are not of this batch's responses or tokens.
+    pub fn with(mut self, name: &str, values: &Computed) -> Batch {
+        let size = self.layout.size(values.level());
+        assert_eq!(size, values.buffer().len(), "`{name}` is of another batch");
+        self.responses.remove(name);
+        self.tokens.remove(name);
+        let (name, values, level) = (name.into(), values.buffer(), values.level());
+        match level {
+            Level::Response => drop(self.responses.insert(name, values.iter().collect())),
+            Level::Token => {
+                self.is_f64 |= values.is_f64();
+                self.tokens.insert(name, values.clone().into());
+            }
+            _ => panic!("`{name}` is a {level} tensor, and no column"),
+        }
+        self
     }
 }

@@ -8,8 +8,8 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use super::out::out;
-use super::progress::Steps;
+use super::progress;
+use super::streams::out;
 
 /// Repeat a run with its reloads, and say whether every number agrees.
 ///
@@ -28,13 +28,13 @@ impl Replay {
         let replay = Repetition::open(&self.run)?;
         let run = self.run.display();
         let steps = replay.steps();
-        let bar = Steps::new("replaying", steps, 0);
+        let bar = progress::steps("replaying", steps, 0);
         let difference = replay.go(&mut |event: &Event<'_>| {
             if let Event::Step { row, .. } = event {
-                bar.at(row.step + 1, String::new());
+                bar.set_position(row.step + 1);
             }
         });
-        bar.clear();
+        bar.finish_and_clear();
         let Some(difference) = difference? else {
             match steps {
                 0 => out!("{run}: it has done no step yet"),
@@ -43,17 +43,15 @@ impl Replay {
             return Ok(ExitCode::SUCCESS);
         };
         let Difference { step, field, .. } = difference;
+        let shown =
+            |value: Option<Value>| value.map_or("nothing".to_string(), |value| value.to_string());
+        let blank = " ".repeat(field.len());
         out!("{run}: step {step} is the first that differs");
         out!("  {field}: recorded {}", shown(difference.recorded));
-        let repeated = shown(difference.repeated);
-        out!("  {:<1$}  repeated {repeated}", "", field.len());
+        out!("  {blank}  repeated {}", shown(difference.repeated));
         out!(
             "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
         );
         Ok(ExitCode::from(1))
     }
-}
-
-fn shown(value: Option<Value>) -> String {
-    value.map_or("nothing".to_string(), |value| value.to_string())
 }

@@ -1,14 +1,14 @@
 //! Definition files for editors: the op table and the members as Rhai declarations with their docs.
 
-use super::{SECTIONS, members};
+use super::{OWNERS, members};
 use crate::batch::known;
-use crate::script::{Member, Owner, language_definitions};
+use crate::script::{Member, language_definitions};
 use crate::tensor::op::{self, Class, Op, Param, ParamKind};
 
 /// Files by their names, with their content: `advlab.d.rhai` for what advlab adds, and those of the language itself.
 pub fn definitions() -> Vec<(String, String)> {
     let mut text = String::from("module static;\n");
-    for (title, about, of) in SECTIONS {
+    for (title, about, of) in OWNERS {
         text.push_str(&format!("\n// {title}: {about}\n"));
         members(of).for_each(|member| text.push_str(&of_member(member)));
     }
@@ -21,14 +21,10 @@ pub fn definitions() -> Vec<(String, String)> {
 }
 
 fn of_member(member: &Member) -> String {
-    match (member.of, member.name) {
-        (Owner::Batch, "column") => columns(),
-        _ if member.declared.is_empty() => String::new(),
-        _ => format!(
-            "{}{}\n",
-            comment(member.doc, "", member.example),
-            member.declared
-        ),
+    match (member.name, member.declared) {
+        ("column", _) => columns(),
+        (_, "") => String::new(),
+        (_, declared) => comment(member.doc, "", member.example) + declared + "\n",
     }
 }
 
@@ -57,31 +53,26 @@ fn of_row(op: &'static Op) -> String {
     for count in needed..=op.params.len() {
         let params = &op.params[..count];
         for tensor in tensors(op, params) {
-            let arguments: Vec<String> = params
-                .iter()
-                .enumerate()
-                .map(|(index, param)| {
-                    let kind = kind(param.kind, index == tensor);
-                    if is_sign {
-                        kind.to_string()
-                    } else {
-                        format!("{}: {kind}", param.name)
-                    }
-                })
-                .collect();
-            let (word, space) = if is_sign { ("op", " ") } else { ("fn", "") };
-            // Of single values, a comparison is a plain true or false.
-            let result = if op.class == Class::Logic {
-                "?"
+            let arguments = params.iter().enumerate().map(|(index, param)| {
+                let kind = kind(param.kind, index == tensor);
+                if is_sign {
+                    kind.to_string()
+                } else {
+                    format!("{}: {kind}", param.name)
+                }
+            });
+            let arguments = arguments.collect::<Vec<_>>().join(", ");
+            let name = op.name;
+            let head = if is_sign {
+                format!("op {name} ")
             } else {
-                "tensor"
+                format!("fn {name}")
             };
+            // Of single values, a comparison is a plain true or false.
+            let is_logic = op.class == Class::Logic;
+            let result = if is_logic { "?" } else { "tensor" };
             text.push_str(&comment(op.doc, op.source, op.example));
-            text.push_str(&format!(
-                "{word} {}{space}({}) -> {result};\n",
-                op.name,
-                arguments.join(", ")
-            ));
+            text.push_str(&format!("{head}({arguments}) -> {result};\n"));
         }
     }
     text

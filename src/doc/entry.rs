@@ -1,41 +1,71 @@
 //! One name explained: a function or member with its example, a recipe with its parameters.
 
 use crate::Batch;
-use crate::batch::{GroupId, known};
+use crate::batch::known;
 use crate::diagnostic::Diagnostics;
 use crate::figures::value;
 use crate::paint::{Paint, beside, wrapped};
-use crate::script::{Answer, Computed, Host, Member, Recipe};
+use crate::script::{Answer, Computed, Host, Member, Recipe, lex};
 use crate::tensor::Level;
 use crate::tensor::op::Op;
 
-pub(super) fn function(host: &Host, op: &'static Op, paint: Paint) -> Result<String, Diagnostics> {
-    let levels = format!("{}: {}", op.class, op.class.levels());
-    let source = format!("source: {}", op.source);
-    let notes: &[&str] = match op.source {
-        "" => &[&levels],
-        _ => &[&levels, &source],
-    };
-    entry(host, &op.signature(), op.doc, notes, op.example, paint)
+/// A function or a member, as the tables have it.
+pub(super) struct Entry {
+    pub(super) name: &'static str,
+    /// How it is written.
+    pub(super) call: String,
+    pub(super) doc: &'static str,
+    /// What it does to levels; empty for a member.
+    levels: String,
+    /// Where its formula is from; empty where that needs no source.
+    pub(super) source: &'static str,
+    pub(super) example: &'static str,
+    /// The value of the example.
+    pub(super) shows: String,
 }
 
-pub(super) fn member(host: &Host, member: &Member, paint: Paint) -> Result<String, Diagnostics> {
-    entry(host, member.call, member.doc, &[], member.example, paint)
+impl From<&'static Op> for Entry {
+    fn from(op: &'static Op) -> Entry {
+        let shows: Vec<String> = op.shows.iter().map(f64::to_string).collect();
+        Entry {
+            name: op.name,
+            call: op.signature(),
+            doc: op.doc,
+            levels: format!("{}: {}", op.class, op.class.levels()),
+            source: op.source,
+            example: op.example,
+            shows: shows.join(", "),
+        }
+    }
 }
 
-fn entry(
-    host: &Host,
-    call: &str,
-    doc: &str,
-    notes: &[&str],
-    example: &str,
-    paint: Paint,
-) -> Result<String, Diagnostics> {
-    let indented = |text: &str| wrapped("  ", text, paint.width);
-    let mut lines = vec![paint.bold(call), indented(doc)];
-    lines.extend(notes.iter().map(|note| paint.dim(&indented(note))));
-    lines.extend(self::example(host, example)?);
-    Ok(lines.join("\n"))
+impl From<&'static Member> for Entry {
+    fn from(member: &'static Member) -> Entry {
+        Entry {
+            name: member.name,
+            call: member.call.to_string(),
+            doc: member.doc,
+            levels: String::new(),
+            source: "",
+            example: member.example,
+            shows: member.shows.to_string(),
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String, Diagnostics> {
+        let indented = |text: &str| wrapped("  ", text, paint.width);
+        let mut lines = vec![paint.bold(&self.call), indented(self.doc)];
+        if !self.levels.is_empty() {
+            lines.push(paint.dim(&indented(&self.levels)));
+        }
+        if !self.source.is_empty() {
+            lines.push(paint.dim(&indented(&format!("source: {}", self.source))));
+        }
+        lines.extend(example(host, self.example)?);
+        Ok(lines.join("\n"))
+    }
 }
 
 /// An example, run on the batch of the examples: the columns that it reads and its result, group by group.
@@ -71,18 +101,13 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
 /// The columns of the example batch that a script reads, as it writes them, but for its own result.
 fn columns(script: &str, batch: &Batch) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    // A batch, or one of its groups.
-    for (at, owner) in ["batch.", "g."]
-        .iter()
-        .flat_map(|owner| script.match_indices(owner))
-        .filter(|(at, _)| !script[..*at].ends_with(is_part))
-    {
-        let rest = &script[at + owner.len()..];
-        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-        let name = &rest[..end];
-        let is_column =
-            batch.columns().any(|column| column == name) || known::column(name).is_some();
+    let tokens: Vec<&str> = lex(script).iter().map(|token| token.text).collect();
+    for part in tokens.windows(3) {
+        // A batch, or one of its groups.
+        let ["batch" | "g", ".", name] = *part else {
+            continue;
+        };
+        let is_column = batch.has(name) || known::column(name).is_some();
         let column = format!("batch.{name}");
         if is_column && column != script && !found.contains(&column) {
             found.push(column);
@@ -106,10 +131,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
                 .collect(),
             _ => members.map(|member| value(values[member])).collect(),
         };
-        let name = match layout.group_id(group) {
-            GroupId::Text(text) => text.to_string(),
-            GroupId::Number(number) => number.to_string(),
-        };
+        let name = layout.group_id(group).name();
         format!("{name}: {}", numbers.join(" "))
     };
     match level {
@@ -122,11 +144,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
 pub(super) fn shown(answer: &Answer) -> String {
     match answer {
         Answer::Tensor(computed) => {
-            let values: Vec<String> = computed
-                .buffer()
-                .iter()
-                .map(|value| format!("{value}"))
-                .collect();
+            let values: Vec<String> = computed.buffer().iter().map(|x| x.to_string()).collect();
             format!("{} [{}]", computed.level(), values.join(", "))
         }
         Answer::String(text) => text.clone(),
@@ -144,40 +162,26 @@ pub(super) fn shown(answer: &Answer) -> String {
 
 /// A recipe: its doc and its parameters.
 pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
-    let mut text = format!(
-        "{} {}\n\n{}",
-        paint.bold(recipe.name()),
-        paint.dim(recipe.version().short()),
-        filled(recipe.doc(), paint.width)
-    );
+    let (name, version) = (paint.bold(recipe.name()), recipe.version().short());
+    let doc = filled(recipe.doc(), paint.width);
+    let mut text = format!("{name} {}\n\n{doc}", paint.dim(version));
     if recipe.params().iter().len() > 0 {
-        text = format!(
-            "{text}\n\n{}\n{}",
-            paint.bold("parameters"),
-            parameters(recipe, paint)
-        );
+        let parameters = parameters(recipe, paint);
+        text.push_str(&format!("\n\n{}\n{parameters}", paint.bold("parameters")));
     }
     text
 }
 
 /// A recipe's parameters: values, what they are for, what they take.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
-    let names: Vec<String> = recipe
-        .params()
-        .iter()
-        .map(|(parameter, value)| format!("{} = {value}", parameter.name))
-        .collect();
-    let width = names
-        .iter()
-        .map(|name| name.len())
-        .max()
-        .unwrap_or(0)
-        .min(30);
-    let indent = 2 + width + 2;
+    let heads = recipe.params().iter();
+    let heads = heads.map(|(parameter, value)| format!("  {} = {value}", parameter.name));
+    let heads: Vec<String> = heads.collect();
+    let longest = heads.iter().map(String::len).max().unwrap_or(0);
+    let indent = longest.min(32) + 2;
     let mut lines = Vec::new();
-    for ((parameter, _), name) in recipe.params().iter().zip(&names) {
-        let head = format!("  {name}");
-        lines.push(beside(&head, indent, &parameter.doc, paint.width));
+    for ((parameter, _), head) in recipe.params().iter().zip(&heads) {
+        lines.push(beside(head, indent, &parameter.doc, paint.width));
         let takes = wrapped(&" ".repeat(indent), &parameter.takes(), paint.width);
         lines.push(paint.dim(&takes));
     }

@@ -13,12 +13,13 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::paint::{Paint, beside, wrapped};
 use crate::script::{BUILTINS, Builtin, Hook, Host, MEMBERS, Member, Owner};
 use crate::suggest;
-use crate::tensor::op::{self, Class, Op};
+use crate::tensor::op::{self, Class};
 
 pub use self::definitions::definitions;
+use self::entry::Entry;
 pub use self::entry::{parameters, recipe};
 pub use self::reference::reference;
-pub use self::topics::{TOPICS, Topic};
+use self::topics::{TOPICS, Topic};
 
 /// Whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
 pub fn is_known(name: &str) -> bool {
@@ -27,12 +28,17 @@ pub fn is_known(name: &str) -> bool {
 
 /// All names that have an explanation.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    TOPICS
-        .iter()
-        .map(|topic| topic.name)
-        .chain(op::table().map(|op| op.name))
-        .chain(MEMBERS.iter().map(|member| member.name))
-        .chain(BUILTINS.iter().map(|builtin| builtin.name))
+    let topics = TOPICS.iter().map(|topic| topic.name);
+    let builtins = BUILTINS.iter().map(|builtin| builtin.name);
+    topics
+        .chain(entries().map(|entry| entry.name))
+        .chain(builtins)
+}
+
+/// The functions and the members.
+fn entries() -> impl Iterator<Item = Entry> {
+    let functions = op::table().map(Entry::from);
+    functions.chain(MEMBERS.iter().map(Entry::from))
 }
 
 /// A name explained: a function or member with its example, which is run; a recipe with its parameters.
@@ -42,17 +48,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnostics> {
     let asked = name;
     let name = name_of(asked);
-    let rows: Vec<&'static Op> = op::table().filter(|op| op.name == name).collect();
-    let members = || MEMBERS.iter().filter(|member| member.name == name);
-    let mut entries = Vec::new();
-    for op in rows {
-        entries.push(entry::function(host, op, paint)?);
-    }
-    for member in members() {
-        entries.push(entry::member(host, member, paint)?);
-    }
-    if !entries.is_empty() {
-        return Ok(entries.join("\n\n"));
+    let found = entries().filter(|entry| entry.name == name);
+    let found: Vec<String> = found
+        .map(|entry| entry.shown(host, paint))
+        .collect::<Result<_, _>>()?;
+    if !found.is_empty() {
+        return Ok(found.join("\n\n"));
     }
     if Builtin::find(name).is_some() || name.ends_with(".rhai") || Path::new(asked).is_file() {
         let loaded = host.load(if name.ends_with(".rhai") { name } else { asked })?;
@@ -82,15 +83,8 @@ pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnost
 /// The name that is meant: of a function as it is called, `x.mean(level)` or `a / b`, or alone.
 fn name_of(text: &str) -> &str {
     let text = text.trim();
-    let rows = || op::table().map(|op| (op.name, op.signature()));
-    let members = || {
-        MEMBERS
-            .iter()
-            .map(|member| (member.name, member.call.to_string()))
-    };
-    let of_call = |(name, call): (&'static str, String)| (call == text).then_some(name);
-    if let Some(name) = rows().chain(members()).find_map(of_call) {
-        return name;
+    if let Some(entry) = entries().find(|entry| entry.call == text) {
+        return entry.name;
     }
     let head = text.split_once('(').map_or(text, |(head, _)| head);
     match head.rsplit_once('.') {
@@ -110,25 +104,44 @@ pub fn overview(paint: Paint) -> String {
     let line = |call: &str, doc: &str| beside(&format!("  {call}"), 37, doc, paint.width);
     lines.push(heading("topics", "what scripts are made of"));
     lines.extend(TOPICS.iter().map(|topic| line(topic.name, topic.doc)));
-    lines.push(String::new());
-    for (title, about, of) in SECTIONS {
-        lines.push(heading(title, about));
-        lines.extend(members(of).map(|member| line(member.call, member.doc)));
+    for section in sections() {
         lines.push(String::new());
-    }
-    for class in Class::ALL {
-        lines.push(heading(&class.to_string(), class.levels()));
-        let rows = op::table().filter(|op| op.class == class);
-        lines.extend(rows.map(|op| line(&op.signature(), op.doc)));
-        lines.push(String::new());
+        lines.push(heading(&section.title, section.about));
+        let entries = section.entries.iter();
+        lines.extend(entries.map(|entry| line(&entry.call, entry.doc)));
     }
     let names: Vec<&str> = BUILTINS.iter().map(|builtin| builtin.name).collect();
+    lines.push(String::new());
     lines.push(heading("recipes", &names.join(", ")));
     lines.join("\n")
 }
 
-/// The members in sections: title, what it is about, whose they are.
-const SECTIONS: [(&str, &str, Owner); 3] = [
+/// A part of the reference: the members of one owner, or the functions of one class.
+struct Section {
+    title: String,
+    about: &'static str,
+    entries: Vec<Entry>,
+}
+
+fn sections() -> impl Iterator<Item = Section> {
+    let members = OWNERS.map(|(title, about, of)| Section {
+        title: title.to_string(),
+        about,
+        entries: members(of).map(Entry::from).collect(),
+    });
+    let functions = Class::ALL.map(|class| Section {
+        title: class.to_string(),
+        about: class.levels(),
+        entries: op::table()
+            .filter(|op| op.class == class)
+            .map(Entry::from)
+            .collect(),
+    });
+    members.into_iter().chain(functions)
+}
+
+/// The owners of members: title, what it is about, whose they are.
+const OWNERS: [(&str, &str, Owner); 3] = [
     (
         "the batch",
         "what a step produced: columns over tokens, responses and groups",

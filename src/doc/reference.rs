@@ -1,11 +1,10 @@
 //! `docs/reference.md`: every function and recipe on one page.
 
-use super::entry::filled;
-use super::{SECTIONS, TOPICS, members};
+use super::entry::{Entry, filled};
+use super::{TOPICS, sections};
 use crate::diagnostic::Diagnostics;
 use crate::paint::WIDTH;
 use crate::script::{BUILTINS, Hook, Host, Recipe};
-use crate::tensor::op::{self, Class};
 
 /// The reference page, in Markdown. The examples' results are those of the tables, which tests compare with what comes
 /// out.
@@ -18,7 +17,7 @@ pub fn reference() -> Result<String, Diagnostics> {
         "topics",
         "what scripts are made of; `?levels` at the prompt shows one",
     ));
-    for topic in TOPICS {
+    for topic in TOPICS.iter() {
         page.push_str(&format!(
             "### {}\n\n{}.\n\n```text\n{}\n```\n\n```rhai\n{}\n```\n\n",
             topic.name,
@@ -27,31 +26,9 @@ pub fn reference() -> Result<String, Diagnostics> {
             topic.example
         ));
     }
-    for (title, about, of) in SECTIONS {
-        page.push_str(&section(title, about));
-        for member in members(of) {
-            page.push_str(&entry(
-                member.call,
-                member.doc,
-                "",
-                member.example,
-                member.shows,
-            ));
-        }
-    }
-    for class in Class::ALL {
-        page.push_str(&section(&class.to_string(), class.levels()));
-        for op in op::table().filter(|op| op.class == class) {
-            let values: Vec<String> = op.shows.iter().map(|value| format!("{value}")).collect();
-            let shows = values.join(", ");
-            page.push_str(&entry(
-                &op.signature(),
-                op.doc,
-                op.source,
-                op.example,
-                &shows,
-            ));
-        }
+    for of in sections() {
+        page.push_str(&section(&of.title, of.about));
+        page.extend(of.entries.iter().map(entry));
     }
     page.push_str("\n## Recipes\n\n`advlab doc NAME` shows one, `advlab new FILE --from NAME` copies one to edit.\n");
     let host = Host::new();
@@ -79,20 +56,18 @@ fn section(title: &str, about: &str) -> String {
     format!("\n## {first}{}\n\n*{about}*\n\n", letters.as_str())
 }
 
-fn entry(call: &str, doc: &str, source: &str, example: &str, shows: &str) -> String {
-    let source = match source {
+fn entry(entry: &Entry) -> String {
+    let source = match entry.source {
         "" => String::new(),
         source => format!(" Source: {source}."),
     };
+    let (call, doc, example, shows) = (&entry.call, entry.doc, entry.example, &entry.shows);
     format!("- **`{call}`**: {doc}.{source}  \n  `{example}` → `{shows}`\n")
 }
 
 fn recipe(recipe: &Recipe) -> String {
-    let hooks: Vec<String> = Hook::OF_BATCH
-        .into_iter()
-        .filter(|&hook| recipe.has(hook))
-        .map(|hook| format!("`{}`", hook.name()))
-        .collect();
+    let hooks = Hook::OF_BATCH.iter().filter(|hook| recipe.has(**hook));
+    let hooks: Vec<String> = hooks.map(|hook| format!("`{}`", hook.name())).collect();
     let mut text = format!(
         "\n### {}\n\nHooks: {}.\n\n```text\n{}\n```\n",
         recipe.name(),

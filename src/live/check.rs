@@ -1,11 +1,17 @@
 //! The dry runs that a version must pass before a step uses it.
 
-use super::degenerate::{SHAPES, usual};
 use super::shared::Observed;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
-use crate::script::{Hook, Host, Recipe, State};
+use crate::script::{DEGENERATE, Hook, Host, Recipe, Rollouts, State};
 use crate::tensor::Guard;
+
+/// Groups that are taken over: two, so that a mean over the batch is not one over the group, and one to spare.
+const GROUPS: usize = 3;
+/// Responses of a group that are taken over. A run's groups have their own size here, as `k` is chosen to go with it.
+const GROUP_SIZE: usize = 256;
+/// Tokens of a response that are taken over.
+const TOKENS: usize = 8;
 
 /// The dry runs of a new version, all under one guard.
 pub(super) struct DryRuns<'a> {
@@ -26,7 +32,7 @@ impl DryRuns<'_> {
         };
         let state = self.state_after(last)?;
         dry_run(self.candidate, &last.batch, &state)
-            .map_err(|error| on(error, "the run's last batch"))?;
+            .map_err(|error| on(error, "the last batch"))?;
         if let Some(other) = self.failed_on
             && !std::ptr::eq(last, other)
         {
@@ -34,21 +40,25 @@ impl DryRuns<'_> {
             let what = "the batch on which a version failed at a step";
             self.compare(what, &other.batch, &state, other)?;
         }
+        let small = small(&last.batch);
         let mut warnings = Vec::new();
-        for shape in SHAPES {
-            let Some(batch) = shape.batch(&last.batch) else {
+        for degenerate in DEGENERATE {
+            let batch = (degenerate.of)(small.clone()).whole();
+            let name = if degenerate.is_common {
+                format!("a batch whose responses are {}", degenerate.name)
+            } else {
+                degenerate.name.to_string()
+            };
+            let Err(error) = self.compare(&name, &batch, &state, last) else {
                 continue;
             };
-            let Err(error) = self.compare(shape.name, &batch, &state, last) else {
-                continue;
-            };
-            if shape.is_common || self.guard.check().is_err() {
+            if degenerate.is_common || self.guard.check().is_err() {
                 return Err(error);
             }
             // The batch may never come.
             let mut warning = error.into_first();
             warning.severity = Severity::Warning;
-            warning.message = format!("this would fail on {}: {}", shape.name, warning.message);
+            warning.message = format!("this would fail on {name}: {}", warning.message);
             warnings.push(warning);
         }
         Ok(warnings)
@@ -85,14 +95,20 @@ impl DryRuns<'_> {
 
     /// Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
     fn before_the_first_batch(&self, initial: &State) -> Result<Vec<Diagnostic>, Diagnostics> {
-        let Some(usual) = usual() else {
-            return Ok(Vec::new());
-        };
-        match dry_run(self.candidate, &usual, initial) {
+        match dry_run(self.candidate, &Rollouts::mixed().whole(), initial) {
             Err(error) if self.guard.check().is_err() => Err(on(error, "a small batch")),
             _ => Ok(Vec::new()),
         }
     }
+}
+
+/// The first responses of a run's batch, for degenerate ones in its likeness.
+fn small(batch: &Batch) -> Rollouts {
+    let layout = batch.layout();
+    let groups = 0..layout.groups().min(GROUPS);
+    let taken = groups.flat_map(|group| layout.members(group).iter().take(GROUP_SIZE));
+    let taken: Vec<usize> = taken.map(|&response| response as usize).collect();
+    Rollouts::of(batch, &taken, TOKENS)
 }
 
 /// All that a step calls, in a copy of the state.

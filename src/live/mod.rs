@@ -24,7 +24,6 @@
 
 mod change;
 mod check;
-mod degenerate;
 mod event;
 mod follow;
 mod options;

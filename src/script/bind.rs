@@ -4,17 +4,15 @@ use std::any::TypeId;
 use std::sync::Arc;
 
 use rhai::{
-    Array, Dynamic, Engine, EvalAltResult, FLOAT, FuncRegistration, INT, ImmutableString, Module,
+    Array, Dynamic, Engine, FLOAT, FuncRegistration, INT, ImmutableString, Module,
     NativeCallContext, RhaiFunc,
 };
 
-use super::error::{Problem, origin, raise};
+use super::error::{Problem, Raised, origin, raise};
 use super::syntax::ValueKind;
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Value};
-
-type Outcome<T> = Result<T, Box<EvalAltResult>>;
 
 /// All functions of the op table, and those of tensors that compute nothing new.
 pub(super) fn module() -> Module {
@@ -37,11 +35,11 @@ pub(super) fn tensor_type(engine: &mut Engine) {
         .register_fn("values", |context: Context, tensor: &mut Tensor| {
             let value = evaluated(&context, tensor)?;
             let values: Array = value.iter().map(Dynamic::from_float).collect();
-            Outcome::Ok(values)
+            Raised::Ok(values)
         })
         .register_fn("len", |context: Context, tensor: &mut Tensor| {
             // A length is below 2^63 as long as memory is.
-            Outcome::Ok(evaluated(&context, tensor)?.len() as INT)
+            Raised::Ok(evaluated(&context, tensor)?.len() as INT)
         })
         .register_indexer_get(|context: Context, tensor: &mut Tensor, index: INT| {
             let value = evaluated(&context, tensor)?;
@@ -55,16 +53,17 @@ pub(super) fn tensor_type(engine: &mut Engine) {
             })
         });
     for name in ["to_string", "to_debug"] {
-        let shown = |context: Context, tensor: &mut Tensor| text(&context, tensor);
-        engine.register_fn(name, shown);
+        engine.register_fn(name, |context: Context, tensor: &mut Tensor| {
+            text(&context, tensor)
+        });
     }
 }
 
-fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Outcome<Arc<Value>> {
+fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Raised<Arc<Value>> {
     tensor.evaluate().map_err(|error| raise(context, error))
 }
 
-fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
+fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
     let level = tensor.level();
     if level != Level::Batch {
         let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
@@ -77,10 +76,10 @@ fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Outcome<FLOAT> {
 /// How many values a tensor's string shows.
 const SHOWN: usize = 8;
 
-fn text(context: &NativeCallContext, tensor: &Tensor) -> Outcome<ImmutableString> {
+fn text(context: &NativeCallContext, tensor: &mut Tensor) -> Raised<ImmutableString> {
     let value = evaluated(context, tensor)?;
     if tensor.level() == Level::Batch {
-        return Ok(format!("{}", value.get(0)).into());
+        return Ok(value.get(0).to_string().into());
     }
     let first = value.iter().take(SHOWN);
     let mut shown: Vec<String> = first.map(|x| format!("{x:.6}")).collect();
@@ -104,18 +103,14 @@ fn bind(module: &mut Module, op: &'static Op) {
                 };
                 call(op, twin, &context, args)
             };
-            FuncRegistration::new(op.name)
-                .in_global_namespace()
-                .set_into_module_raw(
-                    module,
-                    types,
-                    RhaiFunc::Method {
-                        func: rhai::Shared::new(call),
-                        has_context: true,
-                        is_pure: true,
-                        is_volatile: true,
-                    },
-                );
+            let func = RhaiFunc::Method {
+                func: rhai::Shared::new(call),
+                has_context: true,
+                is_pure: true,
+                is_volatile: true,
+            };
+            let registration = FuncRegistration::new(op.name).in_global_namespace();
+            registration.set_into_module_raw(module, types, func);
         }
     }
 }
@@ -141,7 +136,7 @@ fn call(
     twin: Option<&'static Op>,
     context: &NativeCallContext,
     args: &[&mut Dynamic],
-) -> Outcome<Dynamic> {
+) -> Raised<Dynamic> {
     let is_level = args.get(1).is_some_and(|second| second.is_string());
     let op = match twin {
         Some(twin) if (twin.class == Class::Reduction) == is_level => twin,
@@ -214,9 +209,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
                 return Err(wrong("the name of a level, such as \"group\""));
             };
             let level = name.parse::<Level>();
-            Ok(Argument::Level(
-                level.map_err(|unknown| TensorError::level(op.name, unknown))?,
-            ))
+            let level = level.map_err(|unknown| TensorError::level(op.name, unknown));
+            Ok(Argument::Level(level?))
         }
         ParamKind::Choice(choices) => {
             let Some(name) = value.read_lock::<ImmutableString>() else {
@@ -226,10 +220,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
             index.map(Argument::Choice).ok_or_else(|| {
                 let choices = suggest::did_you_mean(&name, choices.iter().copied());
                 let message = format!("`{}` is \"{}\": {choices}", param.name, name.as_str());
-                Problem::from(TensorError::new(
-                    op.name,
-                    TensorErrorKind::Argument(message),
-                ))
+                TensorError::new(op.name, TensorErrorKind::Argument(message)).into()
             })
         }
     }
@@ -237,23 +228,22 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
 
 /// A plain number: true and false are 1 and 0, as comparisons give them.
 pub(super) fn number(value: &Dynamic) -> Option<f64> {
-    if let Ok(number) = value.as_float() {
-        return Some(number);
-    }
-    if let Ok(number) = value.as_int() {
+    match (value.as_float(), value.as_int(), value.as_bool()) {
+        (Ok(number), ..) => Some(number),
         // Exact up to 2^53, as in any script that mixes the two.
-        return Some(number as f64);
+        (_, Ok(whole), _) => Some(whole as f64),
+        (.., Ok(truth)) => Some(f64::from(u8::from(truth))),
+        _ => None,
     }
-    value.as_bool().ok().map(|truth| f64::from(u8::from(truth)))
 }
 
 /// A value in words, for messages: "a string (\"gruop\")", "a group tensor".
 pub(super) fn describe(value: &Dynamic) -> String {
     match value.read_lock::<ImmutableString>() {
-        Some(text) => format!(
-            "a string (\"{}\")",
-            text.chars().take(40).collect::<String>()
-        ),
+        Some(text) => {
+            let start: String = text.chars().take(40).collect();
+            format!("a string (\"{start}\")")
+        }
         None => kind(value),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hmac_sha256::Hash as Sha256;
 
+use super::host::Host;
 use super::recipe::Hook;
 use crate::tensor::Guard;
 
@@ -18,17 +19,17 @@ const PRINTED: usize = 1 << 20;
 pub(super) struct Call {
     pub(super) guard: Arc<Guard>,
     pub(super) step: u64,
-    pub(super) seed: u64,
+    seed: u64,
     draws: AtomicU64,
     reports: Mutex<Reports>,
 }
 
 impl Call {
-    pub(super) fn new(guard: Arc<Guard>, step: u64, seed: u64) -> Arc<Self> {
+    pub(super) fn new(host: &Host, step: u64) -> Arc<Self> {
         Arc::new(Call {
-            guard,
+            guard: host.guard(),
             step,
-            seed,
+            seed: host.seed,
             draws: AtomicU64::new(0),
             reports: Mutex::default(),
         })
@@ -49,11 +50,8 @@ impl Call {
         for part in [self.seed, self.step, draw] {
             hash.update(part.to_le_bytes());
         }
-        let digest = hash.finalize();
-        digest
-            .iter()
-            .take(8)
-            .fold(0, |key, &byte| key << 8 | u64::from(byte))
+        let [a, b, c, d, e, f, g, h, ..] = hash.finalize();
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 }
 

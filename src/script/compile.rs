@@ -7,7 +7,7 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 use super::call::Call;
 use super::explain::Script;
-use super::host::Shared;
+use super::host::Host;
 use super::library::{Builtin, Functions, Library, by_name, functions_of};
 use super::lint::{Known, lint};
 use super::params::Parameters;
@@ -20,30 +20,33 @@ use crate::suggest;
 const LARGEST: usize = 1 << 20;
 
 pub(super) fn compile(
-    host: Arc<Shared>,
+    host: &Host,
     name: &str,
     text: &str,
-    library: Arc<Library>,
+    library: &Arc<Library>,
 ) -> Result<Recipe, Diagnostics> {
     if text.len() > LARGEST {
         let message = format!("{name}: the script has {} bytes", text.len());
         let help = "values by response or token are columns of the batch: a script is a formula";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
-    on_deep_stack(|| compile_here(host, name, text, &library))
+    on_deep_stack(|| compile_here(host, name, text, library))
 }
 
 fn compile_here(
-    host: Arc<Shared>,
+    host: &Host,
     name: &str,
     text: &str,
     library: &Arc<Library>,
 ) -> Result<Recipe, Diagnostics> {
-    let call = Call::new(host.guard(), 0, host.seed);
+    let call = Call::new(host, 0);
     let engine = host.functions.compiler(library, &call);
     let name: Arc<str> = name.into();
     let compiled = engine.compile_into_self_contained(&Scope::new(), text);
-    let (mut sources, imports) = library.imported();
+    let (mut sources, imports) = {
+        let found = library.found();
+        (found.sources.clone(), found.functions.clone())
+    };
     sources.insert(name.clone(), text.into());
     let natives = natives(&engine);
     let mut ast =
@@ -67,7 +70,7 @@ fn compile_here(
     let mut recipe = Recipe {
         script: Arc::new(compiled),
         params: Parameters::default(),
-        host,
+        host: host.clone(),
     };
     recipe.params = declared(&recipe, &engine)?;
     let warnings = linted(&recipe, &natives, &imports, library)?;
@@ -87,10 +90,14 @@ fn natives(engine: &Engine) -> Functions {
 
 fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) -> Diagnostics {
     let diagnostic = script.explain(error);
-    if diagnostic.span().is_some() {
+    if diagnostic.span.is_some() {
         return diagnostic.into();
     }
-    let import = library.missing().and_then(|path| script.import(&path));
+    let import = library
+        .found()
+        .missing
+        .clone()
+        .and_then(|path| script.import(&path));
     diagnostic.at(import).into()
 }
 
@@ -101,11 +108,7 @@ fn linted(
     imports: &BTreeMap<String, Functions>,
     library: &Library,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let scripts: Vec<(Arc<str>, AST)> = library
-        .scripts()
-        .into_iter()
-        .map(|(name, ast)| (name.into(), ast))
-        .collect();
+    let scripts = library.found().scripts.clone();
     let known = |name, is_import| Known {
         script: recipe.about_source(name),
         natives,

@@ -9,12 +9,12 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, EvalAltResult, Module, NativeCallContext, Shared};
+use rhai::{Dynamic, Engine, Module, NativeCallContext, Shared};
 
 use super::batch_type;
 use super::bind;
 use super::call::{Call, METRICS};
-use super::error::{Problem, raise};
+use super::error::{Problem, Raised, raise};
 use super::library::{Library, NoImports, Resolver};
 use super::numbers;
 use super::sandbox;
@@ -79,15 +79,12 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
     let metrics = call.clone();
     engine.register_fn(
         "metric",
-        move |context: NativeCallContext,
-              name: &str,
-              value: Dynamic|
-              -> Result<(), Box<EvalAltResult>> {
-            let number = metric(&context, name, &value)?;
+        move |context: NativeCallContext, name: &str, value: Dynamic| {
+            let number = metric(name, &value).map_err(|problem| raise(&context, problem))?;
             let mut kept = true;
             metrics.report(|reports| kept = reports.metric(name, number));
             if kept {
-                return Ok(());
+                return Raised::Ok(());
             }
             let too_many = Problem::new(format!("more than {METRICS} metrics in one step"));
             let help = "is `metric` called in a loop, with another name each time?";
@@ -99,33 +96,26 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
     engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
 }
 
-fn metric(
-    context: &NativeCallContext,
-    name: &str,
-    value: &Dynamic,
-) -> Result<f64, Box<EvalAltResult>> {
-    let fail = |message: String| Err(raise(context, Problem::new(message)));
-    if name.is_empty() || name.len() > 64 {
-        let found = name.len();
-        return fail(format!(
-            "a metric's name has 1 to 64 characters, this one has {found}"
-        ));
+fn metric(name: &str, value: &Dynamic) -> Result<f64, Problem> {
+    let length = name.len();
+    if !(1..=64).contains(&length) {
+        let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
+        return Err(Problem::new(message));
     }
     if let Some(number) = bind::number(value) {
         return Ok(number);
     }
     let Some(tensor) = value.read_lock::<Tensor>() else {
         let found = bind::describe(value);
-        return fail(format!(
+        return Err(Problem::new(format!(
             "metric \"{name}\" must be a number or a batch tensor, this is {found}"
-        ));
+        )));
     };
-    if tensor.level() != Level::Batch {
-        let level = tensor.level();
+    let level = tensor.level();
+    if level != Level::Batch {
         let message = format!("metric \"{name}\" is a {level} tensor: a metric is one number");
         let help = "reduce it first, as in `x.mean(\"batch\")`";
-        return Err(raise(context, Problem::new(message).help(help)));
+        return Err(Problem::new(message).help(help));
     }
-    let value = tensor.evaluate().map_err(|error| raise(context, error))?;
-    Ok(value.get(0))
+    Ok(tensor.evaluate()?.get(0))
 }

@@ -1,6 +1,6 @@
 //! The host: what loads recipes, and what bounds them.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use super::engine::Functions;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
+use super::sandbox::guarded;
 use super::session::{Answer, Session};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -51,13 +52,8 @@ impl Default for Limits {
 /// ```
 #[derive(Clone)]
 pub struct Host {
-    pub(super) shared: Arc<Shared>,
-}
-
-#[derive(Clone)]
-pub(super) struct Shared {
     pub(super) functions: Functions,
-    pub(super) limits: Limits,
+    limits: Limits,
     pub(super) seed: u64,
     pub(super) executor: Arc<dyn Executor>,
     /// One guard for all calls, where they have not one each.
@@ -73,37 +69,40 @@ impl Default for Host {
 impl Host {
     /// A host with the default limits and the seed 0.
     pub fn new() -> Host {
-        let shared = Arc::new(Shared {
+        Host {
             functions: Functions::new(),
             limits: Limits::default(),
             seed: 0,
             executor: Arc::new(Naive),
             guard: None,
-        });
-        Host { shared }
+        }
     }
 
     /// The same host with other limits.
-    pub fn with_limits(mut self, limits: Limits) -> Host {
-        Arc::make_mut(&mut self.shared).limits = limits;
-        self
+    pub fn with_limits(self, limits: Limits) -> Host {
+        Host { limits, ..self }
     }
 
     /// The bounds of one call.
     pub fn limits(&self) -> Limits {
-        self.shared.limits
+        self.limits
     }
 
     /// The same host with another seed, from which `batch.random` draws.
-    pub fn with_seed(mut self, seed: u64) -> Host {
-        Arc::make_mut(&mut self.shared).seed = seed;
-        self
+    pub fn with_seed(self, seed: u64) -> Host {
+        Host { seed, ..self }
     }
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.
-    pub fn with_guard(mut self, guard: Arc<Guard>) -> Host {
-        Arc::make_mut(&mut self.shared).guard = Some(guard);
-        self
+    pub fn with_guard(self, guard: Arc<Guard>) -> Host {
+        let guard = Some(guard);
+        Host { guard, ..self }
+    }
+
+    /// The guard of the next call.
+    pub(super) fn guard(&self) -> Arc<Guard> {
+        let new = || Guard::new(Some(self.limits.time), self.limits.memory);
+        self.guard.clone().unwrap_or_else(new)
     }
 
     /// Loads a recipe: a built-in by its name, or a script by its path.
@@ -148,23 +147,17 @@ impl Host {
             _ => Path::new("."),
         };
         let name = path.display().to_string();
-        let library = Library::of_reading(folder, read);
-        // A panic of ours is an error like any other: a script must not end a run.
+        let library = Library::new(Some(folder), read.files.clone());
         let compiled = text_of(path, content).and_then(|text| {
-            let compiled =
-                AssertUnwindSafe(|| compile(self.shared.clone(), &name, text, library.clone()));
-            catch_unwind(compiled).unwrap_or_else(|_| {
-                Err(
-                    Diagnostic::error(format!("advlab itself failed to compile {name}"))
-                        .with_help("this is a defect of advlab: please report it with the script")
-                        .into(),
-                )
-            })
+            guarded("to compile the script", || {
+                compile(self, &name, text, &library)
+            })?
         });
-        let mut files = library.files();
+        let found = library.found();
+        let mut files = found.files.clone();
         files.insert(path.to_path_buf(), content.clone());
         let version = content.as_ref().ok();
-        let version = version.map(|bytes| Version::of(&name, bytes, &library.imported().0));
+        let version = version.map(|bytes| Version::of(&name, bytes, &found.sources));
         let reading = Reading {
             main: Some(path.to_path_buf()),
             files,
@@ -178,7 +171,7 @@ impl Host {
     /// # Errors
     /// As [`Host::load`].
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
-        compile(self.shared.clone(), name, text, Library::new(None))
+        compile(self, name, text, &Library::new(None, BTreeMap::new()))
     }
 
     /// As [`Host::compile`], with imports of scripts in a folder too.
@@ -188,26 +181,20 @@ impl Host {
         text: &str,
         folder: &Path,
     ) -> Result<Recipe, Diagnostics> {
-        compile(self.shared.clone(), name, text, Library::new(Some(folder)))
+        compile(
+            self,
+            name,
+            text,
+            &Library::new(Some(folder), BTreeMap::new()),
+        )
     }
-}
 
-impl Host {
     /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
     ///
     /// # Errors
     /// [`Diagnostics`] as for a recipe.
     pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Answer, Diagnostics> {
         Ok(Session::new(self, batch).evaluate(text)?.answer)
-    }
-}
-
-impl Shared {
-    pub(super) fn guard(&self) -> Arc<Guard> {
-        match &self.guard {
-            Some(guard) => guard.clone(),
-            None => Guard::new(Some(self.limits.time), self.limits.memory),
-        }
     }
 }
 
@@ -243,9 +230,9 @@ fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics
 impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Host")
-            .field("limits", &self.shared.limits)
-            .field("seed", &self.shared.seed)
-            .field("executor", &self.shared.executor)
+            .field("limits", &self.limits)
+            .field("seed", &self.seed)
+            .field("executor", &self.executor)
             .finish()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Module, ModuleResolver, Position, Scope, Shared};
 
 use super::error::Problem;
-use super::reading::{self, Content, Reading};
+use super::reading::{self, Content};
 use crate::suggest;
 
 /// A recipe that comes with advlab.
@@ -62,11 +62,12 @@ pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> F
 }
 
 pub(super) fn functions_of(ast: &AST) -> Functions {
-    by_name(
-        ast.iter_functions()
-            .map(|f| (f.name.to_string(), f.params.len())),
-    )
+    let functions = ast.iter_functions();
+    by_name(functions.map(|f| (f.name.to_string(), f.params.len())))
 }
+
+const AN_IMPORT: &str =
+    "an import is the name of a built-in, or of a file in the script's own folder";
 
 /// Finds imports: beside the script for a file, among the built-ins for all.
 pub(super) struct Library {
@@ -76,77 +77,44 @@ pub(super) struct Library {
     found: Mutex<Found>,
 }
 
+/// What a library has found so far.
 #[derive(Default)]
-struct Found {
-    sources: Sources,
-    modules: BTreeMap<String, (Shared<Module>, Functions)>,
+pub(super) struct Found {
     /// The imported scripts, by their names.
-    scripts: BTreeMap<String, AST>,
+    pub(super) scripts: BTreeMap<Arc<str>, AST>,
+    pub(super) sources: Sources,
+    /// Their functions, by the path that the import wrote.
+    pub(super) functions: BTreeMap<String, Functions>,
+    modules: BTreeMap<String, Shared<Module>>,
     /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
     loading: Vec<String>,
     /// The files that imports were looked for in.
-    files: BTreeMap<PathBuf, Content>,
-    /// The import that could not be found or read, or that closes a circle.
-    missing: Option<String>,
+    pub(super) files: BTreeMap<PathBuf, Content>,
+    /// The import that could not be found or read, or that closes a circle. The engine does not say where it stands.
+    pub(super) missing: Option<String>,
 }
 
 impl Library {
-    /// `folder` is the script's own; `None` for a built-in.
-    pub(super) fn new(folder: Option<&Path>) -> Arc<Self> {
+    /// `folder` is the script's own; `None` for a built-in. What `read` has is not read again.
+    pub(super) fn new(folder: Option<&Path>, read: BTreeMap<PathBuf, Content>) -> Arc<Self> {
         Arc::new(Library {
             folder: folder.map(Path::to_path_buf),
-            read: BTreeMap::new(),
+            read,
             found: Mutex::default(),
         })
     }
 
-    /// The folder of a script, whose files are taken from a reading as far as it has them.
-    pub(super) fn of_reading(folder: &Path, reading: &Reading) -> Arc<Self> {
-        Arc::new(Library {
-            folder: Some(folder.to_path_buf()),
-            read: reading.files.clone(),
-            found: Mutex::default(),
-        })
-    }
-
-    fn found(&self) -> MutexGuard<'_, Found> {
+    pub(super) fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The imported scripts: their texts by name, and their functions by the path that the import wrote.
-    pub(super) fn imported(&self) -> (Sources, BTreeMap<String, Functions>) {
-        let found = self.found();
-        let modules = found.modules.iter();
-        let functions = modules.map(|(path, (_, functions))| (path.clone(), functions.clone()));
-        (found.sources.clone(), functions.collect())
-    }
-
-    /// The path of the import that could not be found or read. The engine does not say where it stands.
-    pub(super) fn missing(&self) -> Option<String> {
-        self.found().missing.clone()
-    }
-
-    pub(super) fn scripts(&self) -> BTreeMap<String, AST> {
-        self.found().scripts.clone()
-    }
-
-    pub(super) fn files(&self) -> BTreeMap<PathBuf, Content> {
-        self.found().files.clone()
     }
 
     /// The name and text of what an import means.
     fn read(&self, path: &str) -> Result<(String, String), Problem> {
         let name = path.strip_suffix(".rhai").unwrap_or(path);
-        let plain = !name.is_empty()
-            && name
-                .chars()
-                .all(|c| c.is_alphanumeric() || "_-.".contains(c))
-            && !name.starts_with('.');
-        if !plain {
+        let is_plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
             let problem = Problem::new(format!("cannot import \"{path}\""));
-            return Err(problem.help(
-                "an import is the name of a built-in, or of a file in the script's own folder",
-            ));
+            return Err(problem.help(AN_IMPORT));
         }
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{name}.rhai"));
@@ -167,97 +135,77 @@ impl Library {
                 Err(unread) => return Err(cannot(unread.why)),
             }
         }
-        match Builtin::find(name) {
-            Some(builtin) => Ok((builtin.name.to_string(), builtin.text.to_string())),
-            None => {
-                let beside = self.beside();
-                let names = BUILTINS
-                    .iter()
-                    .map(|builtin| builtin.name)
-                    .chain(beside.iter().map(String::as_str));
-                let help = match suggest::nearest(name, names) {
-                    Some(near) => format!("did you mean \"{near}\"?"),
-                    None => "an import is the name of a built-in (`advlab recipes` lists them), or of a file in the script's own folder".to_string(),
-                };
-                Err(Problem::new(format!("there is no recipe \"{name}\" to import")).help(help))
-            }
+        if let Some(builtin) = Builtin::find(name) {
+            return Ok((builtin.name.to_string(), builtin.text.to_string()));
         }
+        let beside = self.beside();
+        let builtins = BUILTINS.iter().map(|builtin| builtin.name);
+        let names = builtins.chain(beside.iter().map(String::as_str));
+        let help = match suggest::nearest(name, names) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("{AN_IMPORT}; `advlab recipes` lists the built-ins"),
+        };
+        Err(Problem::new(format!("there is no recipe \"{name}\" to import")).help(help))
     }
 
     /// The names of the scripts in the folder.
     fn beside(&self) -> Vec<String> {
-        let entries = self
-            .folder
-            .as_deref()
-            .and_then(|folder| std::fs::read_dir(folder).ok());
-        let names = entries.into_iter().flatten().flatten().filter_map(|entry| {
-            entry
-                .file_name()
-                .to_str()?
-                .strip_suffix(".rhai")
-                .map(str::to_string)
-        });
+        let entries = self.folder.iter().flat_map(std::fs::read_dir).flatten();
+        let files = entries
+            .flatten()
+            .map(|entry| PathBuf::from(entry.file_name()));
+        let scripts = files.filter(|file| file.extension().is_some_and(|ending| ending == "rhai"));
+        let names = scripts.filter_map(|file| Some(file.file_stem()?.to_str()?.to_string()));
         names.collect()
     }
 
     fn load(&self, engine: &Engine, path: &str) -> Result<Shared<Module>, Box<EvalAltResult>> {
         {
             let mut found = self.found();
-            if let Some((module, _)) = found.modules.get(path) {
+            if let Some(module) = found.modules.get(path) {
                 return Ok(module.clone());
             }
             if found.loading.iter().any(|open| open == path) {
-                let ring = found
-                    .loading
-                    .iter()
-                    .map(|open| format!("\"{open}\" imports "));
-                let ring: String = ring.collect();
-                let problem = Problem::new(format!("circular import: {ring}\"{path}\""));
                 found.missing = Some(path.to_string());
-                return Err(problem
+                let ring = found.loading.iter();
+                let ring: String = ring.map(|open| format!("\"{open}\" imports ")).collect();
+                return Err(Problem::new(format!("circular import: {ring}\"{path}\""))
                     .help("put what both need into a script of its own, and import that")
                     .into());
             }
             found.loading.push(path.to_string());
         }
-        let loaded = self.compile(engine, path);
+        let compiled = self.compile(engine, path);
         let mut found = self.found();
         found.loading.pop();
-        let (module, functions) = loaded?;
-        found
-            .modules
-            .insert(path.to_string(), (module.clone(), functions));
+        let module = Shared::new(compiled?);
+        found.modules.insert(path.to_string(), module.clone());
         Ok(module)
     }
 
-    fn compile(
-        &self,
-        engine: &Engine,
-        path: &str,
-    ) -> Result<(Shared<Module>, Functions), Box<EvalAltResult>> {
-        let (name, text) = self.read(path).inspect_err(|_| {
-            let mut found = self.found();
-            found.missing = Some(path.to_string());
-        })?;
+    fn compile(&self, engine: &Engine, path: &str) -> Result<Module, Box<EvalAltResult>> {
+        let (name, text) = self
+            .read(path)
+            .inspect_err(|_| self.found().missing = Some(path.to_string()))?;
         let text: Arc<str> = text.into();
         self.found()
             .sources
             .insert(name.as_str().into(), text.clone());
-        let in_module = |error: Box<EvalAltResult>| {
+        let in_module = |error| {
             Box::new(EvalAltResult::ErrorInModule(
                 name.clone(),
                 error,
                 Position::NONE,
             ))
         };
-        let mut ast: AST = engine
-            .compile(&*text)
-            .map_err(|error| in_module(error.into()))?;
+        let compiled = engine.compile(&*text);
+        let mut ast: AST = compiled.map_err(|error| in_module(error.into()))?;
         ast.set_source(name.as_str());
-        let functions = functions_of(&ast);
         let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
-        self.found().scripts.insert(name, ast);
-        Ok((module.into(), functions))
+        let mut found = self.found();
+        found.functions.insert(path.to_string(), functions_of(&ast));
+        found.scripts.insert(name.as_str().into(), ast);
+        Ok(module)
     }
 }
 

@@ -4,7 +4,6 @@
 
 mod batch_type;
 mod bind;
-mod blame;
 mod call;
 mod check;
 mod compile;
@@ -31,6 +30,7 @@ mod test_batch;
 
 pub use crate::batch::Computed;
 pub use check::{CheckResult, Finding, check, groups_are_independent};
+pub(crate) use check::{DEGENERATE, Rollouts};
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};
 pub use library::{BUILTINS, Builtin};

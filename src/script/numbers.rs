@@ -1,6 +1,6 @@
 //! Plain numbers in scripts, as every language of the field has them.
 //!
-//! Rhai's own division of whole numbers is whole (`1 / 2` is 0), and its comparison of floats has a tolerance
+//! Rhai's own division of integers is whole (`1 / 2` is 0), and its comparison of floats has a tolerance
 //! (`1e-17 > 0.0` is false): in a formula, both are wrong without a word.
 
 use std::any::TypeId;
@@ -9,7 +9,7 @@ use rhai::{Dynamic, Engine, EvalAltResult, FLOAT, INT, NativeCallContext};
 
 use super::error::{Problem, raise};
 
-/// Registers exact comparisons, quotients of whole numbers that are numbers, and that `^` is no power.
+/// Registers exact comparisons, quotients of integers that are numbers, and that `^` is no power.
 pub(super) fn numbers(engine: &mut Engine) {
     // The engine looks its own operators up only where they are slow.
     engine.set_fast_operators(false);
@@ -25,13 +25,13 @@ pub(super) fn numbers(engine: &mut Engine) {
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
 }
 
-/// Rhai's own `^` of whole numbers goes bit by bit (`2 ^ 3` is 1), and everybody means the power.
+/// Rhai's own `^` of integers goes bit by bit (`2 ^ 3` is 1), and everybody means the power.
 fn no_power(engine: &mut Engine) {
     for sign in ["^", "^="] {
         engine.register_fn(
             sign,
             move |context: NativeCallContext, _: INT, _: INT| -> Result<INT, Box<EvalAltResult>> {
-                let problem = Problem::new(format!("`{sign}` is not defined for whole numbers"));
+                let problem = Problem::new(format!("`{sign}` is not defined for integers"));
                 Err(raise(&context, problem.help("a power is `x ** 2`")))
             },
         );
@@ -47,7 +47,7 @@ fn quotients(engine: &mut Engine) {
     });
 }
 
-/// Exact up to 2^53, as wherever whole numbers meet others.
+/// Exact up to 2^53, as wherever integers meet other numbers.
 fn widened(whole: INT) -> FLOAT {
     whole as FLOAT
 }

@@ -12,7 +12,7 @@ use crate::suggest;
 /// A parameter's value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// A whole number.
+    /// An integer.
     Whole(i64),
     /// A number.
     Number(f64),
@@ -64,20 +64,11 @@ impl Setting {
 
     pub(super) fn to_dynamic(&self) -> Dynamic {
         match self {
-            Setting::Whole(value) => Dynamic::from_int(*value),
-            Setting::Number(value) => Dynamic::from_float(*value),
-            Setting::Truth(value) => Dynamic::from_bool(*value),
-            Setting::Text(value) => value.clone().into(),
+            Setting::Whole(value) => (*value).into(),
+            Setting::Number(value) => (*value).into(),
+            Setting::Truth(value) => (*value).into(),
+            Setting::Text(value) => value.into(),
             Setting::Nothing => Dynamic::UNIT,
-        }
-    }
-
-    fn number(&self) -> Option<f64> {
-        match self {
-            // Exact up to 2^53: bounds are small numbers.
-            Setting::Whole(value) => Some(*value as f64),
-            Setting::Number(value) => Some(*value),
-            _ => None,
         }
     }
 }
@@ -100,22 +91,22 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// The values that the parameter takes, such as `a whole number, at least 1`.
+    /// The values that the parameter takes, such as `an integer, at least 1`.
     pub fn takes(&self) -> String {
         let kind = match &self.default {
-            Setting::Whole(_) => "a whole number".to_string(),
-            Setting::Number(_) => "a number".to_string(),
-            Setting::Nothing => "a number or none".to_string(),
-            Setting::Truth(_) => "true or false".to_string(),
-            Setting::Text(_) if self.choices.is_empty() => "a string".to_string(),
-            Setting::Text(_) => suggest::list(self.choices.iter().map(String::as_str)),
+            Setting::Whole(_) => "an integer",
+            Setting::Number(_) => "a number",
+            Setting::Nothing => "a number or none",
+            Setting::Truth(_) => "true or false",
+            Setting::Text(_) if self.choices.is_empty() => "a string",
+            Setting::Text(_) => return suggest::list(self.choices.iter().map(String::as_str)),
         };
-        // The largest whole number bounds nothing that anybody would set.
+        // The largest integer bounds nothing that anybody would set.
         match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
             (Some(min), Some(max)) => format!("{kind} from {min} to {max}"),
             (Some(min), None) => format!("{kind}, at least {min}"),
             (None, Some(max)) => format!("{kind}, at most {max}"),
-            (None, None) => kind,
+            (None, None) => kind.to_string(),
         }
     }
 
@@ -123,38 +114,33 @@ impl Parameter {
         let number = || text.parse().ok().filter(|value: &f64| !value.is_nan());
         let setting = match &self.default {
             Setting::Whole(_) => text.parse().ok().map(Setting::Whole),
+            Setting::Truth(_) => text.parse().ok().map(Setting::Truth),
+            Setting::Text(_) => None,
             Setting::Nothing if text == "none" => Some(Setting::Nothing),
             Setting::Number(_) | Setting::Nothing => number().map(Setting::Number),
-            Setting::Truth(_) => text.parse().ok().map(Setting::Truth),
-            Setting::Text(_) => Some(Setting::Text(text.to_string())),
         };
-        match setting {
-            Some(setting) => self.check(setting),
-            None => Err(self.wrong(&Setting::Text(text.to_string()))),
-        }
+        self.check(setting.unwrap_or_else(|| Setting::Text(text.to_string())))
     }
 
     /// The value, of the parameter's type and within its bounds.
     fn check(&self, setting: Setting) -> Result<Setting, Diagnostic> {
-        let setting = match (&self.default, setting) {
-            (Setting::Number(_) | Setting::Nothing, Setting::Whole(whole)) => {
-                Setting::Number(whole as f64)
-            }
-            (_, setting) => setting,
-        };
-        let fits = match (&self.default, &setting) {
-            (Setting::Nothing, Setting::Number(_)) => true,
-            (Setting::Text(_), Setting::Text(text)) => {
-                self.choices.is_empty() || self.choices.contains(text)
-            }
-            (default, setting) => {
-                std::mem::discriminant(default) == std::mem::discriminant(setting)
-            }
-        };
         let is_within = |number: f64| {
             self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
         };
-        if fits && setting.number().is_none_or(is_within) {
+        let fits = match (&self.default, &setting) {
+            // Exact up to 2^53: bounds are small numbers.
+            (Setting::Whole(_), Setting::Whole(whole)) => is_within(*whole as f64),
+            (Setting::Number(_) | Setting::Nothing, Setting::Whole(whole)) => {
+                return self.check(Setting::Number(*whole as f64));
+            }
+            (Setting::Number(_) | Setting::Nothing, Setting::Number(number)) => is_within(*number),
+            (Setting::Text(_), Setting::Text(text)) => {
+                self.choices.is_empty() || self.choices.contains(text)
+            }
+            (Setting::Truth(_), Setting::Truth(_)) | (Setting::Nothing, Setting::Nothing) => true,
+            _ => false,
+        };
+        if fits {
             Ok(setting)
         } else {
             Err(self.wrong(&setting))
@@ -167,7 +153,8 @@ impl Parameter {
             return Diagnostic::error(format!("`{name}` is {found}: it takes {takes}"));
         };
         let choices = self.choices.iter().map(String::as_str);
-        Diagnostic::error(match suggest::nearest(text, choices) {
+        let near = suggest::nearest(text, choices);
+        Diagnostic::error(match near {
             Some(near) => {
                 format!("`{name}` is \"{text}\": did you mean `{near}`? It takes {takes}")
             }
@@ -178,35 +165,28 @@ impl Parameter {
 
 /// A recipe's parameters with their values.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parameters {
-    declared: Vec<Parameter>,
-    values: Vec<Setting>,
-}
+pub struct Parameters(Vec<(Parameter, Setting)>);
 
 impl Parameters {
     /// Reads what `params()` returned; an error comes with the parameter that it is about.
     pub(super) fn declared(map: &Map) -> Result<Parameters, (String, Diagnostic)> {
-        let declared = map
-            .iter()
-            .map(|(name, value)| declare(name, value).map_err(|error| (name.to_string(), error)))
-            .collect::<Result<Vec<_>, _>>()?;
-        let values = declared
-            .iter()
-            .map(|parameter| parameter.default.clone())
-            .collect();
-        Ok(Parameters { declared, values })
+        let declared = map.iter().map(|(name, value)| {
+            let parameter = declare(name, value).map_err(|error| (name.to_string(), error))?;
+            let default = parameter.default.clone();
+            Ok((parameter, default))
+        });
+        declared.collect::<Result<_, _>>().map(Parameters)
     }
 
     /// The parameters with their values, in alphabetical order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Parameter, &Setting)> {
-        self.declared.iter().zip(&self.values)
+        self.0.iter().map(|(parameter, value)| (parameter, value))
     }
 
     /// The value of a parameter.
     pub fn get(&self, name: &str) -> Option<&Setting> {
-        self.iter()
-            .find(|(parameter, _)| parameter.name == name)
-            .map(|(_, value)| value)
+        let mut all = self.iter();
+        all.find_map(|(parameter, value)| (parameter.name == name).then_some(value))
     }
 
     /// Sets a parameter from a string, as in `--set k=8`.
@@ -215,8 +195,8 @@ impl Parameters {
     /// A [`Diagnostic`] that names the nearest parameter where there is none of that name, and what the parameter takes
     /// where the value does not fit.
     pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
-        let index = self.index(name)?;
-        self.values[index] = self.declared[index].parse(text)?;
+        let (parameter, value) = self.find(name)?;
+        *value = parameter.parse(text)?;
         Ok(())
     }
 
@@ -225,8 +205,8 @@ impl Parameters {
     /// # Errors
     /// As [`Parameters::set_text`].
     pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), Diagnostic> {
-        let index = self.index(name)?;
-        self.values[index] = self.declared[index].check(setting)?;
+        let (parameter, value) = self.find(name)?;
+        *value = parameter.check(setting)?;
         Ok(())
     }
 
@@ -235,27 +215,36 @@ impl Parameters {
         self.set(name, Setting::from_dynamic(value).ok_or_else(cannot)?)
     }
 
-    fn index(&self, name: &str) -> Result<usize, Diagnostic> {
-        let names = || {
-            self.declared
-                .iter()
-                .map(|parameter| parameter.name.as_str())
+    fn find(&mut self, name: &str) -> Result<&mut (Parameter, Setting), Diagnostic> {
+        let index = self.iter().position(|(known, _)| known.name == name);
+        if let Some(index) = index {
+            return Ok(&mut self.0[index]);
+        }
+        let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
+        let instead = if self.0.is_empty() {
+            "it has none at all".to_string()
+        } else {
+            suggest::did_you_mean(name, names)
         };
-        names().position(|known| known == name).ok_or_else(|| {
-            let instead = if self.declared.is_empty() {
-                "it has none at all".to_string()
-            } else {
-                suggest::did_you_mean(name, names())
-            };
-            Diagnostic::error(format!("the recipe has no parameter `{name}`: {instead}"))
-        })
+        let message = format!("the recipe has no parameter `{name}`: {instead}");
+        Err(Diagnostic::error(message))
     }
 
     /// The map that hooks get as `p`.
     pub(super) fn to_map(&self) -> Map {
-        self.iter()
-            .map(|(parameter, value)| (parameter.name.as_str().into(), value.to_dynamic()))
-            .collect()
+        let entries = self.iter();
+        let entries =
+            entries.map(|(known, value)| (known.name.as_str().into(), value.to_dynamic()));
+        entries.collect()
+    }
+}
+
+impl fmt::Display for Parameters {
+    /// The settings in a line: `k=2 std=sample`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = self.iter();
+        let settings = settings.map(|(parameter, value)| format!("{}={value}", parameter.name));
+        f.write_str(&settings.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -279,30 +268,20 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     };
     let default = Setting::from_dynamic(default)
         .ok_or_else(|| fail(format!("`value` cannot be {}", describe(default))))?;
-    let bound = |key: &str| {
-        let bound = map.get(key).map(|bound| {
-            let not = || {
-                fail(format!(
-                    "`{key}` must be a number, this is {}",
-                    describe(bound)
-                ))
-            };
-            number(bound).ok_or_else(not)
-        });
-        bound.transpose()
+    let bound = |key: &str| match map.get(key) {
+        None => Ok(None),
+        Some(bound) => number(bound).map(Some).ok_or_else(|| {
+            let found = describe(bound);
+            fail(format!("`{key}` must be a number, this is {found}"))
+        }),
     };
     let string = |value: &Dynamic| Some(value.read_lock::<ImmutableString>()?.to_string());
-    let choices = match map.get("choices") {
-        None => Vec::new(),
-        Some(choices) => choices
-            .read_lock::<Array>()
-            .and_then(|choices| choices.iter().map(string).collect::<Option<Vec<_>>>())
-            .ok_or_else(|| fail("`choices` must be an array of strings".to_string()))?,
+    let strings = |value: &Dynamic| {
+        let array = value.read_lock::<Array>()?;
+        array.iter().map(string).collect::<Option<Vec<String>>>()
     };
-    let doc = match map.get("doc") {
-        None => String::new(),
-        Some(doc) => string(doc).ok_or_else(|| fail("`doc` must be a string".to_string()))?,
-    };
+    let choices = map.get("choices").map_or(Some(Vec::new()), strings);
+    let doc = map.get("doc").map_or(Some(String::new()), string);
     let (min, max) = (bound("min")?, bound("max")?);
     if let (Some(min), Some(max)) = (min, max)
         && min > max
@@ -315,8 +294,9 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
         default: default.clone(),
         min,
         max,
-        choices,
-        doc,
+        choices: choices
+            .ok_or_else(|| fail("`choices` must be an array of strings".to_string()))?,
+        doc: doc.ok_or_else(|| fail("`doc` must be a string".to_string()))?,
     };
     parameter
         .check(default)

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hmac_sha256::Hash as Sha256;
-use rhai::{AST, EvalAltResult, Map};
+use rhai::{AST, EvalAltResult};
 
 use super::explain::Script;
-use super::host::{Host, Shared};
+use super::host::Host;
 use super::library::Sources;
 use super::params::{Parameters, Setting};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -126,7 +126,7 @@ impl fmt::Debug for Version {
 pub struct Recipe {
     pub(super) script: Arc<Compiled>,
     pub(super) params: Parameters,
-    pub(super) host: Arc<Shared>,
+    pub(super) host: Host,
 }
 
 pub(super) struct Compiled {
@@ -204,13 +204,6 @@ impl Recipe {
         self.params.set(name, setting)
     }
 
-    pub(super) fn set_map(&mut self, map: &Map) -> Result<(), Diagnostic> {
-        for (name, value) in map {
-            self.params.set_dynamic(name, value)?;
-        }
-        Ok(())
-    }
-
     /// Takes over the settings of another recipe, most likely an older version of this one: what it has otherwise than
     /// it declares, where this one has a parameter of that name that can have that value.
     pub(crate) fn keep_settings(&mut self, of: &Recipe) {
@@ -224,7 +217,7 @@ impl Recipe {
     /// The same recipe, bounded by another host: its limits, its guard, its seed.
     pub(crate) fn on(&self, host: &Host) -> Recipe {
         Recipe {
-            host: host.shared.clone(),
+            host: host.clone(),
             ..self.clone()
         }
     }
@@ -237,7 +230,7 @@ impl Recipe {
     /// The failure of a hook; at its definition where nothing says where in it.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let diagnostic = self.about().explain(error);
-        match diagnostic.location {
+        match diagnostic.span {
             Some(_) => diagnostic.into(),
             None => self.at_hook(hook, diagnostic),
         }

@@ -4,14 +4,15 @@
 //! and the like, which it lets nobody catch; tensors' own, which native functions report, are made into such (`raise`).
 
 use std::any::TypeId;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rhai::{Dynamic, Engine, FLOAT, INT, NativeCallContext};
 
 use super::call::Call;
 use super::error::{Problem, raise};
-
 use super::held;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Stopped;
 
 /// Operations between two looks at the guard: some 10 microseconds.
@@ -41,6 +42,18 @@ const STACK: usize = 256 << 20;
 pub(super) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
     // Not again for a hook that is called from a check, or from another hook's call.
     stacker::maybe_grow(STACK / 2, STACK, run)
+}
+
+/// Runs what may call scripts on a deep stack. A panic of ours is an error like any other: a script must not end a run.
+pub(super) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
+    catch_unwind(AssertUnwindSafe(|| on_deep_stack(run))).map_err(|panic| {
+        let owned = panic.downcast_ref::<String>().map(String::as_str);
+        let text = owned.or_else(|| panic.downcast_ref::<&str>().copied());
+        let text = text.unwrap_or("no message");
+        Diagnostic::error(format!("advlab itself failed {doing}: {text}"))
+            .with_help("this is a defect of advlab: please report it with the script")
+            .into()
+    })
 }
 
 pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
@@ -79,8 +92,8 @@ fn refuse_sleep(engine: &mut Engine) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Batch;
     use crate::script::{Host, Recipe};
-    use crate::{Batch, Diagnostics};
     use rhai::{Array, Map};
 
     /// As deep as the limits of elements and entries let a value be, and which the engine walks by recursion.

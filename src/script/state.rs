@@ -67,31 +67,29 @@ impl State {
 /// As a script writes it: `#{ mean: 0.5, seen: [1, 2] }`.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_value(f, &self.0)
+        f.write_str(&written(&self.0))
     }
 }
 
-fn write_value(f: &mut fmt::Formatter<'_>, value: &Dynamic) -> fmt::Result {
+/// A value of the types that a state has, as a script writes it.
+pub(super) fn written(value: &Dynamic) -> String {
     if let Some(map) = value.read_lock::<Map>() {
-        f.write_str("#{")?;
-        for (index, (key, value)) in map.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma} {key}: ")?;
-            write_value(f, value)?;
-        }
-        return f.write_str(if map.is_empty() { "}" } else { " }" });
+        let entries = map.iter();
+        let entries = entries.map(|(key, value)| format!("{key}: {}", written(value)));
+        return match entries.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "#{}".to_string(),
+            entries => format!("#{{ {entries} }}"),
+        };
     }
     if let Some(array) = value.read_lock::<Array>() {
-        f.write_str("[")?;
-        for (index, value) in array.iter().enumerate() {
-            f.write_str(if index == 0 { "" } else { ", " })?;
-            write_value(f, value)?;
-        }
-        return f.write_str("]");
+        let values: Vec<String> = array.iter().map(written).collect();
+        return format!("[{}]", values.join(", "));
     }
-    match value.read_lock::<ImmutableString>() {
-        Some(text) => write!(f, "{:?}", text.as_str()),
-        None => write!(f, "{value}"),
+    match (value.read_lock::<ImmutableString>(), value.as_float()) {
+        (Some(text), _) => format!("{:?}", text.as_str()),
+        (_, Ok(number)) => format!("{number:?}"),
+        _ if value.is_unit() => "()".to_string(),
+        _ => value.to_string(),
     }
 }
 

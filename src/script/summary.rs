@@ -46,6 +46,7 @@ impl Spread {
 
 /// An outcome at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// Number of groups.
     pub groups: usize,
@@ -116,33 +117,24 @@ impl Summary {
         let mut rows = Vec::new();
         if let (Some(right), Some(wrong)) = (self.all_right, self.all_wrong) {
             let of = |number: usize| format!("{} ({})", count(number), share(number, self.groups));
-            let mixed = self.groups - right - wrong;
-            let (right, wrong, mixed) = (of(right), of(wrong), of(mixed));
-            rows.push((
-                "groups",
-                format!("all right {right}   all wrong {wrong}   mixed {mixed}"),
-            ));
+            let mixed = of(self.groups - right - wrong);
+            let (right, wrong) = (of(right), of(wrong));
+            let text = format!("all right {right}   all wrong {wrong}   mixed {mixed}");
+            rows.push(("groups", text));
         }
-        let a = self.advantage;
-        rows.push((
-            "advantage",
-            format!(
-                "mean {}   std {:.4}   min {:.4}   max {:.4}   per {}",
-                rounded(a.mean),
-                a.std,
-                a.min,
-                a.max,
-                self.level
-            ),
-        ));
-        rows.push((
-            "no signal",
-            format!(
-                "{} of the groups, {} of the tokens have advantage 0",
-                share(self.groups_without_signal, self.groups),
-                share(self.tokens_without_signal, self.tokens)
-            ),
-        ));
+        let Spread {
+            mean,
+            std,
+            min,
+            max,
+        } = self.advantage;
+        let (mean, level) = (rounded(mean), self.level);
+        let spread = format!("std {std:.4}   min {min:.4}   max {max:.4}");
+        rows.push(("advantage", format!("mean {mean}   {spread}   per {level}")));
+        let groups = share(self.groups_without_signal, self.groups);
+        let tokens = share(self.tokens_without_signal, self.tokens);
+        let text = format!("{groups} of the groups, {tokens} of the tokens have advantage 0");
+        rows.push(("no signal", text));
         if self.groups_without_signal == self.groups {
             let none = "no group has a difference that this recipe would teach";
             rows.push(("", none.to_string()));

@@ -14,9 +14,8 @@ use rhai::{Array, Dynamic, ImmutableString, Map, Scope};
 
 use super::bind::{describe, number};
 use super::call::Call;
-use super::hooks::guarded;
 use super::recipe::Recipe;
-use super::sandbox::on_deep_stack;
+use super::sandbox::{guarded, on_deep_stack};
 use crate::batch::{Batch, GroupId};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -38,9 +37,8 @@ impl Recipe {
         }
         // The value is read and dropped there too: it may be as deep as the limits let it.
         on_deep_stack(|| {
-            let call = Call::new(self.host.guard(), 0, self.host.seed);
-            let engine = self.host.functions.engine(&call);
-            let value = guarded(TEST_BATCH, || {
+            let engine = self.host.functions.engine(&Call::new(&self.host, 0));
+            let value = guarded(&format!("in `{TEST_BATCH}`"), || {
                 engine.call_fn::<Dynamic>(&mut Scope::new(), &self.script.ast, TEST_BATCH, ())
             })?;
             let value = value.map_err(|error| self.about().explain(&error))?;
@@ -85,7 +83,7 @@ fn group(id: &Dynamic) -> Result<GroupId, String> {
         return Ok(GroupId::from(name.as_str()));
     }
     let found = describe(id);
-    let wrong = |_| format!("a group is a string or a whole number, this is {found}");
+    let wrong = |_| format!("a group is a string or an integer, this is {found}");
     id.as_int().map(GroupId::from).map_err(wrong)
 }
 
@@ -94,9 +92,7 @@ fn length(number: f64) -> Result<usize, String> {
     if number >= 0.0 && number.fract() == 0.0 {
         return Ok(number as usize);
     }
-    Err(format!(
-        "`length` has {number}, not a whole number of tokens"
-    ))
+    Err(format!("`length` has {number}, not an integer"))
 }
 
 fn row(name: &str, row: &Dynamic) -> Result<Vec<f64>, String> {

@@ -143,7 +143,7 @@ impl Learner {
             } else {
                 None
             };
-            let minibatch = select(batch, &members, logp, advantage)?;
+            let minibatch = select(batch, &members, logp, advantage);
             let loss = if recipe.has(Hook::Loss) {
                 recipe.loss(&minibatch, None, state)
             } else {

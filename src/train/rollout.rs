@@ -4,7 +4,7 @@ use super::policy::{Mlp, Reference, Responses, Samples, Scores};
 use super::random::Key;
 use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
-use crate::batch::{Batch, Computed, FloatBuffer, Layout, TokenValues};
+use crate::batch::{Batch, Computed, FloatBuffer};
 use crate::diagnostic::Diagnostics;
 use crate::tensor::{Level, k3};
 
@@ -106,51 +106,15 @@ pub(super) fn select(
     members: &[usize],
     logp: Option<Vec<f32>>,
     advantage: Option<&Computed>,
-) -> Result<Batch, Diagnostics> {
-    let layout = batch.layout();
-    let is_kept = |name: &str| name != "advantage" && (name != "logp" || logp.is_none());
-    let of_responses = |values: &dyn Fn(usize) -> f64| -> Vec<f64> {
-        members.iter().map(|&response| values(response)).collect()
-    };
-    let groups = members
-        .iter()
-        .map(|&response| layout.group_id(layout.group_of(response)).clone());
-    let lengths = members
-        .iter()
-        .map(|&response| layout.tokens_of(response).len());
-    let mut builder = Batch::builder()
-        .groups(groups)
-        .lengths(lengths)
-        .step(batch.step());
-    for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
-        builder = builder.response(name, of_responses(&|response| values[response]));
-    }
-    for (name, values) in batch.token_columns().filter(|(name, _)| is_kept(name)) {
-        if let TokenValues::Compact(values) = values {
-            builder = builder.token(name, tokens_of(layout, members, values));
-        }
-    }
-    if let Some(logp) = logp {
-        builder = builder.token("logp", FloatBuffer::from(logp));
-    }
+) -> Batch {
+    let mut batch = batch.clone();
     if let Some(advantage) = advantage {
-        let values = advantage.buffer();
-        builder = if advantage.level() == Level::Token {
-            builder.token("advantage", tokens_of(layout, members, values))
-        } else {
-            builder.response("advantage", of_responses(&|response| values.get(response)))
-        };
+        batch = batch.with("advantage", advantage);
     }
-    builder.build()
-}
-
-/// The values of some responses' tokens, in their own precision.
-fn tokens_of(layout: &Layout, members: &[usize], values: &FloatBuffer) -> FloatBuffer {
-    let tokens = members
-        .iter()
-        .flat_map(|&response| layout.tokens_of(response));
-    match values {
-        FloatBuffer::F32(values) => FloatBuffer::F32(tokens.map(|token| values[token]).collect()),
-        FloatBuffer::F64(values) => FloatBuffer::F64(tokens.map(|token| values[token]).collect()),
-    }
+    let selected = batch.select(members);
+    let Some(logp) = logp else {
+        return selected;
+    };
+    let logp = Computed::new(selected.layout().clone(), Level::Token, logp);
+    selected.with("logp", &logp)
 }

@@ -10,22 +10,20 @@ use crate::diagnostic::Diagnostic;
 /// How deep objects and arrays may be nested: the scan recurses once a level.
 const DEPTH: usize = 128;
 
-/// An error in a line, and the byte where it shows.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) at: usize,
-    pub(super) diagnostic: Diagnostic,
-}
+const ARRAY: &str = "a comma, or the bracket that closes the array";
 
-/// A value that is neither a string nor made of others.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Scalar {
+/// The type of a value, as its first character tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
     Null,
-    Bool(bool),
-    Number(f64),
+    Bool,
+    Number,
+    String,
+    Array,
+    Object,
 }
 
-/// A position in a line; each method moves it over what it reads.
+/// A position in a line; each method moves it over what it reads. Errors have their column.
 pub(super) struct Cursor<'a> {
     text: &'a str,
     pub(super) at: usize,
@@ -41,8 +39,20 @@ impl<'a> Cursor<'a> {
         &self.text[start..self.at]
     }
 
-    pub(super) fn peek(&self) -> Option<u8> {
+    fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// The type of the value at the cursor.
+    pub(super) fn value_type(&self) -> Type {
+        match self.peek() {
+            Some(b'n') => Type::Null,
+            Some(b't' | b'f') => Type::Bool,
+            Some(b'"') => Type::String,
+            Some(b'[') => Type::Array,
+            Some(b'{') => Type::Object,
+            _ => Type::Number,
+        }
     }
 
     fn space(&mut self) {
@@ -51,7 +61,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn fault(&self, expected: &str) -> Fault {
+    /// An error at the cursor.
+    pub(super) fn error(&self, error: Diagnostic) -> Diagnostic {
+        let letters = self.text.char_indices();
+        error.at_column(letters.take_while(|(start, _)| *start < self.at).count() + 1)
+    }
+
+    fn fault(&self, expected: &str) -> Diagnostic {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let found = match rest.chars().next() {
             None => "the end of the line".to_string(),
@@ -65,18 +81,15 @@ impl<'a> Cursor<'a> {
             Some(letter) if letter.is_control() => format!("`{}`", letter.escape_debug()),
             Some(letter) => format!("`{letter}`"),
         };
-        Fault {
-            at: self.at,
-            diagnostic: Diagnostic::error("").found(found).expected(expected),
-        }
+        self.error(Diagnostic::error("").found(found).expected(expected))
     }
 
     /// Reads a line, which is one object with white space around it. `member` gets the key of each field, between its
     /// quotes, with the cursor at the value, and moves it past that. The result is the byte of the closing brace.
     pub(super) fn object(
         &mut self,
-        mut member: impl FnMut(&mut Self, Range<usize>) -> Result<(), Fault>,
-    ) -> Result<usize, Fault> {
+        mut member: impl FnMut(&mut Self, Range<usize>) -> Result<(), Diagnostic>,
+    ) -> Result<usize, Diagnostic> {
         self.space();
         if self.peek() != Some(b'{') {
             return Err(self.fault("an object in braces, one response a line"));
@@ -97,8 +110,8 @@ impl<'a> Cursor<'a> {
 
     fn members(
         &mut self,
-        member: &mut impl FnMut(&mut Self, Range<usize>) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        member: &mut impl FnMut(&mut Self, Range<usize>) -> Result<(), Diagnostic>,
+    ) -> Result<(), Diagnostic> {
         let expected = "a comma, or the brace that closes the object";
         self.items(b'}', expected, |cursor| {
             if cursor.peek() != Some(b'"') {
@@ -120,8 +133,8 @@ impl<'a> Cursor<'a> {
         &mut self,
         close: u8,
         expected: &str,
-        mut item: impl FnMut(&mut Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut item: impl FnMut(&mut Self) -> Result<(), Diagnostic>,
+    ) -> Result<(), Diagnostic> {
         self.at += 1;
         self.space();
         if self.peek() == Some(close) {
@@ -145,25 +158,23 @@ impl<'a> Cursor<'a> {
 
     /// Adds an array of numbers, booleans and nulls (as NaN, which pandas writes as null) to `numbers`. Where something
     /// else is in it, no number is added and the result says what the array is.
-    pub(super) fn array(&mut self, numbers: &mut Vec<f64>) -> Result<Option<&'static str>, Fault> {
+    pub(super) fn array(
+        &mut self,
+        numbers: &mut Vec<f64>,
+    ) -> Result<Option<&'static str>, Diagnostic> {
         let start = numbers.len();
         let mut other = None;
-        let expected = "a comma, or the bracket that closes the array";
-        self.items(b']', expected, |cursor| {
-            if let Some(b'"' | b'{' | b'[') = cursor.peek() {
-                other = Some(match cursor.skip(1)? {
-                    b'"' => "an array with strings in it",
-                    b'{' => "an array of objects",
-                    _ => "an array of arrays",
-                });
-                return Ok(());
-            }
-            numbers.push(match cursor.scalar()? {
-                Scalar::Number(value) => value,
-                Scalar::Bool(value) => f64::from(u8::from(value)),
-                Scalar::Null => f64::NAN,
-            });
-            Ok(())
+        self.items(b']', ARRAY, |cursor| {
+            other = match cursor.value_type() {
+                Type::String => Some("an array with strings in it"),
+                Type::Object => Some("an array of objects"),
+                Type::Array => Some("an array of arrays"),
+                _ => {
+                    numbers.push(number(cursor.scalar()?));
+                    return Ok(());
+                }
+            };
+            cursor.skip(1)
         })?;
         if other.is_some() {
             numbers.truncate(start);
@@ -172,7 +183,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over a string; the range is what stands between its quotes.
-    pub(super) fn string(&mut self) -> Result<Range<usize>, Fault> {
+    pub(super) fn string(&mut self) -> Result<Range<usize>, Diagnostic> {
         self.at += 1;
         let start = self.at;
         loop {
@@ -189,7 +200,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn escape(&mut self) -> Result<(), Fault> {
+    fn escape(&mut self) -> Result<(), Diagnostic> {
         self.at += 1;
         let length = match self.peek() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 1,
@@ -206,28 +217,15 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    pub(super) fn scalar(&mut self) -> Result<Scalar, Fault> {
-        let rest = &self.text.as_bytes()[self.at..];
-        if !matches!(rest, [b'0'..=b'9', ..] | [b'-', b'0'..=b'9', ..]) {
-            for (word, value) in [
-                ("true", Scalar::Bool(true)),
-                ("false", Scalar::Bool(false)),
-                ("null", Scalar::Null),
-                ("NaN", Scalar::Number(f64::NAN)),
-                ("Infinity", Scalar::Number(f64::INFINITY)),
-                ("-Infinity", Scalar::Number(f64::NEG_INFINITY)),
-            ] {
-                if rest.starts_with(word.as_bytes()) {
-                    self.at += word.len();
-                    return Ok(value);
-                }
-            }
-        }
-        self.number().map(Scalar::Number)
-    }
-
-    fn number(&mut self) -> Result<f64, Fault> {
+    /// Passes over a value that is neither a string nor made of others.
+    fn scalar(&mut self) -> Result<&'a str, Diagnostic> {
         let start = self.at;
+        let rest = &self.text[start..];
+        let words = ["true", "false", "null", "NaN", "Infinity", "-Infinity"];
+        if let Some(word) = words.iter().find(|word| rest.starts_with(**word)) {
+            self.at += word.len();
+            return Ok(word);
+        }
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
@@ -255,9 +253,7 @@ impl<'a> Cursor<'a> {
                 return Err(self.fault("a digit in the exponent"));
             }
         }
-        // The standard library's parser takes all of JSON's numbers, and rounds correctly.
-        let number = self.since(start).parse();
-        number.map_err(|_| self.fault("a number"))
+        Ok(self.since(start))
     }
 
     fn digits(&mut self) -> usize {
@@ -268,26 +264,27 @@ impl<'a> Cursor<'a> {
         self.at - start
     }
 
-    /// Passes over any value, `depth` levels deep, and gives the byte that it begins with.
-    pub(super) fn skip(&mut self, depth: usize) -> Result<u8, Fault> {
-        let Some(first) = self.peek() else {
-            return Err(self.fault("a value"));
-        };
-        match first {
-            b'"' => {
-                self.string()?;
+    /// Passes over any value, `depth` levels deep.
+    pub(super) fn skip(&mut self, depth: usize) -> Result<(), Diagnostic> {
+        match self.value_type() {
+            Type::String => self.string().map(drop),
+            Type::Array | Type::Object if depth == DEPTH => {
+                Err(self.fault("at most 128 objects and arrays in each other"))
             }
-            b'{' | b'[' if depth == DEPTH => {
-                return Err(self.fault("at most 128 objects and arrays in each other"));
-            }
-            b'{' => self.members(&mut |cursor, _| cursor.skip(depth + 1).map(drop))?,
-            b'[' => {
-                let expected = "a comma, or the bracket that closes the array";
-                self.items(b']', expected, |cursor| cursor.skip(depth + 1).map(drop))?;
-            }
-            _ => drop(self.scalar()?),
+            Type::Object => self.members(&mut |cursor, _| cursor.skip(depth + 1)),
+            Type::Array => self.items(b']', ARRAY, |cursor| cursor.skip(depth + 1)),
+            _ => self.scalar().map(drop),
         }
-        Ok(first)
+    }
+}
+
+/// The number that a scalar stands for: 0 and 1 for booleans, NaN for null, as which pandas writes it.
+pub(super) fn number(scalar: &str) -> f64 {
+    match scalar {
+        "true" => 1.0,
+        "false" => 0.0,
+        // The standard library's parser takes all of JSON's numbers and Python's names, and rounds correctly.
+        number => number.parse().unwrap_or(f64::NAN),
     }
 }
 
@@ -314,20 +311,19 @@ mod tests {
     use super::*;
 
     /// The fields of a line, in words.
-    fn scan(text: &str) -> Result<Vec<String>, Fault> {
+    fn scan(text: &str) -> Result<Vec<String>, Diagnostic> {
         let mut fields = Vec::new();
         Cursor::new(text).object(|cursor, key| {
             let (start, mut numbers) = (cursor.at, Vec::new());
-            let value = match cursor.peek() {
-                Some(b'[') => match cursor.array(&mut numbers)? {
+            let value = match cursor.value_type() {
+                Type::Array => match cursor.array(&mut numbers)? {
                     None => format!("{numbers:?}"),
                     Some(other) => other.to_string(),
                 },
-                Some(b'"' | b'{') => {
+                _ => {
                     cursor.skip(0)?;
                     cursor.since(start).to_string()
                 }
-                _ => format!("{:?}", cursor.scalar()?),
             };
             fields.push(format!("{}={value}", unescape(&text[key]).unwrap()));
             Ok(())
@@ -341,7 +337,7 @@ mod tests {
         assert_eq!(
             scan(text).unwrap(),
             [
-                "a=Number(1.5)",
+                "a=1.50",
                 "b=[1.0, NaN, NaN, 1.0, -inf]",
                 r#"c={"d":["}"]}"#,
                 "e\n=\"x\\\"y\"",
@@ -363,8 +359,8 @@ mod tests {
             ("9007199254740993", 9007199254740992.0),
             ("1E+2", 100.0),
         ] {
-            let scalar = Cursor::new(text).scalar().unwrap();
-            assert_eq!(scalar, Scalar::Number(value), "{text}");
+            let found = number(Cursor::new(text).scalar().unwrap());
+            assert_eq!(found.to_bits(), value.to_bits(), "{text}");
         }
         for wrong in ["01", "-", "1.", ".5", "1e", "+1", "nan", "-01", "0x1"] {
             assert!(scan(&format!("{{\"a\":{wrong}}}")).is_err(), "{wrong}");
@@ -390,9 +386,9 @@ mod tests {
                 "an escape that JSON knows (such as \\n or \\u00e9)",
             ),
         ] {
-            let fault = scan(text).unwrap_err();
-            let said = fault.diagnostic.expected.clone().unwrap();
-            assert_eq!((fault.at, said.as_str()), (at, expected), "{text}");
+            let error = scan(text).unwrap_err();
+            assert_eq!(error.expected.as_deref(), Some(expected), "{text}");
+            assert_eq!(error.file.column, Some(at + 1), "{text}");
         }
         let deep = format!("{{\"a\":{}", "[".repeat(100_000));
         assert!(scan(&deep).is_err());

@@ -6,15 +6,14 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::json::{Cursor, Fault, Scalar, shorten, unescape};
+use super::json::{Cursor, Type, number, shorten, unescape};
 use super::names::{Names, Role};
-use super::raw::{
-    Arrays, Field, FieldKind, Header, Line, Odd, Origin, Raw, RawColumn, Schema, Values,
-};
+use super::raw::{Header, Line, Odd, Origin, Raw, RawColumn, Schema, Values, of_numbers};
 use super::replace::Replacement;
 use super::spread::Spread;
 use super::{Progress, cannot_be_read, changed, words};
 use crate::batch::GroupId;
+use crate::batch::column::Ragged;
 use crate::diagnostic::Diagnostic;
 
 struct Lines {
@@ -76,16 +75,12 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
         let Some(text) = lines.text().map_err(|error| error.in_file(path))? else {
             continue;
         };
-        let here = |Fault { at, diagnostic }: Fault| {
-            let column = text.char_indices().take_while(|(start, _)| *start < at);
-            let diagnostic = diagnostic.in_file(path).on_line(lines.number);
-            diagnostic.at_column(column.count() + 1)
-        };
+        let here = |error: Diagnostic| error.in_file(path).on_line(lines.number);
         let reader = match &mut reader {
             Some(reader) => reader,
             None => {
                 let fields = fields(text).map_err(here)?;
-                reader.insert(Reader::new(schema(fields, Header::Lines)?))
+                reader.insert(Reader::new(schema(&fields, &Header::Lines)?))
             }
         };
         let mark = lines.bytes.len() - text.len();
@@ -101,7 +96,7 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     };
     let responses = reader.lines.len();
     for column in &mut reader.columns {
-        if column.is_whole() && column.filled < responses {
+        if column.odd.is_none() && (1..responses).contains(&column.filled) {
             column.end(0);
         }
     }
@@ -117,41 +112,21 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     })
 }
 
-/// The fields of the first line.
-fn fields(text: &str) -> Result<Vec<Field>, Fault> {
+/// The fields of the first line, and the types of their values.
+fn fields(text: &str) -> Result<Vec<(String, Type)>, Diagnostic> {
     let mut fields = Vec::new();
     Cursor::new(text).object(|cursor, key| {
-        let raw = &text[key];
-        fields.push(Field {
-            name: unescape(raw).unwrap_or(raw.into()).into_owned(),
-            kind: match cursor.peek() {
-                Some(b'n') => FieldKind::Null,
-                Some(b't' | b'f') => FieldKind::Bool,
-                Some(b'"') => FieldKind::String,
-                Some(b'[' | b'{') => FieldKind::Compound,
-                _ => FieldKind::Number,
-            },
-        });
-        cursor.skip(0).map(drop)
+        let name = unescape(&text[key.clone()]).unwrap_or(text[key].into());
+        fields.push((name.into_owned(), cursor.value_type()));
+        cursor.skip(0)
     })?;
     Ok(fields)
-}
-
-/// The use of a field's strings.
-#[derive(Clone, Copy, PartialEq)]
-enum Strings {
-    Skipped,
-    /// They name groups.
-    Ids,
-    /// Their words are counted.
-    Words,
 }
 
 /// The columns so far.
 struct Reader {
     names: Names,
     columns: Vec<RawColumn>,
-    strings: Vec<Strings>,
     /// For each column, how many lines were begun when it was last met.
     met: Vec<usize>,
     by_key: HashMap<Box<str>, usize>,
@@ -167,7 +142,6 @@ impl Reader {
         Reader {
             names,
             columns: Vec::new(),
-            strings: Vec::new(),
             met: Vec::new(),
             by_key: HashMap::new(),
             ids: HashSet::new(),
@@ -177,7 +151,7 @@ impl Reader {
     }
 
     /// Adds a line; its number is still to be set.
-    fn line(&mut self, text: &str) -> Result<Line, Fault> {
+    fn line(&mut self, text: &str) -> Result<Line, Diagnostic> {
         let response = self.lines.len();
         let mut room = None;
         let mut last = None;
@@ -189,11 +163,8 @@ impl Reader {
                 let name = &self.columns[index].name;
                 let what =
                     format!("the field `{name}` stands twice in this line; keep one of them");
-                let diagnostic = Diagnostic::error(what);
-                return Err(Fault {
-                    at: key.start,
-                    diagnostic,
-                });
+                cursor.at = key.start;
+                return Err(cursor.error(Diagnostic::error(what)));
             }
             self.value(index, response, cursor)?;
             if last.is_none() {
@@ -226,83 +197,112 @@ impl Reader {
             return known;
         }
         let name = unescape(key).unwrap_or(key.into());
-        let index = match self.by_key.get(&*name) {
-            Some(&known) => known,
-            None => {
-                let readings = self.names.of(&name);
-                let is = |role: Role| readings.iter().any(|reading| reading.role == role);
-                self.strings.push(if is(Role::Group) {
-                    Strings::Ids
-                } else if is(Role::Completion) && self.names.count_words {
-                    Strings::Words
-                } else {
-                    Strings::Skipped
-                });
-                self.met.push(0);
-                self.columns
-                    .push(RawColumn::new(name.to_string(), Values::None));
-                self.by_key.insert(name.into(), self.columns.len() - 1);
-                self.columns.len() - 1
-            }
-        };
+        let index = self.by_key.get(&*name).copied().unwrap_or_else(|| {
+            let readings = self.names.of(&name);
+            let is = |role: Role| readings.iter().any(|reading| reading.role == role);
+            let values = if is(Role::Group) {
+                let (ids, are_strings) = (Vec::new(), false);
+                Values::Ids { ids, are_strings }
+            } else if is(Role::Completion) && self.names.count_words {
+                let (counts, messages) = (Vec::new(), false);
+                Values::Words { counts, messages }
+            } else {
+                Values::None
+            };
+            self.met.push(0);
+            self.columns.push(RawColumn::new(name.to_string(), values));
+            self.by_key.insert((*name).into(), self.columns.len() - 1);
+            self.columns.len() - 1
+        });
         self.by_key.insert(key.into(), index);
         index
     }
 
     /// Gives a response's value to its column.
-    fn value(&mut self, index: usize, response: usize, cursor: &mut Cursor) -> Result<(), Fault> {
+    fn value(
+        &mut self,
+        index: usize,
+        response: usize,
+        cursor: &mut Cursor,
+    ) -> Result<(), Diagnostic> {
         let column = &mut self.columns[index];
-        if column.odd.is_some() {
-            return cursor.skip(0).map(drop);
-        }
-        let start = cursor.at;
+        let (start, value) = (cursor.at, cursor.value_type());
         self.array.clear();
-        let value = Value::read(cursor, &mut self.array)?;
+        let mixed = match value {
+            Type::Array if column.odd.is_none() => cursor.array(&mut self.array)?,
+            _ => {
+                cursor.skip(0)?;
+                None
+            }
+        };
+        if column.odd.is_some() {
+            return Ok(());
+        }
         let raw = cursor.since(start);
-        let item = match (self.strings[index], value) {
-            (_, Value::Null) => {
-                column.null.get_or_insert(response);
-                return Ok(());
+        if value == Type::Null {
+            column.null.get_or_insert(response);
+            return Ok(());
+        }
+        let is_numbers = value == Type::Array && mixed.is_none();
+        let is_number = matches!(value, Type::Number | Type::Bool);
+        let mut before = None;
+        let is_taken = match &mut column.values {
+            Values::Words { counts, messages } => {
+                let words = match value {
+                    Type::String => Some(words::of_string(between(raw))),
+                    _ => words::of_messages(raw),
+                };
+                *messages |= value != Type::String;
+                // A line has far fewer than 2^53 words.
+                counts.extend(words.map(|words| words as f64));
+                words.is_some()
             }
-            (Strings::Words, Value::String) => Item::Words(words::of_string(between(raw)), false),
-            (Strings::Words, _) => match words::of_messages(raw) {
-                Some(words) => Item::Words(words, true),
-                None => Item::Other,
-            },
-            (Strings::Ids, Value::String) => match unescape(between(raw)) {
-                Some(id) => Item::Id(id_of(&mut self.ids, &id), true),
-                None => Item::Other,
-            },
-            (Strings::Ids, Value::Number(value)) => {
-                whole(raw, value).map_or(Item::Other, |id| Item::Id(id, false))
-            }
-            (Strings::Skipped, Value::Number(value)) => Item::Number(value),
-            (Strings::Skipped, Value::Bool(value)) => Item::Number(f64::from(u8::from(value))),
-            (Strings::Skipped, Value::Array(None)) => Item::Array(&self.array),
-            _ => Item::Other,
-        };
-        let found = || match value {
-            Value::String => format!("the string {}", shorten(raw, 40)),
-            Value::Array(None) if self.array.is_empty() => "an empty array".to_string(),
-            Value::Array(None) => format!("an array of {} numbers", self.array.len()),
-            Value::Array(Some(other)) => other.to_string(),
-            Value::Object => "an object".to_string(),
-            Value::Null | Value::Bool(_) | Value::Number(_) => raw.to_string(),
-        };
-        let is_first = matches!(column.values, Values::None);
-        let found = match item {
-            Item::Other => found(),
-            _ if !column.reach(response) => return Ok(()),
-            item => match item.add_to(&mut column.values) {
-                Ok(()) => {
-                    column.filled += 1;
-                    return Ok(());
+            Values::Ids { ids, are_strings } => {
+                let (id, is_string) = (id(&mut self.ids, value, raw), value == Type::String);
+                if id.is_some() && !ids.is_empty() && *are_strings != is_string {
+                    before = Some(if is_string { "a number" } else { "a string" });
                 }
-                Err(Some(other)) => format!("{} where the lines before have {other}", found()),
-                Err(None) => found(),
-            },
+                *are_strings = is_string;
+                let is_taken = id.is_some() && before.is_none();
+                ids.extend(id);
+                is_taken
+            }
+            Values::Numbers(numbers) if is_number => {
+                numbers.push(number(raw));
+                true
+            }
+            Values::Arrays(rows) if is_numbers => {
+                rows.push(&self.array);
+                true
+            }
+            values @ Values::None if is_number => {
+                *values = Values::Numbers(vec![number(raw)]);
+                true
+            }
+            values @ Values::None if is_numbers => {
+                let mut rows = Ragged::default();
+                rows.push(&self.array);
+                *values = Values::Arrays(rows);
+                true
+            }
+            _ => false,
         };
-        if is_first {
+        if is_taken {
+            column.take(response);
+            return Ok(());
+        }
+        let found = match (value, mixed) {
+            (Type::String, _) => format!("the string {}", shorten(raw, 40)),
+            (Type::Array, Some(mixed)) => mixed.to_string(),
+            (Type::Array, None) => of_numbers(&self.array),
+            (Type::Object, _) => "an object".to_string(),
+            _ => raw.to_string(),
+        };
+        let found = match before {
+            Some(before) => format!("{found} where the lines before have {before}"),
+            None => found,
+        };
+        if column.filled == 0 {
             column.values = Values::Other(found.clone());
         }
         column.odd = Some(Odd {
@@ -314,116 +314,36 @@ impl Reader {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Value {
-    Null,
-    Bool(bool),
-    Number(f64),
-    String,
-    /// An array, and what is in it where that is not numbers.
-    Array(Option<&'static str>),
-    Object,
-}
-
-impl Value {
-    /// Reads the value at the cursor, the numbers of an array into `array`.
-    fn read(cursor: &mut Cursor, array: &mut Vec<f64>) -> Result<Value, Fault> {
-        Ok(match cursor.peek() {
-            Some(b'"') => {
-                cursor.string()?;
-                Value::String
-            }
-            Some(b'{') => {
-                cursor.skip(0)?;
-                Value::Object
-            }
-            Some(b'[') => Value::Array(cursor.array(array)?),
-            _ => match cursor.scalar()? {
-                Scalar::Null => Value::Null,
-                Scalar::Bool(value) => Value::Bool(value),
-                Scalar::Number(value) => Value::Number(value),
-            },
-        })
-    }
-}
-
-/// The part of a value that a column may take.
-enum Item<'a> {
-    Number(f64),
-    /// An id, and whether it is a string in the file.
-    Id(GroupId, bool),
-    Words(usize, bool),
-    Array(&'a [f64]),
-    Other,
-}
-
-impl Item<'_> {
-    /// Adds the item to values of its kind, or says what they are instead, if that is to be said.
-    fn add_to(self, values: &mut Values) -> Result<(), Option<&'static str>> {
-        if matches!(values, Values::None) {
-            *values = match self {
-                Item::Number(_) => Values::Numbers(Vec::new()),
-                Item::Id(_, is_string) => Values::Ids {
-                    ids: Vec::new(),
-                    are_strings: is_string,
-                },
-                Item::Words(..) => Values::Words {
-                    counts: Vec::new(),
-                    messages: false,
-                },
-                Item::Array(_) => Values::Arrays(Arrays::new()),
-                Item::Other => return Err(None),
-            };
-        }
-        match (values, self) {
-            (Values::Numbers(values), Item::Number(value)) => values.push(value),
-            (Values::Ids { ids, are_strings }, Item::Id(id, is_string)) => {
-                if *are_strings != is_string {
-                    return Err(Some(if *are_strings { "a string" } else { "a number" }));
-                }
-                ids.push(id);
-            }
-            (Values::Words { counts, messages }, Item::Words(words, is_chat)) => {
-                *messages |= is_chat;
-                // A line has far fewer than 2^53 words.
-                counts.push(words as f64);
-            }
-            (Values::Arrays(arrays), Item::Array(array)) => {
-                arrays.push(array);
-            }
-            _ => return Err(None),
-        }
-        Ok(())
-    }
-}
-
 /// The characters between the quotes of a string.
 fn between(raw: &str) -> &str {
     &raw[1..raw.len() - 1]
 }
 
-/// A string as a group's name; one that comes again is held once.
-fn id_of(ids: &mut HashSet<Arc<str>>, id: &str) -> GroupId {
-    if let Some(known) = ids.get(id) {
-        return GroupId::Text(known.clone());
+/// A string or a whole number as a group's name. A string that comes again is held once; a number is exact however
+/// large: one beyond 64 bits is a name like any string.
+fn id(known: &mut HashSet<Arc<str>>, value: Type, raw: &str) -> Option<GroupId> {
+    match value {
+        Type::String => {
+            let name = unescape(between(raw))?;
+            let name = known.get(&*name).cloned().unwrap_or_else(|| {
+                let name: Arc<str> = name.into();
+                known.insert(name.clone());
+                name
+            });
+            return Some(name.into());
+        }
+        Type::Number => {}
+        _ => return None,
     }
-    let id: Arc<str> = id.into();
-    ids.insert(id.clone());
-    GroupId::Text(id)
-}
-
-/// A whole number, exact however large: one beyond 64 bits is a name like any string.
-fn whole(raw: &str, value: f64) -> Option<GroupId> {
     if let Ok(number) = raw.parse() {
         return Some(GroupId::Number(number));
     }
-    if raw
-        .bytes()
-        .all(|byte| byte == b'-' || byte.is_ascii_digit())
-    {
+    let mut bytes = raw.bytes();
+    if bytes.all(|byte| byte == b'-' || byte.is_ascii_digit()) {
         return Some(raw.into());
     }
     // pandas writes the whole numbers of a column with gaps as 7.0. Up to 2^53 they are still apart.
+    let value = number(raw);
     let exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
     exact.then_some(GroupId::Number(value as i64))
 }
@@ -472,13 +392,7 @@ mod tests {
 
     #[test]
     fn ids_are_exact_and_nothing_else_is_one() {
-        let id = |raw: &str| match raw.strip_prefix('"') {
-            Some(_) => unescape(between(raw)).map(|id| id_of(&mut HashSet::new(), &id)),
-            None => match Cursor::new(raw).scalar() {
-                Ok(Scalar::Number(value)) => whole(raw, value),
-                _ => None,
-            },
-        };
+        let id = |raw: &str| id(&mut HashSet::new(), Cursor::new(raw).value_type(), raw);
         assert_eq!(id("9007199254740993"), Some(9007199254740993_i64.into()));
         assert_eq!(id("-3"), Some((-3).into()));
         assert_eq!(id("7.0"), Some(7.into()));

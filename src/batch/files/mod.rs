@@ -17,16 +17,17 @@ mod spread;
 mod tensor;
 mod words;
 
-use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) use replace::Replacement;
 
+use self::json::Type;
 use self::names::Names;
-use self::raw::{Field, FieldKind, Header, Origin, Raw, RawColumn, Schema, Values};
+use self::raw::{Header, Origin, Raw, RawColumn, Schema, Values};
 use self::spread::Spread;
 use self::tensor::{Archive, Info, Tensor};
 use super::{Batch, Computed, Level};
@@ -65,8 +66,23 @@ pub struct ReadOptions<'a> {
     pub map: &'a [Mapping],
     /// The precision of token columns; that of the file (f64 for JSONL) where it is `None`.
     pub dtype: Option<Dtype>,
+    /// Of tensors [B, T], only those that become one of these columns are read; all, where it is `None`.
+    pub columns: Option<&'a [String]>,
     /// Told from time to time how many bytes of how many have been read.
-    pub progress: Option<&'a dyn Fn(u64, u64)>,
+    pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+}
+
+impl ReadOptions<'_> {
+    /// Whether a token column is to be read: it is asked for, or one that is asked for follows from it.
+    fn wants(&self, column: &str, has_reward: bool) -> bool {
+        let Some(columns) = self.columns else {
+            return true;
+        };
+        let is_named = |name| columns.iter().any(|column| column == name);
+        is_named(column)
+            || column == "token_reward" && !has_reward
+            || column == "old_logp" && is_named("logp")
+    }
 }
 
 /// A field of a file is read under another name: `--map reward=score`.
@@ -89,6 +105,7 @@ pub enum Dtype {
 
 /// A batch from a file, and what writing an advantage back to a copy of that file takes.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Rollouts {
     /// The columns and their layout.
     pub batch: Batch,
@@ -99,7 +116,7 @@ pub struct Rollouts {
     origin: Origin,
     /// T, where there are tensors [B, T].
     width: Option<usize>,
-    /// Whether an advantage of responses is f64, where no token column says so.
+    /// Whether an advantage is written to a tensor as f64.
     is_f64: bool,
 }
 
@@ -112,10 +129,10 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
     let format = Format::of(path)?;
     let progress = Progress {
         told: options.progress,
-        done: Cell::new(0),
-        total: Cell::new(0),
+        ..Progress::default()
     };
-    let schema = |fields: Vec<Field>, header: Header| Names::new(path, options, &fields, &header);
+    let schema =
+        |fields: &[(String, Type)], header: &Header| Names::new(path, options, fields, header);
     let raw = (format.read)(path, &schema, &progress)?;
     let rollouts = infer::rollouts(raw, options, &progress, format)?;
     progress.finish();
@@ -165,7 +182,7 @@ impl Rollouts {
             let help = format!("give the output a name that ends in .{ending} too");
             return Err(error(what).with_help(help).into());
         }
-        let spread = Spread::new(&self.batch, advantage, self.width, self.is_f64);
+        let spread = Spread::new(advantage, self.width, self.is_f64);
         self.check(&spread).map_err(error)?;
         let mut file = Replacement::new(out)?;
         (self.format.write)(&self.path, &self.origin, &spread, &mut file)?;
@@ -243,35 +260,37 @@ impl fmt::Debug for Format {
     }
 }
 
+/// How many bytes are there to read, and how many have been read.
+#[derive(Default)]
 struct Progress<'a> {
-    told: Option<&'a dyn Fn(u64, u64)>,
-    done: Cell<u64>,
-    total: Cell<u64>,
+    told: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+    done: AtomicU64,
+    total: AtomicU64,
 }
 
 impl Progress<'_> {
     /// Bytes between two reports to the caller.
     const STEP: u64 = 4 << 20;
 
-    /// Sets the number of bytes that will be read.
     fn expect(&self, total: u64) {
-        self.total.set(total);
+        self.total.store(total, Relaxed);
     }
 
     fn add(&self, bytes: u64) {
-        let before = self.done.replace(self.done.get() + bytes);
-        let done = self.done.get().min(self.total.get());
+        let before = self.done.fetch_add(bytes, Relaxed);
+        let (done, total) = (before + bytes, self.total.load(Relaxed));
         if let Some(told) = self.told
-            && before / Self::STEP != self.done.get() / Self::STEP
+            && before / Self::STEP != done / Self::STEP
         {
-            told(done, self.total.get());
+            told(done.min(total), total);
         }
     }
 
     /// All is read, whatever was passed over.
     fn finish(&self) {
         if let Some(told) = self.told {
-            told(self.total.get(), self.total.get());
+            let total = self.total.load(Relaxed);
+            told(total, total);
         }
     }
 }
@@ -283,11 +302,10 @@ fn read_tensors(
     schema: Schema,
     progress: &Progress,
 ) -> Result<Raw, Diagnostic> {
-    let fields = tensors.iter().map(|tensor| Field {
-        name: tensor.name.clone(),
-        kind: FieldKind::Compound,
-    });
-    let names = schema(fields.collect(), header.clone())?;
+    let fields = tensors
+        .iter()
+        .map(|tensor| (tensor.name.clone(), Type::Array));
+    let names = schema(&fields.collect::<Vec<_>>(), &header)?;
     progress.expect(tensors.iter().map(|tensor| tensor.most).sum());
     let columns = tensors.iter().map(|info| {
         let (info, archive) = (info.clone(), archive.clone());

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::raw::{Field, FieldKind, Header};
+use super::json::Type;
+use super::raw::Header;
 use super::{Mapping, ReadOptions};
 use crate::batch::known;
 use crate::batch::level::Level;
@@ -50,7 +51,7 @@ pub(super) fn alias(tensor: &str) -> &str {
 struct Dump {
     kind: &'static str,
     /// Fields that the first line has.
-    known_by: &'static [(&'static str, FieldKind)],
+    known_by: &'static [(&'static str, Type)],
     names: &'static [(&'static str, &'static str)],
     /// An array with one entry a token of the response, beside the columns that we know.
     tokens: Option<&'static str>,
@@ -61,9 +62,9 @@ const DUMPS: [Dump; 2] = [
     Dump {
         kind: "verl's generations",
         known_by: &[
-            ("input", FieldKind::String),
-            ("output", FieldKind::String),
-            ("score", FieldKind::Number),
+            ("input", Type::String),
+            ("output", Type::String),
+            ("score", Type::Number),
         ],
         names: &[
             ("group", "input"),
@@ -76,10 +77,7 @@ const DUMPS: [Dump; 2] = [
     // The records of open-instruct's `--save_traces`. `prompt_idx` begins at 0 in every step.
     Dump {
         kind: "open-instruct",
-        known_by: &[
-            ("prompt_idx", FieldKind::Number),
-            ("reward", FieldKind::Number),
-        ],
+        known_by: &[("prompt_idx", Type::Number), ("reward", Type::Number)],
         names: &[("group", "prompt_idx"), ("old_logp", "logprobs")],
         tokens: Some("response_tokens"),
     },
@@ -126,7 +124,7 @@ pub(super) struct Names {
     /// Nothing but the words of a completion says how long a response is.
     pub(super) count_words: bool,
     /// The note on a known dump, if the file is one.
-    pub(super) note: Option<Diagnostic>,
+    pub(super) note: Option<String>,
 }
 
 impl Names {
@@ -134,7 +132,7 @@ impl Names {
     pub(super) fn new(
         path: &Path,
         options: &ReadOptions,
-        fields: &[Field],
+        fields: &[(String, Type)],
         header: &Header,
     ) -> Result<Names, Diagnostic> {
         let mut names = Names {
@@ -144,7 +142,7 @@ impl Names {
             count_words: false,
             note: None,
         };
-        let all = || fields.iter().map(|field| field.name.as_str());
+        let all = || fields.iter().map(|(field, _)| field.as_str());
         for Mapping { ours, theirs } in options.map {
             if let Some(first) = names.reading(ours) {
                 return Err(Diagnostic::error(format!(
@@ -190,16 +188,21 @@ impl Names {
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
         };
-        names.count_words = !fields.iter().any(|field| {
-            field.kind != FieldKind::Null && names.of(&field.name).iter().any(says_length)
-        });
+        names.count_words = !fields
+            .iter()
+            .any(|(field, value)| *value != Type::Null && names.of(field).iter().any(says_length));
         Ok(names)
     }
 
     /// Adds the names of a known dump where the first line looks like one. What the user has mapped stays as it is, and
     /// so does a field that has one of our names by itself.
-    fn recognise(&mut self, fields: &[Field]) {
-        let kind = |name: &str| fields.iter().find(|f| f.name == name).map(|f| f.kind);
+    fn recognise(&mut self, fields: &[(String, Type)]) {
+        let kind = |name: &str| {
+            let mut fields = fields.iter();
+            fields
+                .find(|(field, _)| field == name)
+                .map(|(_, kind)| *kind)
+        };
         let is_known = |dump: &&Dump| {
             let mut known_by = dump.known_by.iter();
             known_by.all(|&(name, expected)| kind(name) == Some(expected))
@@ -214,7 +217,7 @@ impl Names {
         for &(ours, theirs) in dump.names {
             // Some reward functions give `acc` as a share; a boolean alone is a verdict.
             let is_usable = match theirs {
-                "acc" => kind(theirs) == Some(FieldKind::Bool),
+                "acc" => kind(theirs) == Some(Type::Bool),
                 _ => kind(theirs).is_some(),
             };
             if is_usable && self.reading(ours).is_none() && kind(ours).is_none() {
@@ -233,11 +236,8 @@ impl Names {
                 ..reading
             });
         }
-        self.note = Some(Diagnostic::note(format!(
-            "read as a dump of {}: {}",
-            dump.kind,
-            taken.join(", ")
-        )));
+        let taken = taken.join(", ");
+        self.note = Some(format!("read as a dump of {}: {taken}", dump.kind));
     }
 
     /// The name that a field has by itself.
@@ -254,9 +254,9 @@ impl Names {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
 
-    fn provides(&self, ours: &str, fields: &[Field]) -> bool {
+    fn provides(&self, ours: &str, fields: &[(String, Type)]) -> bool {
         let is_away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
-        let mut own = fields.iter().map(|field| field.name.as_str());
+        let mut own = fields.iter().map(|(field, _)| field.as_str());
         self.reading(ours).is_some() || own.any(|field| self.own(field) == ours && !is_away(field))
     }
 

@@ -3,30 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::json::Type;
 use super::names::Names;
 use super::tensor::{Info, Tensor};
 use crate::batch::GroupId;
+use crate::batch::column::Ragged;
 use crate::diagnostic::Diagnostic;
 
-/// A field that a file begins with.
-pub(super) struct Field {
-    pub(super) name: String,
-    pub(super) kind: FieldKind,
-}
-
-/// The kind of value that a field begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FieldKind {
-    Null,
-    Bool,
-    Number,
-    String,
-    /// An array, an object, a tensor.
-    Compound,
-}
-
 /// How a reader learns, from the fields that its file begins with, under which names they are read. It asks once.
-pub(super) type Schema<'a> = &'a dyn Fn(Vec<Field>, Header) -> Result<Names, Diagnostic>;
+pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], &Header) -> Result<Names, Diagnostic>;
 
 /// The kind of a file, by its format or its header.
 #[derive(Clone, Debug)]
@@ -124,7 +109,7 @@ pub(super) enum Values {
     /// The number of words a response; whether they are those of a list of messages.
     Words { counts: Vec<f64>, messages: bool },
     /// An array of numbers a response.
-    Arrays(Arrays),
+    Arrays(Ragged<f64>),
     /// An array of the whole batch, read when it is used.
     Tensor(Tensor),
     /// Something that no column is made of: the first response's, in words.
@@ -140,32 +125,6 @@ pub(super) struct Odd {
     pub(super) other: usize,
 }
 
-/// Rows of their own length each, one after another.
-#[derive(Clone)]
-pub(super) struct Arrays {
-    /// Where the rows begin, and where the last one ends.
-    pub(super) starts: Vec<usize>,
-    pub(super) values: Vec<f64>,
-}
-
-impl Arrays {
-    pub(super) fn new() -> Self {
-        Arrays {
-            starts: vec![0],
-            values: Vec::new(),
-        }
-    }
-
-    pub(super) fn push(&mut self, row: &[f64]) {
-        self.values.extend_from_slice(row);
-        self.starts.push(self.values.len());
-    }
-
-    pub(super) fn row(&self, response: usize) -> &[f64] {
-        &self.values[self.starts[response]..self.starts[response + 1]]
-    }
-}
-
 impl RawColumn {
     pub(super) fn new(name: String, values: Values) -> Self {
         RawColumn {
@@ -177,17 +136,13 @@ impl RawColumn {
         }
     }
 
-    /// Whether every response has a value, and all of one kind.
-    pub(super) fn is_whole(&self) -> bool {
-        self.odd.is_none() && self.filled > 0
-    }
-
-    /// Makes sure that all responses before this one have a value: otherwise the first without one is odd.
-    pub(super) fn reach(&mut self, response: usize) -> bool {
-        if self.odd.is_none() && self.filled < response {
+    /// Counts the value of a response. Where one before it has none, that one is odd.
+    pub(super) fn take(&mut self, response: usize) {
+        if self.filled < response {
             self.end(response);
+        } else {
+            self.filled += 1;
         }
-        self.odd.is_none()
     }
 
     /// The first response without a value is odd; `other` has one.
@@ -200,21 +155,18 @@ impl RawColumn {
         });
     }
 
-    /// A response's value in words.
-    pub(super) fn describe(&self, response: usize) -> String {
+    /// The first response's value in words.
+    pub(super) fn describe_first(&self) -> String {
         match &self.values {
             Values::None => "null".to_string(),
-            Values::Numbers(values) => number(values[response]),
-            Values::Ids { ids, .. } => match &ids[response] {
+            Values::Numbers(values) => number(values[0]),
+            Values::Ids { ids, .. } => match &ids[0] {
                 GroupId::Number(number) => number.to_string(),
                 text => format!("the string {text}"),
             },
             Values::Words { .. } => "a string".to_string(),
-            Values::Arrays(arrays) => match arrays.row(response) {
-                [] => "an empty array".to_string(),
-                row => format!("an array of {} numbers", row.len()),
-            },
-            Values::Tensor(tensor) => tensor.describe(),
+            Values::Arrays(arrays) => of_numbers(arrays.row(0)),
+            Values::Tensor(tensor) => tensor.info.describe(),
             Values::Other(words) => words.clone(),
         }
     }
@@ -253,6 +205,14 @@ impl Raw {
             place => format!("{} at {place}", found.into()),
         };
         self.error(response, error.found(found))
+    }
+}
+
+/// An array in words.
+pub(super) fn of_numbers(row: &[f64]) -> String {
+    match row {
+        [] => "an empty array".to_string(),
+        row => format!("an array of {} numbers", row.len()),
     }
 }
 

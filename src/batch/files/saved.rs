@@ -11,6 +11,7 @@ use super::damaged;
 use super::raw::Header;
 use super::replace::Replacement;
 use super::safetensors::{self as file, Metadata};
+use crate::batch::column::each_layout;
 use crate::batch::{Batch, Element, FloatBuffer, GroupId, Layout, Padded, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -61,24 +62,7 @@ fn group_id(name: Value) -> Option<GroupId> {
     }
 }
 
-/// One tensor of the file to be.
-enum Column<'a> {
-    Groups,
-    Mask,
-    Responses(&'a [f64]),
-    Tokens(&'a TokenValues),
-}
-
-impl Column<'_> {
-    fn dtype(&self) -> Dtype {
-        match self {
-            Column::Groups => Dtype::I64,
-            Column::Mask => Dtype::BOOL,
-            Column::Tokens(values) if !values.is_f64() => Dtype::F32,
-            Column::Responses(_) | Column::Tokens(_) => Dtype::F64,
-        }
-    }
-}
+type Written<'a> = dyn Fn(&mut dyn Write) -> io::Result<()> + 'a;
 
 impl Batch {
     /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0;
@@ -94,77 +78,82 @@ impl Batch {
 
     fn save(&self, out: &mut impl Write) -> io::Result<()> {
         let layout: &Layout = self.layout();
-        let (rows, width) = (layout.responses(), layout.width());
-        let names = || (0..layout.groups()).map(|group| layout.group_id(group));
-        let are_named = names().any(|name| matches!(name, GroupId::Text(_)));
+        let ids = || (0..layout.groups()).map(|group| layout.group_id(group));
+        let are_named = ids().any(|id| matches!(id, GroupId::String(_)));
         let mut metadata = Metadata::new();
         metadata.insert(MARK.0.to_string(), MARK.1.to_string());
         metadata.insert(STEP.to_string(), self.step().to_string());
         if are_named {
-            let names = names().map(|name| match name {
+            let names = ids().map(|id| match id {
                 GroupId::Number(number) => Value::from(*number),
-                GroupId::Text(text) => Value::from(&**text),
+                GroupId::String(name) => Value::from(&**name),
             });
             metadata.insert(NAMES.to_string(), Value::Array(names.collect()).to_string());
         }
-        let columns = self.columns_to_save();
-        let header = columns.iter().map(|(name, column)| {
-            let shape = match column {
-                Column::Groups | Column::Responses(_) => vec![rows],
-                Column::Mask | Column::Tokens(_) => vec![rows, width],
-            };
-            let dtype = column.dtype();
-            let elements: u64 = shape.iter().map(|&size| size as u64).product();
-            (
-                *name,
-                dtype.to_string(),
-                shape,
-                elements * dtype.bitsize() as u64 / 8,
-            )
+        let groups = (0..layout.responses()).map(|response| {
+            let group = layout.group_of(response);
+            match layout.group_id(group) {
+                GroupId::Number(number) if !are_named => *number,
+                // There are at most 2^32 groups.
+                _ => group as i64,
+            }
         });
-        out.write_all(&file::header(&metadata, header))?;
-        for (_, column) in &columns {
-            match column {
-                Column::Groups => {
-                    let ids = (0..rows).map(|response| {
-                        let group = layout.group_of(response);
-                        match layout.group_id(group) {
-                            GroupId::Number(number) if !are_named => *number,
-                            // There are at most 2^32 groups.
-                            _ => group as i64,
-                        }
-                    });
-                    out.write_all(ids.collect::<Vec<i64>>().as_bytes())?;
-                }
-                Column::Mask => scatter(out, layout, |_| true)?,
-                Column::Responses(values) => out.write_all(values.as_bytes())?,
-                Column::Tokens(values) => match values {
-                    TokenValues::F16(array) => padded(out, array)?,
-                    TokenValues::Bf16(array) => padded(out, array)?,
-                    TokenValues::F32(array) => padded(out, array)?,
-                    TokenValues::F64(array) => padded(out, array)?,
+        let groups: Vec<i64> = groups.collect();
+        let (of_responses, of_tokens) = (
+            &[layout.responses()][..],
+            [layout.responses(), layout.width()],
+        );
+        let mut columns: Vec<(&str, Dtype, &[usize], Box<Written>)> = Vec::new();
+        columns.push((
+            "group",
+            Dtype::I64,
+            of_responses,
+            Box::new(|out| out.write_all(groups.as_bytes())),
+        ));
+        if !self.tokens.is_empty() || !self.follows_length() {
+            columns.push((
+                "mask",
+                Dtype::BOOL,
+                &of_tokens,
+                Box::new(|out| scatter(out, layout, |_| true)),
+            ));
+        }
+        for (name, values) in self.response_columns() {
+            columns.push((
+                name,
+                Dtype::F64,
+                of_responses,
+                Box::new(|out| out.write_all(values.as_bytes())),
+            ));
+        }
+        for (name, values) in self.token_columns() {
+            let dtype = if values.is_f64() {
+                Dtype::F64
+            } else {
+                Dtype::F32
+            };
+            columns.push((
+                name,
+                dtype,
+                &of_tokens,
+                Box::new(move |out| match values {
                     TokenValues::Compact(FloatBuffer::F32(values)) => {
-                        scatter(out, layout, |token| values[token])?;
+                        scatter(out, layout, |token| values[token])
                     }
                     TokenValues::Compact(FloatBuffer::F64(values)) => {
-                        scatter(out, layout, |token| values[token])?;
+                        scatter(out, layout, |token| values[token])
                     }
-                },
-            }
+                    values => each_layout!(values, array => padded(out, array), _ => Ok(())),
+                }),
+            ));
         }
-        Ok(())
-    }
-
-    fn columns_to_save(&self) -> Vec<(&str, Column<'_>)> {
-        let mut columns = vec![("group", Column::Groups)];
-        if !self.tokens.is_empty() || !self.follows_length() {
-            columns.push(("mask", Column::Mask));
-        }
-        let responses = self.response_columns();
-        columns.extend(responses.map(|(name, values)| (name, Column::Responses(values))));
-        let tokens = self.token_columns();
-        columns.extend(tokens.map(|(name, values)| (name, Column::Tokens(values))));
-        columns
+        let header = columns.iter().map(|(name, dtype, shape, _)| {
+            let elements: u64 = shape.iter().map(|&size| size as u64).product();
+            let bytes = elements * dtype.bitsize() as u64 / 8;
+            (*name, dtype.to_string(), shape.to_vec(), bytes)
+        });
+        out.write_all(&file::header(&metadata, header))?;
+        columns.iter().try_for_each(|(.., write)| write(out))
     }
 
     /// Whether the column `length` says all about the tokens: a mask of them could be many times the batch.
@@ -182,7 +171,7 @@ impl Batch {
     }
 }
 
-fn padded<T>(out: &mut impl Write, array: &Padded<T>) -> io::Result<()>
+fn padded<T>(out: &mut dyn Write, array: &Padded<T>) -> io::Result<()>
 where
     T: Element<Wide: IntoBytes + Immutable>,
 {
@@ -198,7 +187,7 @@ where
 
 /// Writes [B, T] with a value for each token that counts, and 0 elsewhere.
 fn scatter<T: Copy + Default + IntoBytes + Immutable>(
-    out: &mut impl Write,
+    out: &mut dyn Write,
     layout: &Layout,
     value: impl Fn(usize) -> T,
 ) -> io::Result<()> {

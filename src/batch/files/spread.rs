@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::batch::{Batch, Computed, FloatBuffer, Layout, Level, TokenValues};
+use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
 /// The name of the tensor in padded files.
 pub(super) const NAME: &str = "advantages";
@@ -20,15 +20,9 @@ pub(super) struct Spread<'a> {
 }
 
 impl<'a> Spread<'a> {
-    /// `width` is that of the file's token tensors, if it has any; `is_f64` is of its response columns, and counts
-    /// where it has no token column.
-    pub(super) fn new(
-        batch: &'a Batch,
-        advantage: &'a Computed,
-        width: Option<usize>,
-        is_f64: bool,
-    ) -> Self {
-        let layout: &Layout = batch.layout();
+    /// `width` is that of the file's token tensors, if it has any.
+    pub(super) fn new(advantage: &'a Computed, width: Option<usize>, is_f64: bool) -> Self {
+        let layout: &Layout = advantage.layout();
         Spread {
             layout,
             advantage,
@@ -36,11 +30,7 @@ impl<'a> Spread<'a> {
                 Level::Token => width.or(Some(layout.width())),
                 _ => width,
             },
-            is_f64: if batch.tokens.is_empty() {
-                is_f64
-            } else {
-                batch.tokens.values().any(TokenValues::is_f64)
-            },
+            is_f64,
         }
     }
 

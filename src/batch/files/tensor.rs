@@ -13,9 +13,8 @@ use safetensors::Dtype as Number;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Dtype, Progress, damaged};
-use crate::batch::builder::{MaskValue, tokens_of_mask};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, GroupId, Owner, Padded, TokenValues};
+use crate::batch::{Buffer, Element, GroupId, Numeric, Owner, Padded, TokenValues};
 use crate::diagnostic::Diagnostic;
 
 // Numbers are read where they lie, and files hold them with the lowest byte first.
@@ -313,7 +312,7 @@ impl Tensor {
             let (shape, _) = self.strides();
             let order = shape.set_f(self.info.fortran);
             match ArrayView2::from_shape(order, &values) {
-                Ok(mask) => Ok(tokens_of_mask(mask)),
+                Ok(mask) => Ok(Tokens::of_mask(mask)),
                 Err(_) => unreachable!("`load` gives as many numbers as the shape has"),
             }
         }, else Err(self.wrong(self.describe(), "numbers or booleans".to_string())))

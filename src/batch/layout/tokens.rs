@@ -2,6 +2,33 @@
 
 use std::ops::Range;
 
+use half::{bf16, f16};
+use ndarray::{ArrayView1, ArrayView2};
+use rayon::prelude::*;
+
+/// A number type (or bool) that masks and response columns may have.
+pub trait Numeric: Copy + Send + Sync {
+    /// The value as a number. In a mask, 1 marks a token that counts and 0 one that does not.
+    fn number(self) -> f64;
+}
+
+macro_rules! numeric {
+    ($($element:ty: $widen:expr),+ $(,)?) => {$(
+        impl Numeric for $element {
+            fn number(self) -> f64 {
+                let widen: fn($element) -> f64 = $widen;
+                widen(self)
+            }
+        }
+    )+};
+}
+// `as` rounds only beyond 2^53, far from any mask, count or label.
+numeric!(
+    bool: |x| f64::from(u8::from(x)), f16: f64::from, bf16: f64::from, f32: f64::from, f64: |x| x,
+    u8: f64::from, u16: f64::from, u32: f64::from, u64: |x| x as f64, usize: |x| x as f64,
+    i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64,
+);
+
 /// Neighbouring tokens of one response that all count, by their columns in the padded row (or the ragged array).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -18,19 +45,21 @@ impl Run {
     }
 }
 
-/// The lengths of the rows that the tokens came in, for writing an advantage back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Rows {
-    Padded(usize),
-    Ragged(Vec<u32>),
-}
-
-/// The columns of the tokens that count, row by row; a [`Layout`] is built from these and the groups.
+/// The columns of the tokens that count, row by row; a [`Layout`](super::Layout) is built from these and the groups.
+///
+/// The caller of each method that adds a row has seen that it is below 2^32 tokens long.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens {
-    pub(super) runs: Vec<Run>,
-    pub(super) run_start: Vec<usize>,
-    pub(super) rows: Rows,
+    runs: Vec<Run>,
+    run_start: Vec<usize>,
+    /// The lengths of the rows that the tokens came in, for writing an advantage back.
+    rows: Rows,
+}
+
+#[derive(Clone, Debug)]
+enum Rows {
+    Padded(usize),
+    Ragged(Vec<u32>),
 }
 
 impl Tokens {
@@ -50,48 +79,55 @@ impl Tokens {
         }
     }
 
-    /// Adds a response by its mask. The caller has checked that rows stay below 2^32 tokens.
-    pub(crate) fn add(&mut self, mask: impl ExactSizeIterator<Item = bool>) {
-        let length = mask.len();
-        let mut open: Option<u32> = None;
-        for (column, counts) in mask.chain([false]).enumerate() {
-            match (counts, open) {
-                (true, None) => open = Some(column as u32),
-                (false, Some(start)) => {
-                    self.runs.push(Run {
-                        start,
-                        len: column as u32 - start,
-                    });
-                    open = None;
-                }
-                _ => {}
-            }
+    /// The tokens of a padded mask [B, T], or the response, the column and the value of what is neither 0 nor 1.
+    pub(crate) fn of_mask<M: Numeric>(
+        mask: ArrayView2<'_, M>,
+    ) -> Result<Self, (usize, usize, f64)> {
+        let runs_of = |row: ArrayView1<M>| match row.as_slice() {
+            Some(row) => runs_of(row),
+            None => runs_of(&row.to_vec()),
+        };
+        let rows = (0..mask.nrows()).into_par_iter();
+        let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
+        let mut tokens = Tokens::padded(mask.ncols());
+        for (row, runs) in rows.into_iter().enumerate() {
+            let runs = runs.map_err(|(column, value)| (row, column, value))?;
+            tokens.add_runs(&runs, mask.ncols());
         }
-        self.close_row(length);
+        Ok(tokens)
     }
 
-    /// Adds a response by the stretches of its row that count.
-    pub(crate) fn add_runs(&mut self, runs: &[Run], length: usize) {
-        self.runs.extend_from_slice(runs);
-        self.close_row(length);
+    /// Adds a response by its mask; the column and the value of what is neither 0 nor 1 are the error.
+    pub(crate) fn add<M: Numeric>(&mut self, mask: &[M]) -> Result<(), (usize, f64)> {
+        self.add_runs(&runs_of(mask)?, mask.len());
+        Ok(())
     }
 
     /// Adds a response of `length` tokens that all count.
     pub(crate) fn add_full(&mut self, length: usize) {
-        if length > 0 {
-            self.runs.push(Run {
-                start: 0,
-                len: length as u32,
-            });
-        }
-        self.close_row(length);
+        let run = [Run {
+            start: 0,
+            len: length as u32,
+        }];
+        let runs = if length > 0 { &run[..] } else { &[] };
+        self.add_runs(runs, length);
     }
 
-    pub(super) fn close_row(&mut self, length: usize) {
+    fn add_runs(&mut self, runs: &[Run], length: usize) {
+        self.runs.extend_from_slice(runs);
         self.run_start.push(self.runs.len());
         if let Rows::Ragged(lengths) = &mut self.rows {
             lengths.push(length as u32);
         }
+    }
+
+    /// The rows of some responses.
+    pub(super) fn select(&self, responses: &[usize]) -> Self {
+        let mut tokens = self.width().map_or_else(Tokens::ragged, Tokens::padded);
+        for &response in responses {
+            tokens.add_runs(self.runs(response), self.row_length(response));
+        }
+        tokens
     }
 
     /// The length of a row, tokens that do not count included.
@@ -106,6 +142,15 @@ impl Tokens {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
     }
 
+    /// The stretches of a row between its runs, before and behind them, where no token counts.
+    pub(crate) fn gaps(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+        let runs = self.runs(response).iter().map(|run| run.columns());
+        let starts = std::iter::once(0).chain(runs.clone().map(|run| run.end));
+        let ends = runs.map(|run| run.start);
+        let ends = ends.chain([self.row_length(response)]);
+        starts.zip(ends).map(|(start, end)| start..end)
+    }
+
     /// T, where the rows are padded.
     pub(crate) fn width(&self) -> Option<usize> {
         match &self.rows {
@@ -116,5 +161,27 @@ impl Tokens {
 
     pub(crate) fn responses(&self) -> usize {
         self.run_start.len() - 1
+    }
+}
+
+/// The runs of a mask. Each is searched in two passes without branches: most masks have long ones.
+fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<Run>, (usize, f64)> {
+    let how_many = |from: usize, wanted: f64| {
+        let values = row[from..].iter();
+        values.take_while(|value| value.number() == wanted).count()
+    };
+    let mut runs = Vec::new();
+    let mut end = 0;
+    loop {
+        let start = end + how_many(end, 0.0);
+        end = start + how_many(start, 1.0);
+        match row.get(start) {
+            None => return Ok(runs),
+            Some(value) if end == start => return Err((start, value.number())),
+            Some(_) => runs.push(Run {
+                start: start as u32,
+                len: (end - start) as u32,
+            }),
+        }
     }
 }

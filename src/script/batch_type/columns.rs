@@ -12,16 +12,6 @@ use crate::tensor::op;
 use crate::tensor::{Level, Tensor};
 
 impl ScriptBatch {
-    pub(in crate::script) fn can_derive(&self, name: &str) -> bool {
-        match name {
-            "reward" => self.has("token_reward") || self.has("correct"),
-            "token_reward" => self.has("reward") || self.has("correct"),
-            "correct" => self.has("reward") || self.has("token_reward"),
-            "logp" => self.has("old_logp"),
-            _ => self.frame().layout().width() > 0,
-        }
-    }
-
     /// The columns that have been asked for so far.
     pub(in crate::script) fn known_columns(&self) -> Vec<(String, Tensor)> {
         self.made().clone().into_iter().collect()
@@ -38,11 +28,25 @@ impl ScriptBatch {
             Source::Whole { batch, .. } => {
                 let own = batch.column_names();
                 let own: Vec<String> = own.map(|name| name.to_string()).collect();
-                let derived = DERIVED.into_iter().map(str::to_string);
-                let derived = derived.filter(|name| !own.contains(name)).collect();
+                let derived = DERIVED.iter().map(|(name, _)| name.to_string());
+                let derived =
+                    derived.filter(|name| !own.contains(name) && self.follows(batch, name));
+                let derived = derived.collect();
                 (own, derived)
             }
             Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.column_names(),
+        }
+    }
+
+    /// Whether a column follows from what the batch has.
+    fn follows(&self, batch: &Batch, name: &str) -> bool {
+        match DERIVED.iter().find(|(derived, _)| *derived == name) {
+            // Also where none of the tokens may count.
+            Some(("length", _)) => {
+                batch.layout().width() > 0 || batch.token_columns().next().is_some()
+            }
+            Some((_, from)) => from.iter().any(|column| self.has(column)),
+            None => false,
         }
     }
 
@@ -79,43 +83,41 @@ impl ScriptBatch {
 
     /// Columns that follow from others: each is the field's own reading of what the rollouts do carry.
     fn derived(&self, batch: &Batch, name: &str) -> Result<Option<Tensor>, Problem> {
-        let has = |column: &str| self.has(column);
-        Ok(match name {
-            "reward" if has("token_reward") => {
-                Some(self.sum_of_tokens(&self.column("token_reward")?)?)
+        if !self.follows(batch, name) {
+            return Ok(None);
+        }
+        Ok(Some(match name {
+            "reward" if self.has("token_reward") => {
+                self.sum_of_tokens(&self.column("token_reward")?)?
             }
-            "reward" if has("correct") => Some(self.column("correct")?),
-            "token_reward" if has("reward") || has("correct") => {
-                Some(op::at_last_token(&self.column("reward")?)?)
-            }
-            "correct" if has("reward") || has("token_reward") => {
+            "reward" => self.column("correct")?,
+            "token_reward" => op::at_last_token(&self.column("reward")?)?,
+            "correct" => {
                 // Right or wrong is about the reward that the verifier gave, not about a shaped one.
                 let given = if batch.response_column("reward").is_some() {
                     self.own_column(batch, "reward")?
                 } else {
                     self.sum_of_tokens(&self.own_column(batch, "token_reward")?)?
                 };
-                Some(op::greater(&given, &Tensor::number(0.0))?)
+                op::greater(&given, &Tensor::number(0.0))?
             }
-            "logp" if has("old_logp") => match batch.token_column("old_logp") {
+            "logp" => {
+                let Some(store) = batch.token_column("old_logp") else {
+                    return Ok(None);
+                };
+                let note = "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
+                let call = self.call();
+                call.report(|reports| reports.notes.push(note.to_string()));
                 // Its own leaf: a gradient by `logp` is not one by `old_logp`.
-                Some(store) => {
-                    let note = "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
-                    self.0
-                        .call
-                        .report(|reports| reports.notes.push(note.to_string()));
-                    Some(Tensor::column(self.frame(), store.clone()))
-                }
-                None => None,
-            },
-            "length" if has_tokens(batch) => {
-                let layout = self.frame().layout();
-                let lengths =
-                    (0..layout.responses()).map(|response| layout.tokens_of(response).len() as f64);
-                Some(Tensor::of_responses(self.frame(), lengths.collect()))
+                Tensor::column(self.frame(), store.clone())
             }
-            _ => None,
-        })
+            _ => {
+                let layout = self.frame().layout();
+                let tokens_of = |response| layout.tokens_of(response).len() as f64;
+                let lengths = (0..layout.responses()).map(tokens_of);
+                Tensor::of_responses(self.frame(), lengths.collect())
+            }
+        }))
     }
 
     /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the
@@ -125,12 +127,9 @@ impl ScriptBatch {
         if reward.is_f64() {
             return Ok(sum);
         }
-        let narrowed = sum
-            .evaluate()?
-            .iter()
-            .map(|sum| f64::from(sum as f32))
-            .collect();
-        Ok(Tensor::of_responses(self.frame(), narrowed))
+        let narrowed = sum.evaluate()?;
+        let narrowed = narrowed.iter().map(|sum| f64::from(sum as f32));
+        Ok(Tensor::of_responses(self.frame(), narrowed.collect()))
     }
 
     /// Whether the batch has the column itself, or was given it.
@@ -148,8 +147,9 @@ impl ScriptBatch {
             let help = format!("the file calls it `{theirs}`: `--map {name}={theirs}`");
             return problem.help(help);
         }
+        let derived = DERIVED.iter().map(|(name, _)| *name);
         let also = ["advantage", "groups", "step"];
-        let near = suggest::nearest(name, own.iter().copied().chain(DERIVED).chain(also));
+        let near = suggest::nearest(name, own.iter().copied().chain(derived).chain(also));
         problem.help(match (known::ours(name).or(near), name) {
             (Some("mask"), _) => {
                 "tokens with mask 0 are in no tensor: a script needs no mask".to_string()
@@ -159,17 +159,11 @@ impl ScriptBatch {
             (_, "ref_logp") => "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0".to_string(),
             (_, "advantage") => "a run computes the advantage before the loss; a file needs it as a column (`advlab apply grpo INPUT -o FILE` adds one); at the prompt it is `advantage()`".to_string(),
             _ => {
-                let derived = DERIVED.into_iter();
-                let derived = derived.filter(|name| !own.contains(name) && self.can_derive(name));
-                let derived = suggest::list(derived);
+                let (_, derived) = self.column_names();
+                let derived = suggest::list(derived.iter().map(String::as_str));
                 let follow = if derived.is_empty() { "" } else { "; from these follow " };
                 format!("it has {}{follow}{derived}", suggest::list(own))
             }
         })
     }
-}
-
-/// Whether the batch says anything of tokens, though none of them may count.
-fn has_tokens(batch: &Batch) -> bool {
-    batch.layout().width() > 0 || batch.token_columns().next().is_some()
 }

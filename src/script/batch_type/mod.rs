@@ -5,17 +5,15 @@ mod columns;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, INT, ImmutableString, NativeCallContext};
+use rhai::{Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
 
 use super::bind::{describe, number};
 use super::call::Call;
-use super::error::{Problem, origin, raise};
-
+use super::error::{Problem, Raised, origin, raise};
+use super::host::Host;
 use crate::batch::Batch;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
-
-type Outcome<T> = Result<T, Box<EvalAltResult>>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptBatch(Arc<Inner>);
@@ -44,18 +42,34 @@ enum Source {
     },
 }
 
-/// Columns that follow from others where the batch has not its own.
-const DERIVED: [&str; 5] = ["reward", "token_reward", "correct", "logp", "length"];
+/// Columns that follow from others where the batch has not its own, with those of which each is enough.
+const DERIVED: [(&str, &[&str]); 5] = [
+    ("reward", &["token_reward", "correct"]),
+    ("token_reward", &["reward", "correct"]),
+    ("correct", &["reward", "token_reward"]),
+    ("logp", &["old_logp"]),
+    ("length", &[]),
+];
 
 impl ScriptBatch {
-    /// `given` columns stand above those of the batch: a shaped reward, the advantage.
-    pub(super) fn new(
-        frame: Arc<Frame>,
-        call: Arc<Call>,
-        batch: Batch,
-        given: BTreeMap<&'static str, Tensor>,
-    ) -> Self {
+    /// A whole batch, in one call of a host.
+    pub(super) fn new(host: &Host, call: Arc<Call>, batch: &Batch) -> Self {
+        let (guard, executor) = (call.guard.clone(), host.executor.clone());
+        let frame = Frame::new(batch.layout().clone(), batch.is_f64(), guard, executor);
+        let (batch, given) = (batch.clone(), BTreeMap::new());
         ScriptBatch::over(frame, call, Source::Whole { batch, given })
+    }
+
+    /// The same whole batch, with columns that stand above its own: a shaped reward, the advantage.
+    pub(super) fn with(&self, given: BTreeMap<&'static str, Tensor>) -> Self {
+        let source = match &self.0.source {
+            Source::Whole { batch, .. } => {
+                let batch = batch.clone();
+                Source::Whole { batch, given }
+            }
+            _ => unreachable!("a hook is given columns over the whole batch"),
+        };
+        ScriptBatch::over(self.0.frame.clone(), self.0.call.clone(), source)
     }
 
     fn over(frame: Arc<Frame>, call: Arc<Call>, source: Source) -> Self {
@@ -71,34 +85,25 @@ impl ScriptBatch {
         &self.0.frame
     }
 
-    pub(super) fn step(&self) -> u64 {
-        self.0.call.step
+    pub(super) fn call(&self) -> &Arc<Call> {
+        &self.0.call
     }
 
     /// One batch a group, in the groups' order.
-    fn groups(&self) -> Vec<ScriptBatch> {
-        (0..self.frame().layout().groups())
-            .map(|group| {
-                let from = Source::GroupOf {
-                    whole: self.clone(),
-                    group,
-                };
-                ScriptBatch::over(self.frame().group(group), self.0.call.clone(), from)
-            })
-            .collect()
+    fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
+        (0..self.frame().layout().groups()).map(|group| {
+            let whole = self.clone();
+            let source = Source::GroupOf { whole, group };
+            ScriptBatch::over(self.frame().group(group), self.call().clone(), source)
+        })
     }
 
     fn regroup(&self, key: &Tensor) -> Result<ScriptBatch, Problem> {
         let value = op::expand(key, Level::Response)?.evaluate()?;
         let key: Vec<f64> = value.iter().collect();
-        let from = Source::Regrouped {
-            whole: self.clone(),
-        };
-        Ok(ScriptBatch::over(
-            self.frame().regroup(&key),
-            self.0.call.clone(),
-            from,
-        ))
+        let (frame, whole) = (self.frame().regroup(&key), self.clone());
+        let source = Source::Regrouped { whole };
+        Ok(ScriptBatch::over(frame, self.call().clone(), source))
     }
 
     fn random(&self, level: Level) -> Tensor {
@@ -106,98 +111,80 @@ impl ScriptBatch {
     }
 
     /// The results of `f` for each group's batch, put together over the whole batch.
-    fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Outcome<Tensor> {
+    fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         let mut parts = Vec::new();
-        for (group, batch) in self.groups().into_iter().enumerate() {
+        for batch in self.groups() {
             let frame = batch.frame().clone();
             let result: Dynamic = f.call_within_context(context, (batch,))?;
             let part = match (result.read_lock::<Tensor>(), number(&result)) {
                 (Some(tensor), _) => tensor.clone(),
                 (None, Some(number)) => Tensor::number(number),
                 _ => {
+                    let found = describe(&result);
                     let message = format!(
-                        "the function of `map_groups` must give a tensor or a number, it gave {}",
-                        describe(&result)
+                        "the function of `map_groups` must give a tensor or a number, it gave {found}"
                     );
                     let help = "the last line of the function is its result, without a semicolon";
                     return Err(raise(context, Problem::new(message).help(help)));
                 }
             };
-            parts.push((group, part, frame));
+            parts.push((part, frame));
         }
-        let join =
-            |level: Level, (_, part, _): &(usize, Tensor, Arc<Frame>)| level.join(part.level());
-        let level = parts.iter().fold(Level::Group, join);
-        let parts = parts
-            .into_iter()
-            .map(|(group, part, frame)| {
-                let foreign = part.level() != Level::Batch
-                    && part
-                        .frame()
-                        .is_some_and(|own| own.responses != frame.responses);
-                if foreign {
-                    return Err(TensorError::different_batches(
-                        "map_groups",
-                        part.level(),
-                        level,
-                    ));
-                }
-                Ok((group, part.expanded(level, &frame)?))
-            })
+        let levels = parts.iter().map(|(part, _)| part.level());
+        let level = levels.fold(Level::Group, Level::join);
+        let expanded = parts.iter().enumerate().map(|(group, (part, frame))| {
+            let is_foreign = part.level() != Level::Batch
+                && part
+                    .frame()
+                    .is_some_and(|own| own.responses != frame.responses);
+            if is_foreign {
+                let (op, of) = ("map_groups", part.level());
+                return Err(TensorError::different_batches(op, of, level));
+            }
+            Ok((group, part.expanded(level, frame)?))
+        });
+        let tensor = expanded
             .collect::<Result<Vec<_>, _>>()
             .and_then(|parts| Tensor::assemble(self.frame(), level, parts))
             .map_err(|error| raise(context, error))?;
-        parts.mark(&origin(context));
-        Ok(parts)
+        tensor.mark(&origin(context));
+        Ok(tensor)
     }
 }
 
 pub(super) fn batch_type(engine: &mut Engine) {
+    type Context<'a> = NativeCallContext<'a>;
     engine
         .register_type_with_name::<ScriptBatch>("batch")
-        .register_indexer_get(
-            |batch: &mut ScriptBatch, name: ImmutableString| -> Outcome<Dynamic> {
-                match name.as_str() {
-                    // Steps are far below 2^63.
-                    "step" => Ok(Dynamic::from_int(batch.0.call.step as INT)),
-                    "groups" => Ok(Dynamic::from_array(
-                        batch
-                            .groups()
-                            .into_iter()
-                            .map(Dynamic::from)
-                            .collect::<Array>(),
-                    )),
-                    name => Ok(Dynamic::from(batch.column(name)?)),
-                }
-            },
-        )
+        .register_indexer_get(|batch: &mut ScriptBatch, name: ImmutableString| {
+            Raised::Ok(match name.as_str() {
+                // Steps are far below 2^63.
+                "step" => Dynamic::from_int(batch.call().step as INT),
+                "groups" => Dynamic::from_array(batch.groups().map(Dynamic::from).collect()),
+                name => Dynamic::from(batch.column(name)?),
+            })
+        })
         .register_fn("has", |batch: &mut ScriptBatch, name: &str| {
             batch.column(name).is_ok()
         })
         .register_fn(
             "random",
-            |context: NativeCallContext, batch: &mut ScriptBatch, level: &str| -> Outcome<Tensor> {
-                let level = level
-                    .parse::<Level>()
-                    .map_err(|unknown| raise(&context, TensorError::level("random", unknown)))?;
-                Ok(batch.random(level))
+            |context: Context, batch: &mut ScriptBatch, level: &str| {
+                let level = level.parse::<Level>();
+                let level = level.map_err(|unknown| TensorError::level("random", unknown));
+                let level = level.map_err(|error| raise(&context, error))?;
+                Raised::Ok(batch.random(level))
             },
         )
         .register_fn(
             "map_groups",
-            |context: NativeCallContext, batch: &mut ScriptBatch, f: FnPtr| {
-                batch.map_groups(&context, &f)
-            },
+            |context: Context, batch: &mut ScriptBatch, f: FnPtr| batch.map_groups(&context, &f),
         )
         .register_fn(
             "regroup",
-            |context: NativeCallContext,
-             batch: &mut ScriptBatch,
-             key: Tensor|
-             -> Outcome<ScriptBatch> {
-                batch
-                    .regroup(&key)
-                    .map_err(|problem| raise(&context, problem))
+            |context: Context, batch: &mut ScriptBatch, key: Tensor| {
+                let regrouped = batch.regroup(&key);
+                regrouped.map_err(|problem| raise(&context, problem))
             },
         )
         .register_fn("to_string", |batch: &mut ScriptBatch| summary(batch))

@@ -21,7 +21,7 @@ impl Checks<'_> {
         const PERMUTED: &str = "permuted responses";
         let mut order: Vec<usize> = (0..base.advantage.layout().responses()).collect();
         order.sort_by_key(|&i| (i as u32).wrapping_mul(0x9E37_79B1));
-        match self.advantage(&mixed.batch(&order, true)) {
+        match self.advantage(&mixed.batch(&order)) {
             Ok(permuted) => {
                 let off = differences(&base.advantage, &order, &permuted.advantage, 1.0);
                 let why = format!("the order of responses matters: by up to {off:.3}");
@@ -43,9 +43,10 @@ impl Checks<'_> {
             }
             _ => self.add("one thread and four", Fails, "the results differ"),
         }
-        let all: Vec<usize> = (0..order.len()).collect();
         let scale = largest(base.advantage.buffer().iter()).max(1.0);
-        self.same("f32 and f64", base, &mixed.batch(&all, false), 1e-3 * scale);
+        let mut f32 = mixed.clone();
+        f32.is_f64 = false;
+        self.same("f32 and f64", base, &f32.whole(), 1e-3 * scale);
         self.same("the same batch twice", base, &mixed.whole(), 0.0);
     }
 
@@ -128,7 +129,7 @@ impl Checks<'_> {
         for group in 0..layout.groups().min(ALONE) {
             let members = layout.members(group).iter().map(|&i| i as usize);
             let members: Vec<usize> = members.collect();
-            let alone = self.advantage(&mixed.batch(&members, true))?;
+            let alone = self.advantage(&mixed.batch(&members))?;
             let off = |scale| differences(&base.advantage, &members, &alone.advantage, scale);
             // A loss averaged over responses gives each group alone another weight by its number of tokens.
             let per_token = |computed: &Computed| {

@@ -5,7 +5,7 @@ mod invariants;
 mod loss;
 mod rollouts;
 
-use self::rollouts::Rollouts;
+pub(crate) use self::rollouts::{DEGENERATE, Rollouts};
 use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
 use super::test_batch::TEST_BATCH;
@@ -45,11 +45,8 @@ pub struct Finding {
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let mut checks = Checks::new(recipe);
     let (rollouts, origin) = match (input, recipe.test_batch()) {
-        (Some(batch), _) => Rollouts::of(batch),
-        (None, Ok(Some(batch))) => {
-            let (rollouts, _) = Rollouts::of(&batch);
-            (rollouts, format!("as `{TEST_BATCH}()` has them"))
-        }
+        (Some(batch), _) => first_of(batch),
+        (None, Ok(Some(batch))) => (first_of(&batch).0, format!("as `{TEST_BATCH}()` has them")),
         (None, Ok(None)) => (Rollouts::mixed(), String::new()),
         (None, Err(error)) => {
             checks.refused(TEST_BATCH, Fails, error);
@@ -76,6 +73,43 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     checks.findings
 }
 
+/// Responses and tokens of a batch that are taken over, in whole groups: a check runs some dozens of times.
+const RESPONSES: usize = 1024;
+const TOKENS: usize = 1 << 16;
+/// Cells of a padded column. The first groups are taken whatever they have, and a `length` alone claims tokens that
+/// nobody has in memory: beyond this, responses are cut to fewer tokens, but not below `LEAST`.
+const CELLS: usize = 1 << 21;
+const LEAST: usize = 8;
+
+/// The first groups of a batch in f64, and which of its responses they are, in words.
+fn first_of(batch: &Batch) -> (Rollouts, String) {
+    let layout = batch.layout();
+    let length = |response: usize| layout.tokens_of(response).len();
+    let (mut groups, mut responses, mut tokens) = (0, 0, 0);
+    while groups < layout.groups() && (groups < 2 || responses < RESPONSES && tokens < TOKENS) {
+        let members = layout.members(groups);
+        responses += members.len();
+        tokens += members.iter().map(|&i| length(i as usize)).sum::<usize>();
+        groups += 1;
+    }
+    let is_taken = |response: &usize| layout.group_of(*response) < groups;
+    let taken: Vec<usize> = (0..layout.responses()).filter(is_taken).collect();
+    let most = (CELLS / taken.len().max(1)).max(LEAST);
+    let mut rollouts = Rollouts::of(batch, &taken, most).with_what_losses_need();
+    rollouts.is_f64 = true;
+    let groups = match groups {
+        all if all == layout.groups() => format!("its {all} groups"),
+        first => format!("the first {first} of its {} groups", layout.groups()),
+    };
+    let is_cut = taken.iter().any(|&response| length(response) > most);
+    let origin = if is_cut {
+        format!("{groups}, the first {most} tokens of each response")
+    } else {
+        groups
+    };
+    (rollouts, origin)
+}
+
 /// Whether the advantages of a group are the same where it is alone in its batch, seen on groups of `batch`, with its
 /// rewards and with others.
 ///
@@ -83,7 +117,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
 /// [`Diagnostics`] where the recipe fails on the batch.
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
-    let (rollouts, _) = Rollouts::of(batch);
+    let (rollouts, _) = first_of(batch);
     // Groups of unlike shares of right ones: what divides by a mean over the batch shows nothing where all are alike.
     let unlike = rollouts.clone().with_rewards(|response, group| {
         f64::from(u8::from(
@@ -186,20 +220,9 @@ impl<'a> Checks<'a> {
     }
 
     fn degenerate(&mut self, mixed: &Rollouts) {
-        let mixed = || mixed.clone();
-        let batches = [
-            ("all right", mixed().with_rewards(|_, _| 1.0)),
-            ("all wrong", mixed().with_rewards(|_, _| 0.0)),
-            ("groups of one", mixed().with_groups(|i| i as i64)),
-            ("one group", mixed().with_groups(|_| 0)),
-            ("one-token responses", mixed().with_lengths(|_| 1)),
-            (
-                "a response without tokens",
-                mixed().with_lengths(|i| if i % 4 == 0 { 0 } else { usize::MAX }),
-            ),
-        ];
-        for (check, rollouts) in batches {
-            self.runs(check, "", &rollouts.whole());
+        for degenerate in DEGENERATE {
+            let batch = (degenerate.of)(mixed.clone()).whole();
+            self.runs(degenerate.name, "", &batch);
         }
     }
 

@@ -1,7 +1,6 @@
-//! The batches that a check runs on: rollouts with everything in them, and what degenerate ones are made of.
+//! Small batches: rollouts with everything in them, the first of a batch, and the degenerate ones that are made of both.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::collections::{BTreeMap, HashMap};
 
 use ndarray::Array2;
 
@@ -9,7 +8,7 @@ use crate::batch::{Batch, GroupId};
 
 /// Responses from which batches of all kinds are made.
 #[derive(Clone)]
-pub(super) struct Rollouts {
+pub(crate) struct Rollouts {
     groups: Vec<GroupId>,
     /// Tokens of each response that count; `None` where the batch says nothing of tokens.
     lengths: Option<Vec<usize>>,
@@ -18,23 +17,53 @@ pub(super) struct Rollouts {
     tokens: BTreeMap<String, Vec<Vec<f64>>>,
     /// The value of cells where the mask is 0.
     pub(super) padding: f64,
+    pub(super) is_f64: bool,
     step: u64,
 }
 
-/// Responses and tokens of a batch that are taken over, in whole groups: a check runs some dozens of times.
-const RESPONSES: usize = 1024;
-const TOKENS: usize = 1 << 16;
-/// Cells of a padded column. The first groups are taken whatever they have, and a `length` alone claims tokens that
-/// nobody has in memory: beyond this, responses are cut to fewer tokens, but not below `LEAST`.
-const CELLS: usize = 1 << 21;
-const LEAST: usize = 8;
+/// A degenerate batch that a recipe may meet before long.
+pub(crate) struct Degenerate {
+    pub(crate) name: &'static str,
+    /// Whether every run meets batches or groups like it, or only some kinds of runs do.
+    pub(crate) is_common: bool,
+    /// Makes it of other rollouts.
+    pub(crate) of: fn(Rollouts) -> Rollouts,
+}
+
+pub(crate) const DEGENERATE: [Degenerate; 6] = [
+    common("all right", |rollouts| rollouts.with_rewards(|_, _| 1.0)),
+    common("all wrong", |rollouts| rollouts.with_rewards(|_, _| 0.0)),
+    rare("groups of one", |rollouts| rollouts.with_groups(|i| i)),
+    rare("one group", |rollouts| rollouts.with_groups(|_| 0)),
+    rare("one-token responses", |rollouts| {
+        rollouts.with_lengths(|_| 1)
+    }),
+    rare("a response without tokens", |rollouts| {
+        rollouts.with_lengths(|i| if i % 4 == 0 { 0 } else { usize::MAX })
+    }),
+];
+
+const fn rare(name: &'static str, of: fn(Rollouts) -> Rollouts) -> Degenerate {
+    Degenerate {
+        name,
+        is_common: false,
+        of,
+    }
+}
+
+const fn common(name: &'static str, of: fn(Rollouts) -> Rollouts) -> Degenerate {
+    Degenerate {
+        is_common: true,
+        ..rare(name, of)
+    }
+}
 
 /// How far `logp` is from `old_logp` at most: far enough for a ratio to be clipped.
 const MOVED: f64 = 0.4;
 
 impl Rollouts {
     /// Sizes, rewards and lengths with everything mixed; interleaved.
-    pub(super) fn mixed() -> Rollouts {
+    pub(crate) fn mixed() -> Rollouts {
         // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
         let groups: [i64; 26] = [
             7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
@@ -62,65 +91,39 @@ impl Rollouts {
             tokens: tokens.map(|(name, rows)| (name.to_string(), rows)).into(),
             lengths: Some(lengths),
             padding: 0.0,
+            is_f64: true,
             step: 0,
         }
         .with_what_losses_need()
     }
 
-    /// The first groups of a batch, and which of its responses they are, in words.
-    pub(super) fn of(batch: &Batch) -> (Rollouts, String) {
-        let layout = batch.layout();
-        let (mut groups, mut responses, mut tokens) = (0, 0, 0);
-        while groups < layout.groups() && (groups < 2 || responses < RESPONSES && tokens < TOKENS) {
-            let members = layout.members(groups);
-            responses += members.len();
-            let lengths = members.iter().map(|&i| layout.tokens_of(i as usize).len());
-            tokens += lengths.sum::<usize>();
-            groups += 1;
-        }
-        let taken: Vec<usize> = (0..layout.responses())
-            .filter(|&response| layout.group_of(response) < groups)
-            .collect();
-        let all = taken.iter();
+    /// These responses of a batch, with at most so many tokens of each, in the batch's own precision.
+    pub(crate) fn of(batch: &Batch, taken: &[usize], most: usize) -> Rollouts {
+        let (layout, all) = (batch.layout(), taken.iter());
         let has_tokens = layout.width() > 0 || batch.token_columns().next().is_some();
+        let responses = batch.response_columns().map(|(name, values)| {
+            let values = all.clone().map(|&i| values[i]).collect();
+            (name.to_string(), values)
+        });
+        let tokens = batch.token_columns().map(|(name, values)| {
+            let row = |&i: &usize| values.of_response(layout, i).take(most).collect();
+            (name.to_string(), all.clone().map(row).collect())
+        });
+        let group = |&i: &usize| layout.group_id(layout.group_of(i)).clone();
         let rollouts = Rollouts {
-            groups: all
-                .clone()
-                .map(|&response| layout.group_id(layout.group_of(response)).clone())
-                .collect(),
+            groups: all.clone().map(group).collect(),
             lengths: has_tokens.then(|| all.clone().map(|&i| layout.tokens_of(i).len()).collect()),
-            responses: batch
-                .response_columns()
-                .map(|(name, values)| (name.into(), all.clone().map(|&i| values[i]).collect()))
-                .collect(),
-            tokens: batch
-                .token_columns()
-                .map(|(name, values)| {
-                    let row = |&i: &usize| values.of_response(layout, i).collect();
-                    (name.into(), all.clone().map(row).collect())
-                })
-                .collect(),
+            responses: responses.collect(),
+            tokens: tokens.collect(),
             padding: 0.0,
+            is_f64: batch.is_f64(),
             step: batch.step(),
         };
-        let mut origin = if groups < layout.groups() {
-            format!("the first {groups} of its {} groups", layout.groups())
-        } else {
-            format!("its {} groups", layout.groups())
-        };
-        let most = (CELLS / taken.len().max(1)).max(LEAST);
-        let longest = rollouts.lengths.iter().flatten().max();
-        let rollouts = if longest.is_some_and(|&longest| longest > most) {
-            let _ = write!(origin, ", the first {most} tokens of each response");
-            rollouts.with_lengths(|_| most)
-        } else {
-            rollouts
-        };
-        (rollouts.with_what_losses_need(), origin)
+        rollouts.with_lengths(|_| most)
     }
 
     /// An advantage for a loss on `batch.advantage`, and log-probs that have moved since the tokens were drawn.
-    fn with_what_losses_need(mut self) -> Rollouts {
+    pub(super) fn with_what_losses_need(mut self) -> Rollouts {
         let mut named = ["reward", "correct"].iter();
         let rewards = named.find_map(|name| self.responses.get(*name)).cloned();
         let sums = |rows: &Vec<Vec<f64>>| rows.iter().map(|row| row.iter().sum()).collect();
@@ -171,16 +174,13 @@ impl Rollouts {
     /// Gives other rewards, made from the index of the response and that of its group, in each form that the rewards
     /// have.
     pub(super) fn with_rewards(mut self, reward: impl Fn(usize, usize) -> f64) -> Rollouts {
-        let mut seen: Vec<&GroupId> = Vec::new();
-        let mut rewards = Vec::new();
-        for (i, id) in self.groups.iter().enumerate() {
-            let group = seen.iter().position(|known| *known == id);
-            let group = group.unwrap_or_else(|| {
-                seen.push(id);
-                seen.len() - 1
-            });
-            rewards.push(reward(i, group));
-        }
+        let mut groups = HashMap::new();
+        let ids = self.groups.iter().enumerate();
+        let rewards = ids.map(|(i, id)| {
+            let next = groups.len();
+            reward(i, *groups.entry(id).or_insert(next))
+        });
+        let rewards: Vec<f64> = rewards.collect();
         if let Some(correct) = self.responses.get_mut("correct") {
             *correct = rewards
                 .iter()
@@ -202,7 +202,7 @@ impl Rollouts {
         self
     }
 
-    pub(super) fn with_groups(mut self, group: impl Fn(usize) -> i64) -> Rollouts {
+    pub(super) fn with_groups(mut self, group: impl Fn(usize) -> usize) -> Rollouts {
         self.groups = (0..self.groups.len()).map(|i| group(i).into()).collect();
         self
     }
@@ -223,13 +223,13 @@ impl Rollouts {
         self
     }
 
-    /// All responses, in f64.
-    pub(super) fn whole(&self) -> Batch {
-        self.batch(&(0..self.groups.len()).collect::<Vec<_>>(), true)
+    /// All responses.
+    pub(crate) fn whole(&self) -> Batch {
+        self.batch(&(0..self.groups.len()).collect::<Vec<_>>())
     }
 
     /// The responses of these indices, padded, with holes in every other row.
-    pub(super) fn batch(&self, indices: &[usize], is_f64: bool) -> Batch {
+    pub(super) fn batch(&self, indices: &[usize]) -> Batch {
         let mut builder = Batch::builder()
             .groups(indices.iter().map(|&i| self.groups[i].clone()))
             .step(self.step);
@@ -251,7 +251,7 @@ impl Rollouts {
                     Some(token) => rows[indices[cell.0]][token],
                     None => self.padding,
                 });
-                builder = if is_f64 {
+                builder = if self.is_f64 {
                     builder.token(name, values)
                 } else {
                     builder.token(name, values.mapv(|value| value as f32))
@@ -281,4 +281,56 @@ fn token_at(response: usize, column: usize, length: usize) -> Option<usize> {
 pub(super) fn wave(response: usize, token: usize, salt: usize) -> f64 {
     let x = (response * 31 + token * 17 + salt * 101) as f64;
     (x * 0.618_033_988_749_894_9).fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn degenerate_batches_have_the_columns_and_group_sizes_of_the_run() {
+        let padded = ndarray::array![[-0.1f32, -0.2, 9.0], [-0.3, 9.0, 9.0], [-0.4, -0.5, -0.6]];
+        let mask = ndarray::array![[1, 1, 0], [1, 0, 0], [1, 1, 1]];
+        let like = Batch::builder()
+            .groups(["a", "b", "a"])
+            .mask(mask.view())
+            .response("reward", vec![1.0, 0.0, 0.5])
+            .response("length", vec![2.0, 1.0, 700.0])
+            .token("old_logp", padded.view())
+            .build()
+            .unwrap();
+        let all = DEGENERATE.map(|degenerate| {
+            let batch = (degenerate.of)(Rollouts::of(&like, &[0, 2, 1], 8)).whole();
+            let columns: Vec<&str> = batch.columns().collect();
+            let expected: Vec<&str> = like.columns().collect();
+            assert_eq!(columns, expected, "{}", degenerate.name);
+            assert!(!batch.token_column("old_logp").unwrap().is_f64());
+            batch
+        });
+        let [right, wrong, ones, _, short, without] = &all;
+        assert_eq!(right.response_column("reward").unwrap(), [1.0; 3]);
+        assert_eq!(right.response_column("length").unwrap(), [2.0, 700.0, 1.0]);
+        let layout = right.layout();
+        let sizes: Vec<usize> = (0..2).map(|group| layout.members(group).len()).collect();
+        assert_eq!(sizes, [2, 1]);
+        assert_eq!(layout.tokens(), like.layout().tokens());
+        assert_eq!(wrong.response_column("reward").unwrap(), [0.0; 3]);
+        assert_eq!(ones.layout().groups(), 3);
+        assert_eq!(short.layout().tokens(), 3);
+        assert_eq!(without.layout().tokens_of(0).len(), 0);
+        assert_eq!(without.response_column("length").unwrap()[0], 0.0);
+    }
+
+    #[test]
+    fn a_batch_without_tokens_has_degenerate_ones_too() {
+        let like = Batch::builder()
+            .groups([0, 0])
+            .response("reward", vec![1.0, 0.0])
+            .build()
+            .unwrap();
+        for degenerate in DEGENERATE {
+            let batch = (degenerate.of)(Rollouts::of(&like, &[0, 1], 8)).whole();
+            assert_eq!(batch.layout().tokens(), 0, "{}", degenerate.name);
+        }
+    }
 }

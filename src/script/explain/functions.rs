@@ -1,34 +1,68 @@
 //! What to say of a function that does not exist, or not for these arguments.
 
-use super::{CLOSURE, NOTHING, Script, elsewhere};
+use super::{CLOSURE, Script, filled, find, runtime, said};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
-use crate::script::members::MEMBERS;
-use crate::script::syntax::ValueKind;
+use crate::script::library::Builtin;
+use crate::script::members::{MEMBERS, Member};
+use crate::script::syntax::{ValueKind, rows};
 use crate::suggest;
-use crate::tensor::op;
+use crate::tensor::op::Op;
+
+fn member(name: &str) -> Option<&'static Member> {
+    let mut members = MEMBERS.iter();
+    members.find(|member| member.name == name && member.call.contains(name))
+}
 
 /// The signature in words, for the help of a message; `None` where advlab has no such function.
 pub(super) fn signature(name: &str) -> Option<String> {
-    let rows: Vec<String> = op::table()
-        .filter(|op| op.name == name)
-        .map(op::Op::signature)
-        .collect();
-    if !rows.is_empty() {
-        let to_level = rows.iter().any(|row| row.contains("(level"));
-        let level = if to_level {
-            ", where `level` is the one that it goes to: \"group\", \"response\", \"batch\""
-        } else {
-            ""
-        };
-        return Some(format!("it is `{}`{level}", rows.join("` or `")));
+    let rows: Vec<String> = rows(name).map(Op::signature).collect();
+    if rows.is_empty() {
+        let member = member(name)?;
+        return Some(filled(
+            find("call", "member")?,
+            &[member.call, member.example],
+        ));
     }
-    let mut members = MEMBERS.iter();
-    let member = members.find(|member| member.name == name && member.call.contains(name))?;
-    Some(format!(
-        "it is `{}`, as in `{}`",
-        member.call, member.example
-    ))
+    let to_level = rows.iter().any(|row| row.contains("(level"));
+    let row = find("call", if to_level { "level" } else { "row" })?;
+    Some(filled(row, &[&rows.join("` or `")]))
+}
+
+/// The help for who writes the name of a built-in recipe alone; `None` for any other name.
+pub(super) fn of_recipe(name: &str) -> Option<String> {
+    let text = Builtin::find(name)?.text;
+    let is_loss = !text.contains("fn advantage(");
+    let hook = if is_loss { "loss" } else { "advantage" };
+    Some(filled(find("call", "recipe")?, &[name, hook]))
+}
+
+/// What is wrong with the number of arguments of a function that advlab has, the receiver counted too; `None` where
+/// there may be so many.
+fn wrong_count(name: &str, given: usize) -> Option<String> {
+    let mut forms: Vec<(Vec<&str>, usize)> = rows(name)
+        .map(|op| {
+            let required = op.params.iter().filter(|param| !param.optional);
+            (required.map(|param| param.name).collect(), op.params.len())
+        })
+        .collect();
+    if let Some(member) = member(name).filter(|_| forms.is_empty()) {
+        let (_, declared) = member.declared.split_once('(')?;
+        let parameters = declared.split(')').next()?.split(", ");
+        let names: Vec<&str> = parameters.filter_map(|one| one.split(':').next()).collect();
+        forms.push((names.clone(), names.len()));
+    }
+    let most = forms.iter().map(|(_, most)| *most).max()?;
+    if given > most {
+        let excess = counted(given - most, "argument");
+        return Some(format!("`{name}` is called with {excess} too many"));
+    }
+    let lacking: Option<Vec<String>> = forms
+        .iter()
+        .map(|(required, _)| Some(suggest::list(required.get(given..)?.iter().copied())))
+        .collect();
+    let lacking = lacking?.join(" or ");
+    (!lacking.is_empty()).then(|| format!("`{name}` is called without {lacking}"))
 }
 
 /// The diagnostic of a call that the engine found no function for; `signature` is the engine's, as `mean (tensor, ?)`.
@@ -37,12 +71,7 @@ pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -
     let arguments = of_arguments(arguments);
     let short = name.rsplit("::").next().unwrap_or(name);
     if short.starts_with(CLOSURE) {
-        let message = format!(
-            "the closure does not take {}",
-            counted(arguments.len(), "argument")
-        );
-        return Diagnostic::error(message)
-            .with_help("list as many parameters between the bars: `|a, b| ...`");
+        return said("call", "closure", &[&counted(arguments.len(), "argument")]);
     }
     if !short.starts_with(|c: char| c.is_alphabetic() || c == '_') {
         return operator(name, &arguments);
@@ -53,45 +82,48 @@ pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -
         format!("for {}", and(&arguments))
     };
     if let Some(help) = self::signature(short) {
-        return Diagnostic::error(format!("`{short}` exists, but not {with}")).with_help(help);
+        let message = wrong_count(short, arguments.len());
+        let message = message.unwrap_or_else(|| format!("`{short}` exists, but not {with}"));
+        return Diagnostic::error(message).with_help(help);
     }
-    let message = if script.functions.iter().any(|known| known == short) {
+    let is_known = script.functions.iter().any(|known| known == short);
+    let message = if is_known {
         format!("there is no function `{name}` {with}")
     } else {
         format!("there is no function `{name}`")
     };
-    let diagnostic = Diagnostic::error(message);
-    if let Some(here) = elsewhere::FUNCTIONS.find(short) {
-        return diagnostic.with_help(here);
-    }
-    if elsewhere::is_column(short) {
-        return diagnostic.with_help(format!(
-            "the column is `batch.{short}`, without parentheses"
-        ));
-    }
     let known = script.functions.iter().map(String::as_str);
     let known = known.filter(|known| !known.starts_with(CLOSURE));
-    match suggest::nearest(short, known) {
-        Some(near) if near == short => {
-            diagnostic.with_help(format!("`{near}` exists, but takes other arguments"))
-        }
-        Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")),
-        None => diagnostic.with_help("`advlab doc` lists the functions that scripts have"),
-    }
+    let help = if let Some(here) = find("functions", short) {
+        here.to_string()
+    } else if runtime::is_column(short) {
+        format!("the column is `batch.{short}`, without parentheses")
+    } else if is_known {
+        format!("`{short}` exists, but takes other arguments")
+    } else if let Some(help) = of_recipe(short) {
+        help
+    } else if let Some(near) = suggest::nearest(short, known) {
+        format!("did you mean `{near}`?")
+    } else {
+        "`advlab doc` lists the functions that scripts have".to_string()
+    };
+    Diagnostic::error(message).with_help(help)
 }
 
 fn operator(sign: &str, arguments: &[&str]) -> Diagnostic {
-    let has_nothing = arguments.contains(&ValueKind::Nothing.described());
-    let has_string = arguments.contains(&"a string");
-    let help = match sign {
-        "^" => "a power is `x ** 2`".to_string(),
-        "@" => "an elementwise product is `a * b`, and its sum `(a * b).sum(\"response\")`".to_string(),
-        _ if has_nothing => NOTHING.to_string(),
-        _ if has_string => "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number of a string".to_string(),
-        _ => format!("`{sign}` works on tensors and numbers"),
-    };
     let between = and(arguments);
-    Diagnostic::error(format!("`{sign}` does not work with {between}")).with_help(help)
+    let row = if arguments.contains(&ValueKind::Nothing.described()) {
+        "nothing"
+    } else if arguments.contains(&ValueKind::String.described()) {
+        "string"
+    } else {
+        "operator"
+    };
+    let diagnostic = said("call", row, &[sign, &between]);
+    match find("reserved", sign) {
+        Some(here) => diagnostic.with_help(here),
+        None => diagnostic,
+    }
 }
 
 /// The kinds of a call's arguments. The types of strings have bars between them.
@@ -111,7 +143,7 @@ fn of_arguments(signature: &str) -> Vec<&'static str> {
 fn and(parts: &[&str]) -> String {
     match parts {
         [] => "nothing".to_string(),
-        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        [one, ..] => one.to_string(),
+        [one] => one.to_string(),
+        [rest @ .., last] => format!("{} and {last}", rest.join(", ")),
     }
 }

@@ -1,6 +1,7 @@
 //! Turns the script engine's errors into diagnostics: what happened in the field's words, where, and what to do.
+//!
+//! The sentences are rows of `mistakes.txt`; the code tells which row it is, and the names in it.
 
-mod elsewhere;
 mod functions;
 mod parse;
 mod runtime;
@@ -11,15 +12,55 @@ pub(super) use functions::unknown_function;
 pub(super) use runtime::{SEES, tensor_condition, tensor_property};
 pub(super) use script::Script;
 
+use std::fmt::Debug;
+
 use rhai::Dynamic;
 
 use super::error::Problem;
+use crate::diagnostic::Diagnostic;
 
 /// The prefix of the engine's names for closures.
 pub(super) const CLOSURE: &str = "anon$";
 
-const NOTHING: &str =
-    "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
+const MISTAKES: &str = include_str!("mistakes.txt");
+
+/// The row of a section that has this word.
+fn find(section: &str, word: &str) -> Option<&'static str> {
+    let (_, rows) = MISTAKES.split_once(&format!("\n[{section}]\n"))?;
+    let mut rows = rows.lines().take_while(|row| !row.is_empty());
+    rows.find_map(|row| {
+        let (words, text) = row.split_once(": ")?;
+        words.split(' ').any(|known| known == word).then_some(text)
+    })
+}
+
+/// A row with its names in it.
+fn filled(row: &str, names: &[&str]) -> String {
+    let names = names.iter().enumerate();
+    names.fold(row.to_string(), |row, (index, name)| {
+        row.replace(&format!("{{{}}}", index + 1), name)
+    })
+}
+
+/// The diagnostic of a row that has a sentence and a help.
+fn mistake(section: &str, word: &str, names: &[&str]) -> Option<Diagnostic> {
+    let (sentence, help) = find(section, word)?.split_once(" | ")?;
+    Some(Diagnostic::error(filled(sentence, names)).with_help(filled(help, names)))
+}
+
+/// As [`mistake`], of a row that is known to be there.
+fn said(section: &str, word: &str, names: &[&str]) -> Diagnostic {
+    let row = mistake(section, word, names);
+    row.unwrap_or_else(|| Diagnostic::error(format!("{word}: {}", names.join(", "))))
+}
+
+/// The diagnostic of an error of the engine's by the name of its variant, as of `FnDuplicatedParam("f", "x")`.
+fn variant(error: &impl Debug) -> Option<Diagnostic> {
+    let shown = format!("{error:?}");
+    let name = shown.split(|c: char| !c.is_alphanumeric()).next()?;
+    let names: Vec<&str> = shown.split('"').skip(1).step_by(2).collect();
+    mistake("engine", name, &names)
+}
 
 fn problem(value: &Dynamic) -> Option<Problem> {
     value.read_lock::<Problem>().map(|problem| problem.clone())

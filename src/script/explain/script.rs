@@ -26,11 +26,10 @@ pub(in crate::script) struct Script<'a> {
     code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
 }
 
-/// A location in a script, with the code around it.
-pub(super) struct Site<'a> {
-    pub(super) span: &'a Span,
-    pub(super) code: &'a [Token<'a>],
-    /// The first token that does not begin before the location.
+/// A token of a script, with the code around it.
+#[derive(Clone, Copy)]
+pub(super) struct Site<'s, 'a> {
+    pub(super) code: &'s [Token<'a>],
     index: usize,
 }
 
@@ -94,11 +93,11 @@ impl<'a> Script<'a> {
         if let EvalAltResult::ErrorParsing(kind, _) = innermost {
             return parse::not_parsed(self, kind, place);
         }
-        let diagnostic = match stopped::stopped(self, innermost) {
-            Some((diagnostic, suspect)) => diagnostic.at(place.or(suspect)),
-            None => runtime::failed(self, innermost, place.as_ref()).at(place),
-        };
-        trace.into_iter().fold(diagnostic, Diagnostic::with_note)
+        let diagnostic = stopped::stopped(self, innermost)
+            .unwrap_or_else(|| runtime::failed(self, innermost, place.as_ref()));
+        trace
+            .into_iter()
+            .fold(diagnostic.at(place), Diagnostic::with_note)
     }
 
     /// `None` where the origin is in no source of the script.
@@ -122,22 +121,45 @@ impl<'a> Script<'a> {
             column,
             length: 1,
         };
-        let site = self.site(&span);
-        let token = match site.after(0) {
+        let Site { code, index } = self.site(&span);
+        let here = code.get(index);
+        let is_here = |token: &&Token<'_>| (token.line, token.column) == (line, column);
+        let token = match here.filter(is_here) {
             // A property is reported at its dot: the name comes after it.
-            Some(dot) if dot.text == "." => site.after(1),
+            Some(dot) if dot.text == "." => code.get(index + 1),
             token => token,
         };
-        Some(token.map_or(span.clone(), |token| token.span(source, text)))
+        Some(token.map_or(span, |token| token.span(source, text)))
     }
 
-    pub(super) fn site<'s>(&'s self, span: &'s Span) -> Site<'s> {
+    /// The first token that does not begin before the location.
+    pub(super) fn site(&self, span: &Span) -> Site<'_, 'a> {
         let code = self.code(&span.source);
         let place = (span.line, span.column);
-        Site {
-            span,
-            code,
-            index: code.partition_point(|token| (token.line, token.column) < place),
+        let index = code.partition_point(|token| (token.line, token.column) < place);
+        Site { code, index }
+    }
+
+    /// The tokens of the location's line.
+    pub(super) fn line(&self, span: &Span) -> &[Token<'a>] {
+        let code = self.code(&span.source);
+        let start = code.partition_point(|token| token.line < span.line);
+        let end = code.partition_point(|token| token.line <= span.line);
+        &code[start..end]
+    }
+
+    /// The location right after the token before this one: where something is missing.
+    pub(super) fn end_before(&self, span: &Span) -> Span {
+        let Some(last) = self.site(span).before().last() else {
+            return span.clone();
+        };
+        let before = &span.text[..last.end()];
+        let line = before.rsplit('\n').next().unwrap_or("");
+        Span {
+            line: before.matches('\n').count() + 1,
+            column: line.chars().count() + 1,
+            length: 1,
+            ..span.clone()
         }
     }
 
@@ -156,173 +178,124 @@ impl<'a> Script<'a> {
 
     /// Where the script itself defines a function.
     pub(in crate::script) fn definition(&self, function: &str) -> Option<Span> {
-        self.first(|code, index| code[index].text == function && before(code, index) == "fn")
+        self.own(|site| site.text(0) == function && site.text(-1) == "fn")
     }
 
     /// Where the script itself declares a parameter of that name, or else first writes the name as the key of a map.
     pub(in crate::script) fn key(&self, key: &str) -> Option<Span> {
-        let is_key =
-            |code: &[Token<'_>], index: usize| code[index].text == key && is_key(code, index);
-        let declared =
-            self.first(|code, index| is_key(code, index) && after(code, index + 1) == "#{");
-        declared.or_else(|| self.first(is_key))
+        let is_key = |site: &Site<'_, '_>| site.text(0) == key && site.is_key();
+        let declared = self.own(|site| is_key(site) && site.text(2) == "#{");
+        declared.or_else(|| self.own(is_key))
     }
 
     /// Where the script itself first names a part of its state; all of it is the part "".
     pub(in crate::script) fn part_of_state(&self, key: &str) -> Option<Span> {
-        self.first(|code, index| match key {
-            "" => code[index].text == "this" && after(code, index) == "=",
-            key => {
-                let of = index.checked_sub(2).map(|of| code[of].text);
-                code[index].text == key && before(code, index) == "." && of == Some("this")
-            }
+        self.own(|site| match key {
+            "" => site.text(0) == "this" && site.text(1) == "=",
+            key => [site.text(-2), site.text(-1), site.text(0)] == ["this", ".", key],
         })
     }
 
     /// Where an import is written, in the script or in one that it imports.
     pub(in crate::script) fn import(&self, path: &str) -> Option<Span> {
         let written = format!("\"{path}\"");
-        let is_it = |code: &[Token<'_>], index: usize| {
-            code[index].text == written && before(code, index) == "import"
-        };
-        self.sources
-            .keys()
-            .find_map(|source| self.first_in(source, is_it))
+        let is_it = |site: &Site<'_, '_>| site.text(0) == written && site.text(-1) == "import";
+        self.all(is_it).next()
     }
 
-    fn first(&self, is_it: impl Fn(&[Token<'_>], usize) -> bool) -> Option<Span> {
-        self.first_in(self.name, is_it)
+    /// The first token of the script itself that `is_it` holds for.
+    fn own(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> Option<Span> {
+        self.all(is_it).find(|span| span.source == *self.name)
     }
 
-    fn first_in(
-        &self,
-        source: &Arc<str>,
-        is_it: impl Fn(&[Token<'_>], usize) -> bool,
-    ) -> Option<Span> {
-        let (text, code) = (self.sources.get(source)?, self.code(source));
-        let index = (0..code.len()).find(|&index| is_it(code, index))?;
-        Some(code[index].span(source, text))
-    }
-
-    /// The only location in all sources that `is_it` holds for; `None` where there is none or another.
-    fn only(&self, is_it: impl Fn(&[Token<'_>], usize) -> bool) -> Option<Span> {
-        let mut found = self.sources.iter().flat_map(|(source, text)| {
-            let code = self.code(source);
-            let places = (0..code.len()).filter(|&index| is_it(code, index));
-            places
-                .map(move |index| code[index].span(source, text))
-                .take(2)
+    /// The tokens of all sources that `is_it` holds for.
+    fn all(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
+        let sources = self.sources.iter();
+        let sites = sources.flat_map(|(source, text)| {
+            let sites = sites(self.code(source));
+            sites.map(move |site| (site, source, text))
         });
-        let first = found.next();
-        first.filter(|_| found.next().is_none())
+        sites
+            .filter(move |(site, ..)| is_it(site))
+            .map(|(site, source, text)| site.code[site.index].span(source, text))
+    }
+
+    /// The only token in all sources that `is_it` holds for; `None` where there is none or another.
+    fn only(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> Option<Span> {
+        let mut found = self.all(is_it);
+        found.next().filter(|_| found.next().is_none())
     }
 
     /// The loop that may have no end, where there is one alone.
     pub(super) fn only_loop(&self) -> Option<Span> {
-        self.only(|code, index| matches!(code[index].text, "loop" | "while"))
+        self.only(|site| matches!(site.text(0), "loop" | "while"))
     }
 
     pub(super) fn only_call(&self, function: &str) -> Option<Span> {
-        self.only(|code, index| code[index].text == function && is_call(code, index))
+        self.only(|site| site.text(0) == function && site.is_call())
     }
 
     pub(super) fn only_recursion(&self) -> Option<Span> {
-        self.only(|code, index| {
-            let before = &code[index.saturating_sub(FUNCTION_TOKENS)..index];
+        self.only(|site| {
+            let before = &site.before()[site.index.saturating_sub(FUNCTION_TOKENS)..];
             let head = before.iter().rposition(|token| token.text == "fn");
             let name = head.and_then(|head| before.get(head + 1));
-            is_call(code, index) && name.is_some_and(|name| name.text == code[index].text)
+            site.is_call() && name.is_some_and(|name| name.text == site.text(0))
         })
     }
 }
 
-impl<'a> Site<'a> {
-    /// The token `count` after the one at the location; `None` where no token begins there.
-    pub(super) fn after(&self, count: usize) -> Option<&'a Token<'a>> {
-        let here = self.code.get(self.index)?;
-        let is_here = (here.line, here.column) == (self.span.line, self.span.column);
-        self.code.get(self.index + count).filter(|_| is_here)
+fn sites<'s, 'a>(code: &'s [Token<'a>]) -> impl Iterator<Item = Site<'s, 'a>> {
+    (0..code.len()).map(move |index| Site { code, index })
+}
+
+impl<'s, 'a> Site<'s, 'a> {
+    /// The text of the token so many after this one, or before it; empty where there is none.
+    pub(super) fn text(&self, offset: isize) -> &'a str {
+        let index = self.index.checked_add_signed(offset);
+        let token = index.and_then(|index| self.code.get(index));
+        token.map_or("", |token| token.text)
     }
 
-    /// As [`Site::after`]; empty where there is no such token.
-    pub(super) fn text(&self, count: usize) -> &'a str {
-        self.after(count).map_or("", |token| token.text)
-    }
-
-    pub(super) fn before(&self) -> &'a [Token<'a>] {
+    pub(super) fn before(&self) -> &'s [Token<'a>] {
         &self.code[..self.index]
     }
 
-    pub(super) fn line(&self) -> &'a [Token<'a>] {
-        let start = self
-            .code
-            .partition_point(|token| token.line < self.span.line);
-        let end = self
-            .code
-            .partition_point(|token| token.line <= self.span.line);
-        &self.code[start..end]
+    fn is_call(&self) -> bool {
+        matches!(self.text(1), "(" | "()")
     }
 
-    pub(super) fn is_at_end(&self) -> bool {
-        self.index == self.code.len()
+    fn is_key(&self) -> bool {
+        self.text(1) == ":"
     }
 
-    /// The location right after the token before this one: where something is missing.
-    pub(super) fn end_of_token_before(&self) -> Span {
-        let Some(last) = self.before().last() else {
-            return self.span.clone();
-        };
-        let before = &self.span.text[..last.end()];
-        let line = before.rsplit('\n').next().unwrap_or("");
-        Span {
-            line: before.matches('\n').count() + 1,
-            column: line.chars().count() + 1,
-            length: 1,
-            ..self.span.clone()
-        }
+    /// Whether it is the name of a variable, a parameter or a function where that is declared.
+    fn is_declared(&self) -> bool {
+        let (before, after) = (self.text(-1), self.text(1));
+        let is_parameter = ["(", ",", "|"].contains(&before) && [",", ")", "|"].contains(&after);
+        let is_declared = ["let", "const", "for", "fn"].contains(&before);
+        self.code[self.index].kind == TokenKind::Name && (is_declared || is_parameter)
     }
 }
 
-fn before<'a>(code: &[Token<'a>], index: usize) -> &'a str {
-    index.checked_sub(1).map_or("", |index| code[index].text)
-}
-
-fn after<'a>(code: &[Token<'a>], index: usize) -> &'a str {
-    code.get(index + 1).map_or("", |token| token.text)
-}
-
-fn is_call(code: &[Token<'_>], index: usize) -> bool {
-    code.get(index + 1).is_some_and(Token::opens_call)
-}
-
-fn is_key(code: &[Token<'_>], index: usize) -> bool {
-    after(code, index) == ":"
+fn texts<'a>(code: &[Token<'a>], is_it: impl Fn(&Site<'_, 'a>) -> bool) -> Vec<&'a str> {
+    let found = sites(code).filter(is_it);
+    found.map(|site| site.text(0)).collect()
 }
 
 /// The keys of map literals.
 pub(super) fn keys<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    let keys = (0..code.len()).filter(|&index| is_key(code, index));
-    keys.map(|index| code[index].text).collect()
+    texts(code, |site| site.is_key())
 }
 
 /// The parameters that a script declares: keys whose values are maps.
 pub(super) fn parameters<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    let declares = |&index: &usize| is_key(code, index) && after(code, index + 1) == "#{";
-    (0..code.len())
-        .filter(declares)
-        .map(|index| code[index].text)
-        .collect()
+    texts(code, |site| site.is_key() && site.text(2) == "#{")
 }
 
 /// The names that are given to variables, parameters and functions.
 pub(super) fn names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    let names = (0..code.len()).filter(|&index| {
-        let (before, after) = (before(code, index), after(code, index));
-        let is_parameter = ["(", ",", "|"].contains(&before) && [",", ")", "|"].contains(&after);
-        let is_declared = ["let", "const", "for", "fn"].contains(&before);
-        code[index].kind == TokenKind::Name && (is_declared || is_parameter)
-    });
-    names.map(|index| code[index].text).collect()
+    texts(code, |site| site.is_declared())
 }
 
 fn origin(error: &EvalAltResult) -> Option<Origin> {

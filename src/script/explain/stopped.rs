@@ -4,55 +4,34 @@ use rhai::{Dynamic, EvalAltResult};
 
 use super::super::held::{BYTES, DEPTH, Excess, Overfull};
 use super::super::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
-use super::{Script, problem};
-use crate::diagnostic::{Diagnostic, Span};
+use super::{Script, find, problem, said};
+use crate::diagnostic::Diagnostic;
 use crate::tensor::{Stopped, TensorErrorKind};
 
-const ENDLESS: &str =
-    "is there an endless loop, or one over many responses that a tensor operation could replace?";
-const KEEPS: &str = "does a loop keep adding to it? Values by response or token belong in tensors";
-
-/// The diagnostic of an end that no script can catch, with the location to suspect; `None` for any other error.
-pub(super) fn stopped(
-    script: &Script<'_>,
-    error: &EvalAltResult,
-) -> Option<(Diagnostic, Option<Span>)> {
+/// The diagnostic of an end that no script can catch, at the location to suspect; `None` for any other error.
+pub(super) fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     Some(match error {
-        EvalAltResult::ErrorTerminated(why, _) => (terminated(why), script.only_loop()),
+        EvalAltResult::ErrorTerminated(why, _) => terminated(why).at(script.only_loop()),
         EvalAltResult::ErrorTooManyOperations(_) => {
-            let millions = OPERATIONS / 1_000_000;
-            let message =
-                format!("stopped after {millions} million operations, more than any formula needs");
-            (
-                Diagnostic::error(message).with_help(ENDLESS),
-                script.only_loop(),
-            )
+            let millions = (OPERATIONS / 1_000_000).to_string();
+            said("stopped", "operations", &[&millions]).at(script.only_loop())
         }
         EvalAltResult::ErrorStackOverflow(_) => {
-            let message = "stopped: calls are nested too deeply";
-            let help = "does a function call itself without end?";
-            (
-                Diagnostic::error(message).with_help(help),
-                script.only_recursion(),
-            )
+            said("stopped", "calls", &[]).at(script.only_recursion())
         }
         EvalAltResult::ErrorDataTooLarge(what, _) => {
-            let what = match what.to_lowercase() {
+            let grew = match what.to_lowercase() {
                 what if what.contains("string") => {
                     format!("a string grew beyond {TEXT_BYTES} bytes")
                 }
-                what if what.contains("map") => {
-                    format!("a map grew beyond {MAP_ENTRIES} entries")
-                }
+                what if what.contains("map") => format!("a map grew beyond {MAP_ENTRIES} entries"),
                 _ => format!("an array grew beyond {ARRAY_ELEMENTS} elements"),
             };
-            let diagnostic = Diagnostic::error(format!("stopped: {what}"));
             let suspect = script.only_loop().or_else(|| script.only_call("pad"));
-            (diagnostic.with_help(KEEPS), suspect)
+            said("stopped", "grew", &[&grew]).at(suspect)
         }
         EvalAltResult::ErrorTooManyVariables(_) | EvalAltResult::ErrorTooManyModules(_) => {
-            let diagnostic = Diagnostic::error("stopped: too many variables or imports");
-            (diagnostic.with_help(ENDLESS), script.only_loop())
+            said("stopped", "variables", &[]).at(script.only_loop())
         }
         _ => return None,
     })
@@ -60,47 +39,30 @@ pub(super) fn stopped(
 
 fn terminated(why: &Dynamic) -> Diagnostic {
     if let Some(overfull) = why.read_lock::<Overfull>() {
-        return too_much(&overfull.variable, overfull.excess);
+        // A variable, or the state as `this`, that holds too much.
+        let (row, most) = match overfull.excess {
+            Excess::Depth => ("nested", DEPTH),
+            Excess::Entries => ("entries", MAP_ENTRIES),
+            Excess::Bytes => ("bytes", BYTES >> 20),
+        };
+        return said("stopped", row, &[&overfull.variable, &most.to_string()]);
     }
-    let stopped = match problem(why).and_then(|problem| problem.tensor) {
-        Some(error) => match error.kind {
-            TensorErrorKind::Stopped(stopped) => Some(stopped),
-            _ => None,
-        },
-        None => why.read_lock::<Stopped>().map(|stopped| *stopped),
+    let by_tensor = problem(why).and_then(|problem| problem.tensor);
+    let stopped = match by_tensor.map(|error| error.kind) {
+        Some(TensorErrorKind::Stopped(stopped)) => Some(stopped),
+        _ => why.read_lock::<Stopped>().map(|stopped| *stopped),
     };
-    match stopped {
-        Some(stopped) => by_guard(stopped),
-        None => Diagnostic::error("stopped"),
-    }
-}
-
-/// The diagnostic of a variable, or of the state as `this`, that holds too much.
-fn too_much(variable: &str, excess: Excess) -> Diagnostic {
-    match excess {
-        Excess::Depth => Diagnostic::error(format!(
-            "stopped: `{variable}` nests arrays, maps or closures more than {DEPTH} deep"
-        ))
-        .with_help("does a loop put it into itself? To add to an array, write `a.push(x)`"),
-        Excess::Entries => Diagnostic::error(format!(
-            "stopped: `{variable}` holds a map of more than {MAP_ENTRIES} entries"
-        ))
-        .with_help(KEEPS),
-        Excess::Bytes => Diagnostic::error(format!(
-            "stopped: with `{variable}`, the variables hold more than {} MiB",
-            BYTES >> 20
-        ))
-        .with_help(KEEPS),
-    }
-}
-
-fn by_guard(stopped: Stopped) -> Diagnostic {
+    let Some(stopped) = stopped else {
+        return Diagnostic::error("stopped");
+    };
     let diagnostic = Diagnostic::error(stopped.to_string());
-    match stopped {
-        Stopped::Deadline(_) => diagnostic.with_help(ENDLESS),
-        Stopped::Memory { .. } | Stopped::Graph { .. } => {
-            diagnostic.with_help("does a loop keep making tensors from tensors?")
-        }
-        Stopped::Cancelled => diagnostic,
+    let help = match stopped {
+        Stopped::Deadline(_) => find("stopped", "deadline"),
+        Stopped::Memory { .. } | Stopped::Graph { .. } => find("stopped", "memory"),
+        Stopped::Cancelled => None,
+    };
+    match help {
+        Some(help) => diagnostic.with_help(help),
+        None => diagnostic,
     }
 }

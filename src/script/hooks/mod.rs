@@ -4,7 +4,6 @@ mod at_prompt;
 mod returned;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,12 +15,12 @@ use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::Call;
 use super::recipe::{Hook, Recipe};
-use super::sandbox::on_deep_stack;
+use super::sandbox::{guarded, on_deep_stack};
 use super::state::State;
 use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::op;
-use crate::tensor::{Frame, Level, Tensor, Value, depends_on, grad};
+use crate::tensor::{Level, Tensor, Value, depends_on, grad};
 
 /// The advantage of a batch, with all that came up on the way.
 #[derive(Clone, Debug)]
@@ -69,16 +68,10 @@ impl Outcome {
     /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
     /// `loss/clipped`.
     pub fn add_reports(&mut self, mut loss: Loss) {
-        let of_advantage = self.metrics.iter().map(|(name, _)| name.clone());
-        let mut shared: Vec<String> = of_advantage.collect();
-        shared.retain(|name| loss.metrics.iter().any(|(other, _)| other == name));
-        let both = [
-            (Hook::Advantage, &mut self.metrics),
-            (Hook::Loss, &mut loss.metrics),
-        ];
-        for (hook, metrics) in both {
-            for (name, _) in metrics.iter_mut().filter(|(name, _)| shared.contains(name)) {
-                *name = format!("{}/{name}", hook.name());
+        for (name, _) in &mut loss.metrics {
+            if let Some((same, _)) = self.metrics.iter_mut().find(|(own, _)| own == name) {
+                *same = format!("{}/{name}", Hook::Advantage.name());
+                *name = format!("{}/{name}", Hook::Loss.name());
             }
         }
         self.metrics.append(&mut loss.metrics);
@@ -92,12 +85,11 @@ impl Outcome {
 struct Run<'a> {
     recipe: &'a Recipe,
     engine: Engine,
-    call: Arc<Call>,
-    frame: Arc<Frame>,
-    input: &'a Batch,
-    state: Dynamic,
+    /// The batch as it was given.
+    input: ScriptBatch,
     /// Columns that stand above the batch's own.
     given: BTreeMap<&'static str, Tensor>,
+    state: Dynamic,
 }
 
 impl Recipe {
@@ -126,15 +118,11 @@ impl Recipe {
 
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
         on_deep_stack(|| {
-            let call = Call::new(self.host.guard(), 0, self.host.seed);
-            let engine = self.host.functions.engine(&call);
-            let mut no_state = Dynamic::UNIT;
-            let value = invoke(self, &engine, hook, &mut no_state, args)?;
+            let engine = self.host.functions.engine(&Call::new(&self.host, 0));
+            let value = invoke(self, &engine, hook, &mut Dynamic::default(), args)?;
             State::from_dynamic(value).map_err(|unfit| {
-                let message = format!(
-                    "what `{}` returns cannot be the state: {unfit}",
-                    hook.name()
-                );
+                let name = hook.name();
+                let message = format!("what `{name}` returns cannot be the state: {unfit}");
                 let help = "it returns a map of numbers, strings, arrays and maps: `#{ count: 0 }`";
                 self.at_hook(hook, Diagnostic::error(message).with_help(help))
             })
@@ -165,7 +153,7 @@ impl Recipe {
             let correct = run.batch().column("correct").ok();
             let correct = correct.and_then(|tensor| tensor.evaluate().ok());
             *state = run.finished_state()?;
-            let reports = run.call.take_reports();
+            let reports = run.input.call().take_reports();
             Ok(Outcome {
                 reward,
                 advantage,
@@ -175,7 +163,7 @@ impl Recipe {
                 notes: reports.notes,
                 prints: reports.prints,
                 time: started.elapsed(),
-                peak_bytes: run.call.guard.peak(),
+                peak_bytes: run.input.call().guard.peak(),
             })
         })
     }
@@ -195,13 +183,13 @@ impl Recipe {
             let mut run = Run::new(self, batch, state);
             if let Some(advantage) = advantage {
                 let values = advantage.buffer().clone();
-                let tensor = Tensor::from_buffer(&run.frame, advantage.level(), values)
+                let tensor = Tensor::from_buffer(run.input.frame(), advantage.level(), values)
                     .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
                 run.given.insert("advantage", tensor);
             }
             let (value, gradient) = run.loss()?;
             *state = run.finished_state()?;
-            let reports = run.call.take_reports();
+            let reports = run.input.call().take_reports();
             Ok(Loss {
                 value,
                 gradient: gradient.over(batch.layout()),
@@ -215,42 +203,31 @@ impl Recipe {
 }
 
 impl<'a> Run<'a> {
-    fn new(recipe: &'a Recipe, input: &'a Batch, state: &State) -> Self {
-        let host = &recipe.host;
-        let call = Call::new(host.guard(), input.step(), host.seed);
-        let frame = Frame::new(
-            input.layout().clone(),
-            input.is_f64(),
-            call.guard.clone(),
-            host.executor.clone(),
-        );
+    fn new(recipe: &'a Recipe, batch: &Batch, state: &State) -> Self {
+        let call = Call::new(&recipe.host, batch.step());
+        let input = ScriptBatch::new(&recipe.host, call, batch);
+        Run::on(recipe, input, state)
+    }
+
+    fn on(recipe: &'a Recipe, input: ScriptBatch, state: &State) -> Self {
         Run {
             recipe,
-            engine: host.functions.engine(&call),
-            call,
-            frame,
+            engine: recipe.host.functions.engine(input.call()),
             input,
-            state: state.to_dynamic(),
             given: BTreeMap::new(),
+            state: state.to_dynamic(),
         }
     }
 
     fn batch(&self) -> ScriptBatch {
-        ScriptBatch::new(
-            self.frame.clone(),
-            self.call.clone(),
-            self.input.clone(),
-            self.given.clone(),
-        )
+        self.input.with(self.given.clone())
     }
 
     fn finished_state(&mut self) -> Result<State, Diagnostics> {
-        let state = std::mem::replace(&mut self.state, Dynamic::UNIT);
-        State::from_dynamic(state).map_err(|unfit| {
+        State::from_dynamic(self.state.take()).map_err(|unfit| {
             let script = self.recipe.about();
-            let hooks = Hook::OF_BATCH;
             let span = script.part_of_state(unfit.part()).or_else(|| {
-                let hook = hooks.into_iter().find(|hook| self.recipe.has(*hook))?;
+                let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
                 script.definition(hook.name())
             });
             Diagnostic::error(unfit.to_string())
@@ -262,7 +239,9 @@ impl<'a> Run<'a> {
 
     fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {
         let args = (batch, self.recipe.params.to_map());
-        self.call.report(|reports| reports.hook = Some(hook));
+        self.input
+            .call()
+            .report(|reports| reports.hook = Some(hook));
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
@@ -285,43 +264,40 @@ impl<'a> Run<'a> {
 
     fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
         let result = self.hook(Hook::Loss, batch)?;
-        if let Some(loss) = result.read_lock::<Tensor>() {
-            return Ok(loss.clone());
-        }
-        let help = if result.is_unit() {
-            NOTHING
-        } else {
-            "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
+        let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
+        let help = match tensor {
+            Some(loss) if loss.level() == Level::Batch => return Ok(loss),
+            Some(_) => {
+                "say how to average it: `x.mean(\"batch\")` weighs tokens alike, `x.mean(\"response\").mean(\"batch\")` responses"
+            }
+            None if result.is_unit() => NOTHING,
+            None => {
+                "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
+            }
         };
-        Err(self.not_a_loss(&describe(&result), help))
+        let found = describe(&result);
+        let message = format!("`loss` must return a batch tensor, it returned {found}");
+        Err(self.error(Hook::Loss, message, help))
     }
 
-    fn not_a_loss(&self, found: &str, help: &str) -> Diagnostics {
-        let message = format!("`loss` must return a batch tensor, it returned {found}");
+    fn error(&self, hook: Hook, message: String, help: &str) -> Diagnostics {
         let diagnostic = Diagnostic::error(message).with_help(help);
-        self.recipe.at_hook(Hook::Loss, diagnostic)
+        self.recipe.at_hook(hook, diagnostic)
     }
 
     /// The loss and dloss/dlogp.
     fn loss(&mut self) -> Result<(f64, Arc<Value>), Diagnostics> {
         let batch = self.batch();
         let loss = self.loss_on(batch.clone())?;
-        let hook = |diagnostic| self.recipe.at_hook(Hook::Loss, diagnostic);
         let logp = batch.column("logp").map_err(|problem| {
-            hook(
-                Diagnostic::error(problem.message).with_help("a loss needs the policy's log-probs"),
-            )
+            let help = "a loss needs the policy's log-probs";
+            self.error(Hook::Loss, problem.message, help)
         })?;
-        if loss.level() != Level::Batch {
-            let help = "say how to average it: `x.mean(\"batch\")` weighs tokens alike, `x.mean(\"response\").mean(\"batch\")` responses";
-            return Err(self.not_a_loss(&format!("a {} tensor", loss.level()), help));
-        }
         if !depends_on(&loss, &logp) {
+            let message = "the loss does not depend on `batch.logp`".to_string();
             let help =
                 "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
-            return Err(hook(
-                Diagnostic::error("the loss does not depend on `batch.logp`").with_help(help),
-            ));
+            return Err(self.error(Hook::Loss, message, help));
         }
         let failed = |error| self.failed(Hook::Loss, error);
         let gradient = grad(&loss, &logp).map_err(failed)?;
@@ -334,8 +310,9 @@ impl<'a> Run<'a> {
 
     /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
     fn equivalent(&self, gradient: &Arc<Value>) -> Result<Tensor, Diagnostics> {
-        let tokens = self.frame.layout.tokens() as f64;
-        let gradient = Tensor::from_value(&self.frame, gradient.clone());
+        let frame = self.input.frame();
+        let tokens = frame.layout().tokens() as f64;
+        let gradient = Tensor::from_value(frame, gradient.clone());
         op::mul(&gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
     }
 }
@@ -347,32 +324,14 @@ fn invoke(
     state: &mut Dynamic,
     args: impl FuncArgs,
 ) -> Result<Dynamic, Diagnostics> {
-    let outcome = guarded(hook.name(), || {
+    let name = hook.name();
+    let (mut scope, ast) = (Scope::new(), &recipe.script.ast);
+    let called = guarded(&format!("in `{name}`"), || {
         let options = CallFnOptions::new().bind_this_ptr(state);
-        engine.call_fn_with_options::<Dynamic>(
-            options,
-            &mut Scope::new(),
-            &recipe.script.ast,
-            hook.name(),
-            args,
-        )
-    });
-    let value = outcome?.map_err(|error| recipe.failed_in(hook, &error))?;
+        engine.call_fn_with_options::<Dynamic>(options, &mut scope, ast, name, args)
+    })?;
+    let value = called.map_err(|error| recipe.failed_in(hook, &error))?;
     Ok(value.flatten())
-}
-
-/// A panic of ours is an error like any other: a recipe must not end a run.
-pub(super) fn guarded<R>(function: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("no message");
-        Diagnostic::error(format!("advlab itself failed in `{function}`: {text}"))
-            .with_help("this is a defect of advlab: please report it with the script")
-            .into()
-    })
 }
 
 #[cfg(test)]

@@ -1,17 +1,14 @@
 //! What a hook returned: whether it is what it has to be, and finite; else what to do, and which line made it so.
 
-use std::sync::Arc;
-
 use rhai::Dynamic;
 
 use super::Run;
 use crate::batch::Computed;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::bind;
-use crate::script::blame::blame;
 use crate::script::error::Problem;
 use crate::script::recipe::Hook;
-use crate::tensor::{Frame, Level, Tensor, TensorError, Value};
+use crate::tensor::{Level, Origin, Tensor, TensorError, Value};
 
 impl Run<'_> {
     /// A hook that gives a value to each response or token, computed and checked.
@@ -20,37 +17,38 @@ impl Run<'_> {
         let result = self.hook(hook, batch)?;
         let name = hook.name();
         let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
-        let level = tensor.as_ref().map(Tensor::level);
-        let help = match level {
-            None => instead(&result),
-            Some(Level::Response | Level::Token) => "",
-            Some(Level::Position) => {
-                "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
-            }
-            Some(_) => {
-                "was a `batch.reward - ` forgotten? The same for all responses is `x.expand(\"response\")`, if that is meant"
+        let tensor = match tensor {
+            Some(tensor) if matches!(tensor.level(), Level::Response | Level::Token) => tensor,
+            other => {
+                let help = match other.map(|tensor| tensor.level()) {
+                    None => instead(&result),
+                    Some(Level::Position) => {
+                        "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
+                    }
+                    Some(_) => {
+                        "was a `batch.reward - ` forgotten? The same for all responses is `x.expand(\"response\")`, if that is meant"
+                    }
+                };
+                let found = bind::kind(&result);
+                let message =
+                    format!("`{name}` must return a response or token tensor, it returned {found}");
+                return Err(self.error(hook, message, help));
             }
         };
-        let Some(tensor) = tensor.filter(|_| help.is_empty()) else {
-            let found = bind::kind(&result);
-            let message =
-                format!("`{name}` must return a response or token tensor, it returned {found}");
-            let diagnostic = Diagnostic::error(message).with_help(help);
-            return Err(self.recipe.at_hook(hook, diagnostic));
-        };
-        let is_foreign = |frame: &Arc<Frame>| frame.responses != self.frame.responses;
-        if tensor.frame().is_some_and(is_foreign) {
+        let own = self.input.frame();
+        if tensor
+            .frame()
+            .is_some_and(|frame| frame.responses != own.responses)
+        {
             let message =
                 format!("`{name}` returned a tensor of one group, not of the whole batch");
             let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
-            let diagnostic = Diagnostic::error(message).with_help(help);
-            return Err(self.recipe.at_hook(hook, diagnostic));
+            return Err(self.error(hook, message, help));
         }
-        let value = tensor
-            .evaluate()
-            .map_err(|error| self.failed(hook, error))?;
+        let value = tensor.evaluate();
+        let value = value.map_err(|error| self.failed(hook, error))?;
         self.finite(hook, &tensor, &value, &format!("the {name}"))?;
-        let computed = value.over(self.input.layout());
+        let computed = value.over(own.layout());
         Ok((tensor, computed))
     }
 
@@ -71,45 +69,40 @@ impl Run<'_> {
         let Some((index, found)) = value.first_not_finite() else {
             return Ok(());
         };
+        let layout = self.input.frame().layout();
         let message = match value.level() {
             Level::Batch => format!("{what} is {found}"),
-            level => {
-                let cell = self.input.layout().describe(level, index);
-                format!("{what} is {found} at {cell}")
-            }
+            level => format!("{what} is {found} at {}", layout.describe(level, index)),
         };
         let diagnostic = Diagnostic::error(message);
-        let Some(culprit) = blame(tensor) else {
+        let Some((culprit, origin)) = culprit(tensor) else {
             return Err(self.recipe.at_hook(hook, diagnostic));
         };
-        let diagnostic = culprit.told(diagnostic, &self.recipe.about());
-        let diagnostic = match (self.column_of(culprit.tensor()), what) {
-            (Some(column), _) => diagnostic.with_help(column),
-            (None, GRADIENT) => diagnostic.with_help(
-                "the derivative of this is not finite here: that of a root, a power or a std is infinite at 0; `max(x, 1e-12)` keeps away from it",
-            ),
-            (None, _) => diagnostic,
+        let help = match self.column_of(&culprit) {
+            Some(column) => column,
+            None if what == GRADIENT => "the derivative of this is not finite here: that of a root, a power or a std is infinite at 0; `max(x, 1e-12)` keeps away from it".to_string(),
+            None => help_of(culprit.inner().prim.name()),
         };
-        Err(match diagnostic.location {
-            Some(_) => diagnostic.into(),
-            None => self.recipe.at_hook(hook, diagnostic),
-        })
+        let diagnostic = diagnostic.with_help(help);
+        Err(
+            match origin.and_then(|origin| self.recipe.about().place_of(&origin)) {
+                Some(span) => diagnostic.at(Some(span)).into(),
+                None => self.recipe.at_hook(hook, diagnostic),
+            },
+        )
     }
 
     /// The help where the tensor is a column of the batch; `None` for any other.
     fn column_of(&self, tensor: &Tensor) -> Option<String> {
         let value = tensor.evaluate().ok()?;
         let (index, found) = value.first_not_finite()?;
-        let names = self.input.column_names();
-        let name = names.into_iter().find(|name| {
-            let column = self
-                .batch()
-                .column(name)
-                .and_then(|column| Ok(column.evaluate()?));
+        let name = self.input.column_names().0.into_iter().find(|name| {
+            let column = self.batch().column(name);
+            let column = column.and_then(|column| Ok(column.evaluate()?));
             // Each hook has tensors of its own for a column: what they hold is the same.
             column.is_ok_and(|column| same_bits(&column, &value))
         })?;
-        let cell = self.input.layout().describe(value.level(), index);
+        let cell = self.input.frame().layout().describe(value.level(), index);
         Some(format!("the column `{name}` is {found} at {cell}"))
     }
 }
@@ -117,6 +110,52 @@ impl Run<'_> {
 fn same_bits(a: &Value, b: &Value) -> bool {
     let bits = |value: &Value| value.iter().map(f64::to_bits).collect::<Vec<_>>();
     a.level() == b.level() && bits(a) == bits(b)
+}
+
+/// Steps back from the result; a formula has some dozens.
+const STEPS: usize = 1000;
+
+/// The operation, or the column, that NaN or an infinity came up in first: goes back from a tensor that is not finite, each
+/// time to an argument that is not. With it, the last line of the script on the way to it.
+///
+/// `None` where a value on the way cannot be computed any more: time or memory has run out.
+fn culprit(result: &Tensor) -> Option<(Tensor, Option<Origin>)> {
+    let mut culprit = result.clone();
+    let mut origin = result.origin().cloned();
+    for _ in 0..STEPS {
+        let mut next = None;
+        for arg in &culprit.inner().args {
+            if arg.evaluate().ok()?.first_not_finite().is_some() {
+                next = Some(arg.clone());
+                break;
+            }
+        }
+        let Some(arg) = next else {
+            break;
+        };
+        origin = arg.origin().cloned().or(origin);
+        culprit = arg;
+    }
+    Some((culprit, origin))
+}
+
+/// The help for an operation that makes what is not finite of what is.
+fn help_of(op: &str) -> String {
+    let help = match op {
+        "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
+        "ln" | "log1p" | "ln_binomial" => {
+            "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
+        }
+        "sqrt" | "**" => {
+            "this is a root or a power that is no number here: is its argument below 0?"
+        }
+        "exp" | "expm1" | "square" => {
+            "this grows beyond all numbers here: limit what goes in with `x.clamp(-20, 20)`"
+        }
+        "number" => "a number of the script is not finite",
+        _ => return format!("every value that `{op}` gets is finite here, and its result is not"),
+    };
+    help.to_string()
 }
 
 pub(super) const GRADIENT: &str = "dloss/dlogp";

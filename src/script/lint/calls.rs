@@ -1,27 +1,19 @@
 //! Calls and parameters: whether there is what they name.
 
+use std::collections::BTreeSet;
+
 use rhai::{Expr, FnCallExpr, Position};
 
 use super::{Lint, Variables};
 use crate::figures::counted;
 use crate::script::explain;
-use crate::script::syntax::ValueKind;
+use crate::script::syntax::{ValueKind, rows};
 use crate::suggest;
 use crate::tensor::Level;
-use crate::tensor::op::{self, ParamKind};
+use crate::tensor::op::ParamKind;
 
 /// Functions that Rhai looks up by itself: calls through a function pointer, and questions about names.
-const BY_THE_ENGINE: [&str; 9] = [
-    "call",
-    "curry",
-    "Fn",
-    "is_def_var",
-    "is_def_fn",
-    "type_of",
-    "print",
-    "debug",
-    "is_shared",
-];
+const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
 impl Lint<'_, '_> {
     pub(super) fn parameter(&mut self, name: &str, position: Position) {
@@ -76,61 +68,50 @@ impl Lint<'_, '_> {
         let name = call.name.as_str();
         if name.starts_with(explain::CLOSURE)
             || call.op_token.is_some()
-            || BY_THE_ENGINE.contains(&name)
+            || BY_THE_ENGINE.split(' ').any(|known| known == name)
         {
             return;
         }
-        let path: Vec<&str> = call
-            .namespace
-            .path
-            .iter()
-            .map(|part| part.name.as_str())
-            .collect();
-        let path = path.join("::");
-        let imported = self
-            .aliases
-            .get(&path)
-            .and_then(|from| self.known.imports.get(from));
+        let path = call.namespace.to_string();
+        let imported = self.aliases.get(&path);
+        let imported = imported.and_then(|from| self.known.imports.get(from));
         let named = match imported {
             // An import that is not at the top is refused elsewhere.
             None if !path.is_empty() => return,
             Some(functions) => [functions.get(name), None],
             None => [self.known.natives.get(name), self.own.get(name)],
         };
-        let mut counts: Vec<usize> = named.into_iter().flatten().flatten().copied().collect();
+        let counts: BTreeSet<usize> = named.into_iter().flatten().flatten().copied().collect();
         if counts.contains(&count) {
             return;
         }
-        counts.sort_unstable();
-        counts.dedup();
-        let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
-        let takes = format!("it takes {}", takes.join(" or "));
-        let signature = format!("{name} ({})", vec!["?"; count].join(", "));
-        let explained = explain::unknown_function(&self.known.script, &signature)
-            .help
-            .clone();
-        let is_row = !self.own.contains_key(name) && op::table().any(|op| op.name == name);
-        let given = counted(count, "argument");
-        let (message, help) = match (imported, counts.is_empty()) {
-            (Some(functions), true) => (
+        let (message, help) = match imported {
+            Some(functions) if counts.is_empty() => (
                 format!("`{path}` has no function `{name}`"),
                 suggest::did_you_mean(name, functions.keys().map(String::as_str)),
             ),
-            (Some(_), false) => (format!("`{path}::{name}` does not take {given}"), takes),
-            (None, true) if is_variable => (
+            None if counts.is_empty() && is_variable => (
                 format!("`{name}` is a variable, not a function"),
                 format!(
                     "a closure is called as `{name}.call(...)`; a function is `fn {name}(...) {{ ... }}`"
                 ),
             ),
-            (None, true) => (
-                format!("there is no function `{name}`"),
-                explained.unwrap_or_default(),
-            ),
-            (None, false) => (
-                format!("`{name}` does not take {given}"),
-                explained.filter(|_| is_row).unwrap_or(takes),
-            ),
+            None if !self.own.contains_key(name)
+                && (counts.is_empty() || rows(name).next().is_some()) =>
+            {
+                let signature = format!("{name} ({})", vec!["?"; count].join(", "));
+                let diagnostic = explain::unknown_function(&self.known.script, &signature);
+                return self.found_at(position, diagnostic);
+            }
+            _ => {
+                let full = format!("{path}::{name}");
+                let (full, given) = (full.trim_start_matches(':'), counted(count, "argument"));
+                let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
+                (
+                    format!("`{full}` does not take {given}"),
+                    format!("it takes {}", takes.join(" or ")),
+                )
+            }
         };
         self.error(position, message, help);
     }
@@ -151,15 +132,15 @@ impl Lint<'_, '_> {
         if self.is_of_a_script(call) {
             return;
         }
-        for (place, argument) in call.args.iter().enumerate() {
+        for (index, argument) in call.args.iter().enumerate() {
             let Expr::StringConstant(text, position) = argument else {
                 continue;
             };
-            let rows = op::table().filter(|op| op.name == call.name.as_str());
-            let param = rows
-                .filter_map(|op| op.params.get(place + receivers))
-                .find(|param| matches!(param.kind, ParamKind::Level | ParamKind::Choice(_)));
-            let (message, help) = match param.map(|param| param.kind) {
+            let mut kinds = rows(&call.name).filter_map(|op| {
+                let param = op.params.get(index + receivers)?;
+                matches!(param.kind, ParamKind::Level | ParamKind::Choice(_)).then_some(param.kind)
+            });
+            let (message, help) = match kinds.next() {
                 Some(ParamKind::Level) if text.parse::<Level>().is_err() => (
                     format!("there is no level \"{text}\""),
                     suggest::did_you_mean(text, Level::ALL.map(Level::name)),

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
-pub(super) use self::written::ambiguous_powers;
+use self::written::unread_parameters;
+pub(super) use self::written::{ambiguous_powers, misspelt_hooks};
 use super::explain::{Script, tensor_condition, tensor_property};
 use super::library::{Functions, functions_of};
 use super::syntax::ValueKind;
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::Diagnostic;
 
 pub(super) struct Known<'a> {
     pub(super) script: Script<'a>,
@@ -62,13 +63,20 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
             true
         });
     }
-    lint.unread_parameters();
-    lint.misspelt_hooks();
-    let text = lint.known.script.text();
-    lint.found
-        .extend(ambiguous_powers(lint.known.script.name, &text));
-    let mut found = lint.found;
-    found.sort_by_key(|diagnostic| diagnostic.span().map(|span| (span.line, span.column)));
+    let (script, mut found) = (&known.script, lint.found);
+    if !known.is_import && !lint.passes_parameters_on {
+        found.extend(unread_parameters(script));
+    }
+    if !known.is_import {
+        found.extend(misspelt_hooks(script, &lint.own));
+    }
+    found.extend(ambiguous_powers(script.name, &script.text()));
+    found.sort_by_key(|diagnostic| {
+        diagnostic
+            .span
+            .as_ref()
+            .map(|span| (span.line, span.column))
+    });
     found.dedup();
     found
 }
@@ -93,11 +101,6 @@ impl Lint<'_, '_> {
 
     fn error(&mut self, position: Position, message: impl Into<String>, help: impl Into<String>) {
         self.found_at(position, Diagnostic::error(message).with_help(help));
-    }
-
-    fn warning(&mut self, place: Option<Span>, message: String, help: String) {
-        let diagnostic = Diagnostic::warning(message).with_help(help);
-        self.found.push(diagnostic.at(place));
     }
 
     fn block(&mut self, statements: &[Stmt], variables: &mut Variables) {

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::Lint;
 use crate::diagnostic::{Diagnostic, Span};
+use crate::script::explain::Script;
+use crate::script::library::Functions;
 use crate::script::recipe::Hook;
 use crate::script::syntax::{Token, TokenKind, code};
 use crate::suggest;
@@ -12,59 +13,46 @@ use crate::suggest;
 /// The most bytes of an operand that a message repeats.
 const SHOWN: usize = 40;
 
-impl Lint<'_, '_> {
-    /// Parameters that nobody reads: to set one with `--set` would do nothing.
-    pub(super) fn unread_parameters(&mut self) {
-        let known = self.known;
-        if known.is_import || self.passes_parameters_on {
-            return;
-        }
-        let code = known.script.code(known.script.name);
-        // A column of the batch may have the parameter's name.
-        let reads = |three: &[Token<'_>], name: &str| {
+/// Parameters that nobody reads: to set one with `--set` would do nothing.
+pub(super) fn unread_parameters(script: &Script<'_>) -> Vec<Diagnostic> {
+    let code = script.code(script.name);
+    let is_read = |name: &str| {
+        code.windows(3).any(|three| {
+            // A column of the batch may have the parameter's name.
             three[0].text != "batch" && three[1].text == "." && three[2].text == name
-        };
-        for name in &known.script.parameters {
-            if !code.windows(3).any(|three| reads(three, name)) {
-                self.warning(
-                    known.script.key(name),
-                    format!("the parameter `{name}` is declared and never read"),
-                    format!("a hook reads it as `p.{name}`"),
-                );
-            }
-        }
-    }
+        })
+    };
+    let unread = script.parameters.iter().filter(|name| !is_read(name));
+    let warnings = unread.map(|name| {
+        let message = format!("the parameter `{name}` is declared and never read");
+        Diagnostic::warning(message)
+            .with_help(format!("a hook reads it as `p.{name}`"))
+            .at(script.key(name))
+    });
+    warnings.collect()
+}
 
-    /// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
-    pub(super) fn misspelt_hooks(&mut self) {
-        let known = self.known;
-        if known.is_import {
-            return;
-        }
-        let code = known.script.code(known.script.name);
-        let mut unused = Vec::new();
-        for (name, counts) in &self.own {
-            let hooks = Hook::ALL.into_iter().filter(|hook| {
-                !self.own.contains_key(hook.name()) && counts.contains(&hook.parameters().len())
-            });
-            let quoted = format!("\"{name}\"");
-            let named = code
-                .iter()
-                .filter(|token| token.is_name(name) || token.text == quoted);
-            if let Some(near) = suggest::nearest(name, hooks.map(Hook::name))
-                && named.count() == counts.len()
-            {
-                unused.push((name.clone(), near));
-            }
-        }
-        for (name, near) in unused {
-            self.warning(
-                known.script.definition(&name),
-                format!("nothing calls the function `{name}`"),
-                format!("did you mean the hook `{near}`?"),
-            );
-        }
-    }
+/// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
+pub(in crate::script) fn misspelt_hooks(
+    script: &Script<'_>,
+    functions: &Functions,
+) -> Vec<Diagnostic> {
+    let code = script.code(script.name);
+    let warnings = functions.iter().filter_map(|(name, counts)| {
+        let hooks = Hook::ALL.into_iter().filter(|hook| {
+            !functions.contains_key(hook.name()) && counts.contains(&hook.parameters().len())
+        });
+        let near = suggest::nearest(name, hooks.map(Hook::name))?;
+        let quoted = format!("\"{name}\"");
+        let named = code
+            .iter()
+            .filter(|token| token.is_name(name) || token.text == quoted);
+        let warning = Diagnostic::warning(format!("nothing calls the function `{name}`"))
+            .with_help(format!("did you mean the hook `{near}`?"))
+            .at(script.definition(name));
+        (named.count() == counts.len()).then_some(warning)
+    });
+    warnings.collect()
 }
 
 /// Every minus before an operand of `**` without brackets: here it belongs to the operand, and in Python, Julia and
@@ -125,15 +113,9 @@ fn operand_end(code: &[Token<'_>], start: usize) -> Option<usize> {
 /// The index after this token, or after the bracket that it opens.
 fn bracket_end(code: &[Token<'_>], start: usize) -> Option<usize> {
     let mut depth = 0;
-    for (index, token) in code.iter().enumerate().skip(start) {
-        depth += match token.text {
-            "(" | "[" | "{" | "#{" | "?[" => 1,
-            ")" | "]" | "}" => -1,
-            _ => 0,
-        };
-        if depth <= 0 {
-            return Some(index + 1);
-        }
-    }
-    None
+    let length = code.get(start..)?.iter().position(|token| {
+        depth += token.nesting();
+        depth <= 0
+    });
+    Some(start + length? + 1)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map};
 
 use super::super::batch_type::ScriptBatch;
+use super::super::explain::CLOSURE;
 use crate::batch::{Computed, Layout};
 use crate::tensor::{Tensor, TensorError};
 
@@ -85,34 +86,23 @@ impl Answer {
         if let Some(text) = value.read_lock::<ImmutableString>() {
             return Ok(Answer::String(text.to_string()));
         }
-        if let Ok(letter) = value.as_char() {
-            return Ok(Answer::String(letter.to_string()));
+        if let Some(function) = value.read_lock::<FnPtr>() {
+            return Ok(Answer::Other(match function.fn_name() {
+                name if name.starts_with(CLOSURE) => "a closure".to_string(),
+                name => format!("the function `{name}`"),
+            }));
         }
-        if let Ok(truth) = value.as_bool() {
-            return Ok(Answer::Truth(truth));
-        }
-        if let Ok(whole) = value.as_int() {
-            return Ok(Answer::Whole(whole));
-        }
-        if let Ok(number) = value.as_float() {
-            return Ok(Answer::Number(number));
-        }
-        Ok(if value.is_unit() {
-            Answer::Nothing
-        } else {
-            Answer::Other(in_words(value))
-        })
+        let character = value
+            .as_char()
+            .map(|letter| Answer::String(letter.to_string()));
+        let other = || Answer::Other(format!("a {}", value.type_name()));
+        Ok(character
+            .or(value.as_bool().map(Answer::Truth))
+            .or(value.as_int().map(Answer::Whole))
+            .or(value.as_float().map(Answer::Number))
+            .or(value.as_unit().map(|()| Answer::Nothing))
+            .unwrap_or_else(|_| other()))
     }
-}
-
-fn in_words(value: &Dynamic) -> String {
-    if let Some(function) = value.read_lock::<FnPtr>() {
-        return match function.fn_name() {
-            name if name.starts_with("anon$") => "a closure".to_string(),
-            name => format!("the function `{name}`"),
-        };
-    }
-    format!("a {}", value.type_name())
 }
 
 impl Columns {
@@ -130,7 +120,7 @@ impl Columns {
         }
         Ok(Columns {
             layout: layout.clone(),
-            step: batch.step(),
+            step: batch.call().step,
             columns,
             own: own.len(),
         })

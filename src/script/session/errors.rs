@@ -21,7 +21,7 @@ impl Session {
     }
 
     pub(super) fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
-        let (mut sources, _) = self.library.imported();
+        let mut sources = self.library.found().sources.clone();
         let name: Arc<str> = inputs::SOURCE.into();
         sources.insert(name.clone(), self.inputs.whole(text).into());
         if let Some(recipe) = &self.recipe {
@@ -63,9 +63,11 @@ impl Session {
     }
 
     /// Adds to an error of a function that lacks a variable of the prompt why it does not see that.
-    pub fn explain_scope(&self, error: &mut Diagnostic) {
-        let name = error.message.split('`').nth(1).unwrap_or("");
-        if error.help.as_deref() == Some(SEES) && self.scope.contains(name) {
+    pub(super) fn explain_scope(&self, error: &mut Diagnostic) {
+        let name = error.span.as_ref().map(Span::words);
+        if error.help.as_deref() == Some(SEES)
+            && let Some(name) = name.filter(|name| self.scope.contains(name))
+        {
             error.help = Some(format!(
                 "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
             ));
@@ -74,7 +76,7 @@ impl Session {
 
     /// The help for a name that is no variable: most likely a column, a function without its brackets, or a slip.
     fn no_variable(&self, name: &str) -> Option<String> {
-        let (own, derived) = self.stage.batch.column_names();
+        let (own, derived) = self.batch.column_names();
         if own.iter().chain(&derived).any(|column| column == name) {
             return Some(format!("the column is `batch.{name}`"));
         }

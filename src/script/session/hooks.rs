@@ -55,8 +55,8 @@ impl Session {
         &self,
         hook: Hook,
     ) -> impl Fn(&NativeCallContext, Given) -> Result<Tensor, Box<EvalAltResult>> + use<> {
-        let (recipe, stage, failed) =
-            (self.recipe.clone(), self.stage.clone(), self.failed.clone());
+        let recipe = self.recipe.clone();
+        let (current, failed) = (self.batch.clone(), self.failed.clone());
         move |context, given| {
             let name = hook.name();
             let fail = |what: String, help: &str| raise(context, Problem::new(what).help(help));
@@ -68,18 +68,20 @@ impl Session {
             };
             let mut recipe = recipe.clone();
             if let Some((batch, p)) = given {
-                if !Arc::ptr_eq(batch.frame(), stage.batch.frame()) {
+                if !Arc::ptr_eq(batch.frame(), current.frame()) {
                     return Err(fail(
                         format!("`{name}` runs on the whole batch at the prompt, this is another"),
                         "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some",
                     ));
                 }
-                let set = recipe.set_map(&p);
-                set.map_err(|error| {
-                    fail(error.to_string(), "`:params` shows what the recipe has")
-                })?;
+                let mut settings = p.iter();
+                settings
+                    .try_for_each(|(name, value)| recipe.params.set_dynamic(name, value))
+                    .map_err(|error| {
+                        fail(error.to_string(), "`:params` shows what the recipe has")
+                    })?;
             }
-            tensor_of(&recipe, hook, &stage.input, &stage.batch, &stage.call).map_err(|error| {
+            tensor_of(&recipe, hook, &current).map_err(|error| {
                 let problem = Problem::new(error.to_string());
                 *lock(&failed) = Some(error);
                 raise(context, problem)

@@ -6,16 +6,13 @@
 //! stand in it, as the engine forgets them after each input.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rhai::{AST, Engine, Expr, LexError, ParseError, ParseErrorType, Position, Stmt, Token};
 
-use super::Answer;
-use super::saved::is_same;
-use super::{LAST, VALUES};
+use super::{Answer, LAST, VALUES};
 use crate::batch::Computed;
-use crate::diagnostic::{Diagnostic, Location};
+use crate::diagnostic::Diagnostic;
 use crate::script::recipe::Recipe;
 use crate::script::syntax::last_values;
 use crate::tensor::Level;
@@ -34,24 +31,22 @@ pub(crate) struct Inputs {
     /// The index of the first input whose lines are counted.
     first_counted: usize,
     /// The last value that can be an advantage, of the batch that is in use.
-    pub(super) signal: Option<Computed>,
+    pub(crate) signal: Option<Computed>,
 }
 
+#[derive(Default)]
 pub(super) struct Input {
     /// Lines before it, that of the imports among them.
     before: usize,
     pub(super) text: String,
-    /// `None` for an input that ran and was refused after that.
-    pub(super) outcome: Option<InputOutcome>,
-}
-
-pub(super) struct InputOutcome {
+    /// Not for an input that ran and was refused after that.
+    pub(super) is_complete: bool,
     /// Whether it had a value: the next `_` means that.
     pub(super) has_value: bool,
     /// Whether the value can be an advantage: a response or token tensor.
     pub(super) is_signal: bool,
     /// The recipe that was in use, with its settings: its hooks are `advantage()` and the like in the text.
-    pub(super) recipe: Option<Arc<Recipe>>,
+    pub(super) recipe: Option<Recipe>,
 }
 
 impl Inputs {
@@ -101,55 +96,24 @@ impl Inputs {
         self.all.push(Input {
             before: self.lines(),
             text: text.to_string(),
-            outcome: None,
+            ..Input::default()
         });
     }
 
     /// Completes the last input with its answer and the recipe that was in use.
     pub(super) fn complete(&mut self, answer: &Answer, recipe: Option<&Recipe>) {
-        let signal = match answer {
-            Answer::Tensor(computed)
-                if matches!(computed.level(), Level::Response | Level::Token) =>
-            {
-                Some(computed.clone())
-            }
-            _ => None,
+        let Some(input) = self.all.last_mut() else {
+            return;
         };
-        let mut outcomes = self
-            .all
-            .iter()
-            .rev()
-            .filter_map(|input| input.outcome.as_ref());
-        // As long as nothing changes, all inputs share one.
-        let before = outcomes.next().and_then(|outcome| outcome.recipe.clone());
-        let recipe = recipe.map(|recipe| match before {
-            Some(before) if is_same(&before, recipe) => before,
-            _ => Arc::new(recipe.clone()),
-        });
-        if let Some(input) = self.all.last_mut() {
-            input.outcome = Some(InputOutcome {
-                has_value: !matches!(answer, Answer::Nothing),
-                is_signal: signal.is_some(),
-                recipe,
-            });
+        input.is_complete = true;
+        input.has_value = !matches!(answer, Answer::Nothing);
+        input.recipe = recipe.cloned();
+        if let Answer::Tensor(computed) = answer
+            && matches!(computed.level(), Level::Response | Level::Token)
+        {
+            input.is_signal = true;
+            self.signal = Some(computed.clone());
         }
-        self.signal = signal.or(self.signal.take());
-    }
-
-    /// For a new batch: the signal belongs to the one before.
-    pub(super) fn forget_signal(&mut self) {
-        self.signal = None;
-    }
-
-    /// How much there is now, for [`Inputs::back_to`].
-    pub(super) fn mark(&self) -> (usize, usize, usize) {
-        (self.all.len(), self.imports.len(), self.first_counted)
-    }
-
-    pub(super) fn back_to(&mut self, (inputs, imports, first_counted): (usize, usize, usize)) {
-        self.all.truncate(inputs);
-        self.imports.truncate(imports);
-        self.first_counted = first_counted;
     }
 
     /// Whether compiling failed because the text stops in the middle of something.
@@ -182,7 +146,7 @@ impl Inputs {
                 *call = format!("{what}{name}:{line}");
             }
         }
-        if let Some(Location::Script(place)) = &mut diagnostic.location
+        if let Some(place) = &mut diagnostic.span
             && *place.source == *SOURCE
         {
             let (name, line, text) = self.input_at(text, place.line);
@@ -207,12 +171,11 @@ impl Inputs {
     /// Lets `_` be the name of the last value, but where it is the last arm of a `switch`, and `_1`, `_2`, ... those of the
     /// last values.
     pub(super) fn name_values(&self, engine: &mut Engine, text: &str) {
-        let places: HashSet<(usize, usize)> = last_values(text)
-            .map(|token| (token.line + self.lines(), token.column))
-            .collect();
         if !text.contains('_') {
             return;
         }
+        let places = last_values(text).map(|token| (token.line + self.lines(), token.column));
+        let places: HashSet<(usize, usize)> = places.collect();
         let is_last = move |position: Position| {
             let place = position.line().zip(position.position());
             place.is_some_and(|place| places.contains(&place))

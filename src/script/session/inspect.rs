@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use rhai::{Array, Dynamic};
 
 use super::super::bind::{describe, number};
-use super::super::syntax::{Item, items};
-use super::{Answer, Session};
+use super::super::sandbox::guarded;
+use super::super::syntax::items;
+use super::{Answer, EVALUATING, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::{Level, Tensor, grad};
 
@@ -43,12 +44,14 @@ impl Session {
     pub fn source_of(&self, name: &str) -> Option<String> {
         let typed = self.inputs.all.iter().rev().map(|input| &*input.text);
         let texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
-        let is_it = |item: &Item| item.function().is_some_and(|(known, _)| known == name);
-        let mut found = texts.map(|text| {
-            let functions = items(text).into_iter().filter(is_it);
-            let functions: Vec<String> = functions.map(|item| item.text().to_string()).collect();
+        let functions_of = |text: &str| {
+            let items = items(text).into_iter();
+            let named =
+                items.filter(|item| item.function().is_some_and(|(known, _)| known == name));
+            let functions: Vec<String> = named.map(|item| item.text().to_string()).collect();
             functions.join("\n\n")
-        });
+        };
+        let mut found = texts.map(functions_of);
         let found = found.find(|functions| !functions.is_empty())?;
         // The comment of the script itself is none of its first function.
         let lines = found.lines().skip_while(|line| line.starts_with("//!"));
@@ -68,15 +71,10 @@ impl Session {
             return Ok((Some(tensor.level()), computed.iter().collect()));
         }
         let array = value.read_lock::<Array>();
+        let numbers = array.and_then(|array| array.iter().map(number).collect::<Option<_>>());
         let numbers =
-            array.and_then(|array| array.iter().map(number).collect::<Option<Vec<f64>>>());
-        numbers.map(|numbers| (None, numbers)).ok_or_else(|| {
-            let message = format!(
-                "`{text}` is {}, not a tensor or an array of numbers",
-                describe(&value)
-            );
-            Diagnostic::error(message).into()
-        })
+            numbers.ok_or_else(|| is_no(text, &value, "not a tensor or an array of numbers"))?;
+        Ok((None, numbers))
     }
 
     /// The values of two inputs, tensors of any levels, at the level where they meet.
@@ -88,7 +86,7 @@ impl Session {
         let (level, left, right) = match (super::as_tensor(&left), super::as_tensor(&right)) {
             (Some(left), Some(right)) => {
                 let level = left.level().join(right.level());
-                let frame = self.stage.batch.frame();
+                let frame = self.batch.frame();
                 let spread = |text: &str, tensor: &Tensor| {
                     let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame));
                     let values = tensor.and_then(|tensor| tensor.evaluate());
@@ -114,14 +112,10 @@ impl Session {
     /// As [`Session::evaluate`]; also where the input is no batch tensor, or has no derivative.
     pub fn gradient(&mut self, text: &str) -> Result<Answer, Diagnostics> {
         let value = self.value(text)?;
-        let Some(loss) = super::as_tensor(&value) else {
-            let message = format!(
-                "`{text}` is {}, and only a batch tensor has a gradient",
-                describe(&value)
-            );
-            return Err(Diagnostic::error(message).into());
-        };
-        let logp = self.stage.batch.column("logp").map_err(|problem| {
+        let loss = super::as_tensor(&value);
+        let loss =
+            loss.ok_or_else(|| is_no(text, &value, "and only a batch tensor has a gradient"))?;
+        let logp = self.batch.column("logp").map_err(|problem| {
             let help = "a gradient is one by the policy's log-probs";
             Diagnostics::from(Diagnostic::error(problem.message).with_help(help))
         })?;
@@ -135,13 +129,8 @@ impl Session {
     /// As [`Session::evaluate`]; also where the input gives no tensor.
     pub fn graph(&mut self, text: &str) -> Result<Vec<GraphNode>, Diagnostics> {
         let value = self.value(text)?;
-        let Some(tensor) = value.read_lock::<Tensor>().map(|tensor| tensor.clone()) else {
-            let message = format!(
-                "`{text}` is {}: only a tensor has a graph",
-                describe(&value)
-            );
-            return Err(Diagnostic::error(message).into());
-        };
+        let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.clone());
+        let tensor = tensor.ok_or_else(|| is_no(text, &value, "and only a tensor has a graph"))?;
         let mut names = self.names_of_tensors();
         // The tensor of the input is shown by its operation, not by its own name.
         names.remove(&tensor.id());
@@ -183,7 +172,7 @@ impl Session {
     /// As [`Session::evaluate`].
     pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
         // All of it there, and not each run: the values are dropped there too, and no run pays for the stack.
-        super::guarded(|| self.times(text))?
+        guarded(EVALUATING, || self.times(text))?
     }
 
     fn times(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
@@ -197,16 +186,15 @@ impl Session {
             let begun = Instant::now();
             let outcome = self.run_compiled(&engine, &ast, text);
             let computed = outcome.and_then(|value| {
-                match value.read_lock::<Tensor>().map(|one| one.evaluate()) {
-                    Some(Err(error)) => Err(self.failed_in(text, error)),
-                    _ => Ok(()),
-                }
+                let tensor = value.read_lock::<Tensor>();
+                let computed = tensor.map_or(Ok(()), |tensor| tensor.evaluate().map(drop));
+                computed.map_err(|error| self.failed_in(text, error))
             });
             times.push(begun.elapsed());
             self.scope = scope.clone();
             computed?;
         }
-        self.stage.call.take_reports();
+        self.batch.call().take_reports();
         times.sort();
         Ok(times)
     }
@@ -214,22 +202,20 @@ impl Session {
     /// Runs an input for its value, and leaves the session as it was.
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         self.guard.rearm();
-        let (scope, functions) = (self.scope.clone(), self.functions.clone());
-        let inputs = self.inputs.mark();
-        let value = self.run(text);
+        let engine = self.engine(text);
+        let ast = self.functions.merge(&self.compile(&engine, text)?);
+        let scope = self.scope.clone();
+        let value = self.run_compiled(&engine, &ast, text);
         self.scope = scope;
-        self.functions = functions;
-        self.inputs.back_to(inputs);
-        self.stage.call.take_reports();
+        self.batch.call().take_reports();
         value
     }
 
     /// The names of tensors that have one: columns and variables, by the tensors' ids.
     fn names_of_tensors(&self) -> HashMap<usize, String> {
-        let columns = self.stage.batch.known_columns().into_iter();
-        let mut names: HashMap<usize, String> = columns
-            .map(|(name, tensor)| (tensor.id(), format!("batch.{name}")))
-            .collect();
+        let columns = self.batch.known_columns().into_iter();
+        let columns = columns.map(|(name, tensor)| (tensor.id(), format!("batch.{name}")));
+        let mut names: HashMap<usize, String> = columns.collect();
         for (name, value) in self.own_variables() {
             if let Some(tensor) = value.read_lock::<Tensor>() {
                 names.entry(tensor.id()).or_insert_with(|| name.to_string());
@@ -237,6 +223,11 @@ impl Session {
         }
         names
     }
+}
+
+/// An input whose value is not what is asked of it.
+fn is_no(text: &str, value: &Dynamic, what: &str) -> Diagnostics {
+    Diagnostic::error(format!("`{text}` is {}, {what}", describe(value))).into()
 }
 
 /// The operation of a node; a number is shown itself.

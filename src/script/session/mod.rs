@@ -9,7 +9,6 @@ mod names;
 mod saved;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,11 +27,11 @@ use super::host::Host;
 use super::library::Library;
 use super::lint::ambiguous_powers;
 use super::recipe::Recipe;
-use super::sandbox::on_deep_stack;
+use super::sandbox::{guarded, on_deep_stack};
 use super::syntax::unfinished;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::tensor::{Frame, Guard, Tensor};
+use crate::tensor::{Guard, Tensor};
 
 /// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
 /// them; [`Inputs::name_values`] lets inputs do so.
@@ -55,7 +54,7 @@ const LAST: &str = VALUES[0];
 pub struct Session {
     host: Host,
     guard: Arc<Guard>,
-    stage: Stage,
+    batch: ScriptBatch,
     scope: Scope<'static>,
     functions: AST,
     inputs: Inputs,
@@ -63,33 +62,6 @@ pub struct Session {
     recipe: Option<Recipe>,
     /// The error of a recipe's hook that an input called: the engine's own errors cannot carry it.
     failed: Arc<Mutex<Option<Diagnostics>>>,
-}
-
-/// The batch of the inputs, and the frame that its tensors share.
-#[derive(Clone)]
-struct Stage {
-    call: Arc<Call>,
-    input: Batch,
-    batch: ScriptBatch,
-}
-
-impl Stage {
-    fn new(host: &Host, guard: &Arc<Guard>, input: &Batch) -> Stage {
-        let call = Call::new(guard.clone(), input.step(), host.shared.seed);
-        let executor = host.shared.executor.clone();
-        let frame = Frame::new(
-            input.layout().clone(),
-            input.is_f64(),
-            guard.clone(),
-            executor,
-        );
-        let batch = ScriptBatch::new(frame, call.clone(), input.clone(), BTreeMap::new());
-        Stage {
-            call,
-            input: input.clone(),
-            batch,
-        }
-    }
 }
 
 /// The effects of an input.
@@ -114,13 +86,13 @@ impl Session {
         let guard = Guard::new(Some(limits.time), limits.memory);
         let host = host.clone().with_guard(guard.clone());
         let mut session = Session {
-            stage: Stage::new(&host, &guard, batch),
+            batch: whole(&host, batch),
             host,
             guard,
             scope: Scope::new(),
             functions: AST::empty(),
             inputs: Inputs::default(),
-            library: Library::new(Some(Path::new("."))),
+            library: Library::new(Some(Path::new(".")), BTreeMap::new()),
             recipe: None,
             failed: Arc::default(),
         };
@@ -143,15 +115,16 @@ impl Session {
         self.scope = Scope::new();
         self.functions = AST::empty();
         self.inputs = Inputs::default();
-        self.library = Library::new(Some(Path::new(".")));
+        self.library = Library::new(Some(Path::new(".")), BTreeMap::new());
         self.scope.push(LAST, ());
         self.place_own();
     }
 
     /// Goes on with another batch. Variables stay, those that hold tensors of the batch before as well.
     pub fn set_batch(&mut self, batch: &Batch) {
-        self.stage = Stage::new(&self.host, &self.guard, batch);
-        self.inputs.forget_signal();
+        self.batch = whole(&self.host, batch);
+        // It belongs to the batch before.
+        self.inputs.signal = None;
         self.place_own();
     }
 
@@ -177,15 +150,15 @@ impl Session {
         let known = self.scope.len();
         let value = self.run(text).inspect_err(|_| {
             self.scope.rewind(known);
-            self.stage.call.take_reports();
+            self.batch.call().take_reports();
         })?;
-        let reports = self.stage.call.take_reports();
+        let reports = self.batch.call().take_reports();
         self.own_unchanged(text, known)?;
         let answer = self.answer(&value).inspect_err(|_| {
             self.scope.rewind(known);
         })?;
         // A batch that is shown reads all columns: what is to be said of these stands there.
-        self.stage.call.take_reports();
+        self.batch.call().take_reports();
         // Variables that a later `let` of the same name hides would take memory for ever.
         self.scope = self.scope.clone_visible();
         if !text.trim().is_empty() {
@@ -225,7 +198,7 @@ impl Session {
         let variables = named.map(|(name, value)| (name.to_string(), self.answer(value)));
         let variables = variables.collect();
         // To look at a batch reads all its columns: nothing of that belongs to the next input.
-        self.stage.call.take_reports();
+        self.batch.call().take_reports();
         variables
     }
 
@@ -267,7 +240,9 @@ impl Session {
     ) -> Result<Dynamic, Diagnostics> {
         lock(&self.failed).take();
         let scope = &mut self.scope;
-        let outcome = guarded(|| engine.eval_ast_with_scope::<Dynamic>(scope, ast))?;
+        let outcome = guarded(EVALUATING, || {
+            engine.eval_ast_with_scope::<Dynamic>(scope, ast)
+        })?;
         outcome.map(Dynamic::flatten).map_err(|error| {
             let failed = lock(&self.failed).take();
             failed.unwrap_or_else(|| self.explain(text, &error))
@@ -277,7 +252,7 @@ impl Session {
     /// Puts the batch and the parameters where inputs find them.
     pub(super) fn place_own(&mut self) {
         let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
-        self.scope.set_or_push("batch", self.stage.batch.clone());
+        self.scope.set_or_push("batch", self.batch.clone());
         // A constant: what is assigned to `p.k` would not reach the recipe.
         self.scope.push_constant("p", params.unwrap_or_default());
         self.scope = self.scope.clone_visible();
@@ -307,8 +282,8 @@ impl Session {
     }
 
     fn engine(&self, text: &str) -> Engine {
-        let functions = &self.host.shared.functions;
-        let mut engine = functions.compiler(&self.library, &self.stage.call);
+        let functions = &self.host.functions;
+        let mut engine = functions.compiler(&self.library, self.batch.call());
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_values(&mut engine, text);
@@ -321,13 +296,11 @@ impl Session {
     }
 }
 
-/// Runs what touches an input's values, however deep they are. A panic of ours is an error like any other.
-fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
-    catch_unwind(AssertUnwindSafe(|| on_deep_stack(run))).map_err(|_| {
-        Diagnostic::error("advlab itself failed to evaluate this")
-            .with_help("this is a defect of advlab: please report it with the input")
-            .into()
-    })
+/// What a failure of ours was about.
+const EVALUATING: &str = "to evaluate this";
+
+fn whole(host: &Host, batch: &Batch) -> ScriptBatch {
+    ScriptBatch::new(host, Call::new(host, batch.step()), batch)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

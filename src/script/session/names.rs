@@ -4,6 +4,7 @@ use rhai::{Engine, Map};
 
 use super::super::engine::packages;
 use super::super::members::{MEMBERS, Owner};
+use super::super::recipe::Hook;
 use super::super::syntax::{Token, ValueKind};
 use super::Session;
 use crate::tensor::op;
@@ -20,10 +21,8 @@ pub struct Name {
 impl Session {
     /// Whether the text is a whole input that compiles.
     pub fn compiles(&self, text: &str) -> bool {
-        let engine = self.engine(text);
-        engine
-            .compile_with_scope(&self.scope, self.inputs.padded(text))
-            .is_ok()
+        let (engine, text) = (self.engine(text), self.inputs.padded(text));
+        engine.compile_with_scope(&self.scope, text).is_ok()
     }
 
     /// Whether an input made a variable of that name.
@@ -42,18 +41,14 @@ impl Session {
 
     /// Functions and variables.
     pub fn names(&self) -> Vec<Name> {
-        let rows = op::table().filter(|op| is_word(op.name));
-        let mut names: Vec<Name> = rows.map(|op| call(op.name, op.signature(), 1)).collect();
-        let reports = MEMBERS.iter().filter(|member| member.of == Owner::Nobody);
-        names.extend(reports.map(|member| call(member.name, member.call.to_string(), 1)));
+        let mut names: Vec<Name> = of_table(0).chain(members_of(Owner::Nobody)).collect();
         for function in self.functions.iter_functions() {
             let signature = format!("{}({})", function.name, function.params.join(", "));
             names.push(call(function.name, signature, function.params.len()));
         }
         if self.recipe.is_some() {
-            names.extend(
-                ["reward", "advantage", "loss"].map(|hook| call(hook, format!("{hook}()"), 0)),
-            );
+            let hooks = Hook::OF_BATCH.map(Hook::name);
+            names.extend(hooks.map(|hook| call(hook, format!("{hook}()"), 0)));
         }
         let variables = self.own_variables().map(|(name, _)| name);
         names.extend(variables.chain(["batch", "p"]).map(value));
@@ -77,22 +72,14 @@ impl Session {
             ValueKind::Batches | ValueKind::Array => of_language(&[ValueKind::Array]),
             ValueKind::String => of_language(&[ValueKind::String]),
             // An unknown value is most likely a tensor.
-            _ => of_tensor(),
+            _ => members_of(Owner::Tensor).chain(of_table(1)).collect(),
         })
     }
 
     fn of_batch(&self) -> Vec<Name> {
-        let (own, derived) = self.stage.batch.column_names();
-        let reachable = derived
-            .iter()
-            .filter(|name| self.stage.batch.can_derive(name));
-        let mut names: Vec<Name> = own
-            .iter()
-            .chain(reachable)
-            .map(|name| value(name))
-            .collect();
-        names.extend(members_of(Owner::Batch, 1));
-        names
+        let (own, derived) = self.batch.column_names();
+        let columns = own.iter().chain(&derived).map(|name| value(name));
+        columns.chain(members_of(Owner::Batch)).collect()
     }
 
     /// The keys of the map whose name ends the tokens.
@@ -118,13 +105,14 @@ fn of_language(kinds: &[ValueKind]) -> Vec<Name> {
     )
 }
 
-/// The members of a tensor or a batch. Those in brackets, such as `x[i]`, are not typed after a dot.
-fn members_of(owner: Owner, arguments: usize) -> impl Iterator<Item = Name> {
-    let members = MEMBERS
-        .iter()
-        .filter(move |member| member.of == owner && !["column", "index"].contains(&member.name));
-    members.map(move |member| {
+/// The members of an owner. Those in brackets, such as `x[i]`, are not typed after a dot.
+fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
+    let is_typed = |name: &str| !["column", "index"].contains(&name);
+    let members = MEMBERS.iter();
+    let members = members.filter(move |member| member.of == owner && is_typed(member.name));
+    members.map(|member| {
         if member.call.contains('(') {
+            let arguments = usize::from(!member.call.ends_with("()"));
             call(member.name, member.call.to_string(), arguments)
         } else {
             value(member.name)
@@ -132,12 +120,10 @@ fn members_of(owner: Owner, arguments: usize) -> impl Iterator<Item = Name> {
     })
 }
 
-/// The tensor's members, and the op table, whose rows can all be called as methods.
-fn of_tensor() -> Vec<Name> {
-    let mut names: Vec<Name> = members_of(Owner::Tensor, 0).collect();
+/// The functions of the op table, which can all be called as methods: then their receiver is not typed.
+fn of_table(receivers: usize) -> impl Iterator<Item = Name> {
     let rows = op::table().filter(|op| is_word(op.name));
-    names.extend(rows.map(|op| call(op.name, op.signature(), op.params.len() - 1)));
-    names
+    rows.map(move |op| call(op.name, op.signature(), op.params.len() - receivers))
 }
 
 fn is_word(name: &str) -> bool {

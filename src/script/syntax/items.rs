@@ -54,11 +54,7 @@ pub(crate) fn items(text: &str) -> Vec<Item> {
     let mut items = Vec::new();
     let (mut first, mut from, mut depth) = (0, 0, 0i32);
     for (index, token) in all.iter().enumerate() {
-        match token.text {
-            "(" | "[" | "{" | "#{" | "?[" => depth += 1,
-            ")" | "]" | "}" => depth -= 1,
-            _ => {}
-        }
+        depth += token.nesting();
         let last = match token.text {
             ";" if depth == 0 => index,
             "}" if depth == 0 && is_function(&all[first..]) => index + 1,
@@ -110,13 +106,8 @@ pub(crate) fn names<'a>(texts: impl IntoIterator<Item = &'a str>) -> HashSet<&'a
         .collect()
 }
 
-/// Whether a text has a name of one of the last values.
-pub(crate) fn mentions_last(text: &str) -> bool {
-    last_values(text).next().is_some()
-}
-
 /// How many values back a name of the last values reaches: `_` and `_1` the last one, `_2` that before it.
-pub(crate) fn values_back(name: &str) -> Option<usize> {
+fn values_back(name: &str) -> Option<usize> {
     match name.strip_prefix('_')?.as_bytes() {
         [] => Some(1),
         [digit @ b'1'..=b'9'] => Some(usize::from(digit - b'0')),
@@ -155,8 +146,8 @@ pub(crate) fn is_pure(text: &str, is_known: impl Fn(&str, bool) -> bool) -> bool
 /// How the text of an input is written in a script of its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Rewriting<'a> {
-    /// The name of the last value, `_` at the prompt; with `_2` behind it, that of the value before.
-    pub(crate) last: &'a str,
+    /// The names of the values so far, of which `_` is the last and `_2` that before it.
+    pub(crate) values: &'a [String],
     /// The built-in recipe that was in use, whose hooks become those of an import.
     pub(crate) recipe: Option<&'a str>,
     /// A map of the settings that it had, in place of `p`.
@@ -194,10 +185,9 @@ impl Rewriting<'_> {
                     out.push_str(settings);
                 }
                 _ if last.contains(&token.start) => {
-                    out.push_str(self.last);
-                    if let Some(back @ 2..) = values_back(token.text) {
-                        out.push_str(&format!("_{back}"));
-                    }
+                    let back = values_back(token.text).unwrap_or(1);
+                    let value = self.values.iter().nth_back(back - 1);
+                    out.push_str(value.map_or("()", String::as_str));
                 }
                 _ => out.push_str(token.text),
             }
@@ -244,7 +234,7 @@ mod tests {
     #[test]
     fn the_last_value_and_a_recipes_hooks_are_written_out() {
         let rewriting = Rewriting {
-            last: "last",
+            values: &["last".to_string()],
             recipe: Some("passk"),
             settings: Some("#{ k: 2 }"),
         };

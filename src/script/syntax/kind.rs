@@ -5,7 +5,7 @@ use rhai::Dynamic;
 
 use super::token::{Token, TokenKind};
 use crate::script::members::{MEMBERS, Owner};
-use crate::tensor::op::{self, Class};
+use crate::tensor::op::{self, Class, Op};
 use crate::tensor::{Level, Tensor};
 
 /// The kind of a value, as far as it is known.
@@ -37,6 +37,42 @@ pub(crate) enum ValueKind {
     Unknown,
 }
 
+/// A kind, as messages call it, and the names that the engine, its parser and declarations have for it.
+type Row = (ValueKind, &'static str, &'static str);
+
+const KINDS: &[Row] = &[
+    (ValueKind::Tensor, "a tensor", "tensor"),
+    (ValueKind::BatchTensor, "a batch tensor", "batch tensor"),
+    (ValueKind::Batch, "a batch", "batch"),
+    (ValueKind::Batches, "an array", "batches"),
+    (ValueKind::Array, "an array", "array, Array, an array"),
+    (ValueKind::Parameters, "a map", "parameters"),
+    (ValueKind::Map, "a map", "map, Map, an object map"),
+    (ValueKind::String, "a string", "string"),
+    (ValueKind::Character, "a character", "char, a character"),
+    // The parser calls an integer "a number".
+    (ValueKind::Integer, "an integer", "i64, INT, int, a number"),
+    (
+        ValueKind::Number,
+        "a float",
+        "f64, FLOAT, float, a floating-point number",
+    ),
+    (
+        ValueKind::Boolean,
+        "true or false",
+        "bool, a boolean, a boolean expression",
+    ),
+    (ValueKind::Range, "a range", "range"),
+    (
+        ValueKind::Iterable,
+        "an array or a range",
+        "an iterable value",
+    ),
+    (ValueKind::Function, "a function", "Fn"),
+    (ValueKind::Nothing, "nothing, `()`", "()"),
+    (ValueKind::Error, "a caught error", "error"),
+];
+
 impl ValueKind {
     pub(crate) fn of(value: &Dynamic) -> ValueKind {
         match value.read_lock::<Tensor>() {
@@ -47,48 +83,28 @@ impl ValueKind {
 
     /// The kind of a type by the name that the engine, its parser or a declaration has for it.
     pub(crate) fn of_type(name: &str) -> ValueKind {
-        match name.trim() {
-            // The parser calls an integer "a number".
-            "i64" | "INT" | "int" | "a number" => ValueKind::Integer,
-            "f64" | "FLOAT" | "float" | "a floating-point number" => ValueKind::Number,
-            "bool" | "a boolean" | "a boolean expression" => ValueKind::Boolean,
-            "()" => ValueKind::Nothing,
-            "char" | "a character" => ValueKind::Character,
-            "array" | "Array" | "an array" => ValueKind::Array,
-            "an iterable value" => ValueKind::Iterable,
-            "map" | "Map" | "an object map" => ValueKind::Map,
-            "Fn" => ValueKind::Function,
-            "tensor" => ValueKind::Tensor,
-            "batch" => ValueKind::Batch,
-            name if name.contains("tring") || name.contains("str") => ValueKind::String,
-            name if name.contains("Tensor") => ValueKind::Tensor,
-            name if name.contains("ScriptBatch") => ValueKind::Batch,
-            name if name.contains("ange") => ValueKind::Range,
-            name if name.contains("Problem") => ValueKind::Error,
-            _ => ValueKind::Unknown,
+        let name = name.trim();
+        let is_it = |(.., names): &&Row| names.split(", ").any(|known| known == name);
+        if let Some((kind, ..)) = KINDS.iter().find(is_it) {
+            return *kind;
         }
+        // Of longer names, as of paths of types.
+        let parts = [
+            ("tring", ValueKind::String),
+            ("str", ValueKind::String),
+            ("Tensor", ValueKind::Tensor),
+            ("ScriptBatch", ValueKind::Batch),
+            ("ange", ValueKind::Range),
+            ("Problem", ValueKind::Error),
+        ];
+        let part = parts.into_iter().find(|(part, _)| name.contains(part));
+        part.map_or(ValueKind::Unknown, |(_, kind)| kind)
     }
 
     /// As a message calls it: "an integer".
     pub(crate) fn described(self) -> &'static str {
-        match self {
-            ValueKind::Tensor => "a tensor",
-            ValueKind::BatchTensor => "a batch tensor",
-            ValueKind::Batch => "a batch",
-            ValueKind::Batches | ValueKind::Array => "an array",
-            ValueKind::Parameters | ValueKind::Map => "a map",
-            ValueKind::String => "a string",
-            ValueKind::Character => "a character",
-            ValueKind::Integer => "an integer",
-            ValueKind::Number => "a float",
-            ValueKind::Boolean => "true or false",
-            ValueKind::Range => "a range",
-            ValueKind::Iterable => "an array or a range",
-            ValueKind::Function => "a function",
-            ValueKind::Nothing => "nothing, `()`",
-            ValueKind::Error => "a caught error",
-            ValueKind::Unknown => "a value of unknown type",
-        }
+        let row = KINDS.iter().find(|(kind, ..)| *kind == self);
+        row.map_or("a value of unknown type", |(_, described, _)| described)
     }
 
     pub(crate) fn is_tensor(self) -> bool {
@@ -149,11 +165,11 @@ impl ValueKind {
             Some(ValueKind::Batch) => Owner::Batch,
             _ => Owner::Tensor,
         };
-        let Some(row) = op::table().find(|op| op.name == name) else {
+        let Some(row) = rows(name).next() else {
             return declared(name, owner).unwrap_or(ValueKind::Unknown);
         };
         // `min` and `max` are rows of two classes: with a level they reduce.
-        let reduces = op::table().any(|op| op.name == name && op.class == Class::Reduction);
+        let reduces = rows(name).any(|op| op.class == Class::Reduction);
         match (row.class, level, ValueKind::joined(arguments)) {
             (_, Some("batch"), kind) if kind.is_tensor() && reduces && name != "others_mean" => {
                 ValueKind::BatchTensor
@@ -209,15 +225,16 @@ impl ValueKind {
     }
 }
 
+/// The rows of the op table with this name: `min` and `max` have two.
+pub(crate) fn rows(name: &str) -> impl Iterator<Item = &'static Op> {
+    op::table().filter(move |op| op.name == name)
+}
+
 /// The index of the bracket that is closed after these tokens.
 fn opening(before: &[Token<'_>]) -> usize {
     let mut depth = 1;
     let opening = before.iter().rposition(|token| {
-        depth += match token.text {
-            ")" | "]" | "}" => 1,
-            "(" | "[" | "{" | "#{" | "?[" => -1,
-            _ => 0,
-        };
+        depth -= token.nesting();
         depth == 0
     });
     opening.unwrap_or(0)

@@ -70,6 +70,15 @@ impl<'a> Token<'a> {
         }
     }
 
+    /// 1 where it opens a bracket, -1 where it closes one.
+    pub(crate) fn nesting(&self) -> i32 {
+        match self.text {
+            "(" | "[" | "{" | "#{" | "?[" => 1,
+            ")" | "]" | "}" => -1,
+            _ => 0,
+        }
+    }
+
     /// Whether it begins the arguments of what stands before it. The lexer takes `()` for one token.
     pub(crate) fn opens_call(&self) -> bool {
         matches!(self.text, "(" | "()")
@@ -273,10 +282,10 @@ pub(crate) fn unfinished(text: &str) -> Unfinished<'_> {
         if is_comment || open.last.is_some() {
             continue;
         }
-        match token.text {
+        match token.nesting() {
             _ if token.kind == TokenKind::String => open.is_wrong |= token.ending == Ending::Cut,
-            "(" | "[" | "{" | "#{" | "?[" => open.brackets.push(open.code.len()),
-            ")" | "]" | "}" => {
+            1 => open.brackets.push(open.code.len()),
+            -1 => {
                 let opening = open.brackets.pop().map(|at| open.code[at].text);
                 open.is_wrong |= opening.map(closing) != Some(token.text);
             }

@@ -84,9 +84,9 @@ impl World {
 
     pub(super) fn layout(&self) -> Layout {
         let mut tokens = Tokens::padded(self.width());
-        self.mask
-            .iter()
-            .for_each(|row| tokens.add(row.iter().copied()));
+        for row in &self.mask {
+            tokens.add(row).unwrap();
+        }
         Layout::new(self.groups.iter().copied().map(GroupId::from), tokens)
     }
 

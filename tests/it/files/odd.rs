@@ -21,7 +21,7 @@ fn read(path: &Path, map: &[Mapping], dtype: Option<Dtype>) -> Rollouts {
     let options = ReadOptions {
         map,
         dtype,
-        progress: None,
+        ..ReadOptions::default()
     };
     batch::read(path, &options).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -165,7 +165,7 @@ fn what_is_no_column_is_said_and_the_rest_is_read() {
     `ref_logp` is left out: it is null wherever it is
     `ids` is left out: it has 3 numbers in line 1, where `length` says 2 tokens
     `step` differs from line to line: the batch has no step, and `step` is no column (`--map NAME=step` makes it one)
-    `mine` is NaN or infinite at 2 places that count, the first in line 1, token 1
+    `mine` is NaN or infinite at 2 tokens that count, the first in line 1, token 1
     "#);
 }
 
@@ -243,14 +243,14 @@ fn single_precision_is_had_for_the_asking() {
 
 #[test]
 fn progress_ends_at_the_end() {
-    let last = std::cell::Cell::new((0, 0));
-    let progress = |done, total| last.set((done, total));
+    let last = std::sync::Mutex::new((0, 0));
+    let progress = |done, total| *last.lock().unwrap() = (done, total);
     let options = ReadOptions {
         progress: Some(&progress),
         ..ReadOptions::default()
     };
     batch::read(data("verl.jsonl"), &options).unwrap();
-    let (done, total) = last.get();
+    let (done, total) = *last.lock().unwrap();
     assert_eq!(
         (done, done),
         (total, fs::metadata(data("verl.jsonl")).unwrap().len())

@@ -55,10 +55,10 @@ fn hooks_see_the_defaults_and_what_is_set() {
 #[test]
 fn wrong_values_say_what_the_parameter_takes() {
     for (name, text, expected) in [
-        ("k", "0", "a whole number from 1 to 64"),
-        ("k", "65", "a whole number from 1 to 64"),
-        ("k", "2.5", "a whole number from 1 to 64"),
-        ("k", "", "a whole number from 1 to 64"),
+        ("k", "0", "an integer from 1 to 64"),
+        ("k", "65", "an integer from 1 to 64"),
+        ("k", "2.5", "an integer from 1 to 64"),
+        ("k", "", "an integer from 1 to 64"),
         ("eps", "-1", "a number, at least 0"),
         ("eps", "nan", "a number, at least 0"),
         ("std", "populaton", "did you mean `population`?"),
@@ -149,8 +149,5 @@ fn settings_are_json() {
     assert_eq!(json("name"), "x");
     assert_eq!(json("limit"), serde_json::Value::Null);
     let error = recipe.set_text("k", "0").unwrap_err();
-    assert_eq!(
-        error.message,
-        "`k` is 0: it takes a whole number, at least 1"
-    );
+    assert_eq!(error.message, "`k` is 0: it takes an integer, at least 1");
 }

@@ -11,11 +11,15 @@ use rayon::prelude::*;
 
 use self::notes::Notes;
 use super::names::{Reading, Role};
-use super::raw::{Arrays, Header, Origin, Raw, Values, number};
+use super::raw::{Header, Origin, Raw, Values, number};
 use super::{Dtype, Format, Progress, ReadOptions, Rollouts};
+use crate::batch::column::Given;
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, GroupId, TokenValues};
+use crate::batch::{Batch, GroupId};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::counted;
+
+const MASK: &str = "1 for a token that counts or 0 for one that does not";
 
 /// Makes a batch of what a reader gives.
 pub(super) fn rollouts(
@@ -31,13 +35,19 @@ pub(super) fn rollouts(
         no_length: None,
         width: None,
         is_f64: options.dtype == Some(Dtype::F64),
-        notes: Notes::new(raw.names.note.clone()),
+        unread: None,
+        notes: Notes::default(),
         raw,
         options,
         progress,
     };
     inference.bind()?;
-    let batch = inference.batch()?;
+    let mut batch = inference.batch()?;
+    let has_tokens = !batch.tokens.is_empty();
+    if let Some(is_f64) = inference.unread {
+        // Columns that are not read have a say in the precision all the same.
+        batch.is_f64 = is_f64 || has_tokens && batch.is_f64;
+    }
     if batch.has("groups") {
         // `batch.groups` is the list of the groups' batches. No file gives a column named `step`.
         let mut map = options.map.iter();
@@ -48,13 +58,17 @@ pub(super) fn rollouts(
         ));
     }
     Ok(Rollouts {
-        batch,
         notes: inference.notes.finish(),
         path: inference.raw.path,
         format,
         origin: inference.raw.origin,
         width: inference.width.map(|(width, _)| width),
-        is_f64: inference.is_f64,
+        is_f64: if has_tokens || inference.unread.is_some() {
+            batch.is_f64
+        } else {
+            inference.is_f64
+        },
+        batch,
     })
 }
 
@@ -74,20 +88,16 @@ struct Inference<'a> {
     width: Option<(usize, String)>,
     /// Whether a response column is f64 in the file, or is asked to be.
     is_f64: bool,
-}
-
-/// The values of a raw column under one of our names.
-enum Given {
-    Responses(Vec<f64>),
-    /// Token values, those that do not count included: rows of their own length, or padded ones.
-    Tokens(Cells),
-    /// It was left out.
-    Nothing,
+    /// Whether one of the token columns that nobody asked for is f64; `None` where there are no such columns.
+    unread: Option<bool>,
 }
 
 impl Inference<'_> {
     /// Finds the names of all columns, and leaves out those that become nothing.
     fn bind(&mut self) -> Result<(), Diagnostic> {
+        if let Some(note) = self.raw.names.note.take() {
+            self.notes.add(note);
+        }
         let mut seen: HashMap<String, String> = HashMap::new();
         for index in 0..self.raw.columns.len() {
             let name = self.raw.columns[index].name.clone();
@@ -127,6 +137,12 @@ impl Inference<'_> {
         Ok(())
     }
 
+    fn has_newer_advantage(&self) -> bool {
+        let mut columns = self.raw.columns.iter();
+        let is_padded = matches!(self.raw.origin, Origin::Tensors(_));
+        is_padded && columns.any(|column| column.name == "advantages")
+    }
+
     fn batch(&mut self) -> Result<Batch, Diagnostics> {
         let mut groups = self.groups()?;
         self.responses = groups.len();
@@ -138,23 +154,54 @@ impl Inference<'_> {
         match (self.steps()?, &self.raw.header) {
             // The same prompt may come again in another step: a dump numbers its prompts from 0 in each.
             (Some(steps), _) if steps.iter().any(|&step| step != steps[0]) => {
-                let is_dump = self.raw.names.are_dumped;
-                if is_dump {
-                    groups = split(groups, &steps);
+                if self.raw.names.are_dumped {
+                    let split = |(id, step): (GroupId, &f64)| {
+                        GroupId::from(format!("step {step}, {}", id.name()))
+                    };
+                    groups = groups.into_iter().zip(&steps).map(split).collect();
+                    self.notes.add("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
+                } else {
+                    self.notes.add("`step` differs from line to line: the batch has no step, and `step` is no column (`--map NAME=step` makes it one)".to_string());
                 }
-                self.notes.steps(is_dump);
             }
             (Some(steps), _) => batch = batch.step(steps.first().map_or(0, |&step| step as u64)),
             (None, &Header::Saved { step, .. }) => batch = batch.step(step),
             (None, _) => {}
         }
-        let readings = std::mem::take(&mut self.readings);
-        for (at, (reading, index)) in readings.iter().enumerate() {
+        let mut readings = std::mem::take(&mut self.readings);
+        let roles = [Role::Response, Role::Token, Role::Any];
+        readings.retain(|(reading, _)| roles.contains(&reading.role));
+        if matches!(self.raw.origin, Origin::Tensors(_)) {
+            readings = self.fitting(readings)?;
+        }
+        let tensors = readings.par_iter();
+        let tensors: Vec<Option<Given>> = tensors
+            .map(|(reading, index)| self.tensor(reading, *index))
+            .collect::<Result<_, Diagnostic>>()?;
+        for (at, ((reading, index), given)) in readings.iter().zip(tensors).enumerate() {
             let is_last = readings[at + 1..].iter().all(|(_, other)| other != index);
-            batch = self.column(batch, reading, *index, is_last)?;
+            let Some(given) = given.or_else(|| self.take_lines(*index, is_last)) else {
+                continue;
+            };
+            self.check_tokens(reading, &given)?;
+            let given = match given {
+                Given::RowsF64(rows) if self.options.dtype == Some(Dtype::F32) => {
+                    rows.map(|value| value as f32).into()
+                }
+                given => given,
+            };
+            batch = batch.column(&reading.ours, given);
         }
         if let Some(tokens) = self.tokens.take() {
-            self.notes.no_tokens(&tokens, &self.raw.origin);
+            let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
+            let bare: Vec<usize> = (0..tokens.responses()).filter(is_bare).collect();
+            if let Some(&first) = bare.first() {
+                self.notes.add(format!(
+                    "the mask is 0 for all tokens of {} (the first: {}): no token has an advantage there",
+                    counted(bare.len(), "response"),
+                    self.raw.origin.name_of(first)
+                ));
+            }
             batch = batch.tokens(tokens);
         }
         batch
@@ -169,48 +216,14 @@ impl Inference<'_> {
         readings.find(|(reading, _)| reading.ours == ours).cloned()
     }
 
-    /// Adds a column to the batch, as what its name and its values make it; `is_last` where nothing else reads it.
-    fn column(
-        &mut self,
-        batch: BatchBuilder,
-        reading: &Reading,
-        index: usize,
-        is_last: bool,
-    ) -> Result<BatchBuilder, Diagnostic> {
-        if matches!(
-            reading.role,
-            Role::Group | Role::Mask | Role::Step | Role::Completion
-        ) {
-            return Ok(batch);
-        }
-        let given = match &self.raw.columns[index].values {
-            Values::Tensor(tensor) => {
-                let tensor = tensor.clone();
-                self.tensor(reading, &tensor)?
-            }
-            _ => self.take_lines(index, is_last),
-        };
-        match given {
-            Given::Nothing => Ok(batch),
-            Given::Responses(values) => Ok(batch.response(&reading.ours, values)),
-            Given::Tokens(cells) => {
-                self.check_tokens(reading, &cells)?;
-                Ok(cells.add_to(batch, &reading.ours, self.options.dtype))
-            }
-        }
-    }
-
     /// The group of each response.
     fn groups(&mut self) -> Result<Vec<GroupId>, Diagnostic> {
         let Some((reading, index)) = self.find("group") else {
             unreachable!("a file without groups has been refused by its names");
         };
-        match &mut self.raw.columns[index].values {
+        match &self.raw.columns[index].values {
             Values::Ids { ids, .. } => Ok(ids.clone()),
-            Values::Tensor(tensor) => {
-                let tensor = tensor.clone();
-                self.groups_of_tensor(&reading, &tensor)
-            }
+            Values::Tensor(tensor) => self.groups_of_tensor(&reading, tensor),
             _ => unreachable!("`is_whole` has seen that groups are ids"),
         }
     }
@@ -221,13 +234,12 @@ impl Inference<'_> {
         let Some((reading, index)) = self.find("step") else {
             return Ok(None);
         };
-        let column = &self.raw.columns[index];
-        let (steps, is_one) = match &column.values {
+        let (steps, is_one) = match &self.raw.columns[index].values {
             Values::Numbers(steps) => (steps.clone(), false),
             Values::Tensor(tensor) => {
                 let is_saved = matches!(self.raw.header, Header::Saved { .. });
                 if is_saved || !tensor.info.is_number() || tensor.info.shape.len() > 1 {
-                    let what = tensor.describe();
+                    let what = tensor.info.describe();
                     let why = format!("the step is one number, and this is {what}");
                     self.notes.left_out(&reading.theirs, &why);
                     return Ok(None);
@@ -251,16 +263,15 @@ impl Inference<'_> {
         }
     }
 
-    fn has_newer_advantage(&self) -> bool {
-        let mut columns = self.raw.columns.iter();
-        let is_padded = matches!(self.raw.origin, Origin::Tensors(_));
-        is_padded && columns.any(|column| column.name == "advantages")
-    }
-
     /// NaN that counts makes every result of its group NaN: better said of the file than of the result.
-    fn check_tokens(&mut self, reading: &Reading, cells: &Cells) -> Result<(), Diagnostic> {
+    fn check_tokens(&mut self, reading: &Reading, given: &Given) -> Result<(), Diagnostic> {
         let Some(tokens) = &self.tokens else {
             return Ok(());
+        };
+        let origin = &self.raw.origin;
+        let first = |found: &Found| {
+            let line = origin.name_of(found.response);
+            format!("{line}, token {}", found.column)
         };
         let is_f32 = self.options.dtype == Some(Dtype::F32);
         let is_stray = |value: f64| !value.is_finite() || is_f32 && (value as f32).is_infinite();
@@ -271,171 +282,92 @@ impl Inference<'_> {
             f64::INFINITY
         };
         let is_positive = |value: f64| value > most;
+        // Most often neither is there, and one pass sees it.
+        let columns = |response| tokens.runs(response).iter().map(|run| run.columns());
         let is_odd = |value| is_stray(value) | is_positive(value);
-        if cells.find(tokens, true, is_odd).is_empty() {
-            return self.check_masked(reading, cells);
-        }
-        let strays = cells.find(tokens, true, is_stray);
-        if let Some(&(response, token, _)) = strays.first() {
-            let is_saved = matches!(self.raw.header, Header::Saved { .. });
-            if reading.role == Role::Token && !is_saved {
-                let found = match (cells, cells.get(response, token)) {
-                    (Cells::Ragged(_), value) if value.is_nan() => "NaN or null".to_string(),
-                    (_, value) if value.is_finite() => format!("{value}, too large for f32,"),
-                    (_, value) => value.to_string(),
-                };
-                let expected = "a finite number where the mask is 1";
-                let (response, token) = (Some(response), Some(token));
-                return Err(self
-                    .raw
-                    .wrong(&reading.theirs, response, token, found, expected));
+        if Found::among(given, tokens, columns, is_odd).is_some() {
+            if let Some(found) = Found::among(given, tokens, columns, is_stray) {
+                let is_saved = matches!(self.raw.header, Header::Saved { .. });
+                if reading.role == Role::Token && !is_saved {
+                    let value = match found.value {
+                        value if value.is_nan() && matches!(given, Given::RowsF64(_)) => {
+                            "NaN or null".to_string()
+                        }
+                        value if value.is_finite() => format!("{value}, too large for f32,"),
+                        value => value.to_string(),
+                    };
+                    let (response, token) = (Some(found.response), Some(found.column));
+                    let expected = "a finite number where the mask is 1";
+                    return Err(self
+                        .raw
+                        .wrong(&reading.theirs, response, token, value, expected));
+                }
+                let (count, first) = (found.values, first(&found));
+                self.notes.not_finite(&reading.ours, count, &first);
             }
-            let count = strays.iter().map(|(.., count)| count).sum();
-            let first = format!("{}, token {token}", self.raw.origin.name_of(response));
-            self.notes.not_finite(&reading.ours, count, &first);
-        }
-        let positive = cells.find(tokens, true, is_positive);
-        if let Some(&(response, token, _)) = positive.first() {
-            let count = positive.iter().map(|(.., count)| count).sum();
-            let first = format!("{}, token {token}", self.raw.origin.name_of(response));
-            self.notes.positive(&reading.theirs, count, &first);
-        }
-        self.check_masked(reading, cells)
-    }
-
-    /// A reward that does not count was meant to.
-    fn check_masked(&mut self, reading: &Reading, cells: &Cells) -> Result<(), Diagnostic> {
-        let Some(tokens) = &self.tokens else {
-            return Ok(());
-        };
-        if reading.ours == "token_reward" {
-            // NaN there is what padding may be.
-            let lost = cells.find(tokens, false, |value| value.is_finite() && value != 0.0);
-            if let Some(&(response, token, _)) = lost.first() {
-                let first = format!("{}, token {token}", self.raw.origin.name_of(response));
-                self.notes
-                    .masked_reward(&reading.theirs, lost.len(), &first);
+            if let Some(found) = Found::among(given, tokens, columns, is_positive) {
+                self.notes.add(format!(
+                    "`{}` is above 0 at {}, the first in {}: no log-prob is; are these probabilities, or -logp?",
+                    reading.theirs,
+                    counted(found.values, "token"),
+                    first(&found)
+                ));
             }
+        }
+        // A reward that does not count was meant to. NaN there is what padding may be.
+        let is_lost = |value: f64| value.is_finite() && value != 0.0;
+        if reading.ours == "token_reward"
+            && let Some(found) = Found::among(given, tokens, |at| tokens.gaps(at), is_lost)
+        {
+            self.notes.add(format!(
+                "`{}` holds rewards where the mask is 0, in {} (the first in {}): they do not count",
+                reading.theirs,
+                counted(found.responses, "response"),
+                first(&found)
+            ));
         }
         Ok(())
     }
 }
 
-/// The groups, those of different steps apart.
-fn split(groups: Vec<GroupId>, steps: &[f64]) -> Vec<GroupId> {
-    let groups = groups.into_iter().zip(steps);
-    groups
-        .map(|(id, step)| match id {
-            GroupId::Number(number) => format!("step {step}, {number}").into(),
-            GroupId::Text(text) => format!("step {step}, {text}").into(),
-        })
-        .collect()
+/// The first of some values of a column, and how many they are.
+struct Found {
+    response: usize,
+    column: usize,
+    value: f64,
+    values: usize,
+    responses: usize,
 }
 
-/// Token values as a file has them, those that do not count included.
-enum Cells {
-    Ragged(Arrays),
-    Padded(TokenValues),
-}
-
-impl Cells {
-    /// Adds the values to a batch; those of lines in the precision that is asked for.
-    fn add_to(self, batch: BatchBuilder, name: &str, dtype: Option<Dtype>) -> BatchBuilder {
-        match self {
-            Cells::Padded(values) => batch.token(name, values),
-            Cells::Ragged(Arrays { starts, values }) if dtype == Some(Dtype::F32) => {
-                let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
-                batch.ragged_rows(name, starts, values.into())
-            }
-            Cells::Ragged(Arrays { starts, values }) => {
-                batch.ragged_rows(name, starts, values.into())
-            }
-        }
-    }
-
-    fn get(&self, response: usize, token: usize) -> f64 {
-        match self {
-            Cells::Ragged(arrays) => arrays.row(response)[token],
-            Cells::Padded(TokenValues::F16(array)) => array.get(response, token).into(),
-            Cells::Padded(TokenValues::Bf16(array)) => array.get(response, token).into(),
-            Cells::Padded(TokenValues::F32(array)) => array.get(response, token).into(),
-            Cells::Padded(TokenValues::F64(array)) => array.get(response, token),
-            Cells::Padded(TokenValues::Compact(_)) => f64::NAN,
-        }
-    }
-
-    /// The responses with values that are `wanted`, among those of tokens that count or among the others: the response,
-    /// the column of the first of its values, and how many.
-    fn find(
-        &self,
+impl Found {
+    /// The values that are `wanted` among those of the `columns` of each response.
+    fn among<C: Iterator<Item = std::ops::Range<usize>>>(
+        given: &Given,
         tokens: &Tokens,
-        counts: bool,
-        wanted: impl Fn(f64) -> bool + Copy + Send + Sync,
-    ) -> Vec<(usize, usize, usize)> {
+        columns: impl Fn(usize) -> C + Sync,
+        wanted: impl Fn(f64) -> bool + Copy + Sync,
+    ) -> Option<Found> {
         let of_response = |response: usize| {
-            let runs = tokens.runs(response).iter().map(|run| run.columns());
-            let mut ranges: Vec<_> = runs.collect();
-            if !counts {
-                let starts = ranges.iter().map(|range| range.end);
-                let starts = std::iter::once(0).chain(starts);
-                let ends = ranges.iter().map(|range| range.start);
-                let ends = ends.chain([tokens.row_length(response)]);
-                ranges = starts.zip(ends).map(|(start, end)| start..end).collect();
-            }
-            let (mut first, mut count) = (None, 0);
-            for range in ranges {
-                if let Some((at, found)) = self.scan(response, range.clone(), wanted) {
-                    first.get_or_insert(at);
-                    count += found;
-                }
-            }
-            Some((response, first?, count))
+            let found = columns(response).filter_map(|run| given.scan(response, run, wanted));
+            found
+                .map(|(column, value, values)| Found {
+                    response,
+                    column,
+                    value,
+                    values,
+                    responses: 1,
+                })
+                .reduce(|first, next| Found {
+                    values: first.values + next.values,
+                    ..first
+                })
         };
         let responses = (0..tokens.responses()).into_par_iter();
-        responses.filter_map(of_response).collect()
+        let found: Vec<Found> = responses.filter_map(of_response).collect();
+        found.into_iter().reduce(|first, next| Found {
+            values: first.values + next.values,
+            responses: first.responses + 1,
+            ..first
+        })
     }
-
-    /// The column of the first value of a response's columns that is `wanted`, and how many are.
-    fn scan(
-        &self,
-        response: usize,
-        columns: std::ops::Range<usize>,
-        wanted: impl Fn(f64) -> bool + Copy,
-    ) -> Option<(usize, usize)> {
-        macro_rules! padded {
-            ($array:expr) => {
-                match $array.row(response, columns.clone()) {
-                    Some(row) => scan(row.iter().map(|&value| f64::from(value)), wanted),
-                    None => {
-                        let row = columns.clone().map(|column| $array.get(response, column));
-                        scan(row.map(f64::from), wanted)
-                    }
-                }
-            };
-        }
-        let (first, count) = match self {
-            Cells::Ragged(arrays) => scan(
-                arrays.row(response)[columns.clone()].iter().copied(),
-                wanted,
-            ),
-            Cells::Padded(TokenValues::F16(array)) => padded!(array),
-            Cells::Padded(TokenValues::Bf16(array)) => padded!(array),
-            Cells::Padded(TokenValues::F32(array)) => padded!(array),
-            Cells::Padded(TokenValues::F64(array)) => padded!(array),
-            Cells::Padded(TokenValues::Compact(_)) => None,
-        }?;
-        Some((columns.start + first, count))
-    }
-}
-
-/// The index of the first value that is `wanted`, and how many are. Most often none is: that pass has no branches.
-fn scan(
-    values: impl Iterator<Item = f64> + Clone,
-    wanted: impl Fn(f64) -> bool,
-) -> Option<(usize, usize)> {
-    if !values.clone().fold(false, |any, value| any | wanted(value)) {
-        return None;
-    }
-    let first = values.clone().position(&wanted)?;
-    Some((first, values.filter(|&value| wanted(value)).count()))
 }
