@@ -100,7 +100,7 @@ impl Session {
         let sources = [(name.clone(), text.into())].into();
         let mut found = misspelt_hooks(&Script::new(&name, &sources), &functions_of(ast));
         let notes = found.iter_mut().map(|warning| {
-            warning.location = None;
+            warning.span = None;
             warning.to_string()
         });
         notes.collect()
