@@ -15,7 +15,8 @@ use super::session::{Answer, Session};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
-use crate::tensor::{Executor, Guard};
+use crate::tensor::profile::Profile;
+use crate::tensor::{Context, Executor, Guard};
 
 /// The bounds of one call of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +56,8 @@ pub struct Host {
     pub(super) functions: Functions,
     limits: Limits,
     pub(super) seed: u64,
-    pub(super) executor: Executor,
+    executor: Executor,
+    profile: Option<Arc<Profile>>,
     /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
 }
@@ -74,6 +76,7 @@ impl Host {
             limits: Limits::default(),
             seed: 0,
             executor: Executor::default(),
+            profile: None,
             guard: None,
         }
     }
@@ -96,6 +99,21 @@ impl Host {
     /// The same host with another executor; the bits of results are the same.
     pub fn with_executor(self, executor: Executor) -> Host {
         Host { executor, ..self }
+    }
+
+    /// The same host, which notes down where the time of computations goes.
+    pub fn with_profile(self, profile: Arc<Profile>) -> Host {
+        let profile = Some(profile);
+        Host { profile, ..self }
+    }
+
+    /// What computes the tensors of a call with a guard.
+    pub(super) fn context(&self, guard: Arc<Guard>) -> Context {
+        Context {
+            executor: self.executor,
+            guard,
+            profile: self.profile.clone(),
+        }
     }
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::error::TensorError;
 use super::exec::Executor;
+use super::profile::Profile;
 use super::{Guard, Level, Tensor};
 use crate::batch::Layout;
 
@@ -26,24 +27,26 @@ pub struct Frame {
     pub(crate) stream: u64,
     /// Whether token tensors that come from coarser ones alone are f64.
     pub(crate) is_f64: bool,
-    pub(crate) guard: Arc<Guard>,
+    pub(crate) context: Context,
+}
+
+/// What computes a batch's tensors, within which bounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
     pub(crate) executor: Executor,
+    pub(crate) guard: Arc<Guard>,
+    /// Where the time goes, where somebody wants to know.
+    pub(crate) profile: Option<Arc<Profile>>,
 }
 
 impl Frame {
-    pub(crate) fn new(
-        layout: Arc<Layout>,
-        is_f64: bool,
-        guard: Arc<Guard>,
-        executor: Executor,
-    ) -> Arc<Self> {
+    pub(crate) fn new(layout: Arc<Layout>, is_f64: bool, context: Context) -> Arc<Self> {
         Arc::new(Frame {
             layout,
             responses: ResponsesId(Arc::new(())),
             stream: 0,
             is_f64,
-            guard,
-            executor,
+            context,
         })
     }
 

@@ -176,6 +176,7 @@ impl Tensor {
         let reservation = match &frame {
             Some(frame) => Some(
                 frame
+                    .context
                     .guard
                     .reserve_node(bytes(&prim, &args, frame))
                     .map_err(|stopped| TensorError::new(prim.name(), stopped))?,
@@ -367,7 +368,7 @@ impl Tensor {
             return Ok(());
         };
         let plan = Plan::new(&tensors);
-        let values = frame.executor.run(&plan, &frame.guard)?;
+        let values = frame.context.run(&plan)?;
         for (tensor, &output) in tensors.iter().zip(plan.outputs()) {
             let Some(value) = &values[output] else {
                 unreachable!("an executor returns the value of every output of its plan");

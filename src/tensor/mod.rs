@@ -10,6 +10,7 @@ mod graph;
 mod guard;
 pub mod op;
 mod plan;
+pub mod profile;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -19,7 +20,7 @@ pub(crate) use binomial::binomial_ratio;
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
 pub(crate) use exp::k3;
-pub(crate) use frame::Frame;
+pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;
 pub use graph::Tensor;

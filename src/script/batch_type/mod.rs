@@ -54,8 +54,8 @@ const DERIVED: [(&str, &[&str]); 5] = [
 impl ScriptBatch {
     /// A whole batch, in one call of a host.
     pub(super) fn new(host: &Host, call: Arc<Call>, batch: &Batch) -> Self {
-        let (guard, executor) = (call.guard.clone(), host.executor);
-        let frame = Frame::new(batch.layout().clone(), batch.is_f64(), guard, executor);
+        let context = host.context(call.guard.clone());
+        let frame = Frame::new(batch.layout().clone(), batch.is_f64(), context);
         let (batch, given) = (batch.clone(), BTreeMap::new());
         ScriptBatch::over(frame, call, Source::Whole { batch, given })
     }

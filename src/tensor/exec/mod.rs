@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 use super::error::TensorError;
 use super::guard::Stopped;
-use super::{Guard, Level, Plan, Value};
+use super::{Context, Guard, Level, Plan, Value};
 use crate::batch::{FloatBuffer, Layout};
 
 /// What computes the tensors of scripts. Both give the same bits.
@@ -29,20 +29,16 @@ pub enum Executor {
     Naive,
 }
 
-impl Executor {
+impl Context {
     /// Computes the values of a plan's steps, in their order. A step's value may be left out, but never that of an output
     /// of the plan.
     ///
     /// # Errors
-    /// [`TensorError`] where values do not allow an operation, or where `guard` says to stop.
-    pub(crate) fn run(
-        self,
-        plan: &Plan,
-        guard: &Arc<Guard>,
-    ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        match self {
-            Executor::Fused => fused::run(plan, guard),
-            Executor::Naive => naive::run(plan, guard),
+    /// [`TensorError`] where values do not allow an operation, or where the guard says to stop.
+    pub(crate) fn run(&self, plan: &Plan) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+        match self.executor {
+            Executor::Fused => fused::run(plan, self),
+            Executor::Naive => naive::run(plan, self),
         }
     }
 }

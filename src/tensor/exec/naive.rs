@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -15,13 +16,14 @@ use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
 use crate::tensor::op::Kernel;
 use crate::tensor::plan::Step;
-use crate::tensor::{Guard, Level, Plan, Value};
+use crate::tensor::profile::{Operation, Stage};
+use crate::tensor::{Context, Guard, Level, Plan, Value};
 
 /// Computes each node in full, one after the other, its rows in parallel.
-pub(super) fn run(plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+pub(super) fn run(plan: &Plan, context: &Context) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
     let mut values: Vec<Option<Arc<Value>>> = Vec::with_capacity(plan.steps().len());
     for step in plan.steps() {
-        values.push(Some(value(step, &values, guard)?));
+        values.push(Some(value(step, &values, context)?));
         for &done in &step.frees {
             values[done] = None;
         }
@@ -33,12 +35,30 @@ pub(super) fn run(plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Valu
 pub(super) fn value(
     step: &Step,
     values: &[Option<Arc<Value>>],
-    guard: &Arc<Guard>,
+    context: &Context,
 ) -> Result<Arc<Value>, TensorError> {
-    match step.tensor.known() {
-        Some(value) => Ok(value.clone()),
-        None => compute(step, values, guard).map_err(|error| error.or_at(step.tensor.origin())),
+    if let Some(value) = step.tensor.known() {
+        return Ok(value.clone());
     }
+    let started = Instant::now();
+    let value =
+        compute(step, values, &context.guard).map_err(|error| error.or_at(step.tensor.origin()))?;
+    if let Some(profile) = &context.profile {
+        let seconds = started.elapsed().as_secs_f64();
+        let args = step.args.iter().filter_map(|&arg| values[arg].as_ref());
+        profile.note(Stage {
+            is_pass: false,
+            seconds,
+            read: args.map(|arg| arg.buffer().bytes()).sum(),
+            written: value.buffer().bytes(),
+            operations: vec![Operation {
+                name: step.tensor.inner().prim.name(),
+                origin: step.tensor.origin().cloned(),
+                seconds,
+            }],
+        });
+    }
+    Ok(value)
 }
 
 /// The largest f32 below 1: what is above would become 1 as an f32, which uniform numbers in [0, 1) are not.

@@ -6,7 +6,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::batch::layout::Tokens;
 use crate::batch::{GroupId, Layout};
-use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor, TensorError, Value};
+use crate::tensor::{Context, Executor, Frame, Guard, Level, Plan, Tensor, TensorError, Value};
 
 /// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,11 @@ impl World {
     }
 
     pub(super) fn frame_with(&self, is_f64: bool, guard: Arc<Guard>) -> Arc<Frame> {
-        Frame::new(Arc::new(self.layout()), is_f64, guard, Executor::Fused)
+        Frame::new(
+            Arc::new(self.layout()),
+            is_f64,
+            context(Executor::Fused, guard),
+        )
     }
 
     fn length(&self, response: usize) -> usize {
@@ -211,6 +215,14 @@ pub(super) fn bits(values: &Value) -> Vec<u64> {
     values.iter().map(bits).collect()
 }
 
+fn context(executor: Executor, guard: Arc<Guard>) -> Context {
+    Context {
+        executor,
+        guard,
+        profile: None,
+    }
+}
+
 /// An executor on a number of threads of its own.
 #[derive(Debug)]
 pub(super) struct OnThreads(ThreadPool, Executor);
@@ -238,7 +250,8 @@ impl OnThreads {
         plan: &Plan,
         guard: &Arc<Guard>,
     ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        self.0.install(|| self.1.run(plan, guard))
+        let context = context(self.1, guard.clone());
+        self.0.install(|| context.run(plan))
     }
 }
 

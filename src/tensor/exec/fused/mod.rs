@@ -14,6 +14,7 @@ mod tiles;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use self::stage::{Code, Input, Operand, Reduce, Slot, Stage};
 use self::tiles::Written;
@@ -27,11 +28,12 @@ use crate::tensor::graph::Prim;
 use crate::tensor::guard::Reservation;
 use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Unary};
 use crate::tensor::plan::Step;
-use crate::tensor::{Frame, Guard, Level, Plan, Value};
+use crate::tensor::profile::{self, Operation};
+use crate::tensor::{Context, Frame, Level, Plan, Value};
 
 /// Computes token values tile by tile, and all others as [`super::naive`].
-pub(super) fn run(plan: &Plan, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-    Run::new(plan).run(guard)
+pub(super) fn run(plan: &Plan, context: &Context) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    Run::new(plan).run(context)
 }
 
 /// How a step's values come about.
@@ -83,6 +85,13 @@ enum Memory {
 }
 
 impl Memory {
+    fn bytes(&self) -> usize {
+        match self {
+            Memory::F32(values) => size_of_val(&values[..]),
+            Memory::F64(values) => size_of_val(&values[..]),
+        }
+    }
+
     fn new(tokens: usize, is_f64: bool) -> Memory {
         if is_f64 {
             Memory::F64(vec![0.0; tokens])
@@ -290,17 +299,17 @@ impl<'a> Run<'a> {
         passes
     }
 
-    fn run(mut self, guard: &Arc<Guard>) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    fn run(mut self, context: &Context) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         let passes = self.passes();
         for (pass, computed) in passes.iter().enumerate() {
             for (index, step) in self.plan.steps().iter().enumerate() {
                 if self.kind[index] == Kind::Whole && self.pass[index] == pass {
-                    self.values[index] = Some(naive::value(step, &self.values, guard)?);
+                    self.values[index] = Some(naive::value(step, &self.values, context)?);
                 }
             }
             let reduces = (0..self.kind.len()).any(|step| self.is_reduced_after(step, pass));
             if let (true, Some(home)) = (reduces || !computed.is_empty(), self.home) {
-                self.sweep(pass, computed, home, guard)?;
+                self.sweep(pass, computed, home, context)?;
             }
             // Coarser values are small, and kept for later plans.
             for (index, step) in self.plan.steps().iter().enumerate() {
@@ -320,8 +329,9 @@ impl<'a> Run<'a> {
         pass: usize,
         computed: &[usize],
         home: &Frame,
-        guard: &Arc<Guard>,
+        context: &Context,
     ) -> Result<(), TensorError> {
+        let (started, guard) = (Instant::now(), &context.guard);
         let steps = self.plan.steps();
         let (layout, tokens) = (&home.layout, home.layout.tokens());
         let is_f64 = |step: usize| steps[step].tensor.is_f64();
@@ -366,9 +376,11 @@ impl<'a> Run<'a> {
             program.reuse(step, output);
         }
         for &step in computed {
+            program.stage.step = step;
             program.add(step);
         }
         for &step in &written {
+            program.stage.step = step;
             program.store(step);
         }
         // Reductions of the same values share what is found out about them.
@@ -382,6 +394,7 @@ impl<'a> Run<'a> {
                 let next = program.stage.reduces.len();
                 let at = *by_args.entry(&step.args).or_insert(next);
                 if at == next {
+                    program.stage.step = index;
                     program.reduce(&step.args, reduction);
                 }
                 let reduce = &mut program.stage.reduces[at];
@@ -407,8 +420,28 @@ impl<'a> Run<'a> {
             moments: moments.iter_mut().map(|reduced| &mut reduced[..]).collect(),
         };
         let any = (written.first().copied()).or(reductions.first().map(|(step, ..)| *step));
-        tiles::run(&stage, layout, guard, memory, &not_finite)
+        let times = tiles::run(&stage, layout, context, memory, &not_finite)
             .map_err(stopped(any.unwrap_or(0)))?;
+        if let Some(profile) = &context.profile {
+            let seconds = started.elapsed().as_secs_f64();
+            let all: f64 = times.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+            let operation = |(&step, time): (&usize, f64)| Operation {
+                name: steps[step].tensor.inner().prim.name(),
+                origin: steps[step].tensor.origin().cloned(),
+                seconds: seconds * time / all,
+            };
+            profile.note(profile::Stage {
+                is_pass: true,
+                seconds,
+                read: stage
+                    .inputs
+                    .iter()
+                    .map(|(input, _)| input.bytes(tokens))
+                    .sum(),
+                written: outputs.iter().map(|output| output.memory.bytes()).sum(),
+                operations: stage.steps().zip(times).map(operation).collect(),
+            });
+        }
         for ((step, output), not_finite) in written.into_iter().zip(outputs).zip(not_finite) {
             if self.private[step] {
                 self.temporary.insert(step, output);
@@ -612,6 +645,7 @@ impl<'r> Program<'r, '_> {
             values: values(args[0]),
             selection: args.get(1).map(|&selection| values(selection)),
             depth: depth(reduction),
+            step: self.stage.step,
         };
         self.stage.reduces.push(reduce);
     }

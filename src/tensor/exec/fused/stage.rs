@@ -29,6 +29,19 @@ pub(super) enum Input<'a> {
     F64(&'a [f64]),
 }
 
+impl Input<'_> {
+    /// The bytes of its values for some tokens.
+    pub(super) fn bytes(&self, tokens: usize) -> usize {
+        tokens
+            * match self {
+                Input::Column(TokenValues::F16(_) | TokenValues::Bf16(_)) => 2,
+                Input::Column(column) if column.is_f64() => 8,
+                Input::Column(_) | Input::F32(_) => 4,
+                Input::F64(_) => 8,
+            }
+    }
+}
+
 /// How a response's number comes about, from those before it.
 pub(super) enum Slot<'a> {
     Number(f64),
@@ -61,6 +74,8 @@ pub(super) struct Instruction {
     pub(super) is_f64: bool,
     /// Whether it is run response by response, not over a tile of several at once.
     pub(super) by_response: bool,
+    /// The plan's step that it belongs to.
+    step: usize,
 }
 
 /// A reduction of tokens to what is known of each response.
@@ -68,6 +83,7 @@ pub(super) struct Reduce {
     pub(super) values: (Operand, bool),
     pub(super) selection: Option<(Operand, bool)>,
     pub(super) depth: Depth,
+    pub(super) step: usize,
 }
 
 /// One pass over the tokens.
@@ -86,6 +102,8 @@ pub(super) struct Stage<'a> {
     /// The precision of each output.
     pub(super) outputs: Vec<bool>,
     pub(super) from_the_end: bool,
+    /// The plan's step that is being added.
+    pub(super) step: usize,
     filled: HashMap<(usize, bool), Operand>,
     /// The output that an instruction writes to, by the instruction.
     pinned: HashMap<usize, usize>,
@@ -124,6 +142,7 @@ impl<'a> Stage<'a> {
             out: self.code.len(),
             is_f64,
             by_response,
+            step: self.step,
         });
         Operand::Buffer(self.code.len() - 1)
     }
@@ -158,6 +177,15 @@ impl<'a> Stage<'a> {
         };
         self.pinned.insert(instruction, output);
         output
+    }
+
+    /// The plan's steps of instructions, then of reductions.
+    pub(super) fn steps(&self) -> impl Iterator<Item = &usize> {
+        let reduces = self.reduces.iter().map(|reduce| &reduce.step);
+        self.code
+            .iter()
+            .map(|instruction| &instruction.step)
+            .chain(reduces)
     }
 
     /// The buffer of an output, once registers are assigned.

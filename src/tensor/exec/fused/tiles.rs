@@ -1,7 +1,8 @@
 //! Runs a stage: blocks of responses in parallel, each tile by tile, each tile through the whole program.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -10,7 +11,7 @@ use super::stage::{Code, Input, Instruction, Operand, Reduce, Slot, Stage};
 use crate::batch::{self, Layout, Padded, TokenValues};
 use crate::tensor::exec::moments::{Moments, TILE};
 use crate::tensor::exec::{BLOCK, Precision};
-use crate::tensor::{Guard, Level, Stopped};
+use crate::tensor::{Context, Level, Stopped};
 
 /// The memory that a stage writes, an entry an output or a reduction.
 pub(super) struct Written<'a> {
@@ -39,13 +40,19 @@ impl<'a> Written<'a> {
     }
 }
 
+/// Runs a stage, and returns the time that each instruction and each reduction took all threads together, in seconds,
+/// where the context has a profile.
 pub(super) fn run(
     stage: &Stage<'_>,
     layout: &Layout,
-    guard: &Guard,
+    context: &Context,
     mut written: Written<'_>,
     not_finite: &[AtomicBool],
-) -> Result<(), Stopped> {
+) -> Result<Vec<f64>, Stopped> {
+    let times: Vec<AtomicU64> = match context.profile {
+        Some(_) => stage.steps().map(|_| AtomicU64::new(0)).collect(),
+        None => Vec::new(),
+    };
     let mut blocks = Vec::new();
     let mut first = 0;
     while first < layout.responses() {
@@ -58,12 +65,12 @@ pub(super) fn run(
         blocks.push((first..end, written.split(end - first, tokens)));
         first = end;
     }
-    blocks
+    let done: Result<(), Stopped> = blocks
         .into_par_iter()
         .map_init(
             || Scratch::new(stage),
             |scratch, (responses, written)| {
-                guard.check()?;
+                context.guard.check()?;
                 let mut block = Block {
                     stage,
                     layout,
@@ -72,12 +79,27 @@ pub(super) fn run(
                     first: responses.start,
                     written,
                     not_finite,
+                    times: &times,
                 };
                 block.run(responses);
                 Ok(())
             },
         )
-        .collect()
+        .collect();
+    let seconds = |time: AtomicU64| time.into_inner() as f64 * 1e-9;
+    done.map(|()| times.into_iter().map(seconds).collect())
+}
+
+/// Adds the time that something takes to the time at an index, where there are times.
+fn timed<R>(times: &[AtomicU64], index: usize, run: impl FnOnce() -> R) -> R {
+    let Some(time) = times.get(index) else {
+        return run();
+    };
+    let started = Instant::now();
+    let result = run();
+    // Nanoseconds of a stage are far below 2^64.
+    time.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    result
 }
 
 /// A thread's own memory.
@@ -128,6 +150,8 @@ struct Block<'a, 's> {
     written: Written<'a>,
     /// By output: set where one of its values is not finite.
     not_finite: &'a [AtomicBool],
+    /// By instruction and reduction, in nanoseconds; none where nobody asks.
+    times: &'a [AtomicU64],
 }
 
 impl Block<'_, '_> {
@@ -236,12 +260,14 @@ impl Block<'_, '_> {
                 tile.f64s.inputs.push(&[]);
             }
         }
-        for instruction in &stage.code {
-            if instruction.is_f64 {
-                tile.step::<f64>(instruction, carries);
-            } else {
-                tile.step::<f32>(instruction, carries);
-            }
+        for (index, instruction) in stage.code.iter().enumerate() {
+            timed(self.times, index, || {
+                if instruction.is_f64 {
+                    tile.step::<f64>(instruction, carries);
+                } else {
+                    tile.step::<f32>(instruction, carries);
+                }
+            });
         }
         for (output, not_finite) in self.not_finite.iter().enumerate() {
             let buffer = stage.buffer_of_output(output);
@@ -254,12 +280,14 @@ impl Block<'_, '_> {
                 not_finite.store(true, Ordering::Relaxed);
             }
         }
-        for (reduce, tiles) in stage.reduces.iter().zip(tiles) {
-            if reduce.values.1 {
-                tile.reduce::<f64>(reduce, tiles);
-            } else {
-                tile.reduce::<f32>(reduce, tiles);
-            }
+        for (index, (reduce, tiles)) in stage.reduces.iter().zip(tiles).enumerate() {
+            timed(self.times, stage.code.len() + index, || {
+                if reduce.values.1 {
+                    tile.reduce::<f64>(reduce, tiles);
+                } else {
+                    tile.reduce::<f32>(reduce, tiles);
+                }
+            });
         }
     }
 }
