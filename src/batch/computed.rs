@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ndarray::{Array2, ArrayViewMut2};
+use ndarray::{Array2, ArrayViewMut1, ArrayViewMut2};
+use rayon::prelude::*;
 
 use super::{FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
@@ -107,22 +108,30 @@ impl Computed {
         Ok(())
     }
 
-    fn padded<T: Clone + Default>(&self, narrow: impl Fn(f64) -> T) -> Array2<T> {
+    fn padded<T: Copy + Default + Send>(&self, narrow: impl Fn(f64) -> T + Sync) -> Array2<T> {
         let mut array = Array2::default((self.layout.responses(), self.layout.width()));
         self.fill(&mut array.view_mut(), narrow);
         array
     }
 
-    fn fill<T: Clone + Default>(
+    fn fill<T: Copy + Default + Send>(
         &self,
         array: &mut ArrayViewMut2<'_, T>,
-        narrow: impl Fn(f64) -> T,
+        narrow: impl Fn(f64) -> T + Sync,
     ) {
-        let value = self.lookup();
-        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
+        let (value, width) = (self.lookup(), array.ncols().max(1));
+        let fill = |response: usize, row: &mut ArrayViewMut1<'_, T>| {
             row.fill(T::default());
             self.layout
-                .scatter(response, &mut row, |token| narrow(value(response, token)));
+                .scatter(response, row, |token| narrow(value(response, token)));
+        };
+        match array.as_slice_mut() {
+            Some(values) => values
+                .par_chunks_mut(width)
+                .enumerate()
+                .for_each(|(response, row)| fill(response, &mut row.into())),
+            None => (array.rows_mut().into_iter().enumerate())
+                .for_each(|(response, mut row)| fill(response, &mut row)),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod library;
+mod profile;
 mod progress;
 mod repl;
 mod replay;
@@ -51,6 +52,8 @@ enum Command {
     Repl(repl::Repl),
     /// Test a recipe's invariants on degenerate batches
     Check(check::Check),
+    /// See where the time of a recipe goes, by stage and by line
+    Profile(profile::Profile),
     /// List the built-in recipes
     Recipes,
     /// Explain a recipe or a function, with an example
@@ -66,6 +69,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Apply(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Profile(command) => command.run(),
         Command::Recipes => library::recipes(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
