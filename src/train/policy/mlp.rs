@@ -3,7 +3,6 @@
 mod backward;
 mod forward;
 mod network;
-mod state;
 mod trie;
 
 use std::sync::Arc;
@@ -51,7 +50,7 @@ impl Reference {
 
     /// The parameters, from which [`Mlp::frozen_from`] makes the same reference again.
     pub fn parameters(&self) -> Arrays {
-        state::parameters(&self.0)
+        network::parameters(&self.0)
     }
 }
 
@@ -85,7 +84,7 @@ impl Mlp {
         check_prompts(&self.network.sizes, prompts)?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
         let owners: Vec<usize> = owners.collect();
-        let source = |response| Tokens::Sample(key.stream(response as u64));
+        let source = |response| Tokens::Sample(Box::new(key.stream(response as u64)));
         let pass = Pass::new(&self.network, prompts, &owners, source, REMEMBERED);
         Ok(self.last.insert(pass).samples.clone())
     }
@@ -159,7 +158,7 @@ impl Mlp {
         let is_too_large = self.gradient.iter().any(|&g| !(g * g).is_finite());
         if !norm.is_finite() || is_too_large {
             self.gradient.fill(0.0);
-            return Err(NonFinite::Gradient { norm });
+            return Err(NonFinite::Gradient(norm));
         }
         if let Some(max) = max_grad_norm.filter(|&max| norm > max) {
             let scale = (max / norm) as f32;
@@ -180,7 +179,7 @@ impl Mlp {
     /// All that training needs to go on to the same numbers: parameters and the optimizer's state, but no gradient that
     /// is still being accumulated.
     pub fn snapshot(&self) -> Arrays {
-        state::snapshot(&self.network, &self.optimizer)
+        network::snapshot(&self.network, &self.optimizer)
     }
 
     /// Goes back to a snapshot of a policy of the same sizes; a gradient that is being accumulated is dropped.
@@ -188,7 +187,7 @@ impl Mlp {
     /// # Errors
     /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
     pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
-        let (network, optimizer) = state::restored(&self.network, &self.optimizer, state)?;
+        let (network, optimizer) = network::restored(&self.network, &self.optimizer, state)?;
         self.network = Arc::new(network);
         self.optimizer = optimizer;
         self.gradient.fill(0.0);
@@ -206,7 +205,7 @@ impl Mlp {
     /// # Errors
     /// As [`Mlp::restore`].
     pub fn frozen_from(&self, parameters: &Arrays) -> Result<Reference, Diagnostics> {
-        let network = state::network(&self.network, parameters)?;
+        let network = network::with_parameters(&self.network, parameters)?;
         Ok(Reference(Arc::new(network)))
     }
 }

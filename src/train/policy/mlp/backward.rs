@@ -188,7 +188,7 @@ mod tests {
             let prompts = training_prompts(task, 4, 0, 3).unwrap();
             let owners: Vec<usize> = (0..3 * GROUP).map(|r| r / GROUP).collect();
             let all = (0..owners.len()).collect();
-            let source = |response| Tokens::Sample(stream(response as u64 + 1));
+            let source = |response| Tokens::Sample(Box::new(stream(response as u64 + 1)));
             let trie = Trie::grow(&network, &prompts, &owners, all, source);
             let mut responses = Responses::new();
             for (&owner, tokens) in owners.iter().zip(&trie.tokens) {
@@ -256,8 +256,7 @@ mod tests {
                 // Truncation is of the order h^2, rounding of 1e-16 * loss / h: both near 1e-10.
                 assert!(
                     (g - difference).abs() < 2e-9,
-                    "{} {index}: {g} against {difference}",
-                    task.name()
+                    "{index}: {g} against {difference}"
                 );
             }
         }

@@ -16,7 +16,7 @@ use crate::train::task::Prompt;
 /// The source of a response's tokens.
 pub(super) enum Tokens<'a> {
     Given(&'a [u32]),
-    Sample(Stream),
+    Sample(Box<Stream>),
 }
 
 /// The token in whose share of [0, 1) `uniform` lies.
