@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use crate::batch::Layout;
+
+/// The parts of a bar of text, from the lowest to the highest.
+pub const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
 /// A count with a space between thousands: `451 234`.
 pub fn count(number: usize) -> String {
     let digits = number.to_string();
@@ -19,6 +24,21 @@ pub fn count(number: usize) -> String {
 pub fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", count(number))
+}
+
+/// A batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
+pub fn shape(layout: &Layout) -> String {
+    let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
+    let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+    let to_most = if least == most {
+        String::new()
+    } else {
+        format!(" to {most}")
+    };
+    let responses = counted(layout.responses(), "response");
+    let groups = counted(layout.groups(), "group");
+    let tokens = counted(layout.tokens(), "token");
+    format!("{responses} in {groups} of {least}{to_most}, {tokens}")
 }
 
 /// A share of a whole: `44.6 %`.

@@ -6,21 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::batch::{Dtype, ReadOptions, Rollouts, read};
+use advlab::batch::{Dtype, Rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
-use advlab::figures::{counted, time, value};
-use advlab::paint::{beside, width};
+use advlab::figures::{shape, time, value};
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
 use advlab::tensor::Level;
-use advlab::train::Kept;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::progress::Progress;
-use super::{Setting, load, mappings, style};
+use super::{Setting, load, rollouts, streams, title};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -54,81 +51,56 @@ pub struct Apply {
 }
 
 impl Apply {
-    pub fn run(mut self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
         let recipe = load(&host, &self.recipe, &self.set)?;
-        let mut notes = Vec::new();
-        if self.input.is_dir() {
-            let batch = Kept::open(&self.input)?.last().1.to_path_buf();
-            let (run, batch_shown) = (self.input.display(), batch.display());
-            notes.push(format!(
-                "{run} is a run's folder: this is its last batch, {batch_shown}"
-            ));
-            self.input = batch;
-        }
-        self.spare_the_input()?;
-
         let started = Instant::now();
-        let rollouts = self.read()?;
+        let (rollouts, mut notes) = rollouts(&self.input, &self.map, self.dtype)?;
         let reading = started.elapsed();
+        self.spare_the_input(rollouts.path())?;
         let mut state = recipe.init()?;
         let mut outcome = recipe.advantage(&rollouts.batch, &mut state)?;
         if outcome.advantage.level() == Level::Token && rollouts.batch.layout().tokens() == 0 {
             let message = format!(
                 "{}: {} gives an advantage to each token, and no token counts here",
-                self.input.display(),
+                rollouts.path().display(),
                 recipe.name()
             );
             let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
             return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
         let loss = loss(&recipe, &rollouts, &mut outcome, &mut state);
-        notes.extend(rollouts.notes.iter().map(ToString::to_string));
         notes.append(&mut outcome.notes);
 
         let started = Instant::now();
         if let Some(output) = &self.output {
             write(&rollouts, &outcome.advantage, output)?;
         }
-        let writing = self.output.as_ref().map(|_| started.elapsed());
         let applied = Applied {
             recipe,
-            rollouts,
+            summary: Summary::of(&outcome),
             outcome,
+            rollouts,
             loss,
             notes,
             reading,
-            writing,
-            output: self.output,
+            writing: self.output.map(|output| (output, started.elapsed())),
         };
         applied.tell(self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 
     /// Refuses an output that is the input, also by way of a link.
-    fn spare_the_input(&self) -> Result<(), Diagnostics> {
-        let is_input = |output| same_file::is_same_file(&self.input, output).unwrap_or(false);
-        match &self.output {
-            Some(output) if !self.force && is_input(output) => {
+    fn spare_the_input(&self, input: &Path) -> Result<(), Diagnostics> {
+        let is_input = |output: &&PathBuf| same_file::is_same_file(input, output).unwrap_or(false);
+        match self.output.as_ref().filter(is_input) {
+            Some(output) if !self.force => {
                 let message = format!("{} is the input itself", output.display());
                 let help = "choose another name, or `--force` to replace it";
                 Err(Diagnostic::error(message).with_help(help).into())
             }
             _ => Ok(()),
         }
-    }
-
-    fn read(&self) -> Result<Rollouts> {
-        let map = mappings(&self.map);
-        let progress = Progress::new("reading");
-        let tell = |done, total| progress.at(done, total);
-        let options = ReadOptions {
-            map: &map,
-            dtype: self.dtype,
-            progress: Some(&tell),
-            ..ReadOptions::default()
-        };
-        Ok(read(&self.input, &options)?)
     }
 }
 
@@ -158,7 +130,7 @@ fn loss(
             let first = error.first_mut();
             first.severity = Severity::Warning;
             first.message = format!("the loss is not computed: {}", first.message);
-            style::tell(&error);
+            streams::tell(&error);
             None
         }
     }
@@ -192,24 +164,23 @@ struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
+    summary: Summary,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Spread)>,
     notes: Vec<String>,
     reading: Duration,
-    writing: Option<Duration>,
-    output: Option<PathBuf>,
+    /// The output, and how long writing it took.
+    writing: Option<(PathBuf, Duration)>,
 }
 
 impl Applied {
     /// Prints the summary where the rollouts are not printed.
     fn tell(&self, json: bool) -> Result<()> {
-        let is_taken = self.output.as_deref().is_some_and(is_stdout);
-        let mut out = if is_taken {
-            Term::stderr()
-        } else {
-            Term::stdout()
+        let writing = self.writing.as_ref();
+        let mut out = match writing.filter(|(output, _)| is_stdout(output)) {
+            Some(_) => Term::stderr(),
+            None => Term::stdout(),
         };
-        let paint = style::whole(&out);
         if json {
             writeln!(out, "{}", self.to_json())?;
             return Ok(());
@@ -218,34 +189,14 @@ impl Applied {
             writeln!(out, "{line}")?;
         }
         for note in &self.notes {
-            style::tell(&[Diagnostic::note(note)]);
+            streams::tell(&[Diagnostic::note(note)]);
         }
-        let settings = self.recipe.params().iter();
-        let settings: Vec<String> = settings
-            .map(|(parameter, value)| format!("{}={value}", parameter.name))
-            .collect();
-        let version = self.recipe.version().short();
-        let head = format!("{} {}", paint.bold(self.recipe.name()), paint.dim(version));
-        let settings = paint.dim(&settings.join(" "));
+        let title = title(self.recipe.name(), &self.recipe, streams::whole(&out));
+        let shape = shape(self.rollouts.batch.layout());
         writeln!(
             out,
-            "{}",
-            beside(&head, width(&head) + 2, &settings, paint.width)
-        )?;
-        let summary = Summary::of(&self.outcome);
-        let [least, most] = summary.group_size;
-        let to_most = if least == most {
-            String::new()
-        } else {
-            format!(" to {most}")
-        };
-        let responses = counted(summary.responses, "response");
-        let groups = counted(summary.groups, "group");
-        let tokens = counted(summary.tokens, "token");
-        let input = self.rollouts.path().display();
-        writeln!(
-            out,
-            "{input}: {responses} in {groups} of {least}{to_most}, {tokens}\n"
+            "{title}\n{}: {shape}\n",
+            self.rollouts.path().display()
         )?;
         for (name, text) in self.rows() {
             writeln!(out, "  {name:<11} {text}")?;
@@ -255,40 +206,37 @@ impl Applied {
 
     /// The rows of the table below the head: a title and a value.
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let mut rows = Summary::of(&self.outcome).rows();
-        let mut row = |name, text| rows.push((name, text));
+        let mut rows = self.summary.rows();
         if let Some((loss, gradient)) = &self.loss {
             let of_what = match self.outcome.loss {
                 Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
                 None => "",
             };
-            row("loss", format!("{}{of_what}", value(*loss)));
+            rows.push(("loss", format!("{}{of_what}", value(*loss))));
             let [mean, std, min, max] =
                 [gradient.mean, gradient.std, gradient.min, gradient.max].map(value);
             let text = format!("mean {mean}   std {std}   min {min}   max {max}");
-            row("dloss/dlogp", text);
+            rows.push(("dloss/dlogp", text));
         }
-        for (name, number) in &self.outcome.metrics {
-            row("metric", format!("{name} {}", value(*number)));
-        }
+        let metrics = self.outcome.metrics.iter();
+        rows.extend(metrics.map(|(name, x)| ("metric", format!("{name} {}", value(*x)))));
         let (reading, computing) = (time(self.reading), time(self.outcome.time));
-        let writing = self
-            .writing
-            .map(|writing| format!("   write {}", time(writing)));
-        let writing = writing.unwrap_or_default();
-        row(
-            "time",
-            format!("read {reading}   recipe {computing}{writing}"),
-        );
-        if let Some(output) = &self.output {
-            row(
+        let mut times = format!("read {reading}   recipe {computing}");
+        if let Some((_, writing)) = &self.writing {
+            times.push_str(&format!("   write {}", time(*writing)));
+        }
+        rows.push(("time", times));
+        if let Some((output, _)) = &self.writing {
+            let path = output.display().to_string();
+            let is_file = !is_stdout(output);
+            rows.push((
                 "written",
-                if is_stdout(output) {
-                    "standard output".to_string()
+                if is_file {
+                    path
                 } else {
-                    output.display().to_string()
+                    "standard output".to_string()
                 },
-            );
+            ));
         }
         rows
     }
@@ -310,7 +258,7 @@ impl Applied {
             "version": recipe.version().as_str(),
             "params": params,
             "input": self.rollouts.path(),
-            "summary": Summary::of(outcome),
+            "summary": self.summary,
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),
             "metrics": metrics,
@@ -319,7 +267,7 @@ impl Applied {
             "seconds": {
                 "read": self.reading.as_secs_f64(),
                 "recipe": outcome.time.as_secs_f64(),
-                "write": self.writing.map(|writing| writing.as_secs_f64()),
+                "write": self.writing.as_ref().map(|(_, writing)| writing.as_secs_f64()),
             },
         })
     }

@@ -1,19 +1,19 @@
 //! `advlab check RECIPE... [INPUT]`: compile, lint, and test what must hold of a recipe.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use advlab::batch::{Batch, ReadOptions, read};
+use advlab::batch::Batch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::figures::counted;
 use advlab::paint::beside;
 use advlab::script::{CheckResult, Finding, Host, check};
-use advlab::train::Kept;
 use anyhow::Result;
 use clap::Args;
 use console::Term;
 
-use super::out::out;
-use super::{Setting, load, mappings, style};
+use super::streams::{self, out};
+use super::{Setting, load, rollouts};
 
 /// Test what must hold of a recipe's advantage and loss, on degenerate batches.
 #[derive(Args)]
@@ -33,7 +33,7 @@ impl Check {
     /// Prints a table a recipe: what held, what did not, what is worth knowing.
     pub fn run(mut self) -> Result<ExitCode> {
         let host = Host::new();
-        let paint = style::whole(&Term::stdout());
+        let paint = streams::whole(&Term::stdout());
         let input = self.input()?;
         let mut failed = false;
         for (index, name) in self.recipes.iter().enumerate() {
@@ -48,11 +48,12 @@ impl Check {
             if index > 0 {
                 out!();
             }
-            out!(
-                "{} {}  compiles, passes the lint",
-                paint.bold(recipe.name()),
-                paint.dim(recipe.version().short())
-            );
+            let lint = match recipe.warnings().len() {
+                0 => "passes the lint".to_string(),
+                warnings => format!("with {}", counted(warnings, "warning")),
+            };
+            let version = paint.dim(recipe.version().short());
+            out!("{} {version}  compiles, {lint}", paint.bold(recipe.name()));
             let findings = check(&recipe, input.as_ref());
             for finding in &findings {
                 let (sign, color) = match finding.result {
@@ -68,7 +69,7 @@ impl Check {
                 );
             }
             for error in errors(&findings) {
-                out!("{}", style::rendered(&error, &Term::stdout()).trim_end());
+                out!("{}", error.render_within(paint).trim_end());
             }
             let number = |result| findings.iter().filter(|f| f.result == result).count();
             let fails = number(CheckResult::Fails);
@@ -92,29 +93,22 @@ impl Check {
         let Some(first) = self.recipes.iter().position(is_rollouts) else {
             return Ok(None);
         };
-        let name = self.recipes[first].clone();
-        if first == 0 || first + 1 < self.recipes.len() {
-            let kind = if Path::new(&name).is_dir() {
+        let behind = self.recipes.split_off(first);
+        let input = Path::new(&behind[0]);
+        if first == 0 || behind.len() > 1 {
+            let is_folder = input.is_dir();
+            let kind = if is_folder {
                 "a folder"
             } else {
                 "a file of rollouts"
             };
-            let error = Diagnostic::error(format!("`{name}` is {kind}, not a recipe"));
-            let help = format!("`advlab check RECIPE {name}`");
+            let error = Diagnostic::error(format!("`{}` is {kind}, not a recipe", behind[0]));
+            let help = format!("`advlab check RECIPE {}`", behind[0]);
             return Err(Diagnostics::from(error.with_help(help)).into());
         }
-        self.recipes.truncate(first);
-        let mut path = PathBuf::from(name);
-        if path.is_dir() {
-            path = Kept::open(&path)?.last().1.to_path_buf();
-        }
-        let options = ReadOptions {
-            map: &mappings(&self.map),
-            ..ReadOptions::default()
-        };
-        let rollouts = read(&path, &options)?;
-        for note in &rollouts.notes {
-            eprintln!("note: {note}");
+        let (rollouts, notes) = rollouts(input, &self.map, None)?;
+        for note in notes {
+            streams::tell(&[Diagnostic::note(note)]);
         }
         Ok(Some(rollouts.batch))
     }
@@ -149,8 +143,8 @@ fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
 /// Whether two errors are mended by the same edit: the location and the advice agree, if not the value that was found.
 fn is_same(a: &Diagnostics, b: &Diagnostics) -> bool {
     let is_same = |(a, b): (&Diagnostic, &Diagnostic)| {
-        let is_told = a.location.is_some() && a.help.is_some();
-        (a.location == b.location && a.help == b.help) && (is_told || a.message == b.message)
+        let is_told = a.span.is_some() && a.help.is_some();
+        (a.span == b.span && a.help == b.help) && (is_told || a.message == b.message)
     };
     let mut pairs = a.iter().zip(b.iter());
     a.len() == b.len() && pairs.all(is_same)

@@ -2,28 +2,28 @@
 
 mod apply;
 mod check;
-mod doc;
-mod new;
-mod out;
+mod library;
 mod progress;
-mod recipes;
 mod repl;
 mod replay;
-mod style;
+mod streams;
 mod train;
 mod train_view;
 mod usage;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use advlab::batch::Mapping;
+use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::paint::{Paint, beside, width};
 use advlab::script::{Host, Recipe};
+use advlab::train::Kept;
 use anyhow::Result;
-use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
-pub use out::reader_left;
+pub use streams::reader_left;
+pub use usage::arguments;
 
 /// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
 #[derive(Parser)]
@@ -54,9 +54,9 @@ enum Command {
     /// List the built-in recipes
     Recipes,
     /// Explain a recipe or a function, with an example
-    Doc(doc::Doc),
+    Doc(library::Doc),
     /// Copy a built-in recipe to a file, to edit it
-    New(new::New),
+    New(library::New),
 }
 
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -66,29 +66,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Apply(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
-        Command::Recipes => recipes::run(),
+        Command::Recipes => library::recipes(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }
-}
-
-/// Reads the arguments; `Err` has the exit status where there is nothing to run: wrong usage, or a request for help.
-pub fn arguments() -> Result<Arguments, ExitCode> {
-    Arguments::try_parse().map_err(|mut error| {
-        if let Some(tip) = usage::tip(&error, &std::env::args().collect::<Vec<_>>()) {
-            error.insert(
-                ContextKind::Suggested,
-                ContextValue::StyledStrs(vec![tip.into()]),
-            );
-        }
-        if error.use_stderr() {
-            usage::print(&error);
-        } else {
-            // A message that nobody reads is not printed.
-            let _ = error.print();
-        }
-        u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
-    })
 }
 
 /// Prints what went wrong, a script's error with its line and a caret.
@@ -97,7 +78,7 @@ pub fn report(error: &anyhow::Error) {
         Some(diagnostics) => diagnostics.clone(),
         None => Diagnostic::error(chain(error)).into(),
     };
-    style::tell(&diagnostics);
+    streams::tell(&diagnostics);
 }
 
 /// The error with its causes; a cause that the error's own message tells already is not told again.
@@ -120,8 +101,41 @@ fn load(host: &Host, name: &str, settings: &[Setting]) -> Result<Recipe> {
             .set_text(name, value)
             .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
     }
-    style::tell(recipe.warnings());
+    streams::tell(recipe.warnings());
     Ok(recipe)
+}
+
+/// A recipe's name, version and settings.
+fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
+    let version = recipe.version().short();
+    let head = format!("{} {}", paint.bold(name), paint.dim(version));
+    let settings = paint.dim(&recipe.params().to_string());
+    beside(&head, width(&head) + 2, &settings, paint.width)
+}
+
+/// The rollouts of a file, or of the last batch in a run's folder, and notes on how they were read.
+fn rollouts(
+    input: &Path,
+    map: &[Setting],
+    dtype: Option<Dtype>,
+) -> Result<(Rollouts, Vec<String>)> {
+    let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
+    if input.is_dir() {
+        path = Kept::open(input)?.last().1.to_path_buf();
+        let (run, batch) = (input.display(), path.display());
+        notes.push(format!(
+            "{run} is a run's folder: this is its last batch, {batch}"
+        ));
+    }
+    let options = ReadOptions {
+        map: &mappings(map),
+        dtype,
+        columns: None,
+        progress: Some(&progress::reading()),
+    };
+    let rollouts = read(&path, &options)?;
+    notes.extend(rollouts.notes.iter().map(ToString::to_string));
+    Ok((rollouts, notes))
 }
 
 /// A parameter's new value, as in `--set k=8`.

@@ -9,7 +9,7 @@ use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
-use super::{Setting, style};
+use super::{Setting, streams};
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
@@ -37,7 +37,7 @@ pub struct Repl {
 impl Repl {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
-        let mut session = Session::new(&host, style::on_stdout());
+        let mut session = Session::new(&host, streams::on_stdout());
         if let Some(path) = &self.input {
             session.open(path, &super::mappings(&self.map))?;
         }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use advlab::train::{Agreement, Difference, Event, Replay as Repetition};
+use advlab::train::{Difference, Event, Replay as Repetition};
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use super::out::out;
-use super::progress::Steps;
+use super::progress;
+use super::streams::out;
 
 /// Repeat a run with its reloads, and say whether every number agrees.
 ///
@@ -27,40 +27,31 @@ impl Replay {
     pub fn run(self) -> Result<ExitCode> {
         let replay = Repetition::open(&self.run)?;
         let run = self.run.display();
-        let bar = Steps::new("replaying", replay.steps(), 0);
-        let agreement = replay.go(&mut |event: &Event<'_>| {
+        let steps = replay.steps();
+        let bar = progress::steps("replaying", steps, 0);
+        let difference = replay.go(&mut |event: &Event<'_>| {
             if let Event::Step { row, .. } = event {
-                bar.at(row.step + 1, String::new());
+                bar.set_position(row.step + 1);
             }
         });
-        bar.clear();
-        match agreement? {
-            Agreement::Same { steps: 0 } => {
-                out!("{run}: it has done no step yet");
-                Ok(ExitCode::SUCCESS)
+        bar.finish_and_clear();
+        let Some(difference) = difference? else {
+            match steps {
+                0 => out!("{run}: it has done no step yet"),
+                _ => out!("{run}: every number of {steps} steps agrees, bit for bit"),
             }
-            Agreement::Same { steps } => {
-                out!("{run}: every number of {steps} steps agrees, bit for bit");
-                Ok(ExitCode::SUCCESS)
-            }
-            Agreement::Differs(Difference {
-                step,
-                field,
-                recorded,
-                repeated,
-            }) => {
-                out!("{run}: step {step} is the first that differs");
-                out!("  {field}: recorded {}", shown(recorded));
-                out!("  {:<1$}  repeated {2}", "", field.len(), shown(repeated));
-                out!(
-                    "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
-                );
-                Ok(ExitCode::from(1))
-            }
-        }
+            return Ok(ExitCode::SUCCESS);
+        };
+        let Difference { step, field, .. } = difference;
+        let shown =
+            |value: Option<Value>| value.map_or("nothing".to_string(), |value| value.to_string());
+        let blank = " ".repeat(field.len());
+        out!("{run}: step {step} is the first that differs");
+        out!("  {field}: recorded {}", shown(difference.recorded));
+        out!("  {blank}  repeated {}", shown(difference.repeated));
+        out!(
+            "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
+        );
+        Ok(ExitCode::from(1))
     }
-}
-
-fn shown(value: Option<Value>) -> String {
-    value.map_or("nothing".to_string(), |value| value.to_string())
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::script::Builtin;
-use advlab::train::{Config, Ending, Run};
+use advlab::train::{Config, Run};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::Setting;
-use super::out::out;
+use super::streams::{self, out};
 use super::train_view::View;
 
 /// Train an embedded policy, with a recipe that can be edited while the run goes.
@@ -30,10 +30,10 @@ pub struct Train {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<Setting>,
     /// How many steps to do; with --resume, how many in all
-    #[arg(long)]
+    #[arg(long, value_parser = whole, allow_negative_numbers = true)]
     steps: Option<u64>,
     /// The seed of everything that is drawn
-    #[arg(long)]
+    #[arg(long, value_parser = whole, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// The run's folder, which must be empty or not exist yet
     #[arg(long, value_name = "DIR")]
@@ -66,19 +66,9 @@ impl Train {
         for note in run.notes() {
             view.note(note);
         }
-        super::style::tell(&run.warnings());
+        streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut view);
-        view.clear();
-        match ending {
-            Ok(Ending::Finished) => view.finished(),
-            Ok(Ending::Stopped(step)) => view.stopped(step),
-            Err(error) => {
-                super::report(&error.into());
-                view.broken_off();
-                return Ok(ExitCode::from(1));
-            }
-        }
-        Ok(ExitCode::SUCCESS)
+        Ok(view.ended(ending))
     }
 
     /// The file's configuration, or the default one, with the flags above it.
@@ -86,6 +76,10 @@ impl Train {
         let mut config = match &self.config {
             Some(path) if is_recipe(path) => bail!(
                 "{0} is a recipe, not a configuration: `advlab train --recipe {0}`",
+                path.display()
+            ),
+            Some(path) if path.is_dir() => bail!(
+                "{0} is a folder, not a configuration: `advlab train --resume {0}` goes on with a run",
                 path.display()
             ),
             Some(path) => Config::read(path)?,
@@ -105,6 +99,11 @@ impl Train {
         config.check()?;
         Ok(config)
     }
+}
+
+fn whole(text: &str) -> Result<u64, &'static str> {
+    let wrong = "it takes a whole number, at least 0, such as 200";
+    text.parse().map_err(|_| wrong)
 }
 
 /// Whether somebody means a recipe: a script, or a built-in whose name no file has.

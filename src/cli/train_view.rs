@@ -1,18 +1,20 @@
 //! A training run for a person: a bar, a line at each evaluation and reload, and a summary at the end.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use advlab::diagnostic::Diagnostics;
-use advlab::figures::value;
-use advlab::live::{LiveEvent, ParameterChange, VersionChange};
-use advlab::paint::{width, wrapped};
+use advlab::figures::{BLOCKS, counted, value};
+use advlab::live::{LiveEvent, VersionChange};
+use advlab::paint::{Paint, width, wrapped};
 use advlab::script::Recipe;
-use advlab::train::{Config, Evaluation, Event, Kept, Observer, Row, Run};
+use advlab::train::{Config, Ending, Evaluation, Event, Kept, Observer, Row, Run};
 use console::Term;
+use indicatif::ProgressBar;
 
-use super::progress::Steps;
-use super::style;
+use super::{progress, report, streams, title};
 
 /// A run on the terminal, or as plain lines.
 pub struct View {
@@ -20,9 +22,9 @@ pub struct View {
     config: Config,
     /// Parameters that `--set` sets; others that the run sets are in the configuration.
     set: Vec<String>,
-    bar: Steps,
-    /// The columns of the terminal; lines of a log have no end.
-    columns: usize,
+    bar: ProgressBar,
+    /// Lines of a log have no end.
+    paint: Paint,
     started: Instant,
     /// The evaluations, each with the number of steps that were done.
     evaluations: Vec<(u64, Evaluation)>,
@@ -42,10 +44,10 @@ impl View {
         let config = run.config().clone();
         View {
             folder: run.folder().to_path_buf(),
-            bar: Steps::new("training", config.steps, run.step()),
+            bar: progress::steps("training", config.steps, run.step()),
             config,
             set,
-            columns: style::whole(&Term::stdout()).width,
+            paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
             evaluations: run.evaluations().to_vec(),
             example: String::new(),
@@ -59,78 +61,67 @@ impl View {
 
     /// Shows something that is worth knowing before the run goes.
     pub fn note(&self, text: &str) {
-        self.bar
-            .say(&wrapped("", &format!("note: {text}"), self.columns));
+        self.lines("", &format!("note: {text}"));
     }
 
-    /// Takes the bar away: the last lines follow.
-    pub fn clear(&self) {
-        self.bar.clear();
-    }
-
-    pub fn finished(&self) {
-        self.summary();
+    /// Sums the run up, and says how to go on.
+    pub fn ended(&self, ending: Result<Ending, Diagnostics>) -> ExitCode {
+        self.bar.finish_and_clear();
         let folder = self.folder.display();
-        self.bar.say(&format!(
-            "\ngo on with\n  advlab repl {folder}\n  advlab replay {folder}"
-        ));
-        if Kept::open(&self.folder).is_ok() {
-            let recipe = &self.config.recipe;
-            self.bar.say(&format!("  advlab apply {recipe} {folder}"));
-        }
-        let more = self.config.steps * 2;
-        self.bar
-            .say(&format!("  advlab train --resume {folder} --steps {more}"));
-    }
-
-    pub fn stopped(&self, step: u64) {
+        let resume = format!("advlab train --resume {folder}");
+        let (head, commands) = match ending {
+            Ok(Ending::Finished) => {
+                let mut commands = vec![
+                    format!("advlab repl {folder}"),
+                    format!("advlab replay {folder}"),
+                ];
+                if Kept::open(&self.folder).is_ok() {
+                    commands.push(format!("advlab apply {} {folder}", self.config.recipe));
+                }
+                commands.push(format!("{resume} --steps {}", self.config.steps * 2));
+                ("go on with".to_string(), commands)
+            }
+            Ok(Ending::Stopped(step)) => {
+                let head = format!("stopped before step {step}; go on with");
+                (head, vec![resume])
+            }
+            Err(error) => {
+                report(&error.into());
+                eprintln!("all steps before are kept; once that is mended, go on with\n  {resume}");
+                return ExitCode::from(1);
+            }
+        };
         self.summary();
-        let folder = self.folder.display();
-        self.bar.say(&format!(
-            "\nstopped before step {step}; go on with\n  advlab train --resume {folder}"
-        ));
-    }
-
-    pub fn broken_off(&self) {
-        eprintln!("all steps before are kept; once that is mended, go on with");
-        eprintln!("  advlab train --resume {}", self.folder.display());
+        self.say(&format!("\n{head}\n  {}", commands.join("\n  ")));
+        ExitCode::SUCCESS
     }
 
     fn summary(&self) {
         for line in table(&self.evaluations) {
-            self.bar.say(&line);
+            self.say(&line);
         }
         if !self.example.is_empty() {
-            self.bar.say("\n  a response of the last evaluation:\n");
-            for line in self.example.lines() {
-                self.bar.say(&format!("    {line}"));
-            }
+            let example = self.example.trim_end().replace('\n', "\n    ");
+            self.say(&format!(
+                "\n  a response of the last evaluation:\n\n    {example}"
+            ));
         }
         let seconds = self.started.elapsed().as_secs_f64();
         let text = format!(
-            "{} steps in {seconds:.1} s ({:.1} steps/s), {}, {}, {}",
+            "{} steps in {seconds:.1} s ({:.1} steps/s), {}, {} rejected, {} at a step",
             self.steps,
             self.steps as f64 / seconds.max(1e-9),
-            count(self.reloads, "reload", "reloads"),
-            count(self.rejected, "save rejected", "saves rejected"),
-            count(self.failed, "failure at a step", "failures at a step"),
+            counted(self.reloads, "reload"),
+            counted(self.rejected, "save"),
+            counted(self.failed, "failure"),
         );
-        let folder = self.folder.display();
-        let text = wrapped("  ", &text, self.columns);
-        self.bar.say(&format!("\n{text}\n  {folder}"));
+        self.say("");
+        self.lines("  ", &text);
+        self.say(&format!("  {}", self.folder.display()));
     }
 
-    fn evaluated(&mut self, done: u64, evaluation: &Evaluation, example: &str) {
-        self.evaluations.push((done, evaluation.clone()));
-        self.example = example.to_string();
-        // One after a step is shown with what the script reports of the step.
-        if done == self.done {
-            self.evaluation(&[]);
-        }
-    }
-
-    /// A line of the last evaluation.
-    fn evaluation(&self, metrics: &[String]) {
+    /// A line of the last evaluation, with what the script reports of the step.
+    fn evaluation(&self, row: Option<&Row>) {
         let Some((done, evaluation)) = self.evaluations.last() else {
             return;
         };
@@ -143,26 +134,26 @@ impl View {
             evaluation.entropy,
             evaluation.length,
         );
-        for metric in metrics {
-            line.push_str(&format!("  {metric}"));
+        // Beyond a few, `metrics.jsonl` has them.
+        for (name, number) in row.iter().flat_map(|row| &row.metrics).take(3) {
+            line.push_str(&format!("  {name} {}", value(*number)));
         }
-        self.say(*done, &line);
+        self.at(*done, &line);
     }
 
     fn step(&mut self, row: &Row) {
         self.steps += 1;
         self.done = row.step + 1;
         let pass = row.pass_at.at(1).unwrap_or(0.0);
-        self.bar.at(self.done, format!("batch pass@1 {pass:.3}"));
+        self.bar.set_message(format!("batch pass@1 {pass:.3}"));
+        self.bar.set_position(self.done);
         if row.evaluation.is_some() {
-            // Beyond a few, `metrics.jsonl` has them.
-            let metrics = row.metrics.iter().take(3);
-            let metrics = metrics.map(|(name, number)| format!("{name} {}", value(*number)));
-            self.evaluation(&metrics.collect::<Vec<_>>());
+            self.evaluation(Some(row));
         }
     }
 
     fn live(&mut self, step: u64, event: &LiveEvent) {
+        let name = file_name(&self.config.recipe);
         match event {
             // Told as a switch or a failure of its step.
             LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => {}
@@ -170,39 +161,35 @@ impl View {
                 error, still_using, ..
             } => {
                 self.rejected += 1;
-                self.diagnostic(error);
-                let name = file_name(&self.config.recipe);
-                self.say(step, &format!("{name}  still using {still_using}"));
-            }
-            LiveEvent::Missing { .. } | LiveEvent::Reverted { .. } => {
-                self.say(step, &event.to_string());
+                self.say(&error.render_within(self.paint));
+                self.at(step, &format!("{name}  still using {still_using}"));
             }
             LiveEvent::Warned { version, warnings } => {
-                self.bar.say(&style::rendered(warnings, &Term::stdout()));
-                let name = file_name(&self.config.recipe);
-                self.say(step, &format!("{name} {version} is used all the same"));
+                for warning in warnings {
+                    self.say(&warning.render_within(self.paint));
+                }
+                self.at(step, &format!("{name} {version} is used all the same"));
             }
             LiveEvent::PollingOnly { .. } => self.note(&event.to_string()),
-            _ => {}
+            _ => self.at(step, &event.to_string()),
         }
     }
 
     fn switched(&mut self, step: u64, recipe: &Recipe, change: &VersionChange) {
         self.reloads += 1;
         let mut change = change.clone();
-        let (held, changed) = change.parameters.into_iter().partition(|one| one.is_held());
-        change.parameters = changed;
-        let held: Vec<ParameterChange> = held;
-        let mut line = format!("{} {change}", file_name(recipe.name()));
-        for parameter in held {
-            let by = if self.set.contains(&parameter.name) {
-                "--set"
-            } else {
-                "[params]"
-            };
-            line.push_str(&format!("  {parameter}: {by} holds it"));
-        }
-        self.say(step, &line);
+        let held = change.parameters.extract_if(.., |one| one.is_held());
+        let held: String = held
+            .map(|parameter| {
+                let is_flag = self.set.contains(&parameter.name);
+                let by = if is_flag { "--set" } else { "[params]" };
+                format!("  {parameter}: {by} holds it")
+            })
+            .collect();
+        self.at(
+            step,
+            &format!("{} {change}{held}", file_name(recipe.name())),
+        );
     }
 
     fn failed(&mut self, step: u64, recipe: &Recipe, has_batch: bool, back_to: Option<&Recipe>) {
@@ -217,30 +204,33 @@ impl View {
             let path = self.folder.join(batch);
             line.push_str(&format!("  (its batch is {})", path.display()));
         }
-        self.say(step, &line);
+        self.at(step, &line);
     }
 
-    fn diagnostic(&self, error: &Diagnostics) {
-        self.bar.say(&style::rendered(error, &Term::stdout()));
+    /// Prints lines above the bar. A run goes on where nobody reads them any more.
+    fn say(&self, lines: &str) {
+        self.bar.suspend(|| {
+            let _ = writeln!(std::io::stdout(), "{}", lines.trim_end());
+        });
     }
 
-    fn say(&self, step: u64, line: &str) {
-        let start = format!("step {step:<5} ");
-        self.bar.say(&laid_out(&start, line, self.columns));
+    /// Prints a text in lines that fit the terminal.
+    fn lines(&self, start: &str, text: &str) {
+        self.say(&wrapped(start, text, self.paint.width));
+    }
+
+    /// Prints the news of a step.
+    fn at(&self, step: u64, line: &str) {
+        self.say(&laid_out(
+            &format!("step {step:<5} "),
+            line,
+            self.paint.width,
+        ));
     }
 
     fn hello(&self, step: u64, recipe: &Recipe) {
         let config = &self.config;
-        let settings = recipe.params().iter();
-        let settings: Vec<String> = settings
-            .map(|(parameter, value)| format!("{}={value}", parameter.name))
-            .collect();
-        self.bar.say(&format!(
-            "{} {}  {}",
-            style::on_stdout().bold(&file_name(recipe.name())),
-            style::on_stdout().dim(recipe.version().short()),
-            style::on_stdout().dim(&settings.join(" "))
-        ));
+        self.say(&title(&file_name(recipe.name()), recipe, self.paint));
         let text = format!(
             "{}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
             config.task,
@@ -250,11 +240,13 @@ impl View {
             config.seed,
             self.folder.display()
         );
-        self.bar.say(&wrapped("", &text, self.columns));
+        self.lines("", &text);
         let recipe = &config.recipe;
         if Path::new(recipe).is_file() {
-            let text = format!("edit {recipe} and save it: the next step uses it");
-            self.bar.say(&wrapped("", &text, self.columns));
+            self.lines(
+                "",
+                &format!("edit {recipe} and save it: the next step uses it"),
+            );
         }
     }
 }
@@ -278,20 +270,23 @@ impl Observer for View {
             } => {
                 // Where there is nothing to go back to, the run ends with the error of the step's first failure.
                 if back_to.is_some() {
-                    self.diagnostic(error);
+                    self.say(&error.render_within(self.paint));
                 }
                 self.failed(step, recipe, batch.is_some(), back_to);
             }
-            Event::Printed { step, line } => {
-                for line in line.lines() {
-                    self.say(step, line);
-                }
-            }
+            Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
                 done,
                 evaluation,
                 example,
-            } => self.evaluated(done, evaluation, example),
+            } => {
+                self.evaluations.push((done, evaluation.clone()));
+                self.example = example.to_string();
+                // One after a step is shown with what the script reports of the step.
+                if done == self.done {
+                    self.evaluation(None);
+                }
+            }
             Event::Step { row, .. } => self.step(row),
             _ => {}
         }
@@ -324,7 +319,6 @@ fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
 
 /// pass@1 of the last evaluations, from 0 to 1, as wide for one as for many.
 fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
-    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let from = evaluations.len().saturating_sub(room);
     let shares = evaluations[from..].iter();
     let shares = shares.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));
@@ -362,10 +356,6 @@ fn file_name(recipe: &str) -> String {
     name.map_or(recipe.to_string(), |name| {
         name.to_string_lossy().into_owned()
     })
-}
-
-fn count(number: usize, one: &str, more: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { more })
 }
 
 #[cfg(test)]

@@ -1,13 +1,35 @@
 //! Wrong usage: what clap says of it, in the form of every other error, and what was probably meant.
 
+use std::process::ExitCode;
+
 use advlab::paint::wrapped;
+use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use console::Term;
 
-use super::style;
+use super::{Arguments, streams};
+
+/// Reads the arguments; `Err` has the exit status where there is nothing to run: wrong usage, or a request for help.
+pub fn arguments() -> Result<Arguments, ExitCode> {
+    Arguments::try_parse().map_err(|mut error| {
+        if let Some(tip) = tip(&error, &std::env::args().collect::<Vec<_>>()) {
+            error.insert(
+                ContextKind::Suggested,
+                ContextValue::StyledStrs(vec![tip.into()]),
+            );
+        }
+        if error.use_stderr() {
+            print(&error);
+        } else {
+            // A message that nobody reads is not printed.
+            let _ = error.print();
+        }
+        u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+    })
+}
 
 /// Advice for the slips that clap has no tip for.
-pub fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
+fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -46,12 +68,12 @@ pub fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
 }
 
 /// Prints an error of usage, or the help where there is no command.
-pub fn print(error: &clap::Error) {
+fn print(error: &clap::Error) {
     let text = error.render().to_string();
     let Some(text) = text.strip_prefix("error: ") else {
         return eprint!("{text}");
     };
-    let paint = style::whole(&Term::stderr());
+    let paint = streams::whole(&Term::stderr());
     eprint!("{} ", paint.red("Error:"));
     for line in text.lines() {
         let indent = &line[..line.len() - line.trim_start().len()];

@@ -18,15 +18,6 @@ pub enum Severity {
     Note,
 }
 
-/// Where a problem is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Location {
-    /// A span of a script, shown with a caret.
-    Script(Span),
-    /// A file, or a location in it.
-    File(FilePosition),
-}
-
 /// A span of a script's text, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -43,10 +34,14 @@ pub struct Span {
 }
 
 impl Span {
+    fn line(&self) -> &str {
+        let mut lines = self.text.lines();
+        lines.nth(self.line.saturating_sub(1)).unwrap_or_default()
+    }
+
     /// The characters that it covers.
     pub(crate) fn words(&self) -> String {
-        let line = self.text.lines().nth(self.line.saturating_sub(1));
-        let line = line.unwrap_or_default().chars();
+        let line = self.line().chars();
         line.skip(self.column.saturating_sub(1))
             .take(self.length)
             .collect()
@@ -54,9 +49,9 @@ impl Span {
 }
 
 /// A file of rollouts or settings, or a location in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilePosition {
-    /// The file.
+    /// The file; empty where the problem is in none.
     pub path: PathBuf,
     /// The line, from 1.
     pub line: Option<usize>,
@@ -81,8 +76,10 @@ pub struct Problem {
     pub severity: Severity,
     /// The problem, in one sentence.
     pub message: String,
-    /// The location, where there is one.
-    pub location: Option<Location>,
+    /// The span of a script that it is about, shown with a caret.
+    pub span: Option<Span>,
+    /// The file that it is about, or the location in it.
+    pub file: FilePosition,
     /// A description of what was found.
     pub found: Option<String>,
     /// A description of what was expected.
@@ -113,7 +110,8 @@ impl Diagnostic {
         Diagnostic(Box::new(Problem {
             severity,
             message: message.into(),
-            location: None,
+            span: None,
+            file: FilePosition::default(),
             found: None,
             expected: None,
             help: None,
@@ -123,33 +121,31 @@ impl Diagnostic {
 
     /// The same problem in a script; where there is no span, the location stays as it is.
     pub fn at(mut self, span: Option<Span>) -> Self {
-        if let Some(span) = span {
-            self.location = Some(Location::Script(span));
-        }
+        self.span = span.or(self.span.take());
         self
     }
 
     /// The same problem in a file.
     pub fn in_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.position().path = path.as_ref().to_path_buf();
+        self.file.path = path.as_ref().to_path_buf();
         self
     }
 
     /// The same problem at a line of a file, from 1.
     pub fn on_line(mut self, line: usize) -> Self {
-        self.position().line = Some(line);
+        self.file.line = Some(line);
         self
     }
 
     /// The same problem at a column of a line, from 1.
     pub fn at_column(mut self, column: usize) -> Self {
-        self.position().column = Some(column);
+        self.file.column = Some(column);
         self
     }
 
     /// The same problem in a field of a line, or in a tensor of a file.
     pub fn in_field(mut self, field: impl Into<String>) -> Self {
-        self.position().field = Some(field.into());
+        self.file.field = Some(field.into());
         self
     }
 
@@ -177,63 +173,30 @@ impl Diagnostic {
         self
     }
 
-    /// The span of a script that it is about.
-    pub fn span(&self) -> Option<&Span> {
-        match &self.location {
-            Some(Location::Script(span)) => Some(span),
-            _ => None,
+    /// `passk.rhai:12:8` in a script; ``rollouts.jsonl, line 3, column 7, `reward` `` in a file.
+    fn location(&self) -> Option<String> {
+        if let Some(span) = &self.span {
+            return Some(format!("{}:{}:{}", span.source, span.line, span.column));
         }
-    }
-
-    fn position(&mut self) -> &mut FilePosition {
-        if !matches!(self.location, Some(Location::File(_))) {
-            self.location = Some(Location::File(FilePosition {
-                path: PathBuf::new(),
-                line: None,
-                column: None,
-                field: None,
-            }));
-        }
-        match &mut self.location {
-            Some(Location::File(position)) => position,
-            _ => unreachable!("the location was set to a file's above"),
-        }
+        let file = &self.file;
+        let parts = [
+            Some(file.path.display().to_string()).filter(|path| !path.is_empty()),
+            file.line.map(|line| format!("line {line}")),
+            file.column.map(|column| format!("column {column}")),
+            file.field.as_ref().map(|field| format!("`{field}`")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
     /// The message, with what was found and expected.
     fn sentence(&self) -> String {
-        let mut sentence = self.message.clone();
         let found = self.found.iter().map(|found| format!("found {found}"));
         let expected = self.expected.iter().map(|e| format!("expected {e}"));
-        for (index, part) in found.chain(expected).enumerate() {
-            sentence.push_str(match (index, sentence.is_empty()) {
-                (_, true) => "",
-                (0, false) => ": ",
-                _ => "; ",
-            });
-            sentence.push_str(&part);
-        }
-        sentence
-    }
-}
-
-impl fmt::Display for Location {
-    /// `passk.rhai:12:8` in a script; ``rollouts.jsonl, line 3, column 7, field `reward` `` in a file.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let position = match self {
-            Location::Script(span) => {
-                return write!(f, "{}:{}:{}", span.source, span.line, span.column);
-            }
-            Location::File(position) => position,
-        };
-        let mut parts = Vec::new();
-        if !position.path.as_os_str().is_empty() {
-            parts.push(position.path.display().to_string());
-        }
-        parts.extend(position.line.map(|line| format!("line {line}")));
-        parts.extend(position.column.map(|column| format!("column {column}")));
-        parts.extend(position.field.iter().map(|field| format!("`{field}`")));
-        f.write_str(&parts.join(", "))
+        let values = found.chain(expected).collect::<Vec<_>>().join("; ");
+        let mut parts = vec![self.message.as_str(), &values];
+        parts.retain(|part| !part.is_empty());
+        parts.join(": ")
     }
 }
 
@@ -254,7 +217,7 @@ impl std::ops::DerefMut for Diagnostic {
 impl fmt::Display for Diagnostic {
     /// One line: `passk.rhai:12:8: message (help)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(location) = &self.location {
+        if let Some(location) = self.location() {
             write!(f, "{location}: ")?;
         }
         f.write_str(&self.sentence())?;

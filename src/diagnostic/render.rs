@@ -1,9 +1,11 @@
 //! Renders problems for people: the script's line with a caret under the span, or the location in the file.
 
-use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
+use std::ops::Range;
+
+use ariadne::{Config, Label, Report, ReportKind, Source};
 
 use super::{Diagnostic, Diagnostics, Severity, Span};
-use crate::paint::{self, Paint, visible, wrapped};
+use crate::paint::{self, Paint, cut, visible, wrapped};
 
 impl Diagnostic {
     /// The problem in lines of text, as long as its sentences are.
@@ -14,7 +16,7 @@ impl Diagnostic {
 
     /// The problem in lines of text that are no longer than the paint's width, but for the script's own.
     pub fn render_within(&self, paint: Paint) -> String {
-        let Some(span) = self.span() else {
+        let Some(span) = &self.span else {
             return self.without_span(paint);
         };
         let kind = match self.severity {
@@ -22,24 +24,24 @@ impl Diagnostic {
             Severity::Warning => ReportKind::Warning,
             Severity::Note => ReportKind::Advice,
         };
-        let id = (span.source.to_string(), characters(span));
-        let config = Config::default()
-            .with_color(paint.color)
-            .with_index_type(IndexType::Char);
+        // The line's number and a bar, and the word that stands before a note.
+        let margin = format!("  {} │ ", span.line);
+        let before_note = format!("{margin}Note 1: ");
+        let (line, covered) = snippet(span, paint.width.saturating_sub(paint::width(&margin)));
+        let id = (span.source.to_string(), covered);
+        let config = Config::default().with_color(paint.color);
         let mut report = Report::build(kind, id.clone())
             .with_config(config)
             .with_message(fitted(&self.sentence(), paint.width, "Warning: "))
             .with_label(Label::new(id).with_message("here"));
-        // Behind the line's number and a bar.
-        let margin = format!("  {} | Note 1: ", span.line);
         if let Some(help) = &self.help {
-            report.set_help(fitted(help, paint.width, &margin));
+            report.set_help(fitted(help, paint.width, &before_note));
         }
         for note in &self.notes {
-            report.add_note(fitted(note, paint.width, &margin));
+            report.add_note(fitted(note, paint.width, &before_note));
         }
         let mut out = Vec::new();
-        let source = (span.source.to_string(), Source::from(span.text.to_string()));
+        let source = (span.source.to_string(), Source::from(line));
         match report.finish().write(source, &mut out) {
             Ok(()) => String::from_utf8_lossy(&out).into_owned(),
             Err(_) => format!("{self}\n"),
@@ -53,7 +55,7 @@ impl Diagnostic {
             Severity::Warning => paint.yellow("Warning:"),
             Severity::Note => paint.dim("Note:"),
         };
-        let sentence = match &self.location {
+        let sentence = match self.location() {
             Some(location) => format!("{location}: {}", self.sentence()),
             None => self.sentence(),
         };
@@ -69,7 +71,7 @@ impl Diagnostic {
 
 /// Text in lines that end before a width, behind a margin as wide as another string.
 fn fitted(text: &str, width: usize, margin: &str) -> String {
-    let room = width.saturating_sub(margin.len());
+    let room = width.saturating_sub(paint::width(margin));
     let fit = |line: &str| {
         // A name may come from a file, and a file may hold what a terminal obeys.
         let line = visible(line);
@@ -97,17 +99,14 @@ impl Diagnostics {
     }
 }
 
-/// The characters of the whole text that a span covers.
-fn characters(span: &Span) -> std::ops::Range<usize> {
-    let before: usize = span
-        .text
-        .split_inclusive('\n')
-        .take(span.line - 1)
-        .map(|line| line.chars().count())
-        .sum();
-    let length = span.text.chars().count();
-    let start = (before + span.column - 1).min(length);
-    start..(start + span.length).min(length).max(start)
+/// The span's line, as a source in which nothing else stands, and the characters of it that the span covers. A line
+/// that is longer than the terminal has room for ends there, or else where the span ends.
+fn snippet(span: &Span, room: usize) -> (String, Range<usize>) {
+    let line = cut(span.line(), room.max(span.column + span.length));
+    let source = format!("{}{line}\n", "\n".repeat(span.line - 1));
+    let length = source.chars().count();
+    let start = (span.line + span.column - 2).min(length);
+    (source, start..(start + span.length).min(length))
 }
 
 #[cfg(test)]

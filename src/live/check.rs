@@ -32,7 +32,7 @@ impl DryRuns<'_> {
         };
         let state = self.state_after(last)?;
         dry_run(self.candidate, &last.batch, &state)
-            .map_err(|error| on(error, "the run's last batch"))?;
+            .map_err(|error| on(error, "the last batch"))?;
         if let Some(other) = self.failed_on
             && !std::ptr::eq(last, other)
         {

@@ -1,8 +1,6 @@
 //! Completions at an index of the input: names, members, levels, recipes, files, commands.
 
-use std::path::Path;
-
-use super::command::{Command, Takes, commands};
+use super::command::{Command, commands};
 use super::session::Session;
 use crate::doc;
 use crate::script::{BUILTINS, Name, Recipe, Token, TokenKind, Unfinished, unfinished};
@@ -10,46 +8,32 @@ use crate::tensor::Level;
 use crate::tensor::op::{self, ParamKind};
 use crate::train::Kept;
 
-/// A way to go on with the input.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// The string that replaces the word.
-    pub text: String,
-    /// The string that the list shows.
-    pub shown: String,
-}
-
-impl Completion {
-    fn of(text: impl Into<String>) -> Completion {
-        let text = text.into();
-        Completion {
-            shown: text.clone(),
-            text,
-        }
-    }
+/// Names that are shown as they are typed.
+fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
+    let name = |text: String| Name {
+        text,
+        call: String::new(),
+    };
+    all.into_iter().map(|text| name(text.into())).collect()
 }
 
 impl Session {
     /// Where the word at the cursor begins, and what it can become.
-    pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Completion>) {
+    pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Name>) {
         let before = &text[..cursor];
-        let (start, all) = if let Some(command) = before.strip_prefix(':') {
+        let (start, mut all) = if let Some(command) = before.strip_prefix(':') {
             match command.split_once(char::is_whitespace) {
                 None => (1, command_names()),
                 Some((name, arguments)) => self.arguments(name, arguments, before),
             }
         } else if before.starts_with('?') {
-            (1, doc::names().map(Completion::of).collect())
+            (1, plain(doc::names()))
         } else {
             self.of_script(before)
         };
-        let typed = &before[start..];
-        let mut fitting: Vec<Completion> = all
-            .into_iter()
-            .filter(|one| one.text.starts_with(typed))
-            .collect();
-        fitting.dedup();
-        (start, fitting)
+        all.retain(|name| name.text.starts_with(&before[start..]));
+        all.dedup();
+        (start, all)
     }
 
     /// A hint to show behind the text: how the function is called whose arguments are being typed, or, in a new line,
@@ -69,10 +53,8 @@ impl Session {
         }
         let (name, before) = head.split_last()?;
         let receiver = receiver(before);
-        let all = self.script_names(receiver);
-        let found = all
-            .into_iter()
-            .find(|known| known.text.trim_end_matches(['(', ')']) == name.text)?;
+        let mut all = self.script_names(receiver).into_iter();
+        let found = all.find(|known| known.text.trim_end_matches(['(', ')']) == name.text)?;
         let (_, arguments) = found.call.split_once('(')?;
         // A row that is called as a function is shown as one, its receiver among the arguments.
         let has_receiver = found.call.starts_with(&format!("{}(", name.text));
@@ -96,60 +78,53 @@ impl Session {
         }
     }
 
-    fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Completion>) {
+    /// The arguments of a command, by the first of them in its row of the help.
+    fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Name>) {
         let Some(command) = Command::find(name) else {
             return (before.len(), Vec::new());
         };
-        let word = before
-            .rfind(char::is_whitespace)
-            .map_or(before.len(), |at| at + 1);
-        if before[word..].starts_with("--") {
-            return (word, options(&command));
+        let word = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+        let typed = &before[word..];
+        if typed.starts_with("--") {
+            let options: &[&str] = match command.name {
+                "curve" => &["--n ", "--out "],
+                "plot" => &["--out "],
+                _ => &[],
+            };
+            return (word, plain(options.iter().copied()));
         }
-        match command.takes() {
-            Takes::Nothing => (before.len(), Vec::new()),
-            Takes::Script => {
-                let offset = before.len() - arguments.len();
+        let first = command.arguments.split(' ').next().unwrap_or_default();
+        let all = match first.trim_matches(['[', ']']) {
+            "" => Vec::new(),
+            "X" => {
                 let (start, all) = self.of_script(arguments);
-                (offset + start, all)
+                return (before.len() - arguments.len() + start, all);
             }
-            Takes::Recipes => {
-                let mut all: Vec<Completion> = BUILTINS
-                    .iter()
-                    .map(|one| Completion::of(one.name))
-                    .collect();
+            "RECIPE" | "A" => {
+                let mut all = plain(BUILTINS.iter().map(|one| one.name));
                 let named = before[..word]
                     .split_whitespace()
                     .rfind(|word| !word.contains('=') && !word.starts_with(':'));
                 if let Some(recipe) = named.and_then(|name| self.script.host().load(name).ok()) {
                     all.extend(parameters(&recipe));
                 }
-                all.extend(files(&before[word..], |name| name.ends_with(".rhai")));
-                (word, all)
+                all.extend(files(typed, |name| name.ends_with(".rhai")));
+                all
             }
-            Takes::Path => (word, files(&before[word..], |_| true)),
-            Takes::Parameter => (word, self.script.recipe().map_or(Vec::new(), parameters)),
-            Takes::Step => (
-                word,
-                self.data()
-                    .run
-                    .iter()
-                    .filter_map(|(kept, _)| Kept::open(kept.folder()).ok())
-                    .flat_map(|kept| kept.batches().to_vec())
-                    .map(|(step, _)| Completion::of(step.to_string()))
-                    .collect(),
-            ),
-            Takes::Name => (
-                word,
-                doc::names()
-                    .chain(commands().map(|row| row.name))
-                    .map(Completion::of)
-                    .collect(),
-            ),
-        }
+            "FILE" | "PATH" => files(typed, |_| true),
+            "STEP" => {
+                let kept = self.data.run.as_ref();
+                let kept = kept.and_then(|(kept, _)| Kept::open(kept.folder()).ok());
+                let batches = kept.iter().flat_map(Kept::batches);
+                plain(batches.map(|(step, _)| step.to_string()))
+            }
+            "NAME" => plain(doc::names().chain(commands().map(|row| row.name))),
+            _ => self.script.recipe().map_or(Vec::new(), parameters),
+        };
+        (word, all)
     }
 
-    fn of_script(&self, before: &str) -> (usize, Vec<Completion>) {
+    fn of_script(&self, before: &str) -> (usize, Vec<Name>) {
         let open = unfinished(before);
         match open.last {
             Some(last) if last.kind == TokenKind::String => {
@@ -158,31 +133,21 @@ impl Session {
             Some(_) => return (before.len(), Vec::new()),
             None => {}
         }
-        let is_word = |token: &&Token<'_>| {
+        let is_word = |token: &Token<'_>| {
             token.end() == before.len()
                 && matches!(token.kind, TokenKind::Name | TokenKind::Keyword)
         };
-        let word = open.code.last().filter(is_word);
-        let start = word.map_or(before.len(), |word| word.start);
-        let names = self.script_names(receiver(
-            &open.code[..open.code.len() - usize::from(word.is_some())],
-        ));
-        let shown = |name: Name| Completion {
-            shown: if name.call.is_empty() {
-                name.text.clone()
-            } else {
-                name.call
-            },
-            text: name.text,
-        };
-        (start, names.into_iter().map(shown).collect())
+        match open.code.split_last() {
+            Some((word, code)) if is_word(word) => (word.start, self.script_names(receiver(code))),
+            _ => (before.len(), self.script_names(receiver(&open.code))),
+        }
     }
 
     /// The strings that can stand in the quotes that are open.
-    fn in_quotes(&self, open: &Unfinished<'_>) -> Vec<Completion> {
-        let quoted = |name: &str| Completion {
+    fn in_quotes(&self, open: &Unfinished<'_>) -> Vec<Name> {
+        let quoted = |name: &str| Name {
             text: format!("{name}\""),
-            shown: name.to_string(),
+            call: name.to_string(),
         };
         if open.code.last().is_some_and(|token| token.text == "import") {
             return BUILTINS.iter().map(|one| quoted(one.name)).collect();
@@ -190,12 +155,9 @@ impl Session {
         let head = open.call().and_then(|(head, _)| head.split_last());
         let function = head.map_or("", |(name, _)| name.text);
         if let Some((_, before)) = head.filter(|_| function == "has") {
-            let columns = self.script_names(receiver(before));
-            return columns
-                .iter()
-                .filter(|name| name.call.is_empty())
-                .map(|name| quoted(&name.text))
-                .collect();
+            let members = self.script_names(receiver(before));
+            let columns = members.iter().filter(|name| name.call.is_empty());
+            return columns.map(|name| quoted(&name.text)).collect();
         }
         let choices = op::table()
             .filter(|op| op.name == function)
@@ -206,10 +168,7 @@ impl Session {
             });
         match choices {
             Some(choices) => choices.iter().map(|choice| quoted(choice)).collect(),
-            None => Level::ALL
-                .iter()
-                .map(|level| quoted(level.name()))
-                .collect(),
+            None => Level::ALL.iter().map(|one| quoted(one.name())).collect(),
         }
     }
 }
@@ -220,54 +179,42 @@ fn receiver<'a, 't>(code: &'a [Token<'t>]) -> Option<&'a [Token<'t>]> {
     (last.text == ".").then_some(before)
 }
 
-fn command_names() -> Vec<Completion> {
-    let row = |command: Command| Completion {
-        text: if command.arguments.is_empty() {
-            command.name.to_string()
+fn command_names() -> Vec<Name> {
+    let name = |command: Command| {
+        let space = if command.arguments.is_empty() {
+            ""
         } else {
-            format!("{} ", command.name)
-        },
-        shown: format!(":{}", command.name),
+            " "
+        };
+        Name {
+            text: format!("{}{space}", command.name),
+            call: format!(":{}", command.name),
+        }
     };
-    commands().map(row).collect()
+    commands().map(name).collect()
 }
 
-fn options(command: &Command) -> Vec<Completion> {
-    let options: &[&str] = match command.name {
-        "curve" => &["--n ", "--out "],
-        "plot" => &["--out "],
-        _ => &[],
-    };
-    options.iter().copied().map(Completion::of).collect()
-}
-
-fn parameters(recipe: &Recipe) -> Vec<Completion> {
+fn parameters(recipe: &Recipe) -> Vec<Name> {
     let names = recipe.params().iter();
-    names
-        .map(|(parameter, _)| Completion::of(format!("{}=", parameter.name)))
-        .collect()
+    plain(names.map(|(parameter, _)| format!("{}=", parameter.name)))
 }
 
 /// Files and folders that begin as the word does.
-fn files(word: &str, wanted: impl Fn(&str) -> bool) -> Vec<Completion> {
-    let folder = &word[..word.rfind('/').map_or(0, |at| at + 1)];
-    let at = if folder.is_empty() { "." } else { folder };
-    let entries = std::fs::read_dir(Path::new(at))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut all: Vec<Completion> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let is_folder = entry.path().is_dir();
-            let slash = if is_folder { "/" } else { "" };
-            let is_hidden = name.starts_with('.') && !word[folder.len()..].starts_with('.');
-            (!is_hidden && (is_folder || wanted(&name))).then(|| Completion {
-                text: format!("{folder}{name}{slash}"),
-                shown: format!("{name}{slash}"),
-            })
+fn files(word: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<Name> {
+    let (folder, start) = word.split_at(word.rfind('/').map_or(0, |at| at + 1));
+    let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
+    let shown = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let is_folder = entry.path().is_dir();
+        let is_hidden = name.starts_with('.') && !start.starts_with('.');
+        let slash = if is_folder { "/" } else { "" };
+        (!is_hidden && (is_folder || is_wanted(&name))).then(|| Name {
+            text: format!("{folder}{name}{slash}"),
+            call: format!("{name}{slash}"),
         })
-        .collect();
-    all.sort_by(|a, b| a.text.cmp(&b.text));
+    };
+    let entries = entries.into_iter().flatten().flatten();
+    let mut all: Vec<Name> = entries.filter_map(shown).collect();
+    all.sort();
     all
 }

@@ -1,19 +1,20 @@
 //! The session: text in, replies out.
 
-mod for_commands;
+mod in_use;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use super::command::{self, Watched, lock};
+use super::command::{self, Watching, lock};
 use super::data::Data;
 use super::show;
 use crate::batch::Mapping;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::{shape, value};
 use crate::paint::{Paint, width, wrapped};
-use crate::script::{Defines, Hook, Host, Recipe, Session as Script, Version, is_typed};
+use crate::script::{Defines, Host, Session as Script, Version, is_typed};
 use crate::tensor::Guard;
 use crate::train::Kept;
 
@@ -45,19 +46,19 @@ pub struct Session {
     pub(super) script: Script,
     pub(super) paint: Paint,
     /// The host that was given: bounded call by call, for what goes on beside the inputs.
-    host: Host,
-    data: Data,
+    pub(super) host: Host,
+    pub(super) data: Data,
     /// The version that was loaded with a run's batch.
     run_version: Option<Version>,
     /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
     lacks_helper: bool,
     /// The last piece of script, right or wrong.
-    last_input: String,
+    pub(super) last_input: String,
     /// The scripts that the session itself wrote, with their text.
-    saved: BTreeMap<PathBuf, String>,
-    watched: Option<Arc<Mutex<Watched>>>,
+    pub(super) saved: BTreeMap<PathBuf, String>,
+    pub(super) watched: Watching,
     editor: Option<Editor>,
-    is_over: bool,
+    pub(super) is_over: bool,
 }
 
 impl Session {
@@ -73,7 +74,7 @@ impl Session {
             lacks_helper: false,
             last_input: String::new(),
             saved: BTreeMap::new(),
-            watched: None,
+            watched: Watching::default(),
             editor: None,
             is_over: false,
         }
@@ -94,20 +95,16 @@ impl Session {
         self.use_data(data)
     }
 
-    /// Makes a recipe the one in use, as `:recipe` does.
-    pub fn use_recipe(&mut self, recipe: Recipe) {
-        self.choose(Some(recipe));
-    }
-
     /// The batch's name and shape in a line; what was read otherwise than it stands in the file follows.
     pub fn about_data(&self) -> String {
-        let shape = show::shape(self.data.batch.layout());
+        let shape = shape(self.data.batch.layout());
         let name = &self.data.name;
         let is_long = width(name) + 2 + width(&shape) > self.paint.width;
         let space = if is_long { "\n  " } else { " " };
         let mut lines = vec![format!("{}:{space}{shape}", self.paint.bold(name))];
         if let Some((kept, _)) = &self.data.run {
-            lines.extend(self.about_run(kept).map(|line| self.wrapped("  ", &line)));
+            let about = self.about_run(kept);
+            lines.extend(about.map(|line| wrapped("  ", &line, self.paint.width)));
         }
         let notes = self.data.notes.iter();
         lines.extend(notes.map(|note| self.note(note)));
@@ -133,19 +130,14 @@ impl Session {
         [steps, recipe]
     }
 
-    fn wrapped(&self, start: &str, text: &str) -> String {
-        wrapped(start, text, self.paint.width)
+    /// Lines that stand back.
+    pub(super) fn dimmed(&self, text: &str) -> String {
+        self.paint.dim(&wrapped("", text, self.paint.width))
     }
 
     /// A note on an answer, in lines.
     pub(super) fn note(&self, note: &str) -> String {
-        let text = self.wrapped("", &format!("note: {note}"));
-        self.paint.dim(&text)
-    }
-
-    /// Whether a recipe is the one that the run used.
-    fn is_of_run(&self, recipe: &Recipe) -> bool {
-        self.run_version.as_ref() == Some(recipe.version())
+        self.dimmed(&format!("note: {note}"))
     }
 
     /// Bounds the input that is being evaluated: whoever holds it can cancel that.
@@ -179,15 +171,11 @@ impl Session {
         } else {
             self.evaluated(text.trim_end())
         };
-        match answered {
-            Ok(text) => Reply {
-                text,
-                is_error: false,
-            },
-            Err(error) => Reply {
-                text: error.render_within(self.paint).trim_end().to_string(),
-                is_error: true,
-            },
+        let is_error = answered.is_err();
+        let rendered = |error: Diagnostics| error.render_within(self.paint).trim_end().to_string();
+        Reply {
+            text: answered.unwrap_or_else(rendered),
+            is_error,
         }
     }
 
@@ -198,103 +186,79 @@ impl Session {
         is_command && !self.script.has_variable(word)
     }
 
+    /// A piece of script with its answer.
+    pub(super) fn evaluated(&mut self, text: &str) -> Result<String, Diagnostics> {
+        if !text.trim().is_empty() {
+            self.last_input = text.to_string();
+        }
+        let evaluated = self.script.evaluate(text)?;
+        let mut lines = evaluated.prints;
+        lines.extend(evaluated.notes.iter().map(|note| self.note(note)));
+        let metrics = evaluated.metrics.iter();
+        lines.extend(metrics.map(|(name, number)| format!("metric {name} {}", value(*number))));
+        lines.extend(show::answer(&evaluated.answer, self.paint));
+        lines.extend(self.take_up_typed(Defines::of(text)));
+        Ok(lines.join("\n"))
+    }
+
+    /// Has a file edited.
+    pub(super) fn edit(&mut self, file: &Path) -> Result<(), Diagnostics> {
+        let Some(edit) = &mut self.editor else {
+            let help = "write a file with your editor: `:watch FILE` follows it";
+            let error = Diagnostic::error("`:edit` needs a terminal, and there is none here");
+            return Err(error.with_help(help).into());
+        };
+        edit(file).map_err(|error| {
+            Diagnostic::error(format!("the editor failed: {error}"))
+                .with_help("$VISUAL or $EDITOR names the editor")
+                .into()
+        })
+    }
+
     /// The news since the last call: a script that is watched was saved.
     pub fn news(&self) -> Option<String> {
-        lock(self.watched.as_ref()?).poll()
+        lock(&self.watched).as_mut()?.poll()
     }
 
-    /// Tells news from another thread, while the session waits for an input.
-    pub(super) fn teller(&self) -> Option<Arc<Mutex<Watched>>> {
-        self.watched.clone()
+    /// Goes on with another batch, and with the recipe that comes with it.
+    pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), Diagnostics> {
+        if let Some(script) = &data.script {
+            let recipe = self.host.load(script)?;
+            data.notes.extend(self.choose(Some(recipe)));
+        }
+        if let Some(watched) = lock(&self.watched).as_mut() {
+            watched.set_batch(data.batch.clone());
+        }
+        let old = self.script.tensor_names().join(", ");
+        if !old.is_empty() {
+            let note = format!(
+                "these hold tensors of the batch before; define them again for this one: {old}"
+            );
+            data.notes.push(note);
+        }
+        self.script.set_batch(&data.batch);
+        data.notes.extend(self.use_recipe_of_run(&data));
+        self.data = data;
+        Ok(())
     }
 
-    /// Makes what was typed the recipe in use, where the last input is a part of it: what was defined last counts. Says
-    /// so where that is news.
-    fn take_up_typed(&mut self, defines: Defines) -> Option<String> {
-        let in_use = self.script.recipe();
-        let was_typed = in_use.is_some_and(is_typed);
-        let is_part = match defines {
-            Defines::Hook => true,
-            Defines::Helpers => was_typed || self.lacks_helper,
-            Defines::Nothing => false,
-        };
-        if !is_part {
-            return None;
+    /// Forgets what was typed, a typed recipe too. Says whether a recipe stays.
+    pub(super) fn reset(&mut self) -> bool {
+        self.script.reset();
+        self.last_input.clear();
+        self.lacks_helper = false;
+        let stays = self.script.recipe().is_some_and(|one| !is_typed(one));
+        if !stays {
+            self.choose(None);
         }
-        if !self.script.inputs().has_hook() {
-            let text = "a recipe has an `advantage(batch, p)` or a `loss(batch, p)` too";
-            return Some(self.paint.dim(text));
-        }
-        let before = in_use.map(|recipe| match (&self.data.run, self.is_of_run(recipe)) {
-            (Some((kept, _)), true) => kept.folder().display().to_string(),
-            _ => recipe.name().to_string(),
-        });
-        let recipe = match self.script.typed_recipe() {
-            Ok(recipe) => recipe,
-            // The user has been told what is still missing.
-            Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
-            Err(error) => {
-                self.lacks_helper = true;
-                let stays = match before {
-                    Some(name) => format!("{name} stays the recipe, as this is none yet"),
-                    None => "this is no recipe yet".to_string(),
-                };
-                let rendered = error.render_within(self.paint);
-                return Some(format!("{stays}\n{}", rendered.trim_end()));
-            }
-        };
-        let hooks = [Hook::Advantage, Hook::Loss].into_iter();
-        let calls: String = hooks
-            .filter(|&hook| recipe.has(hook))
-            .map(|hook| format!("{}(), ", hook.name()))
-            .collect();
-        let unwatched = self.choose(Some(recipe));
-        if was_typed {
-            return unwatched;
-        }
-        let back = before.map(|name| format!("; `:recipe {name}` goes back"));
-        let back = back.unwrap_or_default();
-        let text = format!("what you typed is the recipe now, for {calls}:run, :curve{back}");
-        let news = self.paint.dim(&self.wrapped("", &text));
-        Some(join(news, unwatched))
-    }
-
-    /// Goes on with the version that the run used at the batch's step, unless a recipe was chosen otherwise. Gives why
-    /// that cannot be: the batch is worth having all the same.
-    fn use_recipe_of_run(&mut self, data: &Data) -> Option<String> {
-        let (kept, step) = data.run.as_ref()?;
-        let in_use = self.script.recipe();
-        if in_use.is_some_and(|recipe| !self.is_of_run(recipe)) {
-            return None;
-        }
-        let mut recipe = match kept.recipe_at(&self.host, *step) {
-            Ok(recipe) => recipe,
-            Err(error) => return Some(format!("its recipe is not loaded: {error}")),
-        };
-        if let Some(in_use) = in_use {
-            recipe.keep_settings(in_use);
-        }
-        self.run_version = Some(recipe.version().clone());
-        self.script.use_recipe(Some(recipe));
-        None
-    }
-
-    /// Makes the newest version of a watched script the recipe in use.
-    fn take_up_version(&mut self) {
-        let Some(watched) = &self.watched else { return };
-        let newest = lock(watched).recipe().clone();
-        let in_use = self.script.recipe().map(Recipe::version);
-        if in_use != Some(newest.version()) {
-            self.script.use_recipe(Some(newest));
-        }
+        stays
     }
 }
 
 /// A string, and a line below it where there is one.
 pub(super) fn join(text: String, line: Option<String>) -> String {
-    [text]
-        .into_iter()
-        .chain(line)
-        .collect::<Vec<_>>()
-        .join("\n")
+    match line {
+        Some(line) => format!("{text}\n{line}"),
+        None => text,
+    }
 }

@@ -1,11 +1,10 @@
-//! The terminal around the session: editing, history, completion, hints, colours, and Ctrl-C.
+//! The terminal around the session: editing, history, completion, hints, colours, and Ctrl-C; or piped lines.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustyline::completion::{Completer, Pair};
@@ -16,10 +15,10 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
-use super::command::{Watched, lock};
+use super::command::{Watched, Watching, lock};
 use super::session::Session;
 use crate::paint::Paint;
-use crate::script::{Token, TokenKind, lex};
+use crate::script::{Name, Token, TokenKind, lex};
 
 const PROMPT: &str = "> ";
 /// How often a script that is watched is looked at: what it changes is shown before a hand is back at the keys.
@@ -46,7 +45,8 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         // The first session has none.
         let _ = editor.load_history(file);
     }
-    let watched = tell_news(&mut editor)?;
+    let watching = session.borrow().watched.clone();
+    tell_news(&mut editor, watching)?;
     loop {
         let input = match editor.readline(PROMPT) {
             Ok(input) => input,
@@ -57,7 +57,12 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         if input.trim().is_empty() {
             continue;
         }
-        remember(&mut editor, &input, history.as_deref());
+        // At once also in the file: a session that is killed has lost nothing. A history that cannot be written is no
+        // reason to stop.
+        let _ = editor.add_history_entry(&input);
+        if let Some(file) = &history {
+            let _ = editor.append_history(file);
+        }
         let mut session = session.borrow_mut();
         if let Some((columns, _)) = editor.dimensions() {
             session.paint.width = usize::from(columns).max(NARROWEST);
@@ -69,7 +74,6 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         if session.is_over() {
             return Ok(());
         }
-        *watched.lock().unwrap_or_else(PoisonError::into_inner) = session.teller();
     }
 }
 
@@ -81,9 +85,13 @@ fn greet(session: &Session) {
     println!("{}", paint.dim(keys));
 }
 
+/// A variable of the environment.
+fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// Opens a file in the user's editor, and waits for its end.
 fn edit(file: &Path) -> io::Result<()> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let editor = set("VISUAL").or_else(|| set("EDITOR"));
     let editor = editor.unwrap_or("vi".to_string());
     // It may have arguments, as in `code --wait`.
@@ -99,9 +107,6 @@ fn edit(file: &Path) -> io::Result<()> {
 
 type Terminal = Editor<Prompt, DefaultHistory>;
 
-/// The script that is watched now, if one is, for the thread that tells of its saves.
-type InWatch = Arc<Mutex<Option<Arc<Mutex<Watched>>>>>;
-
 fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -111,7 +116,6 @@ fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
     let mut editor = Editor::with_config(config)?;
     editor.set_helper(Some(Prompt {
         session: session.clone(),
-        paint: session.borrow().paint,
         history: HistoryHinter::new(),
     }));
     Ok(editor)
@@ -119,53 +123,84 @@ fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
 
 /// The file that keeps the inputs: in the user's state folder.
 fn history_file() -> Option<PathBuf> {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
     let state = set("XDG_STATE_HOME")
-        .or_else(|| Some(set("HOME")?.join(".local/state")))
+        .or_else(|| Some(set("HOME")? + "/.local/state"))
         .or_else(|| set("LOCALAPPDATA"))?;
-    let folder = state.join("advlab");
+    let folder = Path::new(&state).join("advlab");
     std::fs::create_dir_all(&folder).ok()?;
     Some(folder.join("history"))
 }
 
-/// Adds an input to the history, at once also in the file: a session that is killed has lost nothing.
-fn remember(editor: &mut Terminal, input: &str, history: Option<&Path>) {
-    let is_new = editor.add_history_entry(input).unwrap_or(false);
-    if let (true, Some(file)) = (is_new, history) {
-        // A history that cannot be written is no reason to stop.
-        let _ = editor.append_history(file);
-    }
+/// Starts the thread that shows what a watched script changes, above the line that is being typed.
+fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
+    let mut printer = editor.create_external_printer().map_err(io::Error::other)?;
+    let tell = move || {
+        loop {
+            std::thread::sleep(LOOK);
+            let news = lock(&watching).as_mut().and_then(Watched::poll);
+            if news.is_some_and(|news| printer.print(news + "\n").is_err()) {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("advlab-news".to_string());
+    thread.spawn(tell)?;
+    Ok(())
 }
 
-/// Starts the thread that shows what a watched script changes, above the line that is being typed.
-fn tell_news(editor: &mut Terminal) -> io::Result<InWatch> {
-    let watched = InWatch::default();
-    let seen = watched.clone();
-    let mut printer = editor.create_external_printer().map_err(io::Error::other)?;
-    std::thread::Builder::new()
-        .name("advlab-news".to_string())
-        .spawn(move || {
-            loop {
-                std::thread::sleep(LOOK);
-                let current = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let news = current.and_then(|watched| lock(&watched).poll());
-                if news.is_some_and(|news| printer.print(news + "\n").is_err()) {
-                    return;
-                }
+/// Runs a session on lines, and writes its replies; errors are written too, and the session goes on. Gives the number
+/// of inputs that were wrong.
+///
+/// # Errors
+/// Where the lines cannot be read, or the replies not written.
+pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) -> io::Result<usize> {
+    let (mut input, mut wrong) = (String::new(), 0);
+    let mut lines = lines.split(b'\n');
+    while !session.is_over {
+        let line = lines.next().transpose()?;
+        let is_last = line.is_none();
+        match String::from_utf8(line.unwrap_or_default()) {
+            Ok(line) => input.push_str(line.strip_suffix('\r').unwrap_or(&line)),
+            Err(error) => {
+                input.clear();
+                wrong += 1;
+                let byte = error.utf8_error().valid_up_to();
+                writeln!(out, "Error: this line is not UTF-8: see its byte {byte}")?;
+                continue;
             }
-        })?;
-    Ok(watched)
+        }
+        // An input that the end of the lines cuts off is an error with its location, like any other.
+        if !is_last && session.is_incomplete(&input) {
+            input.push('\n');
+            continue;
+        }
+        if let Some(news) = session.news() {
+            writeln!(out, "{news}")?;
+        }
+        let reply = session.submit(input.trim_end_matches('\n'));
+        wrong += usize::from(reply.is_error);
+        if !reply.text.is_empty() {
+            writeln!(out, "{}", reply.text)?;
+        }
+        out.flush()?;
+        input.clear();
+        if is_last {
+            break;
+        }
+    }
+    Ok(wrong)
 }
 
 /// Completion, hints and colours for the line that is typed.
 struct Prompt {
     session: Rc<RefCell<Session>>,
-    paint: Paint,
     history: HistoryHinter,
+}
+
+impl Prompt {
+    fn paint(&self) -> Paint {
+        self.session.borrow().paint
+    }
 }
 
 impl Helper for Prompt {}
@@ -180,9 +215,13 @@ impl Completer for Prompt {
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let (start, all) = self.session.borrow().complete(line, cursor);
-        let pair = |one: super::complete::Completion| Pair {
-            display: one.shown,
-            replacement: one.text,
+        let pair = |name: Name| Pair {
+            display: if name.call.is_empty() {
+                name.text.clone()
+            } else {
+                name.call
+            },
+            replacement: name.text,
         };
         Ok((start, all.into_iter().map(pair).collect()))
     }
@@ -224,19 +263,19 @@ impl Highlighter for Prompt {
         if line.starts_with([':', '?']) {
             return Cow::Borrowed(line);
         }
-        Cow::Owned(highlighted(line, self.paint))
+        Cow::Owned(highlighted(line, self.paint()))
     }
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
-        Cow::Owned(self.paint.bold(prompt))
+        Cow::Owned(self.paint().bold(prompt))
     }
 
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
-        Cow::Owned(self.paint.dim(hint))
+        Cow::Owned(self.paint().dim(hint))
     }
 
     fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {
-        self.paint.color && kind != CmdKind::MoveCursor
+        self.paint().color && kind != CmdKind::MoveCursor
     }
 }
 

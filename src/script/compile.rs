@@ -90,7 +90,7 @@ fn natives(engine: &Engine) -> Functions {
 
 fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) -> Diagnostics {
     let diagnostic = script.explain(error);
-    if diagnostic.span().is_some() {
+    if diagnostic.span.is_some() {
         return diagnostic.into();
     }
     let import = library

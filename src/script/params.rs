@@ -239,6 +239,15 @@ impl Parameters {
     }
 }
 
+impl fmt::Display for Parameters {
+    /// The settings in a line: `k=2 std=sample`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = self.iter();
+        let settings = settings.map(|(parameter, value)| format!("{}={value}", parameter.name));
+        f.write_str(&settings.collect::<Vec<_>>().join(" "))
+    }
+}
+
 const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
 fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {

@@ -214,7 +214,7 @@ impl Recipe {
     /// The failure of a hook; at its definition where nothing says where in it.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let diagnostic = self.about().explain(error);
-        match diagnostic.location {
+        match diagnostic.span {
             Some(_) => diagnostic.into(),
             None => self.at_hook(hook, diagnostic),
         }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use advlab::diagnostic::{Diagnostic, Location};
+use advlab::diagnostic::Diagnostic;
 
 /// One case of a gallery file.
 pub struct Case {
@@ -61,7 +61,7 @@ pub fn snapshot<'a>(folder: &str, name: &str, said: impl IntoIterator<Item = (&'
 /// The same problem with a folder taken out of its path and its words.
 pub fn without(diagnostic: &mut Diagnostic, folder: &str) {
     let without = |text: &str| text.replace(folder, "");
-    if let Some(Location::Script(span)) = &mut diagnostic.location {
+    if let Some(span) = &mut diagnostic.span {
         span.source = without(&span.source).into();
     }
     let diagnostic = &mut **diagnostic;

@@ -121,7 +121,7 @@ impl Told {
                 Severity::Note => "note",
             };
             summary.push_str(severity);
-            if let Some(span) = diagnostic.span() {
+            if let Some(span) = &diagnostic.span {
                 let line = span.text.lines().nth(span.line - 1).unwrap_or_default();
                 let under = line.chars().skip(span.column - 1).take(span.length);
                 let source = span.source.strip_suffix(".rhai").unwrap_or(&span.source);
@@ -149,7 +149,7 @@ impl Told {
 /// A problem's sentence alone, with what was found and expected.
 fn sentence(diagnostic: &Diagnostic) -> String {
     let mut alone = diagnostic.clone();
-    (alone.location, alone.help) = (None, None);
+    (alone.span, alone.help) = (None, None);
     alone.to_string()
 }
 
@@ -294,7 +294,7 @@ fn each_message_shows_a_place_or_says_what_to_do() {
         let drawn = ["Error: ", "Warning: "]
             .iter()
             .any(|word| drawn.starts_with(word));
-        drawn && (d.span().is_some() || d.help.is_some() || d.message.contains("--set"))
+        drawn && (d.span.is_some() || d.help.is_some() || d.message.contains("--set"))
     };
     let mute: Vec<&str> = gallery()
         .filter(|told| told.diagnostics.is_empty() || !told.diagnostics.iter().all(speaks))

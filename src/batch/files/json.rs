@@ -309,7 +309,6 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnostic::Location;
 
     /// The fields of a line, in words.
     fn scan(text: &str) -> Result<Vec<String>, Diagnostic> {
@@ -389,10 +388,7 @@ mod tests {
         ] {
             let error = scan(text).unwrap_err();
             assert_eq!(error.expected.as_deref(), Some(expected), "{text}");
-            let Some(Location::File(position)) = &error.location else {
-                panic!("{text}: no location");
-            };
-            assert_eq!(position.column, Some(at + 1), "{text}");
+            assert_eq!(error.file.column, Some(at + 1), "{text}");
         }
         let deep = format!("{{\"a\":{}", "[".repeat(100_000));
         assert!(scan(&deep).is_err());

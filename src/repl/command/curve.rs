@@ -3,20 +3,19 @@
 use super::super::figure::{Figure, Mark, Panel, Series};
 use super::super::session::Session;
 use super::recipe::title;
-use super::{Answered, option, out, plot};
+use super::{Answered, option, plot};
 use crate::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{column, value};
-use crate::paint::wrapped;
-use crate::script::{Host, Recipe};
+use crate::script::{Host, Recipe, groups_are_independent};
 
 /// Rows of the table under the drawing.
 const ROWS: usize = 9;
 /// The share of the groups that are there only for the curve is at most one in so many.
 const DILUTED: usize = 20;
-/// Responses that a batch for a curve has about at most.
+/// Responses that stand for the session's batch, at most.
 const RESPONSES: usize = 1 << 16;
-/// Advantages that differ by less, beside the largest, differ by rounding.
+/// Totals that differ by less, beside the largest, differ by rounding.
 const ROUNDING: f64 = 1e-9;
 
 /// The advantages in a group with so many right responses.
@@ -42,28 +41,26 @@ pub struct Curve {
 }
 
 pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
-    let (rest, file) = out(arguments)?;
+    let (rest, file) = option(arguments, "--out")?;
     let (rest, size) = option(&rest, "--n")?;
+    let batch = session.data.batch.clone();
     let size = match size.map(|text| text.parse::<usize>()) {
         Some(Ok(size @ 1..=1024)) => size,
         Some(_) => {
             return Err(Diagnostic::error("`--n` is the size of the group, from 1 to 1024").into());
         }
-        None => largest_group(session.batch()),
+        None => largest_group(&batch),
     };
     let recipe = session.recipe_of(&rest)?;
     session.script.guard().rearm();
-    let Curve {
-        points,
-        depends_on_batch,
-    } = Curve::of(&recipe, session.batch(), size)?;
-    let drawn = plot::finish(session, &draw(&recipe, size, &points), file)?;
+    let curve = Curve::of(&recipe, &batch, size)?;
+    let drawn = plot::finish(session, &draw(&recipe, size, &curve.points), file)?;
     let mut note = "The responses here are one token long, with a log-prob of -0.5, an entropy of 0.5, and so on: what a recipe makes of differences in these does not show.".to_string();
-    if depends_on_batch {
+    if curve.depends_on_batch {
         note.push_str(" Groups influence each other: this is one batch, with as large a share of groups of each accuracy as yours has, and a small one of those that it lacks. Another batch has another curve.");
     }
-    let note = session.paint.dim(&wrapped("", &note, session.paint.width));
-    Ok(format!("{drawn}\n{}\n{note}", table(&points)))
+    let (table, note) = (table(&curve.points), session.dimmed(&note));
+    Ok(format!("{drawn}\n{table}\n{note}"))
 }
 
 fn largest_group(batch: &Batch) -> usize {
@@ -80,25 +77,25 @@ impl Curve {
     /// [`Diagnostics`] where the recipe fails on that batch.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve, Diagnostics> {
         let groups = in_proportion(&accuracies(like), size);
-        let points = points(recipe, like, size, &groups)?;
-        let largest = points
-            .iter()
-            .fold(0.0f64, |most, point| most.max(point.total));
-        let is_alike = |alone: &Point, point: &Point| {
-            let near = |a: Option<f64>, b: Option<f64>| {
-                let gap = a.unwrap_or(0.0) - b.unwrap_or(0.0);
-                gap.abs() <= ROUNDING * largest
-            };
-            near(alone.of_right, point.of_right) && near(alone.of_wrong, point.of_wrong)
+        let batch = batch(like, size, &groups)?;
+        let advantage = recipe.advantage(&batch, &mut recipe.init()?)?.advantage;
+        let point = |(group, &right): (usize, &usize)| {
+            let of = |response: usize| advantage.at(group * size + response, 0);
+            Point {
+                right,
+                of_right: (right > 0).then(|| of(0)),
+                of_wrong: (right < size).then(|| of(size - 1)),
+                total: (0..size).map(|response| of(response).abs()).sum(),
+            }
         };
-        let is_independent = |point: &Point| {
-            let alone = self::points(recipe, like, size, &[point.right]);
-            alone.is_ok_and(|alone| is_alike(&alone[0], point))
-        };
-        let depends_on_batch = !points.iter().all(is_independent);
         Ok(Curve {
-            points,
-            depends_on_batch,
+            points: groups
+                .iter()
+                .enumerate()
+                .take(size + 1)
+                .map(point)
+                .collect(),
+            depends_on_batch: !groups_are_independent(recipe, &batch)?,
         })
     }
 }
@@ -112,15 +109,21 @@ fn accuracies(batch: &Batch) -> Vec<f64> {
 /// How many responses are right in each group of the batch: all numbers from 0 to `size` first, then as many groups of
 /// each as make the shares those of the accuracies.
 fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
-    let own: Vec<usize> = accuracies
+    let room = RESPONSES / size;
+    let mut own: Vec<usize> = accuracies
         .iter()
         .map(|accuracy| (accuracy * size as f64).round() as usize)
         .collect();
+    // Of more than can be computed at once, an even sample.
+    own.sort_unstable();
+    let own: Vec<usize> = own
+        .into_iter()
+        .step_by(accuracies.len().div_ceil(room).max(1))
+        .collect();
     let lacking = (0..=size).filter(|right| !own.contains(right)).count();
-    // As few copies as dilute the groups that the batch lacks, and no more than can be computed at once.
+    // As few copies as dilute the groups that the batch lacks.
     let wanted = (DILUTED * lacking).div_ceil(own.len().max(1));
-    let copies = wanted.min(RESPONSES / (size * own.len()).max(1)).max(1);
-    let mut copied = own.repeat(copies);
+    let mut copied = own.repeat(wanted.min(room / own.len().max(1)).max(1));
     // The groups that lead stand for one of their copies.
     for right in 0..=size {
         if let Some(index) = copied.iter().position(|copy| *copy == right) {
@@ -130,14 +133,8 @@ fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     (0..=size).chain(copied).collect()
 }
 
-/// The recipe on a batch of groups with so many right responses each, the right ones first; a point for each number of
-/// right responses, in the order in which the numbers come up.
-fn points(
-    recipe: &Recipe,
-    like: &Batch,
-    size: usize,
-    groups: &[usize],
-) -> Result<Vec<Point>, Diagnostics> {
+/// A batch of groups with so many right responses each, the right ones first.
+fn batch(like: &Batch, size: usize, groups: &[usize]) -> Result<Batch, Diagnostics> {
     let labels: Vec<f64> = groups
         .iter()
         .flat_map(|&right| (0..size).map(move |response| f64::from(u8::from(response < right))))
@@ -149,33 +146,17 @@ fn points(
         .response("reward", labels.clone())
         .response("correct", labels);
     // Log-probs and the like are there, and are the same everywhere: the curve is about right and wrong.
-    for name in like
-        .columns()
-        .filter(|name| like.token_column(name).is_some() && *name != "token_reward")
-    {
+    let names = like.token_columns().map(|(name, _)| name);
+    for name in names.filter(|name| *name != "token_reward") {
         let number = if name.ends_with("logp") { -0.5 } else { 0.5 };
         builder = builder.ragged(name, vec![[number]; responses]);
     }
-    let batch = builder
-        .build()
-        .map_err(|error| Diagnostic::error(error.to_string()))?;
-    let advantage = recipe.advantage(&batch, &mut recipe.init()?)?.advantage;
-    let mut points: Vec<Point> = Vec::new();
-    for (group, &right) in groups.iter().enumerate().take(size + 1) {
-        let of = |response: usize| advantage.at(group * size + response, 0);
-        points.push(Point {
-            right,
-            of_right: (right > 0).then(|| of(0)),
-            of_wrong: (right < size).then(|| of(size - 1)),
-            total: (0..size).map(|response| of(response).abs()).sum(),
-        });
-    }
-    Ok(points)
+    builder.build()
 }
 
 fn draw(recipe: &Recipe, size: usize, points: &[Point]) -> Figure {
-    let series = |name: &str, of: fn(&Point) -> Option<f64>| Series {
-        name: name.to_string(),
+    let series = |name, of: fn(&Point) -> Option<f64>| Series {
+        name,
         mark: Mark::Line,
         points: points
             .iter()
@@ -199,49 +180,53 @@ fn draw(recipe: &Recipe, size: usize, points: &[Point]) -> Figure {
     }
 }
 
-/// The peak, and some of the values.
+/// Some of the values, and where the total is largest.
 fn table(points: &[Point]) -> String {
-    let mut peak = &points[0];
-    for point in points {
-        peak = if point.total > peak.total {
-            point
-        } else {
-            peak
-        };
+    let totals = points.iter().map(|point| point.total);
+    let most = totals.fold(0.0f64, f64::max);
+    if most == 0.0 {
+        return "the advantage is 0 everywhere".to_string();
     }
+    let is_peak = |point: &&Point| point.total >= most * (1.0 - ROUNDING);
+    let peaks: Vec<usize> = points.iter().filter(is_peak).map(|one| one.right).collect();
+    let (first, last) = (peaks[0], peaks[peaks.len() - 1]);
     let step = (points.len() - 1).div_ceil(ROWS - 1).max(1);
     let is_shown = |point: &&Point| {
-        point.right.is_multiple_of(step)
-            || point.right == peak.right
-            || point.right + 1 == points.len()
+        point.right.is_multiple_of(step) || point.right == first || point.right + 1 == points.len()
     };
     let shown: Vec<&Point> = points.iter().filter(is_shown).collect();
-    let numbers = |of: fn(&Point) -> Option<f64>| -> Vec<String> {
-        let values: Vec<f64> = shown.iter().filter_map(|point| of(point)).collect();
-        let mut texts = column(&values).into_iter();
-        let text = |point: &&Point| of(point).and_then(|_| texts.next());
-        let texts = shown.iter().map(text);
-        texts.map(|text| text.unwrap_or("-".to_string())).collect()
+    let numbers = |of: fn(&Point) -> Option<f64>| {
+        let values: Vec<f64> = shown
+            .iter()
+            .map(|one| of(one).unwrap_or(f64::NAN))
+            .collect();
+        let texts = column(&values).into_iter();
+        texts.map(|text| text.replace("NaN", "-"))
     };
     let right = numbers(|point| point.of_right);
     let wrong = numbers(|point| point.of_wrong);
     let total = numbers(|point| Some(point.total));
-    let row = |right: &str, of_right: &str, of_wrong: &str, total: &str| {
-        format!("  {right:>5}  {of_right:>9}  {of_wrong:>9}  {total:>9}")
-    };
-    let mut lines = vec![row("right", "A+", "A-", "total |A|")];
-    for (index, point) in shown.iter().enumerate() {
-        let is_peak = point.right == peak.right && peak.total > 0.0;
-        let mark = if is_peak { "   peak" } else { "" };
-        let number = point.right.to_string();
-        lines.push(row(&number, &right[index], &wrong[index], &total[index]) + mark);
+    let mut lines = vec![format!(
+        "  right {:>10} {:>10} {:>10}",
+        "A+", "A-", "total |A|"
+    )];
+    for (point, ((right, wrong), total)) in shown.iter().zip(right.zip(wrong).zip(total)) {
+        let mark = match peaks.len() {
+            _ if !is_peak(point) => "",
+            1 => "   peak",
+            _ => "   flat",
+        };
+        let number = point.right;
+        lines.push(format!(
+            "  {number:>5} {right:>10} {wrong:>10} {total:>10}{mark}"
+        ));
     }
-    lines.push(if peak.total > 0.0 {
-        let (total, right) = (value(peak.total), peak.right);
-        let verb = if right == 1 { "is" } else { "are" };
-        format!("the most |A| is {total} in total, where {right} {verb} right")
-    } else {
-        "the advantage is 0 everywhere".to_string()
-    });
+    let place = match last - first + 1 {
+        1 if first == 1 => "where 1 is right".to_string(),
+        1 => format!("where {first} are right"),
+        number if number == peaks.len() => format!("flat from {first} to {last} right"),
+        _ => format!("where {first} are right, and as much where {last} are"),
+    };
+    lines.push(format!("the most |A| is {} in total, {place}", value(most)));
     lines.join("\n")
 }

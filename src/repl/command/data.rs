@@ -5,6 +5,7 @@ use std::path::Path;
 use super::super::data::Data;
 use super::super::session::Session;
 use super::super::show;
+use super::recipe::first_message;
 use super::{Answered, option};
 use crate::batch::Mapping;
 use crate::diagnostic::Diagnostic;
@@ -37,7 +38,7 @@ pub(super) fn batch(session: &mut Session, step: &str) -> Answered {
         let message = format!("`{step}` is not the number of a step");
         return Err(Diagnostic::error(message).into());
     };
-    let data = session.data().at_step(step)?;
+    let data = session.data.at_step(step)?;
     session.use_data(data)?;
     Ok(session.about_data())
 }
@@ -52,7 +53,7 @@ pub(super) fn vars(session: &mut Session, _: &str) -> Answered {
     let line = |(name, value): &(String, Result<_, _>)| {
         let shown = match value {
             Ok(answer) => show::brief(answer, show::two_lines(session.paint)),
-            Err(error) => super::recipe::first_message(error),
+            Err(error) => first_message(error),
         };
         format!("  {name:<width$}  {shown}")
     };

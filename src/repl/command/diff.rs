@@ -2,9 +2,10 @@
 
 use super::super::session::Session;
 use super::recipe::{assign, named, title};
-use super::{Answered, missing};
+use super::{Answered, wrong};
 use crate::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::batch::Layout;
+use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, share, value};
 use crate::paint::{Paint, beside};
 use crate::script::{Outcome, Recipe};
@@ -18,53 +19,47 @@ const BINS: usize = 8;
 
 pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {
     let words: Vec<&str> = arguments.split_whitespace().collect();
-    if words.is_empty() {
-        return Err(missing("diff"));
-    }
     let (a, b) = recipes(session, &words)?;
     session.script.guard().rearm();
-    difference(&a, &b, session.batch(), session.paint)
+    difference(&a, &b, &session.data.batch, session.paint)
 }
 
 /// The two recipes that the words name, or the one in use and the one that they name.
 fn recipes(session: &Session, words: &[&str]) -> Result<(Recipe, Recipe), Diagnostics> {
     let is_name = |index: &usize| !words[*index].contains('=');
     let starts: Vec<usize> = (0..words.len()).filter(is_name).collect();
-    let error =
-        |message: String, help: &str| Err(Diagnostic::error(message).with_help(help).into());
     let named = |words: &[&str]| named(session, words[0], &words[1..]);
     match starts[..] {
         // The recipe in use, with other settings.
         [] => {
             let a = session.recipe()?;
             let mut b = a.clone();
-            words
-                .iter()
-                .try_for_each(|setting| assign(&mut b, setting))?;
+            for setting in words {
+                assign(&mut b, setting)?;
+            }
             Ok((a, b))
         }
         [0] if session.script.recipe().is_none() && !session.script.inputs().has_advantage() => {
             let first = words[0];
             let other = if first == "grpo" { "dr_grpo" } else { "grpo" };
-            error(
+            Err(wrong(
                 format!("there is nothing to compare `{first}` with: no recipe is in use"),
-                &format!("`:diff {other} {first}` compares two, `:recipe {other}` puts one in use"),
-            )
+                format!("`:diff {other} {first}` compares two, `:recipe {other}` puts one in use"),
+            ))
         }
         [0] => Ok((session.recipe()?, named(words)?)),
         [0, second] => Ok((named(&words[..second])?, named(&words[second..])?)),
-        [first, ..] if first > 0 => error(
-            format!("`{}` stands before any recipe", words[0]),
-            "a setting stands behind its recipe: `:diff grpo passk k=8`",
-        ),
-        [_, _, third, ..] => error(
+        [0, _, third, ..] => Err(wrong(
             format!(
                 "`:diff` compares two recipes, and `{}` is a third",
                 words[third]
             ),
             "it is `:diff [A] B [k=8]`; a setting is written without spaces, `k=8`",
-        ),
-        [..] => Err(missing("diff")),
+        )),
+        [..] => Err(wrong(
+            format!("`{}` stands before any recipe", words[0]),
+            "a setting stands behind its recipe: `:diff grpo passk k=8`",
+        )),
     }
 }
 
@@ -106,6 +101,9 @@ struct Both {
     level: Level,
     a: Vec<f64>,
     b: Vec<f64>,
+    /// How far the two are apart, value by value. Two ways to compute the same differ in their last bits; what is no number
+    /// differs from what is one.
+    gaps: Vec<f64>,
     /// Differences up to this are rounding.
     rounding: f64,
 }
@@ -123,56 +121,37 @@ impl Both {
         let all = a.iter().chain(&b);
         let largest = all.fold(0.0, |most: f64, x| most.max(x.abs()));
         let rounding = ROUNDING * largest;
+        let gap = |(a, b): (&f64, &f64)| match (a - b).abs() {
+            gap if gap.is_nan() => f64::from(u8::from(a.is_nan() != b.is_nan())),
+            gap if gap <= rounding => 0.0,
+            gap => gap,
+        };
         Both {
             level,
+            gaps: a.iter().zip(&b).map(gap).collect(),
             a,
             b,
             rounding,
         }
     }
 
-    /// How far two values are apart. Two ways to compute the same differ in their last bits; what is no number differs
-    /// from what is one.
-    fn gap(&self, index: usize) -> f64 {
-        let (a, b) = (self.a[index], self.b[index]);
-        match (a - b).abs() {
-            gap if gap.is_nan() => f64::from(u8::from(a.is_nan() != b.is_nan())),
-            gap if gap <= self.rounding => 0.0,
-            gap => gap,
-        }
-    }
-
     fn overall(&self, one: &Outcome) -> Vec<String> {
-        let (level, all) = (self.level, 0..self.a.len());
-        let farther = |far, index| {
-            if self.gap(index) > self.gap(far) {
-                index
-            } else {
-                far
-            }
-        };
-        let farthest = all.clone().reduce(farther);
-        let Some(farthest) = farthest.filter(|&index| self.gap(index) > 0.0) else {
-            let beyond = if self.a == self.b {
-                ""
-            } else {
-                " beyond rounding"
-            };
-            let values = counted(all.len(), level.name());
+        let (level, gaps, all) = (self.level, &self.gaps, self.gaps.len());
+        let farther = |far, index| if gaps[index] > gaps[far] { index } else { far };
+        let farthest = (0..all).reduce(farther);
+        let Some(farthest) = farthest.filter(|&index| gaps[index] > 0.0) else {
+            let is_equal = self.a == self.b;
+            let beyond = if is_equal { "" } else { " beyond rounding" };
+            let values = counted(all, level.name());
             return vec![format!("no difference{beyond} on any of the {values}")];
         };
-        // The sign of 0 is 0 here.
-        let sign = |x: f64| {
-            if x.abs() <= self.rounding {
-                0.0
-            } else {
-                x.signum()
-            }
-        };
-        let is_same_sign = |&index: &usize| sign(self.a[index]) == sign(self.b[index]);
-        let same_sign = all.clone().filter(is_same_sign).count();
-        let moved = all.clone().filter(|&index| self.gap(index) > 0.0).count();
-        let mean = all.clone().map(|index| self.gap(index)).sum::<f64>() / all.len() as f64;
+        // The sign of what is 0 but for rounding is 0.
+        let sign = |x: &f64| (x.abs() > self.rounding).then(|| x.signum());
+        let pairs = self.a.iter().zip(&self.b);
+        let same_sign = pairs.filter(|(a, b)| sign(a) == sign(b)).count();
+        let same_sign = share(same_sign, all);
+        let moved = share(gaps.iter().filter(|gap| **gap > 0.0).count(), all);
+        let mean = value(gaps.iter().sum::<f64>() / all as f64);
         let layout = one.advantage.layout();
         let response = match level {
             Level::Token => layout.response_of_token(farthest),
@@ -184,49 +163,26 @@ impl Both {
         let among = among.map_or(String::new(), |index| format!(" (its #{index})"));
         let correlation = correlation(&self.a, &self.b);
         let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
-        let (moved, mean) = (share(moved, all.len()), value(mean));
         let (a, b) = (value(self.a[farthest]), value(self.b[farthest]));
         let place = layout.describe(level, farthest);
         vec![
             format!("{moved} of the {level}s differ, by {mean} in the mean"),
-            format!(
-                "the sign is the same for {}{correlation}",
-                share(same_sign, all.len())
-            ),
+            format!("the sign is the same for {same_sign}{correlation}"),
             format!("most at {place}{among}: {a} and {b}"),
         ]
     }
 
     fn by_accuracy(&self, outcomes: [&Outcome; 2], right: &[bool], paint: Paint) -> Vec<String> {
         let layout = outcomes[0].advantage.layout();
-        let members = |group: usize| layout.members(group).iter().map(|&one| one as usize);
         let sizes: Vec<usize> = (0..layout.groups())
-            .map(|group| members(group).len())
+            .map(|group| layout.members(group).len())
             .collect();
         let is_uniform = sizes.windows(2).all(|pair| pair[0] == pair[1]);
         let parts = match sizes.first() {
             Some(&size) if is_uniform && size <= 16 => size,
             _ => BINS,
         };
-        let mut bins = vec![Bin::default(); parts + 1];
-        let advantages = outcomes.map(by_response);
-        for group in 0..layout.groups() {
-            let rights = members(group).filter(|&response| right[response]).count();
-            // All right has a bin of its own, and so has all wrong where groups are of one size.
-            let bin = &mut bins[rights * parts / sizes[group].max(1)];
-            bin.sizes.number += 1;
-            for response in members(group) {
-                let values = [advantages[0][response], advantages[1][response]];
-                let of = if right[response] {
-                    &mut bin.right
-                } else {
-                    &mut bin.wrong
-                };
-                of.number += 1;
-                of.add(values);
-                bin.sizes.add(values.map(f64::abs));
-            }
-        }
+        let is_exact = is_uniform && sizes.first() == Some(&parts);
         let titles = ["mean A of right", "mean A of wrong", "sum of |A|, a group"];
         let titles: String = titles.map(|title| format!("  {title:^18}")).concat();
         let letters = format!("  {:>8}  {:>8}", "a", "b").repeat(3);
@@ -234,29 +190,26 @@ impl Both {
             paint.dim(&format!("  {:<8}  {:>6}{titles}", "", "")),
             paint.dim(&format!("  {:<8}  {:>6}{letters}", "accuracy", "groups")),
         ];
-        for (index, bin) in bins
-            .iter()
-            .enumerate()
-            .filter(|(_, bin)| bin.sizes.number > 0)
-        {
-            let accuracy = if is_uniform && parts == sizes[0] {
-                format!("{index}/{parts}")
-            } else if index == parts {
-                "1".to_string()
-            } else {
-                format!("{:.2} up", index as f64 / parts as f64)
+        let mean = |sum: f64, number: usize| match number {
+            0 => "-".to_string(),
+            _ if sum.abs() <= self.rounding * number as f64 => "0".to_string(),
+            number => value(sum / number as f64),
+        };
+        let bins = bins(layout, outcomes.map(by_response), right, parts);
+        for (index, bin) in bins.iter().enumerate() {
+            let (groups, _) = bin[GROUPS];
+            if groups == 0 {
+                continue;
+            }
+            let accuracy = match index {
+                index if is_exact => format!("{index}/{parts}"),
+                index if index == parts => "1".to_string(),
+                index => format!("{:.2} up", index as f64 / parts as f64),
             };
-            let mean = |sum: f64, of: usize| match of {
-                0 => "-".to_string(),
-                _ if sum.abs() <= self.rounding * of as f64 => "0".to_string(),
-                of => value(sum / of as f64),
+            let pair = |(number, [a, b]): Sums| {
+                format!("  {:>8}  {:>8}", mean(a, number), mean(b, number))
             };
-            let pair = |of: &Sums| {
-                let [a, b] = of.sums.map(|sum| mean(sum, of.number));
-                format!("  {a:>8}  {b:>8}")
-            };
-            let groups = bin.sizes.number;
-            let cells: String = [&bin.right, &bin.wrong, &bin.sizes].map(pair).concat();
+            let cells = bin.map(pair).concat();
             lines.push(format!("  {accuracy:<8}  {groups:>6}{cells}"));
         }
         if self.level == Level::Token {
@@ -264,6 +217,36 @@ impl Both {
         }
         lines
     }
+}
+
+/// Sums of so many values for each recipe.
+type Sums = (usize, [f64; 2]);
+
+/// Of the groups of one accuracy the advantages of right responses, of wrong ones, and the sizes of all in a group.
+type Bin = [Sums; 3];
+const RIGHT: usize = 0;
+const WRONG: usize = 1;
+const GROUPS: usize = 2;
+
+/// The groups by how many of them are right. All right has a bin of its own, and so has all wrong where groups are of one
+/// size.
+fn bins(layout: &Layout, advantages: [Vec<f64>; 2], right: &[bool], parts: usize) -> Vec<Bin> {
+    let mut bins = vec![Bin::default(); parts + 1];
+    for group in 0..layout.groups() {
+        let members = layout.members(group).iter().map(|&one| one as usize);
+        let rights = members.clone().filter(|&response| right[response]).count();
+        let bin = &mut bins[rights * parts / members.len().max(1)];
+        bin[GROUPS].0 += 1;
+        for response in members {
+            let label = if right[response] { RIGHT } else { WRONG };
+            bin[label].0 += 1;
+            for (recipe, of_recipe) in advantages.iter().enumerate() {
+                bin[label].1[recipe] += of_recipe[response];
+                bin[GROUPS].1[recipe] += of_recipe[response].abs();
+            }
+        }
+    }
+    bins
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
@@ -274,26 +257,4 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     };
     let (aa, bb) = (sum(a, of_a, a, of_a), sum(b, of_b, b, of_b));
     (aa > 0.0 && bb > 0.0).then(|| sum(a, of_a, b, of_b) / (aa * bb).sqrt())
-}
-
-/// The groups of one accuracy: the advantages of right and wrong responses, and the sizes of all in a group.
-#[derive(Clone, Default)]
-struct Bin {
-    right: Sums,
-    wrong: Sums,
-    sizes: Sums,
-}
-
-/// Sums of so many values for each recipe.
-#[derive(Clone, Default)]
-struct Sums {
-    number: usize,
-    sums: [f64; 2],
-}
-
-impl Sums {
-    fn add(&mut self, [a, b]: [f64; 2]) {
-        self.sums[0] += a;
-        self.sums[1] += b;
-    }
 }

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use super::super::session::{Session, join};
 use super::super::terminal::highlighted;
-use super::Answered;
-use super::title;
+use super::{Answered, title, wrong};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc;
 use crate::script::{Builtin, is_typed};
@@ -19,27 +18,33 @@ pub(in crate::repl) fn source(session: &mut Session, name: &str) -> Answered {
 /// Has a source edited: that of a name, or else the last input, or else the recipe in use. A recipe's own file is
 /// edited directly and becomes the recipe; everything else is evaluated as an input.
 pub(super) fn edit(session: &mut Session, name: &str) -> Answered {
-    let recipe = session.script.recipe();
-    let recipe = recipe.map_or(String::new(), |recipe| recipe.name().to_string());
-    let is_recipe = name.is_empty() && session.last_input().is_empty();
-    let file = if is_recipe { &recipe } else { name };
-    if Path::new(file).is_file() {
-        session.edit(Path::new(file))?;
-        let mut edited = session.host().load(file)?;
+    let in_use = session.script.recipe();
+    let is_input = name.is_empty() && !session.last_input.is_empty();
+    let file = match in_use {
+        Some(recipe) if name.is_empty() && !is_input => recipe.name().to_string(),
+        None if name.is_empty() && !is_input => {
+            let help = "`:edit grpo` begins with a built-in recipe, `:edit FILE` opens a script";
+            return Err(wrong("there is nothing to edit yet", help));
+        }
+        _ => name.to_string(),
+    };
+    if Path::new(&file).is_file() {
+        session.edit(Path::new(&file))?;
+        let mut edited = session.host.load(&file)?;
         if let Some(in_use) = session.script.recipe().filter(|one| one.name() == file) {
             edited.keep_settings(in_use);
         }
         let line = format!("{} is the recipe", title(&edited));
         return Ok(join(line, session.choose(Some(edited))));
     }
-    let text = if name.is_empty() && !is_recipe {
-        session.last_input().to_string()
+    let text = if is_input {
+        session.last_input.clone()
     } else {
         text_of(session, name)?
     };
-    let folder = tempfile::tempdir().map_err(|error| Diagnostic::error(error.to_string()))?;
-    let file = folder.path().join("input.rhai");
     let failed = |error: std::io::Error| Diagnostic::error(error.to_string());
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let file = folder.path().join("input.rhai");
     std::fs::write(&file, &text).map_err(failed)?;
     session.edit(&file)?;
     let edited = std::fs::read_to_string(&file).map_err(failed)?;
@@ -62,14 +67,13 @@ fn text_of(session: &Session, name: &str) -> Result<String, Diagnostics> {
         return Ok(function);
     }
     if Builtin::find(name).is_some() || name.ends_with(".rhai") {
-        return Ok(session.host().load(name)?.text().to_string());
+        return Ok(session.host.load(name)?.text().to_string());
     }
-    let (message, help) = if doc::is_known(name) {
+    Err(if doc::is_known(name) {
         let message = format!("`{name}` is no script, but a part of advlab");
-        (message, format!("`?{name}` explains it"))
+        wrong(message, format!("`?{name}` explains it"))
     } else {
         let message = format!("there is neither a recipe nor a typed function `{name}`");
-        (message, "`??grpo` shows a built-in recipe".to_string())
-    };
-    Err(Diagnostic::error(message).with_help(help).into())
+        wrong(message, "`??grpo` shows a built-in recipe")
+    })
 }

@@ -2,7 +2,7 @@
 
 use super::super::session::Session;
 use super::super::show;
-use super::{Answered, missing};
+use super::Answered;
 use crate::figures::{count, counted, time as shown};
 use crate::script::{Answer, GraphNode};
 
@@ -31,9 +31,6 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
 }
 
 pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
-    if text.is_empty() {
-        return Err(missing("plan"));
-    }
     let nodes = session.script.graph(text)?;
     let name = |node: &GraphNode| {
         let args: String = node.args.iter().map(|arg| format!(" #{arg}")).collect();
@@ -52,18 +49,12 @@ pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
     }
     let computed = nodes.iter().filter(|node| !node.args.is_empty()).count();
     let given = nodes.len() - computed;
-    lines.push(format!(
-        "{} on {} given",
-        counted(computed, "operation"),
-        counted(given, "value")
-    ));
+    let (computed, given) = (counted(computed, "operation"), counted(given, "value"));
+    lines.push(format!("{computed} on {given} given"));
     Ok(lines.join("\n"))
 }
 
 pub(super) fn time(session: &mut Session, text: &str) -> Answered {
-    if text.is_empty() {
-        return Err(missing("time"));
-    }
     let times = session.script.time(text)?;
     let (least, most) = (times[0], times[times.len() - 1]);
     Ok(format!(

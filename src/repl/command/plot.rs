@@ -1,11 +1,11 @@
 //! `:plot`: a histogram, a line or a scatter, in the terminal or as SVG.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::super::figure::{Figure, Mark, Panel, Series};
 use super::super::session::Session;
 use super::super::show::counts;
-use super::{Answered, missing, out};
+use super::{Answered, option};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{self, counted};
@@ -14,10 +14,7 @@ use crate::paint::cut;
 const BARS: usize = 32;
 
 pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
-    let (text, file) = out(arguments)?;
-    if text.is_empty() {
-        return Err(missing("plot"));
-    }
+    let (text, file) = option(arguments, "--out")?;
     let figure = match two(session, &text) {
         None => one_variable(session, &text)?,
         Some((x, y)) => two_variables(session, x, y)?,
@@ -71,12 +68,12 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, Diagnostics
     let (least, most, counts) = counts(&values, BARS);
     if least >= most {
         let value = figures::value(least);
-        let all = if finite == values.len() {
-            "all"
+        let kind = if finite == values.len() {
+            ""
         } else {
-            "all finite"
+            "finite "
         };
-        let message = format!("{all} values of `{text}` are {value}: there is nothing to draw");
+        let message = format!("all {kind}values of `{text}` are {value}: there is nothing to draw");
         return Err(Diagnostic::error(message).into());
     }
     let middle = |bar: usize| {
@@ -92,7 +89,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, Diagnostics
 
 fn figure(title: String, x: &str, y: &str, mark: Mark, points: Vec<(f64, f64)>) -> Figure {
     let series = Series {
-        name: String::new(),
+        name: "",
         mark,
         points,
     };
@@ -113,44 +110,31 @@ fn finite(
     noun: &str,
     of: &str,
 ) -> Result<(usize, String), Diagnostics> {
-    let (mut finite, mut nan, mut infinite) = (0, 0, 0);
-    for value in values {
-        if value.is_finite() {
-            finite += 1;
-        } else if value.is_nan() {
-            nan += 1;
-        } else {
-            infinite += 1;
-        }
-    }
-    let others = [(nan, "NaN"), (infinite, "infinite")].into_iter();
-    let others: Vec<String> = others
-        .filter(|(number, _)| *number > 0)
+    let (finite, others): (Vec<f64>, Vec<f64>) = values.partition(|value| value.is_finite());
+    let nan = others.iter().filter(|value| value.is_nan()).count();
+    let left_out = [(nan, "NaN"), (others.len() - nan, "infinite")];
+    let left_out = left_out.into_iter().filter(|(number, _)| *number > 0);
+    let left_out: Vec<String> = left_out
         .map(|(number, kind)| format!("{} {kind}", figures::count(number)))
         .collect();
-    let others = others.join(", ");
-    match (finite, others.is_empty()) {
-        (0, true) => Err(Diagnostic::error(format!("{of} has no {noun} to draw")).into()),
-        (0, false) => {
-            let message = format!("{of} has no finite {noun} to draw: {others}");
-            Err(Diagnostic::error(message).into())
-        }
-        (_, true) => Ok((finite, others)),
-        (_, false) => Ok((finite, format!("; left out: {others}"))),
-    }
+    let left_out = left_out.join(", ");
+    let message = match (finite.len(), others.len()) {
+        (0, 0) => format!("{of} has no {noun} to draw"),
+        (0, _) => format!("{of} has no finite {noun} to draw: {left_out}"),
+        (drawn, 0) => return Ok((drawn, left_out)),
+        (drawn, _) => return Ok((drawn, format!("; left out: {left_out}"))),
+    };
+    Err(Diagnostic::error(message).into())
 }
 
 /// The figure as a string, or a line with the file that it was written to.
-pub(super) fn finish(session: &Session, figure: &Figure, file: Option<PathBuf>) -> Answered {
+pub(super) fn finish(session: &Session, figure: &Figure, file: Option<String>) -> Answered {
     let Some(file) = file else {
         return Ok(figure.text(session.paint));
     };
-    let path = file.display();
-    if file.extension().is_none_or(|ending| ending != "svg") {
-        let message = format!("{path}: figures are written as .svg");
-        return Err(Diagnostic::error(message).into());
+    if !file.ends_with(".svg") {
+        return Err(Diagnostic::error(format!("{file}: figures are written as .svg")).into());
     }
-    Replacement::write(&file, figure.svg().as_bytes())
-        .map_err(|error| Diagnostic::error(error.to_string()))?;
-    Ok(format!("written to {path}"))
+    Replacement::write(Path::new(&file), figure.svg().as_bytes())?;
+    Ok(format!("written to {file}"))
 }

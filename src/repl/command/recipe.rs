@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::super::session::{Session, join};
 use super::super::show;
-use super::{Answered, missing};
+use super::Answered;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{time, value};
 use crate::paint::{cut, wrapped};
-use crate::script::{Computed, Hook, Loss, Recipe, State, Summary};
+use crate::script::{Computed, Hook, Recipe, State, Summary};
 
 /// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or a
 /// version that the batch's run has used, `8cdb4e`.
@@ -19,8 +19,8 @@ pub(in crate::repl) fn named(
 ) -> Result<Recipe, Diagnostics> {
     let host = session.script.host();
     let mut recipe = if Path::new(name).is_dir() {
-        session.data().recipe_of_run(host, Path::new(name))?
-    } else if let Some(recipe) = session.data().version_of_run(host, name)? {
+        session.data.recipe_of_run(host, Path::new(name))?
+    } else if let Some(recipe) = session.data.version_of_run(host, name)? {
         recipe
     } else {
         host.load(name)?
@@ -37,18 +37,15 @@ pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnosti
         let message = format!("`{setting}` is not of the form name=value, such as k=8");
         return Err(Diagnostic::error(message).into());
     };
-    recipe
-        .set_text(name.trim(), text.trim())
-        .map_err(|error| Diagnostic::error(error.to_string()).into())
+    Ok(recipe.set_text(name.trim(), text.trim())?)
 }
 
 /// A recipe's name, version and settings in one line.
 pub(in crate::repl) fn title(recipe: &Recipe) -> String {
-    let mut title = format!("{} {}", recipe.name(), recipe.version().short());
-    for (parameter, value) in recipe.params().iter() {
-        title.push_str(&format!(" {}={value}", parameter.name));
-    }
-    title
+    let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());
+    format!("{name} {version} {settings}")
+        .trim_end()
+        .to_string()
 }
 
 pub(super) fn recipe(session: &mut Session, arguments: &str) -> Answered {
@@ -61,7 +58,7 @@ pub(super) fn recipe(session: &mut Session, arguments: &str) -> Answered {
     let paint = session.paint;
     let text = show::recipe(&recipe, paint);
     let next = "advantage() and loss() are its hooks here, p its parameters; :run sums up";
-    let next = paint.dim(&wrapped("", next, paint.width));
+    let next = session.dimmed(next);
     Ok(join(format!("{text}\n\n{next}"), unwatched))
 }
 
@@ -75,9 +72,6 @@ pub(super) fn params(session: &mut Session, _: &str) -> Answered {
 
 pub(super) fn set(session: &mut Session, arguments: &str) -> Answered {
     let mut recipe = session.recipe()?;
-    if arguments.is_empty() {
-        return Err(missing("set"));
-    }
     // `k = 8` is as clear as `k=8`.
     let spaced: Vec<&str> = arguments.split('=').map(str::trim).collect();
     for setting in spaced.join("=").split_whitespace() {
@@ -99,21 +93,26 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let spread =
         |computed: &Computed| show::spread_line(&computed.buffer().iter().collect::<Vec<f64>>());
     if let Some(reward) = &outcome.reward {
-        row(
-            "reward",
-            format!("{}   per {}", spread(reward), reward.level()),
-        );
+        let text = format!("{}   per {}", spread(reward), reward.level());
+        row("reward", text);
     }
     for (name, text) in Summary::of(&outcome).rows() {
         row(name, text);
     }
-    match loss_of(session, &recipe, &outcome.advantage) {
+    let (with_loss, of) = if recipe.has(Hook::Loss) {
+        (recipe.clone(), "")
+    } else {
+        let default = session.script.host().load("ppo_clip")?;
+        (
+            default,
+            "of ppo_clip, which a run takes with this advantage",
+        )
+    };
+    let loss = with_loss.init().and_then(|mut state| {
+        with_loss.loss(&session.data.batch, Some(&outcome.advantage), &mut state)
+    });
+    match loss {
         Ok(loss) => {
-            let of = if recipe.has(Hook::Loss) {
-                ""
-            } else {
-                "of ppo_clip, which a run takes with this advantage"
-            };
             row("loss", format!("{}   {of}", value(loss.value)));
             row("dloss/dlogp", spread(&loss.gradient));
         }
@@ -123,25 +122,11 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
         row("metric", format!("{name} {}", value(*number)));
     }
     if recipe.has(Hook::Init) && state != State::default() {
-        row(
-            "state",
-            cut(&state.to_string(), paint.width.saturating_sub(15)),
-        );
+        let room = paint.width.saturating_sub(15);
+        row("state", cut(&state.to_string(), room));
     }
     row("time", time(outcome.time));
     Ok(lines.join("\n"))
-}
-
-/// The recipe's loss, or the one that a run would use with its advantage.
-fn loss_of(session: &Session, recipe: &Recipe, advantage: &Computed) -> Result<Loss, Diagnostics> {
-    let default;
-    let loss = if recipe.has(Hook::Loss) {
-        recipe
-    } else {
-        default = session.script.host().load("ppo_clip")?;
-        &default
-    };
-    loss.loss(session.batch(), Some(advantage), &mut loss.init()?)
 }
 
 /// The first of some problems in a few words, without its location.

@@ -1,55 +1,44 @@
 //! `:save`: what was typed, as a script.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::super::session::{Session, join};
 use super::recipe::first_message;
-use super::{Answered, missing};
+use super::{Answered, wrong};
 use crate::batch::Replacement;
-use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 use crate::script::{Computed, Recipe, is_typed};
 
 pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let file = PathBuf::from(path.trim_matches('"'));
-    if path.is_empty() {
-        return Err(missing("save"));
-    }
     let shown = file.display();
-    let error =
-        |message: String, help: &str| Err(Diagnostic::error(message).with_help(help).into());
     if file.extension().is_none_or(|ending| ending != "rhai") {
-        let help = Path::new(path).with_extension("rhai");
-        let help = format!("such as {}", help.display());
-        return error(format!("{shown}: a script's file ends in .rhai"), &help);
+        let help = format!("such as {}", file.with_extension("rhai").display());
+        return Err(wrong(
+            format!("{shown}: a script's file ends in .rhai"),
+            help,
+        ));
     }
     if !session.script.inputs().has_advantage() && !session.script.inputs().has_function() {
-        return error(
-            "nothing has been typed that makes a recipe".to_string(),
-            "a formula with a value per response or token, or a function",
-        );
+        let help = "a formula with a value per response or token, or a function";
+        return Err(wrong("nothing has been typed that makes a recipe", help));
     }
     let there = std::fs::read_to_string(&file).ok();
-    match session.saved().get(&file) {
-        None if file.exists() => {
-            return error(
-                format!("{shown} is there already, and is left as it is"),
-                "choose another name",
-            );
-        }
-        Some(saved) if there.is_some_and(|there| there != *saved) => {
-            return error(
-                format!("{shown} has been edited since it was saved, and is left as it is"),
-                "choose another name, or `:recipe` and `:watch` it",
-            );
-        }
-        _ => {}
+    let why = match session.saved.get(&file) {
+        None if file.exists() => Some(("is there already", "choose another name")),
+        Some(saved) if there.is_some_and(|there| there != *saved) => Some((
+            "has been edited since it was saved",
+            "choose another name, or `:recipe` and `:watch` it",
+        )),
+        _ => None,
+    };
+    if let Some((why, help)) = why {
+        return Err(wrong(format!("{shown} {why}, and is left as it is"), help));
     }
     let script = session.script.typed_script();
-    Replacement::write(&file, script.as_bytes())
-        .map_err(|error| Diagnostic::error(error.to_string()))?;
+    Replacement::write(&file, script.as_bytes())?;
     let lines = counted(script.lines().count(), "line");
-    session.saved().insert(file.clone(), script);
+    session.saved.insert(file.clone(), script);
     let recipe = match session.script.host().load(&file.display().to_string()) {
         Ok(recipe) => recipe,
         Err(error) => {

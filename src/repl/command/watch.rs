@@ -1,24 +1,30 @@
 //! `:watch`: a script that is shown again at each save, with what it changes on the session's batch.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::session::Session;
-use super::Answered;
 use super::diff::difference;
+use super::{Answered, wrong};
 use crate::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::counted;
 use crate::live::{LiveEvent, LiveOptions, LiveRecipe, VersionChange};
 use crate::paint::Paint;
-use crate::script::{Builtin, Host, Recipe};
+use crate::script::{Builtin, Recipe};
 
 pub(in crate::repl) struct Watched {
-    name: String,
+    pub(in crate::repl) name: String,
     live: LiveRecipe,
     batch: Arc<Batch>,
-    /// The version that the next one is compared with, with the session's settings.
-    last: Recipe,
+    /// The version in use, with the session's settings: the next one is compared with it.
+    pub(in crate::repl) last: Recipe,
     paint: Paint,
+}
+
+/// The script that is watched, if one is, for the session and for the thread that tells of its saves.
+pub(in crate::repl) type Watching = Arc<Mutex<Option<Watched>>>;
+
+pub(in crate::repl) fn lock(watching: &Watching) -> MutexGuard<'_, Option<Watched>> {
+    watching.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
@@ -31,105 +37,70 @@ pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
         let help = format!(
             "`advlab new my.rhai --from {file}` makes a copy to edit, and that can be watched"
         );
-        let error = Diagnostic::error(format!("`{file}` is built in, and never changes"));
-        return Err(error.with_help(help).into());
+        return Err(wrong(
+            format!("`{file}` is built in, and never changes"),
+            help,
+        ));
     }
-    let watched = Watched::start(session.host(), file, session.batch().clone(), session.paint)?;
-    let version = watched.last.version();
-    let line = format!("{file} {version} is watched: each save shows what it changes here");
-    session.watch(watched);
+    let live = LiveRecipe::watch(&session.host, file, LiveOptions::default())?;
+    live.observe(&session.data.batch);
+    let last = live.newest().recipe().clone();
+    let line = format!(
+        "{file} {} is watched: each save shows what it changes here",
+        last.version()
+    );
+    session.watch(Watched {
+        name: file.to_string(),
+        live,
+        batch: session.data.batch.clone(),
+        last,
+        paint: session.paint,
+    });
     Ok(line)
 }
 
-pub(in crate::repl) fn lock(watched: &Mutex<Watched>) -> std::sync::MutexGuard<'_, Watched> {
-    watched.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Watched {
-    fn start(
-        host: &Host,
-        file: &str,
-        batch: Arc<Batch>,
-        paint: Paint,
-    ) -> Result<Watched, Diagnostics> {
-        let live = LiveRecipe::watch(host, file, LiveOptions::default())?;
-        let last = live.newest().recipe().clone();
-        let mut watched = Watched {
-            name: file.to_string(),
-            live,
-            batch: batch.clone(),
-            last,
-            paint,
-        };
-        watched.set_batch(batch)?;
-        Ok(watched)
-    }
-
-    /// The script's path.
-    pub(in crate::repl) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Goes on with another batch: new versions are tried on it.
-    pub(in crate::repl) fn set_batch(&mut self, batch: Arc<Batch>) -> Result<(), Diagnostics> {
+    pub(in crate::repl) fn set_batch(&mut self, batch: Arc<Batch>) {
         self.live.observe(&batch);
         self.batch = batch;
-        Ok(())
-    }
-
-    /// The version in use, with the session's settings.
-    pub(in crate::repl) fn recipe(&self) -> &Recipe {
-        &self.last
-    }
-
-    /// Goes on with other settings.
-    pub(in crate::repl) fn set(&mut self, recipe: &Recipe) {
-        self.last = recipe.clone();
     }
 
     /// The news of the file since the last call.
     pub(in crate::repl) fn poll(&mut self) -> Option<String> {
         let events = self.live.events();
-        let lines: Vec<String> = events.into_iter().map(|event| self.tell(event)).collect();
+        let lines: Vec<String> = events.iter().map(|event| self.tell(event)).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
-    fn tell(&mut self, event: LiveEvent) -> String {
+    fn tell(&mut self, event: &LiveEvent) -> String {
         let name = self.paint.bold(&self.name);
         match event {
-            LiveEvent::Published(published) => self.published(&published),
+            LiveEvent::Published(published) => self.published(published),
             LiveEvent::Rejected {
                 error, still_using, ..
             } => {
                 let rendered = error.render_within(self.paint);
-                let rendered = rendered.trim_end();
-                format!("{name}: {still_using} stays in use\n{rendered}")
-            }
-            LiveEvent::Missing {
-                why, still_using, ..
-            } => {
-                format!("{name} is gone ({why}): {still_using} stays in use")
-            }
-            LiveEvent::Reverted { version } => {
-                format!("{name} is {version} again, which is in use")
+                format!(
+                    "{name}: {still_using} stays in use\n{}",
+                    rendered.trim_end()
+                )
             }
             LiveEvent::Warned { warnings, .. } => {
                 let rendered = warnings.iter().map(|one| one.render_within(self.paint));
                 rendered.collect::<String>().trim_end().to_string()
             }
-            LiveEvent::PollingOnly { why } => {
-                format!("{name}: saves are found within a second ({why})")
-            }
+            event => event.to_string(),
         }
     }
 
     fn published(&mut self, published: &VersionChange) -> String {
         // Versions that came and went since the last look are not told of one by one.
-        let loaded = self
-            .live
-            .version(&published.to)
-            .unwrap_or_else(|| self.live.newest());
-        let mut next = loaded.recipe().clone();
+        let loaded = self.live.version(&published.to);
+        let mut next = loaded
+            .unwrap_or_else(|| self.live.newest())
+            .recipe()
+            .clone();
         next.keep_settings(&self.last);
         let changed = match difference(&self.last, &next, &self.batch, self.paint) {
             Ok(text) => text,

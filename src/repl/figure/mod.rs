@@ -1,6 +1,5 @@
 //! Figures: lines, points and bars in panels, for a terminal or as SVG.
 
-mod canvas;
 mod svg;
 mod text;
 
@@ -16,7 +15,7 @@ pub(super) enum Mark {
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     /// Its name in the legend; empty where there is only one.
-    pub(super) name: String,
+    pub(super) name: &'static str,
     pub(super) mark: Mark,
     pub(super) points: Vec<(f64, f64)>,
 }
@@ -42,13 +41,18 @@ struct Range {
     y: (f64, f64),
 }
 
+impl Series {
+    /// The points that can be drawn.
+    fn finite(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let points = self.points.iter().copied();
+        points.filter(|(x, y)| x.is_finite() && y.is_finite())
+    }
+}
+
 impl Panel {
     /// `None` where there is no finite point.
     fn range(&self) -> Option<Range> {
-        let points = || {
-            let all = self.series.iter().flat_map(|series| &series.points);
-            all.copied().filter(|(x, y)| x.is_finite() && y.is_finite())
-        };
+        let points = || self.series.iter().flat_map(Series::finite);
         points().next()?;
         let mut x = extent(points().map(|(x, _)| x));
         let mut y = extent(points().map(|(_, y)| y));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Figure, Mark, Panel, Range};
+use super::{Figure, Mark, Panel};
 use crate::figures::{along, value};
 use crate::paint::{cut, visible};
 
@@ -23,101 +23,91 @@ const GRAY: &str = "#888888";
 impl Figure {
     pub(in crate::repl) fn svg(&self) -> String {
         let height = TOP + PANEL * self.panels.len() as f64;
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-        );
-        out.push_str("<g font-size=\"15\" font-weight=\"bold\">\n");
-        out.push_str(&text(16.0, 24.0, "start", &self.title));
-        out.push_str("</g>\n");
-        for (index, panel) in self.panels.iter().enumerate() {
-            panel.svg(TOP + PANEL * index as f64, &mut out);
-        }
-        out.push_str("</svg>\n");
-        out
+        let title = text(16.0, 24.0, "start", &self.title);
+        let panels = self.panels.iter().enumerate();
+        let panels: String = panels
+            .map(|(index, panel)| panel.svg(TOP + PANEL * index as f64))
+            .collect();
+        format!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">
+<g font-size="15" font-weight="bold">
+{title}</g>
+{panels}</svg>
+"#
+        )
     }
 }
 
 impl Panel {
-    fn svg(&self, top: f64, out: &mut String) {
+    fn svg(&self, top: f64) -> String {
         let (left, right) = (LEFT, WIDTH - RIGHT);
         let (above, under) = (top + ABOVE, top + PANEL - UNDER);
-        out.push_str(&text(left, top + 14.0, "start", &self.y));
+        let mut out = text(left, top + 14.0, "start", &self.y);
         let Some(range) = self.range() else {
-            return;
+            return out;
         };
         let x = |value: f64| left + along(value, range.x) * (right - left);
         let y = |value: f64| under - along(value, range.y) * (under - above);
-        self.axes(range, &x, &y, out);
-        for (index, series) in self.series.iter().enumerate() {
-            let ink = INKS[index % INKS.len()];
-            let finite = |point: &&(f64, f64)| point.0.is_finite() && point.1.is_finite();
-            let points = || series.points.iter().filter(finite);
-            match series.mark {
-                Mark::Line => {
-                    let mut path: Vec<String> = points()
-                        .map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b)))
-                        .collect();
-                    path.dedup();
-                    out.push_str(&format!(
-                        "<polyline fill=\"none\" stroke=\"{ink}\" stroke-width=\"1.8\" points=\"{}\"/>\n",
-                        path.join(" ")
-                    ));
-                }
-                Mark::Points => {
-                    for (x, y, number) in apart(points().map(|&(a, b)| (x(a), y(b)))) {
-                        // As dark as that many on top of each other; ten are as dark as any more.
-                        let opacity = 1.0 - 0.5f64.powi(number.min(10) as i32);
-                        out.push_str(&format!(
-                            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{}\"/>\n",
-                            value(opacity)
-                        ));
-                    }
-                }
-                Mark::Bars => {
-                    let wide = (right - left) / points().count().max(1) as f64 * 0.85;
-                    for &(a, b) in points() {
-                        let (high, low) = (y(b).min(y(0.0)), y(b).max(y(0.0)));
-                        out.push_str(&format!(
-                            "<rect x=\"{:.1}\" y=\"{high:.1}\" width=\"{wide:.1}\" height=\"{:.1}\" fill=\"{ink}\"/>\n",
-                            x(a) - wide / 2.0,
-                            low - high
-                        ));
-                    }
-                }
-            }
-            if !series.name.is_empty() {
-                let at = right - 110.0 * (self.series.len() - index) as f64 + 30.0;
-                out.push_str(&format!(
-                    "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"14\" height=\"3\" fill=\"{ink}\"/>\n",
-                    at - 20.0,
-                    top + 9.0
-                ));
-                out.push_str(&text(at, top + 14.0, "start", &series.name));
-            }
-        }
-    }
-
-    fn axes(&self, range: Range, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64, out: &mut String) {
-        let (left, right, above, under) = (x(range.x.0), x(range.x.1), y(range.y.1), y(range.y.0));
-        let line = |a: f64, b: f64, c: f64, d: f64| {
-            format!(
-                "<line x1=\"{a:.1}\" y1=\"{b:.1}\" x2=\"{c:.1}\" y2=\"{d:.1}\" stroke=\"{GRAY}\" stroke-width=\"0.8\"/>\n"
-            )
-        };
         out.push_str(&line(left, above, left, under));
         out.push_str(&line(left, under, right, under));
+        let mut labels = vec![range.y.0, range.y.1];
         if range.y.0 < 0.0 && range.y.1 > 0.0 {
             out.push_str(&line(left, y(0.0), right, y(0.0)));
-            out.push_str(&text(left - 6.0, y(0.0) + 4.0, "end", "0"));
+            labels.push(0.0);
         }
-        for end in [range.y.0, range.y.1] {
-            out.push_str(&text(left - 6.0, y(end) + 4.0, "end", &value(end)));
+        for label in labels {
+            out.push_str(&text(left - 6.0, y(label) + 4.0, "end", &value(label)));
         }
         out.push_str(&text(left, under + 16.0, "start", &value(range.x.0)));
         out.push_str(&text(right, under + 16.0, "end", &value(range.x.1)));
         let middle = (left + right) / 2.0;
         out.push_str(&text(middle, under + 16.0, "middle", &self.x));
+        for (index, series) in self.series.iter().enumerate() {
+            let ink = INKS[index % INKS.len()];
+            let points = series.finite().map(|(a, b)| (x(a), y(b)));
+            match series.mark {
+                Mark::Line => {
+                    let mut path: Vec<String> =
+                        points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+                    path.dedup();
+                    let path = path.join(" ");
+                    out.push_str(&format!("<polyline fill=\"none\" stroke=\"{ink}\" stroke-width=\"1.8\" points=\"{path}\"/>\n"));
+                }
+                Mark::Points => {
+                    for (x, y, number) in apart(points) {
+                        // As dark as that many on top of each other; ten are as dark as any more.
+                        let opacity = value(1.0 - 0.5f64.powi(number.min(10) as i32));
+                        out.push_str(&format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{opacity}\"/>\n"));
+                    }
+                }
+                Mark::Bars => {
+                    let wide = (right - left) / series.finite().count().max(1) as f64 * 0.85;
+                    for (middle, end) in points {
+                        let (high, low) = (end.min(y(0.0)), end.max(y(0.0)));
+                        out.push_str(&bar(middle - wide / 2.0, high, wide, low - high, ink));
+                    }
+                }
+            }
+            if !series.name.is_empty() {
+                let at = right - 110.0 * (self.series.len() - index) as f64 + 30.0;
+                out.push_str(&bar(at - 20.0, top + 9.0, 14.0, 3.0, ink));
+                out.push_str(&text(at, top + 14.0, "start", series.name));
+            }
+        }
+        out
     }
+}
+
+fn line(x1: f64, y1: f64, x2: f64, y2: f64) -> String {
+    format!(
+        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{GRAY}\" stroke-width=\"0.8\"/>\n"
+    )
+}
+
+fn bar(x: f64, y: f64, width: f64, height: f64, ink: &str) -> String {
+    format!(
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{ink}\"/>\n"
+    )
 }
 
 /// The side of a square whose dots, each wider than two such squares, nobody tells apart.
@@ -157,7 +147,7 @@ mod tests {
 
     fn scatter(points: Vec<(f64, f64)>) -> String {
         let series = Series {
-            name: String::new(),
+            name: "",
             mark: Mark::Points,
             points,
         };

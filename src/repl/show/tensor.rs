@@ -1,10 +1,10 @@
 //! A tensor: where it has its values, how they are spread, and the first of them, group by group.
 
-use super::{dtype, histogram};
-use crate::batch::{GroupId, Layout};
+use super::{dtype, finite, histogram};
+use crate::batch::Layout;
 use crate::figures::{column, counted, exact, share, value};
 use crate::paint::{Paint, cut, filled, visible, width};
-use crate::script::{Computed, Spread};
+use crate::script::Computed;
 use crate::tensor::Level;
 
 /// Groups, or responses of a token tensor, that are shown.
@@ -65,79 +65,58 @@ pub(in crate::repl) fn spread_line(values: &[f64]) -> String {
     line
 }
 
-fn finite(values: &[f64]) -> Spread {
-    Spread::of(values.iter().copied().filter(|value| value.is_finite()))
-}
-
-/// A line of the table.
-struct Row {
-    label: String,
-    values: Vec<f64>,
-}
-
+/// The first values: of groups several a line, else a line a group or a response.
 fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
     let layout = computed.layout();
-    let of_group = |group: usize| Row {
-        label: label(layout.group_id(group)),
-        values: if computed.level() == Level::Position {
-            values[layout.positions_of(group)].to_vec()
-        } else {
-            let members = members(layout, group);
-            members.map(|response| values[response]).collect()
-        },
-    };
-    match computed.level() {
-        Level::Batch => Vec::new(),
-        Level::Group => groups(layout, values, paint),
-        Level::Response | Level::Position => {
-            let rows = (0..layout.groups().min(ROWS)).map(of_group).collect();
-            table(rows, layout.groups(), "group", paint)
+    let members = |group| layout.members(group).iter().map(|&one| one as usize);
+    let groups = 0..layout.groups();
+    let rows = groups.clone().take(ROWS);
+    let (rows, whole, noun): (Vec<Row>, usize, &str) = match computed.level() {
+        Level::Batch => return Vec::new(),
+        Level::Group => return in_groups(layout, values, paint),
+        Level::Position => {
+            let row = |group| {
+                (
+                    label(layout, group),
+                    values[layout.positions_of(group)].to_vec(),
+                )
+            };
+            (rows.map(row).collect(), layout.groups(), "group")
         }
-        Level::Token => tokens(layout, values, paint),
-    }
+        Level::Response => {
+            let row = |group| {
+                let own = members(group).map(|response| values[response]);
+                (label(layout, group), own.collect())
+            };
+            (rows.map(row).collect(), layout.groups(), "group")
+        }
+        Level::Token => {
+            // Responses of more than one group, where there is more than one.
+            let each = if groups.len() == 1 { ROWS } else { OF_A_GROUP };
+            let of_group = |group| {
+                let own = members(group).take(each).enumerate();
+                own.map(move |(index, response)| {
+                    let label = format!("{} #{index}", label(layout, group));
+                    (label, values[layout.tokens_of(response)].to_vec())
+                })
+            };
+            let rows = groups.flat_map(of_group).take(ROWS);
+            (rows.collect(), layout.responses(), "response")
+        }
+    };
+    let mut lines = table(&rows, paint);
+    lines.extend(more(whole - rows.len(), noun, paint));
+    lines
 }
 
-fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usize> + '_ {
-    layout
-        .members(group)
-        .iter()
-        .map(|&response| response as usize)
-}
-
-/// A few responses, of more than one group where there is more than one.
-fn tokens(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
-    let each = if layout.groups() == 1 {
-        ROWS
-    } else {
-        OF_A_GROUP
-    };
-    let responses = (0..layout.groups())
-        .flat_map(|group| {
-            members(layout, group)
-                .take(each)
-                .enumerate()
-                .map(move |at| (group, at))
-        })
-        .take(ROWS);
-    let row = |(group, (index, response)): (usize, (usize, usize))| Row {
-        label: format!("{} #{index}", label(layout.group_id(group))),
-        values: values[layout.tokens_of(response)].to_vec(),
-    };
-    table(
-        responses.map(row).collect(),
-        layout.responses(),
-        "response",
-        paint,
-    )
-}
+/// The label and the values of a line.
+type Row = (String, Vec<f64>);
 
 /// Names and values of groups, several a line.
-fn groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
+fn in_groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
     let shown = values.len().min(VALUES);
     let numbers = column(&values[..shown]);
-    let labels: Vec<String> = (0..shown)
-        .map(|group| label(layout.group_id(group)))
-        .collect();
+    let labels: Vec<String> = (0..shown).map(|group| label(layout, group)).collect();
     let widest = |texts: &[String]| texts.iter().map(|text| width(text)).max().unwrap_or(0);
     let (of_label, of_number) = (widest(&labels), widest(&numbers));
     let across = ((paint.width + 2) / (of_label + 2 + of_number + 4)).max(1);
@@ -161,53 +140,41 @@ fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
 }
 
 /// Rows of numbers that line up, as many of each as fit.
-fn table(rows: Vec<Row>, whole: usize, what: &str, paint: Paint) -> Vec<String> {
-    let of_label = rows.iter().map(|row| width(&row.label)).max().unwrap_or(0);
+fn table(rows: &[Row], paint: Paint) -> Vec<String> {
+    let labels = rows.iter().map(|(label, _)| width(label));
+    let of_label = labels.max().unwrap_or(0);
     // Not more than fit at two letters a number.
-    let fitting = |row: &Row| row.values.len().min(paint.width / 3);
-    let shown: Vec<f64> = rows
-        .iter()
-        .flat_map(|row| row.values[..fitting(row)].iter().copied())
-        .collect();
-    let numbers = column(&shown);
+    let fitting = |values: &[f64]| values.len().min(paint.width / 3);
+    let shown = rows.iter().flat_map(|(_, own)| &own[..fitting(own)]);
+    let numbers = column(&shown.copied().collect::<Vec<f64>>());
     let of_number = numbers.iter().map(|text| text.len()).max().unwrap_or(0);
-    let longest = rows.iter().map(|row| row.values.len()).max().unwrap_or(0);
+    let longest = rows.iter().map(|(_, own)| own.len()).max().unwrap_or(0);
     let room = |reserved: usize| {
         let room = paint.width.saturating_sub(2 + of_label + reserved);
         room / (of_number + 2)
     };
     // The number of those that are left out takes its room.
-    let across = if room(0) >= longest {
-        room(0)
-    } else {
-        room(10)
+    let all_fit = room(0) >= longest;
+    let across = if all_fit { room(0) } else { room(10) };
+    let mut numbers = numbers.iter();
+    let line = |(label, own): &Row| {
+        let cells = numbers.by_ref().take(fitting(own)).enumerate();
+        let cells = cells.filter(|(index, _)| *index < across);
+        let cells: String = cells
+            .map(|(_, number)| format!("  {number:>of_number$}"))
+            .collect();
+        let rest = match own.len().saturating_sub(across.min(fitting(own))) {
+            0 => String::new(),
+            left => paint.dim(&format!("  ... {left}")),
+        };
+        format!("  {}{cells}{rest}", paint.dim(&filled(label, of_label)))
     };
-    let mut next = 0;
-    let mut lines: Vec<String> = rows
-        .iter()
-        .map(|row| {
-            let own = &numbers[next..next + fitting(row)];
-            next += fitting(row);
-            let cells: String = own
-                .iter()
-                .take(across)
-                .map(|number| format!("  {number:>of_number$}"))
-                .collect();
-            let rest = match row.values.len() - own.len().min(across) {
-                0 => String::new(),
-                left => paint.dim(&format!("  ... {left}")),
-            };
-            let label = paint.dim(&filled(&row.label, of_label));
-            format!("  {label}{cells}{rest}")
-        })
-        .collect();
-    lines.extend(more(whole - rows.len(), what, paint));
-    lines
+    rows.iter().map(line).collect()
 }
 
 /// A group's name, cut where it is long: whole prompts are names too, and they may hold anything.
-fn label(id: &GroupId) -> String {
-    let name = id.name();
+fn label(layout: &Layout, group: usize) -> String {
+    let name = layout.group_id(group).name();
     let text = name.split_whitespace().collect::<Vec<_>>().join(" ");
     // Of a long one no more is looked at than can be shown.
     let start: String = text.chars().take(4 * LABEL).collect();

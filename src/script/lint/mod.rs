@@ -71,7 +71,12 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
         found.extend(misspelt_hooks(script, &lint.own));
     }
     found.extend(ambiguous_powers(script.name, &script.text()));
-    found.sort_by_key(|diagnostic| diagnostic.span().map(|span| (span.line, span.column)));
+    found.sort_by_key(|diagnostic| {
+        diagnostic
+            .span
+            .as_ref()
+            .map(|span| (span.line, span.column))
+    });
     found.dedup();
     found
 }

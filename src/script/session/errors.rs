@@ -64,7 +64,7 @@ impl Session {
 
     /// Adds to an error of a function that lacks a variable of the prompt why it does not see that.
     pub(super) fn explain_scope(&self, error: &mut Diagnostic) {
-        let name = error.span().map(Span::words);
+        let name = error.span.as_ref().map(Span::words);
         if error.help.as_deref() == Some(SEES)
             && let Some(name) = name.filter(|name| self.scope.contains(name))
         {

@@ -12,7 +12,7 @@ use rhai::{AST, Engine, Expr, LexError, ParseError, ParseErrorType, Position, St
 
 use super::{Answer, LAST, VALUES};
 use crate::batch::Computed;
-use crate::diagnostic::{Diagnostic, Location};
+use crate::diagnostic::Diagnostic;
 use crate::script::recipe::Recipe;
 use crate::script::syntax::last_values;
 use crate::tensor::Level;
@@ -146,7 +146,7 @@ impl Inputs {
                 *call = format!("{what}{name}:{line}");
             }
         }
-        if let Some(Location::Script(place)) = &mut diagnostic.location
+        if let Some(place) = &mut diagnostic.span
             && *place.source == *SOURCE
         {
             let (name, line, text) = self.input_at(text, place.line);

@@ -60,7 +60,7 @@ fn what_fails_on_the_last_batch_is_rejected() {
     let message = lab.rejected();
     assert!(message.contains("the advantage is inf"), "{message}");
     assert!(
-        message.contains("in a dry run on the run's last batch"),
+        message.contains("in a dry run on the last batch"),
         "{message}"
     );
     lab.save(&advantage("batch.reward.mean(\"group\")"));

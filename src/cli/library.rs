@@ -1,0 +1,107 @@
+//! `advlab recipes`, `doc` and `new`: what is built in, explained, and copied to be edited.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use advlab::doc;
+use advlab::paint::beside;
+use advlab::script::{BUILTINS, Hook, Host};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use console::Term;
+
+use super::streams::{self, out};
+
+/// Lists the built-ins, one line each.
+pub fn recipes() -> Result<ExitCode> {
+    let host = Host::new();
+    let paint = streams::whole(&Term::stdout());
+    for builtin in BUILTINS {
+        let recipe = host.load(builtin.name)?;
+        let hooks = Hook::OF_BATCH.into_iter().filter(|&hook| recipe.has(hook));
+        let hooks: Vec<&str> = hooks.map(Hook::name).collect();
+        let name = paint.bold(&format!("{:<22}", builtin.name));
+        let head = format!("{name} {}", paint.dim(&hooks.join(", ")));
+        out!("{}", beside(&head, 42, recipe.summary(), paint.width));
+    }
+    out!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it.");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Explain a recipe or a function, with an example.
+#[derive(Args)]
+pub struct Doc {
+    /// A function such as mean, a built-in recipe, or the path of a .rhai file; all names if not given
+    name: Option<String>,
+    /// Write Rhai definition files for editors into a folder
+    #[arg(long, value_name = "DIR", conflicts_with = "name")]
+    definitions: Option<PathBuf>,
+}
+
+impl Doc {
+    pub fn run(self) -> Result<ExitCode> {
+        let paint = streams::on_stdout();
+        match (self.definitions, self.name) {
+            (Some(folder), _) => write_definitions(&folder)?,
+            (None, Some(name)) => out!("{}", doc::explain(&Host::new(), &name, paint)?),
+            (None, None) => {
+                out!("{}", doc::overview(paint));
+                out!("\n`advlab doc NAME` explains one with an example.");
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn write_definitions(folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {shown}"))?;
+    let files = doc::definitions();
+    for (name, text) in &files {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let number = files.len();
+    out!("{number} definition files in {shown}: point your editor's Rhai plug-in there");
+    Ok(())
+}
+
+/// Copy a built-in recipe to a file, to edit it.
+#[derive(Args)]
+pub struct New {
+    /// The file to write, such as my_recipe.rhai
+    file: PathBuf,
+    /// The recipe to start from; `advlab recipes` lists the built-ins
+    #[arg(long, value_name = "RECIPE", default_value = "grpo")]
+    from: String,
+}
+
+impl New {
+    /// Writes the copy; never over a file that is there.
+    pub fn run(self) -> Result<ExitCode> {
+        let recipe = Host::new().load(&self.from)?;
+        let file = self.file.display();
+        if self.file.extension().is_none_or(|ending| ending != "rhai") {
+            let better = self.file.with_extension("rhai");
+            let better = better.display();
+            bail!("{file}: a recipe's file ends in .rhai, such as {better}");
+        }
+        let mut out = match std::fs::File::create_new(&self.file) {
+            Ok(out) => out,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                bail!("{file} is there already, and is left as it is: choose another name")
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot write {file}")),
+        };
+        if let Err(error) = out.write_all(recipe.text().as_bytes()) {
+            // Half a recipe is worse than none.
+            let _ = std::fs::remove_file(&self.file);
+            return Err(error).with_context(|| format!("cannot write {file}"));
+        }
+        out!("{file} is a copy of {}. Edit it, then:", self.from);
+        out!("  advlab check {file}");
+        out!("  advlab apply {file} rollouts.jsonl");
+        Ok(ExitCode::SUCCESS)
+    }
+}
