@@ -203,10 +203,11 @@ impl Config {
     }
 
     pub(super) fn live_options(&self) -> LiveOptions {
-        let deadline = Duration::from_millis(self.check_deadline_ms);
-        let settings = settings(&self.params).into_iter();
-        let set = |options: LiveOptions, (name, value)| options.set(name, value);
-        settings.fold(LiveOptions::default().deadline(deadline), set)
+        LiveOptions {
+            settings: settings(&self.params),
+            deadline: Some(Duration::from_millis(self.check_deadline_ms)),
+            ..LiveOptions::default()
+        }
     }
 
     /// A loss recipe with the run's `loss_params`.

@@ -13,7 +13,7 @@ use super::learner::Failure;
 use super::row::Evaluation;
 use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::live::LiveRecipe;
+use crate::live::{LiveOptions, LiveRecipe};
 use crate::script::{Version, flipped_loss};
 
 /// A run and its folder.
@@ -231,12 +231,13 @@ fn restored(
             config.recipe
         )
     });
-    let options = config
-        .live_options()
-        .start(recipe)
-        .state(state)
-        .fallbacks(fallbacks.collect::<Result<_, _>>()?)
-        .rejected(rejected);
+    let options = LiveOptions {
+        start: Some(recipe),
+        state: Some(state),
+        fallbacks: fallbacks.collect::<Result<_, _>>()?,
+        rejected,
+        ..config.live_options()
+    };
     let live = LiveRecipe::watch(&host, &config.recipe, options)?;
     let mut trainer = Trainer::new(config.clone(), live, history.loss(&host)?)?;
     trainer.restore(checkpoint)?;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use rhai::{Dynamic, EvalAltResult, ParseErrorType};
+use rhai::{AST, Dynamic, EvalAltResult, LexError, ParseErrorType};
 
 use super::super::error::Problem;
 use super::super::explain::{SEES, Script};
+use super::super::library::functions_of;
+use super::super::lint::misspelt_hooks;
 use super::super::syntax::code;
 use super::{Name, Session, inputs};
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
@@ -33,6 +35,14 @@ impl Session {
             Script::new(&name, &sources).knowing(parameters.unwrap_or_default(), self.functions());
         let mut diagnostic = script.explain(error);
         let help = match error {
+            EvalAltResult::ErrorParsing(
+                ParseErrorType::BadInput(LexError::MalformedIdentifier(name))
+                | ParseErrorType::VariableUndefined(name),
+                _,
+            ) if name.trim_start_matches('_').parse::<u32>().is_ok() => {
+                diagnostic.message = format!("there is no value `{name}`");
+                Some("`_` is the last value, `_2` the one before it, and so on to `_9`".to_string())
+            }
             EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), _) => {
                 let help = self.no_variable(name);
                 if help.is_some() {
@@ -90,6 +100,18 @@ impl Session {
         // Any letter is near any other.
         let near = near.filter(|_| name.len() > 2)?;
         Some(format!("did you mean `{near}`?"))
+    }
+
+    /// Notes of an input's functions that look like hooks which nobody has typed.
+    pub(super) fn misspelt_hooks(&self, text: &str, ast: &AST) -> Vec<String> {
+        let name: Arc<str> = inputs::SOURCE.into();
+        let sources = [(name.clone(), text.into())].into();
+        let mut found = misspelt_hooks(&Script::new(&name, &sources), &functions_of(ast));
+        let notes = found.iter_mut().map(|warning| {
+            warning.span = None;
+            warning.to_string()
+        });
+        notes.collect()
     }
 
     /// The names of all functions that an input can call.

@@ -58,7 +58,7 @@ pub struct Session {
     scope: Scope<'static>,
     functions: AST,
     inputs: Inputs,
-    library: Arc<Library>,
+    library: Library,
     recipe: Option<Recipe>,
     /// The error of a recipe's hook that an input called: the engine's own errors cannot carry it.
     failed: Arc<Mutex<Option<Diagnostics>>>,
@@ -228,6 +228,10 @@ impl Session {
         let ast = self.compile(&engine, text)?;
         let value = self.run_compiled(&engine, &self.functions.merge(&ast), text)?;
         self.functions = self.functions.merge(&ast.clone_functions_only());
+        let notes = self.misspelt_hooks(text, &ast);
+        self.batch
+            .call()
+            .report(|reports| reports.notes.extend(notes));
         self.inputs.push(text, &ast);
         Ok(value)
     }
