@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use advlab::train::{Agreement, Difference, Event, Replay as Repetition};
+use advlab::train::{Agreement, Event, Replay as Repetition};
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
@@ -34,12 +34,7 @@ impl Replay {
             }
         });
         bar.finish_and_clear();
-        let Difference {
-            step,
-            field,
-            recorded,
-            repeated,
-        } = match agreement? {
+        let difference = match agreement? {
             Agreement::Same { steps: 0 } => {
                 out!("{run}: it has done no step yet");
                 return Ok(ExitCode::SUCCESS);
@@ -50,12 +45,12 @@ impl Replay {
             }
             Agreement::Differs(difference) => difference,
         };
-        let shown =
-            |value: Option<Value>| value.map_or("nothing".to_string(), |value| value.to_string());
+        let shown = |value: Option<Value>| value.map_or("nothing".to_string(), |v| v.to_string());
+        let (step, field) = (difference.step, difference.field);
         let blank = " ".repeat(field.len());
         out!("{run}: step {step} is the first that differs");
-        out!("  {field}: recorded {}", shown(recorded));
-        out!("  {blank}  repeated {}", shown(repeated));
+        out!("  {field}: recorded {}", shown(difference.recorded));
+        out!("  {blank}  repeated {}", shown(difference.repeated));
         out!(
             "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
         );

@@ -278,6 +278,10 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
             "{name} is a loss alone: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`"
         ));
     }
+    if first.message == "the batch has no column `value`" {
+        let help = "the policy is trained without a critic, so that a run has no column `value`";
+        first.help = Some(help.to_string());
+    }
     let notes = &mut first.notes;
     notes.push("in a dry run on the run's first batch".to_string());
     notes.push(match Builtin::find(name) {
