@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use advlab::train::policy::{AdamWConfig, Mlp, Policy, Samples};
+use advlab::train::policy::{AdamWConfig, Mlp, Samples};
 use advlab::train::random::{Key, Purpose};
 use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 use advlab::{Batch, Host};
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let grpo = Host::new().load("grpo")?;
     for step in 0..STEPS {
         let prompts = training_prompts(&task, SEED, step, 64)?;
-        let samples = sample(&policy, &prompts, 16, step)?;
+        let samples = sample(&mut policy, &prompts, 16, step)?;
         let outcome = grpo.advantage(&batch(&task, &prompts, &samples)?, &mut grpo.init()?)?;
         let tokens = samples.responses.tokens().len() as f64;
         let slope: Vec<f64> = outcome
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let prompts = training_prompts(&task, SEED, STEPS, 32)?;
-    let samples = sample(&policy, &prompts, 8, STEPS)?;
+    let samples = sample(&mut policy, &prompts, 8, STEPS)?;
     let under_reference = reference.score(&prompts, &samples.responses)?;
     for (response, &prompt) in samples.responses.prompts().iter().enumerate() {
         let (range, moves) = (
@@ -64,7 +64,7 @@ fn rounded(values: &[f32]) -> Vec<f64> {
 }
 
 fn sample(
-    policy: &Mlp,
+    policy: &mut Mlp,
     prompts: &[Prompt],
     group_size: usize,
     step: u64,

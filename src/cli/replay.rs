@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use advlab::train::{Agreement, Event, Replay as Repetition};
+use advlab::train::{Difference, Event, Replay as Repetition};
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
@@ -27,26 +27,23 @@ impl Replay {
     pub fn run(self) -> Result<ExitCode> {
         let replay = Repetition::open(&self.run)?;
         let run = self.run.display();
-        let bar = progress::steps("replaying", replay.steps(), 0);
-        let agreement = replay.go(&mut |event: &Event<'_>| {
+        let steps = replay.steps();
+        let bar = progress::steps("replaying", steps, 0);
+        let difference = replay.go(&mut |event: &Event<'_>| {
             if let Event::Step { row, .. } = event {
                 bar.set_position(row.step + 1);
             }
         });
         bar.finish_and_clear();
-        let difference = match agreement? {
-            Agreement::Same { steps: 0 } => {
-                out!("{run}: it has done no step yet");
-                return Ok(ExitCode::SUCCESS);
+        let Some(difference) = difference? else {
+            match steps {
+                0 => out!("{run}: it has done no step yet"),
+                _ => out!("{run}: every number of {steps} steps agrees, bit for bit"),
             }
-            Agreement::Same { steps } => {
-                out!("{run}: every number of {steps} steps agrees, bit for bit");
-                return Ok(ExitCode::SUCCESS);
-            }
-            Agreement::Differs(difference) => difference,
+            return Ok(ExitCode::SUCCESS);
         };
+        let Difference { step, field, .. } = difference;
         let shown = |value: Option<Value>| value.map_or("nothing".to_string(), |v| v.to_string());
-        let (step, field) = (difference.step, difference.field);
         let blank = " ".repeat(field.len());
         out!("{run}: step {step} is the first that differs");
         out!("  {field}: recorded {}", shown(difference.recorded));

@@ -88,6 +88,8 @@ pub struct Problem {
     pub help: Option<String>,
     /// The causes, such as the calls of a script, innermost first: ``in `advantage`, line 12``.
     pub notes: Vec<String>,
+    /// Whether the problem is a result that is NaN or infinite.
+    pub is_not_finite: bool,
 }
 
 impl Diagnostic {
@@ -116,6 +118,7 @@ impl Diagnostic {
             expected: None,
             help: None,
             notes: Vec::new(),
+            is_not_finite: false,
         }))
     }
 

@@ -1,17 +1,17 @@
 //! The thread that follows the files: looks at them when there is a reason to, waits until they are quiet, checks what
 //! they hold, and publishes what passed.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::check::DryRuns;
 use super::event::LiveEvent;
-use super::watch::{Bell, SETTLE_AT_MOST, Wake, Watch};
+use super::watch::{SETTLE_AT_MOST, Watch, ring};
 use super::{Loaded, Shared};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Host, Reading, Recipe, Version};
+use crate::script::{Host, Reading, Recipe, Version, guarded};
 use crate::tensor::Guard;
 
 /// The thread ends when this is dropped.
@@ -19,7 +19,7 @@ use crate::tensor::Guard;
 pub(super) struct Thread {
     shared: Arc<Shared>,
     handle: Option<JoinHandle<()>>,
-    bell: Bell,
+    bell: SyncSender<Instant>,
 }
 
 impl Thread {
@@ -40,15 +40,14 @@ impl Thread {
             return Ok(None);
         }
         let (watch, bell, outcome) = Watch::new(shared.options.poll_only);
-        if let Err(error) = outcome {
-            shared.say_polling(&error);
-        }
         let mut follower = Follower {
             shared: shared.clone(),
             watch,
             reading,
             said: Said::Well,
+            is_polling_said: false,
         };
+        follower.say_polling(outcome);
         follower.watch_files();
         if is_resumed {
             follower.judge_at_start();
@@ -73,7 +72,7 @@ impl Drop for Thread {
     /// Stops it, in the middle of a dry run if need be.
     fn drop(&mut self) {
         self.shared.stop();
-        self.bell.ring();
+        ring(&self.bell);
         if let Some(handle) = self.handle.take() {
             // Its panics are caught where they can happen, and there is nobody left to tell of another.
             let _ = handle.join();
@@ -87,6 +86,7 @@ struct Follower {
     /// The files, as they were when they were last judged.
     reading: Reading,
     said: Said,
+    is_polling_said: bool,
 }
 
 /// The last report of the files, so as not to repeat it.
@@ -102,10 +102,10 @@ impl Follower {
     /// Follows the files until the live recipe is dropped.
     fn follow(mut self) {
         // A save may have come after the recipe was read and before its folder was watched.
-        self.look(Wake::Poll(Instant::now()));
+        self.look(None);
         while !self.shared.is_stopped() {
-            let wake = self.watch.wait();
-            self.look(wake);
+            let event = self.watch.wait();
+            self.look(event);
         }
     }
 
@@ -122,25 +122,22 @@ impl Follower {
         }
     }
 
-    fn look(&mut self, wake: Wake) {
+    /// Looks at the files, at an event of this moment or without one.
+    fn look(&mut self, event: Option<Instant>) {
         let now = self.reading.again();
         let is_changed = !now.agrees(&self.reading);
-        match wake {
-            Wake::Event(at) => {
-                // Saving a rejected version again asks for another try: the batch or the state may be another by now.
-                let is_asked = matches!(self.said, Said::Rejected(_)) || self.is_withdrawn();
-                if is_changed || is_asked {
-                    self.settle_and_judge(now, at, is_asked);
-                }
-            }
-            Wake::Poll(at) if is_changed => {
-                // There was no event: the watch may be on a folder that is no more.
-                self.watch.forget();
-                self.settle_and_judge(now, at, false);
-                self.watch_files();
-            }
-            Wake::Poll(_) => {}
+        // Saving a rejected version again asks for another try: the batch or the state may be another by now.
+        let is_asked =
+            event.is_some() && (matches!(self.said, Said::Rejected(_)) || self.is_withdrawn());
+        if !is_changed && !is_asked {
+            return;
         }
+        if event.is_none() {
+            // The watch may be on a folder that is no more.
+            self.watch.forget();
+        }
+        self.settle_and_judge(now, event.unwrap_or_else(Instant::now), is_asked);
+        self.watch_files();
     }
 
     /// Whether the file's version passed its checks and then failed at a step.
@@ -160,7 +157,13 @@ impl Follower {
     }
 
     fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {
-        while !self.shared.is_stopped() && !self.judge(reading, since) {}
+        while !self.shared.is_stopped() {
+            match guarded("to judge a version", || self.judge(reading, since)) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => return self.say_rejected(error),
+            }
+        }
     }
 
     /// Waits until the files hold the same as [`SETTLE`](super::watch::SETTLE) before, without an event in between; or
@@ -183,8 +186,8 @@ impl Follower {
     fn judge(&mut self, settled: &Reading, since: Instant) -> bool {
         let began = Instant::now();
         if let Some(Err(unread)) = settled.main_content() {
-            self.say_missing(unread.why.clone());
             self.reading = settled.clone();
+            self.say_missing(unread.why.clone());
             return true;
         }
         let Some(guard) = self.shared.begin_check() else {
@@ -193,6 +196,7 @@ impl Follower {
         let host = self.shared.host.clone().with_guard(guard.clone());
         let in_use = self.shared.current();
         let (loaded, reading) = host.load_read(settled);
+        let before = std::mem::replace(&mut self.reading, reading);
         let checked = match loaded {
             Ok(recipe) if recipe.version() == in_use.version() => Ok(None),
             Ok(recipe) => self.check(recipe, &in_use, &host, &guard).map(Some),
@@ -201,7 +205,6 @@ impl Follower {
         if self.shared.is_stopped() {
             return true;
         }
-        let before = std::mem::replace(&mut self.reading, reading);
         self.watch_files();
         match checked {
             Ok(None) => self.say_reverted(&in_use, before.version()),
@@ -241,11 +244,7 @@ impl Follower {
             last: last.as_deref(),
             failed_on: failed_on.as_deref(),
         };
-        let warnings = catch_unwind(AssertUnwindSafe(|| dry_runs.run())).unwrap_or_else(|_| {
-            Err(Diagnostic::error("advlab itself failed in a dry run")
-                .with_help("this is a defect of advlab: please report it with the script")
-                .into())
-        })?;
+        let warnings = dry_runs.run()?;
         let known = in_use.recipe().warnings();
         let is_new =
             |warning: &&Diagnostic| !known.iter().any(|old| old.message == warning.message);
@@ -254,36 +253,33 @@ impl Follower {
         Ok((recipe.on(&self.shared.host), warnings))
     }
 
+    fn say(&mut self, said: Said, event: LiveEvent) {
+        if self.said != said {
+            self.said = said;
+            self.shared.tell(event);
+        }
+    }
+
     fn say_rejected(&mut self, error: Diagnostics) {
         let Some(version) = self.reading.version().cloned() else {
-            return;
+            return self.say_missing(error.to_string());
         };
-        let said = Said::Rejected(version.clone());
-        if self.said == said {
-            return;
-        }
-        self.said = said;
-        self.shared.tell(LiveEvent::Rejected {
-            version,
+        let rejected = LiveEvent::Rejected {
+            version: version.clone(),
             error,
             still_using: self.shared.current().version().clone(),
             at_step: false,
-        });
+        };
+        self.say(Said::Rejected(version), rejected);
     }
 
     fn say_missing(&mut self, why: String) {
-        if self.said == Said::Missing {
-            return;
-        }
-        self.said = Said::Missing;
-        self.shared.tell(LiveEvent::Missing {
-            path: self
-                .reading
-                .main()
-                .map_or_else(Default::default, Into::into),
+        let missing = LiveEvent::Missing {
+            path: self.reading.main().map(Into::into).unwrap_or_default(),
             why,
             still_using: self.shared.current().version().clone(),
-        });
+        };
+        self.say(Said::Missing, missing);
     }
 
     /// `before` is what the file held when it was last judged: another version, or nothing.
@@ -297,8 +293,17 @@ impl Follower {
     }
 
     fn watch_files(&mut self) {
-        if let Err(error) = self.watch.follow(self.reading.files()) {
-            self.shared.say_polling(&error);
+        let outcome = self.watch.follow(self.reading.files());
+        self.say_polling(outcome);
+    }
+
+    /// Says that there are no file events, once.
+    fn say_polling(&mut self, outcome: Result<(), notify::Error>) {
+        if let Err(error) = outcome
+            && !std::mem::replace(&mut self.is_polling_said, true)
+        {
+            let why = error.to_string();
+            self.shared.tell(LiveEvent::PollingOnly { why });
         }
     }
 }

@@ -115,19 +115,19 @@ pub struct LiveRecipe {
     worked: VecDeque<(Arc<Loaded>, State)>,
     /// Whether the step under way is the first one of its version.
     is_switched: bool,
-    withdrawn: Option<Withdrawn>,
+    before: Option<Before>,
     _thread: Option<Thread>,
 }
 
-/// The failures of the step under way, put back where no version can do the step.
+/// What was in use before a version failed at the step under way: put back where no version can do the step.
 #[derive(Debug)]
-struct Withdrawn {
-    /// The versions, newest first, each with the state that it had.
-    versions: Vec<(Arc<Loaded>, State)>,
-    /// Why the newest one failed.
-    error: Diagnostics,
-    /// The ledger's `failed_on` from before the step.
+struct Before {
+    loaded: Arc<Loaded>,
+    state: State,
+    worked: VecDeque<(Arc<Loaded>, State)>,
     failed_on: Option<Arc<Observed>>,
+    /// Why that version failed.
+    error: Diagnostics,
 }
 
 impl LiveRecipe {
@@ -193,7 +193,7 @@ impl LiveRecipe {
             loaded,
             worked,
             is_switched: false,
-            withdrawn: None,
+            before: None,
             _thread: None,
         })
     }
@@ -228,7 +228,7 @@ impl LiveRecipe {
     /// migrated; where `migrate` fails on it, the version before stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Arc<Loaded> {
         self.is_switched = false;
-        self.withdrawn = None;
+        self.before = None;
         let next = self.newest();
         if next.version() == self.loaded.version() {
             self.loaded = next;
@@ -269,17 +269,19 @@ impl LiveRecipe {
     /// That of the first version that failed at this step, where no other is left: the batch is at fault then. All is
     /// as it was before the step, and the next one uses the newest version again.
     pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
-        let Some((worked, left)) = self.worked.pop_back() else {
-            return Err(self.put_back().unwrap_or(error));
-        };
-        let state = std::mem::replace(&mut self.state, left);
-        let failed = std::mem::replace(&mut self.loaded, worked);
-        let withdrawn = self.withdrawn.get_or_insert_with(|| Withdrawn {
-            versions: Vec::new(),
-            error: error.clone(),
+        let before = self.before.take().unwrap_or_else(|| Before {
+            loaded: self.loaded.clone(),
+            state: self.state.clone(),
+            worked: self.worked.clone(),
             failed_on: self.shared.ledger().failed_on.clone(),
+            error: error.clone(),
         });
-        withdrawn.versions.push((failed.clone(), state));
+        let Some((worked, left)) = self.worked.pop_back() else {
+            return Err(self.put_back(before));
+        };
+        self.before = Some(before);
+        self.state = left;
+        let failed = std::mem::replace(&mut self.loaded, worked);
         self.observe_again();
         let mut ledger = self.shared.ledger();
         if ledger.last.is_some() {
@@ -291,16 +293,11 @@ impl LiveRecipe {
     }
 
     /// Goes back to before the step; gives the error of the first version that failed at it.
-    fn put_back(&mut self) -> Option<Diagnostics> {
-        let withdrawn = self.withdrawn.take()?;
-        let oldest = self.loaded.clone();
-        let count = withdrawn.versions.len();
-        for (version, state) in withdrawn.versions.into_iter().rev() {
-            let worked = std::mem::replace(&mut self.loaded, version);
-            let left = std::mem::replace(&mut self.state, state);
-            self.worked.push_back((worked, left));
-        }
-        self.shared.reinstate(&self.loaded, &oldest, count);
+    fn put_back(&mut self, before: Before) -> Diagnostics {
+        let count = before.worked.len() - self.worked.len();
+        self.shared.reinstate(&before.loaded, &self.loaded, count);
+        (self.loaded, self.state) = (before.loaded, before.state);
+        self.worked = before.worked;
         if std::mem::take(&mut self.is_switched)
             && let Some((worked, left)) = self.worked.pop_back()
         {
@@ -308,8 +305,8 @@ impl LiveRecipe {
             (self.loaded, self.state) = (worked, left);
         }
         self.observe_again();
-        self.shared.ledger().failed_on = withdrawn.failed_on;
-        Some(withdrawn.error)
+        self.shared.ledger().failed_on = before.failed_on;
+        before.error
     }
 
     /// Shows the last batch with the version and the state that are in use now.

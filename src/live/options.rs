@@ -15,80 +15,41 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// ```
 /// use advlab::live::LiveOptions;
 ///
-/// let options = LiveOptions::default().set("k", "8").requires(advlab::script::Hook::Loss);
+/// let options = LiveOptions {
+///     settings: vec![("k".into(), "8".into())],
+///     requires: vec![advlab::script::Hook::Loss],
+///     ..LiveOptions::default()
+/// };
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LiveOptions {
-    pub(super) settings: Vec<(String, String)>,
-    pub(super) requires: Vec<Hook>,
-    pub(super) start: Option<Recipe>,
-    pub(super) state: Option<State>,
-    pub(super) fallbacks: Vec<(Recipe, State)>,
-    pub(super) rejected: Vec<String>,
-    deadline: Option<Duration>,
-    pub(super) poll_only: bool,
+    /// Parameters and their values, as `--set k=8` sets them; each version must take the values.
+    pub settings: Vec<(String, String)>,
+    /// Hooks that each version must have, as the run calls them whatever happens.
+    pub requires: Vec<Hook>,
+    /// The version to start with, as a resumed run has it from its checkpoint. The content of the file is then checked
+    /// before the first step as any new version; the file may even be missing.
+    pub start: Option<Recipe>,
+    /// The state to start with: one that the version to start with has left
+    /// ([`LiveRecipe::state`](super::LiveRecipe::state)).
+    pub state: Option<State>,
+    /// Versions to fall back to from the first step on, oldest first, each with the state that it left
+    /// ([`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks)).
+    pub fallbacks: Vec<(Recipe, State)>,
+    /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one
+    /// of them still, it is not tried until it is saved again.
+    pub rejected: Vec<String>,
+    /// The time that a version has for all its checks together: 2 seconds, unless set.
+    pub deadline: Option<Duration>,
+    /// Whether to leave the system's file events alone: saves are found by the poll, each second.
+    pub poll_only: bool,
 }
 
 impl LiveOptions {
-    /// Sets a parameter, as `--set k=8` does; each version must take the value.
-    pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.settings.push((name.into(), value.into()));
-        self
-    }
-
-    /// A hook that each version must have, as the run calls it whatever happens.
-    pub fn requires(mut self, hook: Hook) -> Self {
-        self.requires.push(hook);
-        self
-    }
-
-    /// The version to start with, as a resumed run has it from its checkpoint. The content of the file is then checked
-    /// before the first step as any new version; the file may even be missing.
-    pub fn start(mut self, recipe: Recipe) -> Self {
-        self.start = Some(recipe);
-        self
-    }
-
-    /// The state to start with: one that the version to start with has left ([`LiveRecipe::state`]).
-    ///
-    /// [`LiveRecipe::state`]: super::LiveRecipe::state
-    pub fn state(mut self, state: State) -> Self {
-        self.state = Some(state);
-        self
-    }
-
-    /// Versions to fall back to from the first step on, oldest first, each with the state that it left
-    /// ([`LiveRecipe::fallbacks`]).
-    ///
-    /// [`LiveRecipe::fallbacks`]: super::LiveRecipe::fallbacks
-    pub fn fallbacks(mut self, fallbacks: Vec<(Recipe, State)>) -> Self {
-        self.fallbacks = fallbacks;
-        self
-    }
-
-    /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one
-    /// of them still, it is not tried until it is saved again.
-    pub fn rejected(mut self, versions: Vec<String>) -> Self {
-        self.rejected = versions;
-        self
-    }
-
-    /// The time that a version has for all its checks together: 2 seconds, unless set.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
-
     /// The guard of a version's checks, which begin now.
     pub(super) fn guard(&self, host: &Host) -> Arc<Guard> {
         let deadline = self.deadline.unwrap_or(DEADLINE);
         Guard::new(Some(deadline), host.limits().memory)
-    }
-
-    /// Leaves the system's file events alone: saves are found by the poll, each second.
-    pub fn poll_only(mut self) -> Self {
-        self.poll_only = true;
-        self
     }
 
     /// The recipe with the values that the run sets, where it has the hooks that the run calls.

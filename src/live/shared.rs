@@ -35,7 +35,6 @@ pub(super) struct Ledger {
     events: VecDeque<LiveEvent>,
     history: VecDeque<Arc<Loaded>>,
     published: u64,
-    is_polling_said: bool,
     is_stopped: bool,
     /// The check that is under way, for whoever ends it.
     check: Option<Arc<Guard>>,
@@ -63,7 +62,7 @@ pub(super) fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
 }
 
 impl Ledger {
-    fn tell(&mut self, event: LiveEvent) {
+    pub(super) fn tell(&mut self, event: LiveEvent) {
         push_bounded(&mut self.events, event, EVENTS);
     }
 }
@@ -77,7 +76,6 @@ impl Shared {
             events: VecDeque::new(),
             history: [first].into(),
             published: 1,
-            is_polling_said: false,
             is_stopped: false,
             check: None,
         };
@@ -118,15 +116,6 @@ impl Shared {
 
     pub(super) fn tell(&self, event: LiveEvent) {
         self.ledger().tell(event);
-    }
-
-    /// Says that there are no file events, once.
-    pub(super) fn say_polling(&self, why: &notify::Error) {
-        let mut ledger = self.ledger();
-        if !std::mem::replace(&mut ledger.is_polling_said, true) {
-            let why = why.to_string();
-            ledger.tell(LiveEvent::PollingOnly { why });
-        }
     }
 
     pub(super) fn drain(&self) -> Vec<LiveEvent> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,27 +24,6 @@ pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 /// folder that was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
 const POLL: Duration = Duration::from_secs(1);
 
-/// A reason to look at the files.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wake {
-    /// Something happened to one of them, first at this moment.
-    Event(Instant),
-    Poll(Instant),
-}
-
-/// Wakes the thread that waits.
-#[derive(Clone, Debug)]
-pub(super) struct Bell(SyncSender<Instant>);
-
-impl Bell {
-    /// One ring is enough: whoever hears it reads the files themselves. So a bell that rings already is left alone.
-    pub(super) fn ring(&self) {
-        match self.0.try_send(Instant::now()) {
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
-        }
-    }
-}
-
 pub(super) struct Watch {
     rings: Receiver<Instant>,
     system: Option<RecommendedWatcher>,
@@ -54,16 +33,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// A watch without files yet, and the bell that wakes it. The error says why there are no events.
-    pub(super) fn new(poll_only: bool) -> (Watch, Bell, Result<(), notify::Error>) {
-        let (sender, rings) = sync_channel(1);
-        let bell = Bell(sender);
+    /// A watch without files yet, and the bell that wakes it: see [`ring`]. The error says why there are no events.
+    pub(super) fn new(poll_only: bool) -> (Watch, SyncSender<Instant>, Result<(), notify::Error>) {
+        let (bell, rings) = sync_channel(1);
         let names: Arc<Mutex<BTreeSet<OsString>>> = Arc::default();
         let handler = {
             let (bell, names) = (bell.clone(), names.clone());
             move |event: notify::Result<Event>| {
                 if matters(&event, &lock(&names)) {
-                    bell.ring();
+                    ring(&bell);
                 }
             }
         };
@@ -136,19 +114,21 @@ impl Watch {
         }
     }
 
-    pub(super) fn wait(&self) -> Wake {
-        match self.rings.recv_timeout(POLL) {
-            Ok(at) => Wake::Event(at),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                Wake::Poll(Instant::now())
-            }
-        }
+    /// Waits for an event, and gives its moment; `None` where it is time to look without one.
+    pub(super) fn wait(&self) -> Option<Instant> {
+        self.rings.recv_timeout(POLL).ok()
     }
 
     /// Whether nothing happens for [`SETTLE`].
     pub(super) fn is_quiet(&self) -> bool {
         self.rings.recv_timeout(SETTLE).is_err()
     }
+}
+
+/// Wakes the thread that waits. One ring is enough: whoever hears it reads the files themselves. So a bell that rings
+/// already is left alone.
+pub(super) fn ring(bell: &SyncSender<Instant>) {
+    let _ = bell.try_send(Instant::now());
 }
 
 /// Whether a folder was deleted before it could be watched.
@@ -216,9 +196,9 @@ mod tests {
     fn a_bell_that_rings_is_not_rung_again() {
         let (watch, bell, _) = Watch::new(true);
         for _ in 0..1000 {
-            bell.ring();
+            ring(&bell);
         }
-        assert!(matches!(watch.wait(), Wake::Event(_)));
+        assert!(watch.wait().is_some());
         assert!(watch.is_quiet());
     }
 }

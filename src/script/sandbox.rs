@@ -45,7 +45,7 @@ pub(super) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
 }
 
 /// Runs what may call scripts on a deep stack. A panic of ours is an error like any other: a script must not end a run.
-pub(super) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
+pub(crate) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
     catch_unwind(AssertUnwindSafe(|| on_deep_stack(run))).map_err(|panic| {
         let owned = panic.downcast_ref::<String>().map(String::as_str);
         let text = owned.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -42,11 +42,3 @@ pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
     let help = "`advlab train` begins a run, and prints its folder";
     Diagnostic::error(message).with_help(help).into()
 }
-
-/// A run without a line that says what it began with.
-pub(super) fn no_start(folder: &Path) -> Diagnostics {
-    no_run(
-        folder,
-        "line in reloads.jsonl with the versions that it began with",
-    )
-}

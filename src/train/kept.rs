@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::config::settings;
-use super::error::no_start;
-use super::folder::{KeptVersion, RELOADS, Scripts, Start, journal, kept_batches, read_config};
-use super::replay::switch;
+use super::folder::{BATCHES, History, KeptVersion};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Host, Recipe};
 
@@ -22,7 +20,7 @@ impl Kept {
     /// # Errors
     /// [`Diagnostics`] where it holds no batches of a run.
     pub fn open(folder: &Path) -> Result<Kept, Diagnostics> {
-        let batches = kept_batches(folder);
+        let batches = BATCHES.all(folder).unwrap_or_default();
         if batches.is_empty() {
             let folder = folder.display();
             let problem =
@@ -60,12 +58,12 @@ impl Kept {
     /// # Errors
     /// [`Diagnostics`] where the folder does not say it, or the script that was kept is missing or has been edited.
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
-        let used = self.used()?;
-        let until = used.iter().take_while(|(at, ..)| *at <= step);
-        match until.last() {
-            Some((_, kept)) => self.load(host, kept),
-            None => Err(no_start(&self.folder)),
-        }
+        let history = History::read(&self.folder)?;
+        let used = history.used().take_while(|(first, _)| *first <= step);
+        let kept = used
+            .last()
+            .map_or(history.start.recipe.clone(), |(_, kept)| kept);
+        load(&history, host, &kept)
     }
 
     /// The version whose name begins so, with the run's settings; `None` where the run used no such version.
@@ -73,28 +71,18 @@ impl Kept {
     /// # Errors
     /// As [`Kept::recipe_at`].
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
-        let used = self.used()?;
-        let found = used
-            .iter()
-            .find(|(_, kept)| kept.version.starts_with(version));
-        found.map(|(_, kept)| self.load(host, kept)).transpose()
+        let history = History::read(&self.folder)?;
+        let mut used = history.used().map(|(_, kept)| kept);
+        let named = used.find(|kept| kept.version.starts_with(version));
+        named.map(|kept| load(&history, host, &kept)).transpose()
     }
+}
 
-    /// The versions that the run used, each with its first step.
-    fn used(&self) -> Result<Vec<(u64, KeptVersion)>, Diagnostics> {
-        let reloads = journal::read(&self.folder.join(RELOADS))?;
-        let start = Start::of(&reloads).map(|start| (0, start.recipe));
-        let used = reloads.iter().filter(|line| line["event"] == "use");
-        Ok(start.into_iter().chain(used.filter_map(switch)).collect())
+fn load(history: &History, host: &Host, kept: &KeptVersion) -> Result<Recipe, Diagnostics> {
+    let mut recipe = kept.load(&history.folder, host)?;
+    for (name, text) in settings(&history.config.params) {
+        // A version that has not the parameter, or has it otherwise, ran without the setting.
+        let _ = recipe.set_text(&name, &text);
     }
-
-    fn load(&self, host: &Host, kept: &KeptVersion) -> Result<Recipe, Diagnostics> {
-        let config = read_config(&self.folder)?;
-        let mut recipe = Scripts::of(&self.folder).load(host, kept)?;
-        for (name, text) in settings(&config.params) {
-            // A version that has not the parameter, or has it otherwise, ran without the setting.
-            let _ = recipe.set_text(&name, &text);
-        }
-        Ok(recipe)
-    }
+    Ok(recipe)
 }

@@ -28,10 +28,10 @@
 
 mod config;
 mod error;
-mod estimate;
 mod event;
 mod folder;
 mod kept;
+mod learner;
 pub mod policy;
 pub mod random;
 mod replay;
@@ -40,12 +40,10 @@ mod row;
 mod run;
 pub mod task;
 mod trainer;
-mod update;
 
 pub use config::Config;
-pub use estimate::PassAt;
 pub use event::{Event, Observer};
 pub use kept::Kept;
-pub use replay::{Agreement, Difference, Replay};
-pub use row::{Evaluation, Milliseconds, Row};
+pub use replay::{Difference, Replay};
+pub use row::{Evaluation, Milliseconds, PassAt, Row};
 pub use run::{Ending, Run};

@@ -1,16 +1,13 @@
 //! Repeats a run: the same versions at the same steps, to the same numbers.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::no_start;
 use super::event::Observer;
-use super::folder::{KeptVersion, METRICS, RELOADS, Scripts, Start, journal, read_config};
+use super::folder::{History, KeptVersion, METRICS, journal};
 use super::row::flatten;
-use super::run::{host, options, set_loss};
 use super::trainer::Trainer;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveRecipe;
@@ -20,25 +17,13 @@ use crate::script::Host;
 pub struct Replay {
     trainer: Trainer,
     host: Host,
-    scripts: Scripts,
+    folder: PathBuf,
     rows: Vec<Value>,
     /// The version that a step began with, where that was not the one of the step before.
     switches: HashMap<u64, KeptVersion>,
 }
 
-/// How a repetition compares with its run.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Agreement {
-    /// Every number of all these steps is the same, bit for bit.
-    Same {
-        /// How many steps were repeated.
-        steps: u64,
-    },
-    /// A number is another one.
-    Differs(Difference),
-}
-
-/// The first number that is not the same.
+/// The first number of a repetition that is not the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The first step with such a number, from 0.
@@ -57,21 +42,18 @@ impl Replay {
     /// # Errors
     /// [`Diagnostics`] where the folder is no run, or a script that it kept is missing or has been edited.
     pub fn open(folder: &Path) -> Result<Replay, Diagnostics> {
-        let config = read_config(folder)?;
-        let reloads = journal::read(&folder.join(RELOADS))?;
+        let history = History::read(folder)?;
         let rows = journal::read(&folder.join(METRICS))?;
-        let start = Start::of(&reloads).ok_or_else(|| no_start(folder))?;
-        let host = host(&config);
-        let scripts = Scripts::of(folder);
-        let mut loss = scripts.load(&host, &start.loss())?;
-        set_loss(&mut loss, &config)?;
-        let recipe = scripts.load(&host, &start.recipe)?;
-        let live = LiveRecipe::without_file(&host, recipe, options(&config))?;
+        let host = history.config.host();
+        let loss = history.loss(&host)?;
+        let recipe = history.start.recipe.load(folder, &host)?;
+        let options = history.config.live_options();
+        let live = LiveRecipe::without_file(&host, recipe, options)?;
         Ok(Replay {
-            trainer: Trainer::new(config, live, loss)?,
-            switches: reloads.iter().filter_map(switch).collect(),
+            switches: history.switches().collect(),
+            trainer: Trainer::new(history.config, live, loss)?,
+            folder: history.folder,
             host,
-            scripts,
             rows,
         })
     }
@@ -81,15 +63,15 @@ impl Replay {
         self.rows.len() as u64
     }
 
-    /// Does all steps again, up to the first number that differs.
+    /// Does all steps again, up to the first number that differs; `None` where all of them are the same, bit for bit.
     ///
     /// # Errors
     /// [`Diagnostics`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
-    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Agreement, Diagnostics> {
+    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Option<Difference>, Diagnostics> {
         for recorded in &self.rows {
             let step = self.trainer.step;
             if let Some(kept) = self.switches.get(&step) {
-                let recipe = self.scripts.load(&self.host, kept)?;
+                let recipe = kept.load(&self.folder, &self.host)?;
                 self.trainer.live.publish(recipe)?;
             }
             if !recorded["initial_evaluation"].is_null() {
@@ -98,21 +80,11 @@ impl Replay {
             let is_evaluated = !recorded["evaluation"].is_null();
             let repeated = self.trainer.train(is_evaluated, observer)?.to_json();
             if let Some(difference) = difference(step, recorded, &repeated) {
-                return Ok(Agreement::Differs(difference));
+                return Ok(Some(difference));
             }
         }
-        Ok(Agreement::Same {
-            steps: self.rows.len() as u64,
-        })
+        Ok(None)
     }
-}
-
-/// A line of `reloads.jsonl` that says which version a step began with, or tried to: one whose `migrate` failed.
-pub(super) fn switch(line: &Value) -> Option<(u64, KeptVersion)> {
-    if line["event"] != "use" && line["hook"] != "migrate" {
-        return None;
-    }
-    Some((line["step"].as_u64()?, KeptVersion::deserialize(line).ok()?))
 }
 
 /// The first field that is not the same in both rows, but for the times.

@@ -1,12 +1,12 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
-use super::estimate::PassAt;
-use super::policy::{Policy, Responses, Samples, Scorer, Scores};
+use super::policy::{Mlp, Reference, Responses, Samples, Scores};
 use super::random::Key;
+use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
 use crate::batch::{Batch, Computed, FloatBuffer};
 use crate::diagnostic::Diagnostics;
-use crate::tensor::Level;
+use crate::tensor::{Level, k3};
 
 /// Groups of responses, verified.
 pub(super) struct Rollout {
@@ -22,7 +22,7 @@ impl Rollout {
     /// Samples `group_size` responses to each prompt and verifies them.
     pub(super) fn sample(
         task: &dyn Task,
-        policy: &dyn Policy,
+        policy: &mut Mlp,
         prompts: Vec<Prompt>,
         group_size: usize,
         key: Key,
@@ -41,12 +41,6 @@ impl Rollout {
         })
     }
 
-    pub(super) fn pass_at(&self) -> PassAt {
-        let groups = self.correct.chunks(self.group_size);
-        let right = groups.map(|group| group.iter().filter(|correct| **correct).count());
-        PassAt::of(&right.collect::<Vec<_>>(), self.group_size)
-    }
-
     /// 1 for each response that solves its prompt, 0 for the others.
     pub(super) fn rewards(&self) -> Vec<f64> {
         let correct = self.correct.iter();
@@ -55,18 +49,29 @@ impl Rollout {
             .collect()
     }
 
-    pub(super) fn mean_length(&self) -> f64 {
-        self.responses.tokens().len() as f64 / self.responses.len().max(1) as f64
+    /// What the responses say of the policy.
+    pub(super) fn evaluation(&self) -> Evaluation {
+        let groups = self.correct.chunks(self.group_size);
+        let right = groups.map(|group| group.iter().filter(|correct| **correct).count());
+        let entropy = self.scores.entropy.iter();
+        let count = self.responses.len().max(1);
+        Evaluation {
+            pass_at: PassAt::of(&right.collect::<Vec<_>>(), self.group_size),
+            entropy: mean(entropy.map(|&entropy| entropy.into())),
+            length: self.responses.tokens().len() as f64 / count as f64,
+        }
     }
 
-    /// Mean entropy of a token, in nats.
-    pub(super) fn mean_entropy(&self) -> f64 {
-        mean(self.scores.entropy.iter().map(|&entropy| entropy.into()))
-    }
-
-    /// All columns that hooks see. `logp` is that of the policy which sampled: before the first update they are one.
-    pub(super) fn batch(&self, step: u64, reference: &dyn Scorer) -> Result<Batch, Diagnostics> {
+    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference. `logp` is that
+    /// of the policy which sampled: before the first update they are one.
+    pub(super) fn batch(
+        &self,
+        step: u64,
+        reference: &Reference,
+    ) -> Result<(Batch, f64), Diagnostics> {
         let reference = reference.score(&self.prompts, &self.responses)?.logp;
+        let pairs = self.scores.logp.iter().zip(&reference);
+        let kl = mean(pairs.map(|(&logp, &reference)| k3(f64::from(logp) - f64::from(reference))));
         let lengths = || (0..self.responses.len()).map(|index| self.responses.range(index).len());
         let prompts = self.responses.prompts().iter();
         let numbers = |values: &[f32]| FloatBuffer::from(values.to_vec());
@@ -85,7 +90,7 @@ impl Rollout {
             .token("entropy", numbers(&self.scores.entropy))
             .token("ref_logp", FloatBuffer::from(reference))
             .token("logp", numbers(&self.scores.logp));
-        batch.build()
+        Ok((batch.build()?, kl))
     }
 }
 

@@ -2,25 +2,22 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::config::{Config, settings};
-use super::error::no_start;
+use super::config::Config;
 use super::event::{Event, Observer};
-use super::folder::{Folder, METRICS, RELOADS, Recorder, Scripts, Start, journal};
+use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, Recorder, journal};
+use super::learner::Failure;
 use super::row::Evaluation;
-use super::trainer::{Snapshot, Trainer};
-use super::update::Failure;
+use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveOptions, LiveRecipe};
-use crate::script::{Hook, Host, Limits, Recipe, Version};
+use crate::script::Version;
 
 /// A run and its folder.
 pub struct Run {
-    folder: Folder,
     trainer: Trainer,
     recorder: Recorder,
     /// The step of the newest checkpoint.
@@ -55,9 +52,8 @@ impl Run {
 
     fn begin(folder: Folder, trainer: Trainer) -> Result<Run, Diagnostics> {
         Ok(Run {
-            recorder: Recorder::open(&folder, &trainer.config, 0)?,
+            recorder: Recorder::open(folder, &trainer.config, trainer.step)?,
             trainer,
-            folder,
             saved: None,
             notes: Vec::new(),
             evaluations: Vec::new(),
@@ -75,11 +71,10 @@ impl Run {
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
-        let host = host(&config);
-        let metrics = journal::read(&folder.file(METRICS))?;
+        let metrics = journal::read(&path.join(METRICS))?;
         let rows = metrics.len() as u64;
-        let (snapshot, mut notes) = Snapshot::newest(path, rows, &host)?;
-        let Some(snapshot) = snapshot else {
+        let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
+        let Some(checkpoint) = checkpoint else {
             // It was killed before it did anything.
             if rows == 0 && notes.is_empty() {
                 return Run::begin(folder, first(config)?);
@@ -89,7 +84,7 @@ impl Run {
             problem.notes = notes;
             return Err(problem.into());
         };
-        let step = snapshot.step;
+        let step = checkpoint.step;
         if step >= config.steps {
             let path = path.display();
             let problem = Diagnostic::error(format!("{path} has done {step} steps already"));
@@ -97,24 +92,23 @@ impl Run {
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        let (trainer, note) = restored(&folder, &host, &config, &snapshot)?;
+        let history = History::read(path)?;
+        let (trainer, note) = restored(&history, &config, &checkpoint)?;
         notes.extend(note);
         if is_extended {
             folder.write_config(&config)?;
         }
         Ok(Run {
-            recorder: Recorder::open(&folder, &config, step)?,
-            trainer,
-            folder,
             saved: Some(step),
             notes,
             evaluations: evaluations(&metrics[..step as usize]),
+            ..Run::begin(folder, trainer)?
         })
     }
 
     /// The run's folder.
     pub fn folder(&self) -> &Path {
-        self.folder.path()
+        &self.recorder.folder.path
     }
 
     /// The run's configuration.
@@ -200,8 +194,8 @@ impl Run {
             return Ok(());
         }
         self.recorder.sync()?;
-        let snapshot = self.trainer.snapshot(is_failed);
-        let path = snapshot.write(self.folder.path(), self.config().keep_checkpoints)?;
+        let checkpoint = self.trainer.checkpoint(self.folder(), is_failed)?;
+        let path = checkpoint.write(self.folder(), self.config().keep_checkpoints)?;
         self.saved = Some(step);
         observer.tell(&Event::Checkpoint { step, path: &path })
     }
@@ -219,35 +213,36 @@ fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
 
 /// The trainer as it was at a checkpoint, and what is worth knowing of the recipe's file.
 fn restored(
-    folder: &Folder,
-    host: &Host,
+    history: &History,
     config: &Config,
-    snapshot: &Snapshot,
+    checkpoint: &Checkpoint,
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
-    let reloads = journal::read(&folder.file(RELOADS))?;
-    let start = Start::of(&reloads).ok_or_else(|| no_start(folder.path()))?;
-    let mut loss = Scripts::of(folder.path()).load(host, &start.loss())?;
-    set_loss(&mut loss, config)?;
-    let rejected = rejected_before(snapshot.step, &reloads);
+    let host = config.host();
+    let load = |left: &LeftState| left.load(&history.folder, &host);
+    let (recipe, state) = load(&checkpoint.recipe)?;
+    let fallbacks = checkpoint.fallbacks.iter().map(load);
+    let rejected = history.rejected_before(checkpoint.step);
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
-    let is_in_use = in_file == Some(snapshot.recipe.version().as_str());
+    let is_in_use = in_file == Some(recipe.version().as_str());
     let note = (is_rejected && !is_in_use).then(|| {
         format!(
             "{} holds a version that was rejected before: save it again to have it tried",
             config.recipe
         )
     });
-    let options = options(config)
-        .start(snapshot.recipe.clone())
-        .state(snapshot.state.clone())
-        .fallbacks(snapshot.fallbacks.clone())
-        .rejected(rejected);
-    let live = LiveRecipe::watch(host, &config.recipe, options)?;
-    let mut trainer = Trainer::new(config.clone(), live, loss)?;
-    trainer.restore(snapshot)?;
-    if snapshot.is_failed {
+    let options = LiveOptions {
+        start: Some(recipe),
+        state: Some(state),
+        fallbacks: fallbacks.collect::<Result<_, _>>()?,
+        rejected,
+        ..config.live_options()
+    };
+    let live = LiveRecipe::watch(&host, &config.recipe, options)?;
+    let mut trainer = Trainer::new(config.clone(), live, history.loss(&host)?)?;
+    trainer.restore(checkpoint)?;
+    if checkpoint.is_failed {
         // The version in use fails at this very step: what the file holds now has to do it.
         let edited = host.load(&config.recipe)?;
         if edited.version() != trainer.live.newest().version() {
@@ -257,15 +252,12 @@ fn restored(
     Ok((trainer, note))
 }
 
-/// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
-fn rejected_before(step: u64, reloads: &[Value]) -> Vec<String> {
-    let lines = reloads.iter().filter(|line| {
-        let is_before = line["step"].as_u64().is_some_and(|own| own < step);
-        is_before && (line["event"] == "rejected" || line["event"] == "failed")
-    });
-    lines
-        .filter_map(|line| line["version"].as_str().map(str::to_string))
-        .collect()
+/// The trainer of a run before its first step.
+fn first(config: Config) -> Result<Trainer, Diagnostics> {
+    let host = config.host();
+    let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
+    let live = LiveRecipe::watch(&host, &config.recipe, config.live_options())?;
+    Trainer::new(config, live, loss)
 }
 
 /// The recorder is told first: what the other hears of is in the folder already.
@@ -276,43 +268,4 @@ impl Observer for Both<'_> {
         self.0.tell(event)?;
         self.1.tell(event)
     }
-}
-
-pub(super) fn host(config: &Config) -> Host {
-    Host::new().with_seed(config.seed).with_limits(Limits {
-        time: Duration::from_secs(config.hook_deadline_s),
-        ..Limits::default()
-    })
-}
-
-pub(super) fn options(config: &Config) -> LiveOptions {
-    let deadline = Duration::from_millis(config.check_deadline_ms);
-    let settings = settings(&config.params).into_iter();
-    let set = |options: LiveOptions, (name, value)| options.set(name, value);
-    settings.fold(LiveOptions::default().deadline(deadline), set)
-}
-
-/// The trainer of a run before its first step.
-fn first(config: Config) -> Result<Trainer, Diagnostics> {
-    let host = host(&config);
-    let mut loss = host.load(&config.loss_recipe)?;
-    set_loss(&mut loss, &config)?;
-    let live = LiveRecipe::watch(&host, &config.recipe, options(&config))?;
-    Trainer::new(config, live, loss)
-}
-
-/// Sets the run's `loss_params` on its loss recipe.
-pub(super) fn set_loss(recipe: &mut Recipe, config: &Config) -> Result<(), Diagnostics> {
-    if !recipe.has(Hook::Loss) {
-        let name = recipe.name();
-        let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));
-        let help = "the built-in losses are `ppo_clip` and `policy_gradient`";
-        return Err(error.with_help(help).into());
-    }
-    for (name, text) in settings(&config.loss_params) {
-        recipe
-            .set_text(&name, &text)
-            .map_err(|error| Diagnostic::error(format!("loss_params.{name} = {text}: {error}")))?;
-    }
-    Ok(())
 }

@@ -1,30 +1,30 @@
 //! The loop: one step after the other, each with the newest version of the recipe.
 
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Instant;
 
 use super::config::Config;
 use super::event::{Event, Observer};
-use super::policy::{Arrays, Policy, Scorer};
+use super::folder::{Checkpoint, LeftState};
+use super::learner::{Failure, Learner};
+use super::policy::Reference;
 use super::random::{Key, Purpose};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
-use super::update::{Failure, Learned, Learner, dry_run, kl_to_reference, recipe_reward};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, LiveRecipe};
-use crate::script::{Recipe, Spread, State, Summary};
+use crate::script::{Recipe, Spread, State};
 
 /// A task, a policy and a recipe that follows its file, at a step.
 pub(super) struct Trainer {
     pub(super) config: Config,
     task: Box<dyn Task>,
-    policy: Box<dyn Policy>,
-    reference: Box<dyn Scorer>,
+    learner: Learner,
+    reference: Reference,
     /// The recipe, with its state and the version of the step before.
     pub(super) live: LiveRecipe,
-    loss: Recipe,
-    loss_state: State,
     evaluation: Vec<Prompt>,
     /// The step that comes next, from 0.
     pub(super) step: u64,
@@ -36,28 +36,11 @@ pub(super) struct Trainer {
     write: f64,
 }
 
-struct Sampled {
-    rollout: Rollout,
-    batch: Batch,
-    ms: Milliseconds,
-}
-
-/// All that a run needs to go on to the same numbers.
-#[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    /// The step that comes next.
-    pub(super) step: u64,
-    /// The policy with its optimizer.
-    pub(super) policy: Arrays,
-    /// The parameters of the reference policy.
-    pub(super) reference: Arrays,
-    pub(super) recipe: Recipe,
-    pub(super) state: State,
-    pub(super) loss_state: State,
-    /// Versions to fall back to, oldest first, each with the state that it left.
-    pub(super) fallbacks: Vec<(Recipe, State)>,
-    /// Whether the run ended here because every version failed at this step.
-    pub(super) is_failed: bool,
+/// The data of a step, and its report so far.
+pub(super) struct Sampled {
+    pub(super) rollout: Rollout,
+    pub(super) batch: Batch,
+    pub(super) row: Row,
 }
 
 impl Trainer {
@@ -73,12 +56,14 @@ impl Trainer {
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
             reference: policy.frozen(),
-            loss_state: loss.init()?,
+            learner: Learner {
+                policy,
+                loss_state: loss.init()?,
+                loss,
+            },
             config,
             task,
-            policy,
             live,
-            loss,
             step: 0,
             sampled: None,
             initial: None,
@@ -91,41 +76,45 @@ impl Trainer {
         observer.tell(&Event::Started {
             step: self.step,
             recipe: self.live.in_use().recipe(),
-            loss_recipe: &self.loss,
+            loss_recipe: &self.learner.loss,
         })
     }
 
-    pub(super) fn snapshot(&self, is_failed: bool) -> Snapshot {
+    /// The checkpoint of this moment; its versions are kept in the run's folder.
+    pub(super) fn checkpoint(
+        &self,
+        run: &Path,
+        is_failed: bool,
+    ) -> Result<Checkpoint, Diagnostics> {
         let fallbacks = self.live.fallbacks();
-        Snapshot {
+        let fallbacks = fallbacks.map(|(loaded, left)| LeftState::keep(run, loaded.recipe(), left));
+        Ok(Checkpoint {
             step: self.step,
-            policy: self.policy.snapshot(),
+            policy: self.learner.policy.snapshot(),
             reference: self.reference.parameters(),
-            recipe: self.live.in_use().recipe().clone(),
-            state: self.live.state().clone(),
-            loss_state: self.loss_state.clone(),
-            fallbacks: fallbacks
-                .map(|(loaded, left)| (loaded.recipe().clone(), left.clone()))
-                .collect(),
+            recipe: LeftState::keep(run, self.live.in_use().recipe(), self.live.state())?,
+            loss_state: self.learner.loss_state.to_json(),
+            fallbacks: fallbacks.collect::<Result<_, _>>()?,
             is_failed,
-        }
+        })
     }
 
-    /// Goes to a snapshot; `live` must have been started with its version, state and fallbacks.
-    pub(super) fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Diagnostics> {
-        self.policy.restore(&snapshot.policy)?;
-        self.reference = self.policy.frozen_from(&snapshot.reference)?;
-        self.loss_state = snapshot.loss_state.clone();
-        self.step = snapshot.step;
-        self.sampled = None;
+    /// Goes to a checkpoint; `live` must have been started with its version, state and fallbacks.
+    pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
+        let policy = &mut self.learner.policy;
+        policy.restore(&checkpoint.policy)?;
+        self.reference = policy.frozen_from(&checkpoint.reference)?;
+        self.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
+        self.step = checkpoint.step;
         Ok(())
     }
 
     /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
     pub(super) fn dry_run(&mut self) -> Result<(), Diagnostics> {
         let sampled = self.sample()?;
-        let recipe = (self.live.in_use().recipe(), self.live.state());
-        dry_run(&sampled.batch, recipe, (&self.loss, &self.loss_state))?;
+        let recipe = self.live.in_use().recipe();
+        self.learner
+            .dry_run(&sampled.batch, recipe, self.live.state())?;
         self.sampled = Some(sampled);
         Ok(())
     }
@@ -143,53 +132,34 @@ impl Trainer {
         let step = self.step;
         let every = self.config.reset_reference_every;
         if every > 0 && step > 0 && step.is_multiple_of(every) {
-            self.reference = self.policy.frozen();
+            self.reference = self.learner.policy.frozen();
         }
-        let Sampled { rollout, batch, ms } = match self.sampled.take() {
+        let sampled = match self.sampled.take() {
             Some(sampled) => sampled,
             None => self.sample()?,
         };
-
         self.begin_step(observer)?;
-        self.live.observe(&batch);
-        let (learned, failed) = self.learn(&rollout, &batch, observer)?;
-        for line in &learned.prints {
-            observer.tell(&Event::Printed { step, line })?;
-        }
+        self.live.observe(&sampled.batch);
+        let mut row = self.learn(&sampled, observer)?;
         self.step += 1;
-        let started = Instant::now();
-        let evaluation = if is_evaluated {
-            Some(self.evaluate(observer)?)
-        } else {
-            None
-        };
-        let ms = Milliseconds {
-            recipe: milliseconds(learned.recipe_time),
-            update: milliseconds(learned.update_time),
-            evaluate: milliseconds(started.elapsed()),
-            write: self.write,
-            ..ms
-        };
-        let row = Row {
-            step,
-            version: self.live.in_use().version().as_str().to_string(),
-            failed,
-            initial_evaluation: self.initial.take(),
-            evaluation,
-            ms,
-            ..row(&rollout, &batch, &learned)
-        };
+        row.initial_evaluation = self.initial.take();
+        if is_evaluated {
+            let started = Instant::now();
+            row.evaluation = Some(self.evaluate(observer)?);
+            row.ms.evaluate = milliseconds(started);
+        }
+        row.ms.write = self.write;
         let started = Instant::now();
         observer.tell(&Event::Step {
             row: &row,
-            batch: &batch,
+            batch: &sampled.batch,
         })?;
-        self.write = milliseconds(started.elapsed());
+        self.write = milliseconds(started);
         Ok(row)
     }
 
     /// The groups of the next step, by the present policy.
-    fn sample(&self) -> Result<Sampled, Diagnostics> {
+    fn sample(&mut self) -> Result<Sampled, Diagnostics> {
         let Config {
             seed,
             rollout_batch_size,
@@ -200,16 +170,37 @@ impl Trainer {
         let started = Instant::now();
         let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
         let key = Key::new(seed, Purpose::Responses, step);
-        let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, group_size, key)?;
-        let sample = milliseconds(started.elapsed());
+        let policy = &mut self.learner.policy;
+        let rollout = Rollout::sample(&*self.task, policy, prompts, group_size, key)?;
+        let sample = milliseconds(started);
         let started = Instant::now();
-        let batch = rollout.batch(step, &*self.reference)?;
-        let ms = Milliseconds {
-            sample,
-            reference: milliseconds(started.elapsed()),
-            ..Milliseconds::default()
+        let (batch, kl) = rollout.batch(step, &self.reference)?;
+        let reward = Spread::of(rollout.rewards().into_iter());
+        let Evaluation {
+            pass_at,
+            entropy,
+            length,
+        } = rollout.evaluation();
+        let row = Row {
+            step,
+            reward_mean: reward.mean,
+            reward_std: reward.std,
+            pass_at,
+            entropy,
+            length,
+            kl,
+            ms: Milliseconds {
+                sample,
+                reference: milliseconds(started),
+                ..Milliseconds::default()
+            },
+            ..Row::default()
         };
-        Ok(Sampled { rollout, batch, ms })
+        Ok(Sampled {
+            rollout,
+            batch,
+            row,
+        })
     }
 
     /// Takes the newest version, and tells what has become of the file.
@@ -246,76 +237,65 @@ impl Trainer {
         Ok(())
     }
 
-    /// Updates the policy, with the last version that can; also gives those that could not.
-    fn learn(
-        &mut self,
-        rollout: &Rollout,
-        batch: &Batch,
-        observer: &mut dyn Observer,
-    ) -> Result<(Learned, Vec<String>), Failure> {
+    /// Updates the policy with the last version that can, and tells of those that could not.
+    fn learn(&mut self, sampled: &Sampled, observer: &mut dyn Observer) -> Result<Row, Failure> {
+        let step = self.step;
         let mut failed = Vec::new();
-        // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
-        let has_later = self.config.epochs * self.config.minibatches > 1;
-        let policy = has_later.then(|| self.policy.snapshot());
-        let loss_state = self.loss_state.clone();
         loop {
             let loaded = self.live.in_use().clone();
+            let version = loaded.version().as_str().to_string();
             let mut state = self.live.state().clone();
-            let mut learner = Learner {
-                config: &self.config,
-                policy: &mut *self.policy,
-                state: &mut state,
-                loss: (&self.loss, &mut self.loss_state),
-            };
-            let failure = match learner.learn(loaded.recipe(), rollout, batch) {
-                Ok(learned) => {
+            let recipe = loaded.recipe();
+            let learned = self
+                .learner
+                .learn(&self.config, recipe, &mut state, sampled);
+            let error = match learned {
+                Ok((row, prints)) => {
                     self.live.set_state(state);
-                    return Ok((learned, failed));
+                    for line in &prints {
+                        observer.tell(&Event::Printed { step, line })?;
+                    }
+                    return Ok(Row {
+                        version,
+                        failed,
+                        ..row
+                    });
                 }
-                Err(failure) => failure,
-            };
-            // Whoever goes on from here begins with this step.
-            if let Some(policy) = &policy {
-                self.policy.restore(policy)?;
-            }
-            self.loss_state = loss_state.clone();
-            let error = match failure {
-                Failure::Version(error) => error,
-                Failure::Run(error) => return Err(Failure::Run(error)),
+                Err(Failure::Version(error)) => error,
+                Err(failure) => return Err(failure),
             };
             let worked = self.live.reject(error.clone());
             observer.tell(&Event::Failed {
-                step: self.step,
-                recipe: loaded.recipe(),
+                step,
+                recipe,
                 error: &error,
-                batch: Some(batch),
+                batch: Some(&sampled.batch),
                 back_to: worked.as_ref().ok().map(|loaded| loaded.recipe()),
             })?;
             worked.map_err(Failure::Version)?;
             // The failure has been told; what else may have happened to the file meanwhile has not.
-            let step = self.step;
             for event in &self.live.events() {
                 if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
                     observer.tell(&Event::Live { step, event })?;
                 }
             }
-            failed.push(loaded.version().as_str().to_string());
+            failed.push(version);
         }
     }
 
     /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
-    pub(super) fn evaluate(&self, observer: &mut dyn Observer) -> Result<Evaluation, Diagnostics> {
+    pub(super) fn evaluate(
+        &mut self,
+        observer: &mut dyn Observer,
+    ) -> Result<Evaluation, Diagnostics> {
         // The last step that is done; before the first one, none.
         let last = self.step.wrapping_sub(1);
         let key = Key::new(self.config.seed, Purpose::EvaluationResponses, last);
         let prompts = self.evaluation.clone();
         let samples = self.config.eval_samples;
-        let rollout = Rollout::sample(&*self.task, &*self.policy, prompts, samples, key)?;
-        let evaluation = Evaluation {
-            pass_at: rollout.pass_at(),
-            entropy: rollout.mean_entropy(),
-            length: rollout.mean_length(),
-        };
+        let rollout =
+            Rollout::sample(&*self.task, &mut self.learner.policy, prompts, samples, key)?;
+        let evaluation = rollout.evaluation();
         let prompt = rollout.prompts.first();
         let example = prompt.map(|prompt| self.task.show(prompt, rollout.responses.response(0)));
         observer.tell(&Event::Evaluated {
@@ -327,32 +307,7 @@ impl Trainer {
     }
 }
 
-fn row(rollout: &Rollout, batch: &Batch, learned: &Learned) -> Row {
-    let reward = Spread::of(rollout.rewards().iter().copied());
-    let summary = Summary::of(&learned.outcome);
-    let mut metrics = learned.metrics();
-    Row {
-        reward_mean: reward.mean,
-        reward_std: reward.std,
-        recipe_reward_mean: recipe_reward(&learned.outcome),
-        pass_at: rollout.pass_at(),
-        entropy: rollout.mean_entropy(),
-        length: rollout.mean_length(),
-        groups_without_signal: summary.groups_without_signal as f64 / summary.groups.max(1) as f64,
-        advantage_mean: summary.advantage.mean,
-        advantage_std: summary.advantage.std,
-        advantage_min: summary.advantage.min,
-        advantage_max: summary.advantage.max,
-        kl: kl_to_reference(batch),
-        loss: learned.loss(),
-        clip_share: metrics.remove("clip_share"),
-        grad_norm: learned.grad_norm(),
-        metrics,
-        ..Row::default()
-    }
-}
-
-fn milliseconds(time: Duration) -> f64 {
+pub(super) fn milliseconds(since: Instant) -> f64 {
     // Microseconds are enough to read.
-    (time.as_secs_f64() * 1e6).round() / 1e3
+    (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }

@@ -157,7 +157,7 @@ impl ScriptBatch {
             (Some("group"), _) => "a reduction names the level, `x.mean(\"group\")`; `batch.groups` has the groups".to_string(),
             (Some(ours), _) if ours != name => format!("did you mean `{ours}`?"),
             (_, "ref_logp") => "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0".to_string(),
-            (_, "advantage") => "a run computes the advantage before the loss; a file needs it as a column (`advlab apply grpo INPUT -o FILE` adds one); at the prompt it is `advantage()`".to_string(),
+            (_, "advantage") => "a run computes the advantage before the loss; a file needs it as a column (`advlab apply grpo INPUT -o FILE` adds one); at the prompt it is `advantage()` of a recipe with that hook: beside a loss, type `fn advantage(batch, p) { ... }` as well".to_string(),
             _ => {
                 let (_, derived) = self.column_names();
                 let derived = suggest::list(derived.iter().map(String::as_str));

@@ -3,7 +3,7 @@
 use super::CheckResult::{Fails, Holds, Note};
 use super::rollouts::Rollouts;
 use super::{Checks, largest};
-use crate::batch::{Batch, Computed, Level};
+use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::Diagnostics;
 use crate::script::hooks::Outcome;
 
@@ -118,6 +118,11 @@ impl Checks<'_> {
                 "{wrong_up} wrong responses are raised, {right_down} right ones lowered, of {}",
                 layout.responses()
             );
+            // A loss alone is told by its own check.
+            if base.loss.is_none() && prefers_wrong(layout, right, mean) {
+                let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
+                return self.add(SIGN, Fails, why);
+            }
             self.holds_or(SIGN, (wrong_up, right_down) == (0, 0), Note, why);
         }
     }
@@ -143,6 +148,22 @@ impl Checks<'_> {
         }
         Ok(most)
     }
+}
+
+/// Whether right responses have less than wrong ones in some group that has both, and more in none.
+fn prefers_wrong(layout: &Layout, right: &Computed, advantage: impl Fn(usize) -> f64) -> bool {
+    let lead = |group: usize| {
+        let members = layout.members(group).iter().map(|&i| i as usize);
+        let mean = |label: f64| {
+            let alike = members.clone().filter(|&i| right.at(i, 0) == label);
+            let (sum, count) = alike.fold((0.0, 0.0), |(sum, n), i| (sum + advantage(i), n + 1.0));
+            sum / count
+        };
+        // NaN where the group has one kind alone.
+        mean(1.0) - mean(0.0)
+    };
+    let leads: Vec<f64> = (0..layout.groups()).map(lead).collect();
+    leads.iter().any(|&lead| lead < -EXACT) && !leads.iter().any(|&lead| lead > EXACT)
 }
 
 /// The largest difference, token by token, between responses of `a` and those of `b` in their order, whose values are

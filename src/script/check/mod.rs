@@ -207,12 +207,9 @@ impl<'a> Checks<'a> {
                 Some(outcome)
             }
             Err(error) => {
-                // That a message of an operation refuses the batch is worth knowing; that the result is not finite, or
-                // that the recipe cannot do the ordinary case, is a failure.
-                let not_finite = [" is NaN", " is inf", " is -inf"]
-                    .iter()
-                    .any(|what| error[0].message.contains(what));
-                let must = not_finite || matches!(check, MIXED | LOSS);
+                // That an operation refuses the batch is worth knowing; that the result is not finite, or that the
+                // recipe cannot do the ordinary case, is a failure.
+                let must = error[0].is_not_finite || matches!(check, MIXED | LOSS);
                 self.refused(check, if must { Fails } else { Note }, error);
                 None
             }

@@ -74,7 +74,8 @@ impl Run<'_> {
             Level::Batch => format!("{what} is {found}"),
             level => format!("{what} is {found} at {}", layout.describe(level, index)),
         };
-        let diagnostic = Diagnostic::error(message);
+        let mut diagnostic = Diagnostic::error(message);
+        diagnostic.is_not_finite = true;
         let Some((culprit, origin)) = culprit(tensor) else {
             return Err(self.recipe.at_hook(hook, diagnostic));
         };

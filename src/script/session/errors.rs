@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use rhai::{Dynamic, EvalAltResult, ParseErrorType};
+use rhai::{AST, Dynamic, EvalAltResult, ParseErrorType};
 
 use super::super::error::Problem;
 use super::super::explain::{SEES, Script};
+use super::super::library::functions_of;
+use super::super::lint::misspelt_hooks;
 use super::super::syntax::code;
 use super::{Name, Session, inputs};
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
@@ -90,6 +92,18 @@ impl Session {
         // Any letter is near any other.
         let near = near.filter(|_| name.len() > 2)?;
         Some(format!("did you mean `{near}`?"))
+    }
+
+    /// Notes of an input's functions that look like hooks which nobody has typed.
+    pub(super) fn misspelt_hooks(&self, text: &str, ast: &AST) -> Vec<String> {
+        let name: Arc<str> = inputs::SOURCE.into();
+        let sources = [(name.clone(), text.into())].into();
+        let mut found = misspelt_hooks(&Script::new(&name, &sources), &functions_of(ast));
+        let notes = found.iter_mut().map(|warning| {
+            warning.span = None;
+            warning.to_string()
+        });
+        notes.collect()
     }
 
     /// The names of all functions that an input can call.

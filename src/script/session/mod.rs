@@ -228,6 +228,10 @@ impl Session {
         let ast = self.compile(&engine, text)?;
         let value = self.run_compiled(&engine, &self.functions.merge(&ast), text)?;
         self.functions = self.functions.merge(&ast.clone_functions_only());
+        let notes = self.misspelt_hooks(text, &ast);
+        self.batch
+            .call()
+            .report(|reports| reports.notes.extend(notes));
         self.inputs.push(text, &ast);
         Ok(value)
     }

@@ -1,11 +1,12 @@
 //! A configuration as text: reading it with errors that say the line, and printing it with its comments.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
 use toml::de::{DeTable, Deserializer};
 
-use super::{Config, KEYS};
+use super::{Config, DEFAULTS};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::train::error::io;
@@ -64,26 +65,25 @@ impl Config {
                 table.get_mut().remove(key);
             }
         }
-        for key in table.get_ref().keys() {
-            let name: &str = key.get_ref();
-            if !KEYS.iter().any(|(known, _)| *known == name) {
-                let problem = Diagnostic::error(format!("there is no key `{name}`"));
-                return Err(at(problem.with_help(instead_of(name)), key.span().start).into());
-            }
-        }
-        let start = |key: &str| {
-            let mut keys = table.get_ref().keys();
-            let found = keys.find(|found| found.get_ref() == key);
-            found.map(|found| found.span().start)
+        let found = table.get_ref().keys();
+        let starts = found.map(|key| (key.get_ref().to_string(), key.span().start));
+        let starts: BTreeMap<String, usize> = starts.collect();
+        let at_key = |key: &str, problem: Diagnostic| match starts.get(key) {
+            Some(&start) => at(problem, start),
+            None => problem.in_file(path),
         };
-        let config = Config::deserialize(Deserializer::from(table.clone())).map_err(syntax)?;
-        match config.problem() {
-            Some((key, problem)) => Err(match start(key) {
-                Some(byte) => at(problem, byte).into(),
-                None => problem.in_file(path).into(),
-            }),
-            None => Ok(config),
+        let is_known = |name: &String| keys().any(|known| known == name);
+        if let Some(name) = starts.keys().find(|name| !is_known(name)) {
+            let problem = Diagnostic::error(format!("there is no key `{name}`"));
+            return Err(at_key(name, problem.with_help(instead_of(name))).into());
         }
+        let defaults = DeTable::parse(DEFAULTS).map_err(syntax)?.into_inner();
+        for (key, value) in defaults {
+            table.get_mut().entry(key).or_insert(value);
+        }
+        let config = Config::deserialize(Deserializer::from(table)).map_err(syntax)?;
+        let problem = config.problem().map(|(key, problem)| at_key(key, problem));
+        problem.map_or(Ok(config), |problem| Err(problem.into()))
     }
 
     /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
@@ -92,28 +92,33 @@ impl Config {
             Ok(table) => table,
             Err(error) => unreachable!("every key has a TOML type: {error}"),
         };
-        let mut text = String::from("# A training run: advlab train THIS_FILE\n");
-        for (name, comment) in KEYS {
-            text.push('\n');
-            for line in *comment {
-                text.push_str(&format!("#{line}\n"));
-            }
-            match &plain[*name] {
-                toml::Value::Table(table) => text.push_str(&format!("[{name}]\n{table}")),
-                value => text.push_str(&format!("{name} = {value}\n")),
-            }
-        }
-        text
+        let with_value = |line: &'static str| match key(line).map(|key| (key, &plain[key])) {
+            Some((_, toml::Value::Table(table))) => format!("{line}\n{table}"),
+            Some((key, value)) => format!("{key} = {value}\n"),
+            None => format!("{line}\n"),
+        };
+        DEFAULTS.lines().map(with_value).collect()
     }
+}
+
+/// The key that a line of the default configuration sets, or begins the table of.
+fn key(line: &'static str) -> Option<&'static str> {
+    let table = line.strip_prefix('[').and_then(|key| key.strip_suffix(']'));
+    table
+        .or_else(|| Some(line.split_once(" = ")?.0))
+        .filter(|key| !key.starts_with('#'))
+}
+
+fn keys() -> impl Iterator<Item = &'static str> {
+    DEFAULTS.lines().filter_map(key)
 }
 
 /// The help for a key that does not exist.
 fn instead_of(name: &str) -> String {
     let other = OTHER_NAMES.iter().find(|(other, _)| *other == name);
-    let known = KEYS.iter().map(|(known, _)| *known);
     let near = other
         .map(|(_, ours)| *ours)
-        .or_else(|| suggest::nearest(name, known));
+        .or_else(|| suggest::nearest(name, keys()));
     match near {
         _ if KL_KEYS.contains(&name) => {
             "a KL is a part of the loss recipe: `kl_beta` and `kl` below `[loss_params]`".to_string()

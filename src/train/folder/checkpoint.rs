@@ -1,152 +1,143 @@
 //! A checkpoint: one safetensors file with all that a run needs to go on to the same numbers.
 
-use std::collections::HashMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hmac_sha256::Hash as Sha256;
+use ndarray::ArrayD;
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::scripts::{KeptVersion, Scripts};
-use super::{make_folder, sync_folder};
+use super::{CHECKPOINTS, KeptVersion, make_folder, sync_folder};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe, State};
 use crate::train::error::{damaged, io};
-use crate::train::policy::{Arrays, NamedArray};
-use crate::train::trainer::Snapshot;
+use crate::train::policy::Arrays;
 
-pub(super) const FOLDER: &str = "checkpoints";
 const FORMAT: &str = "advlab checkpoint 1";
 /// Keys of the file's header: the format, what is not an array, and the hash of everything.
 const KEYS: [&str; 3] = ["format", "run", "sha256"];
 const POLICY: &str = "policy/";
 const REFERENCE: &str = "reference/";
 
-/// All of a snapshot that is not an array.
+/// All that a run needs to go on to the same numbers.
 #[derive(Serialize, Deserialize)]
-struct Progress {
-    step: u64,
-    recipe: LeftState,
-    loss_state: Value,
-    fallbacks: Vec<LeftState>,
-    is_failed: bool,
+pub(in crate::train) struct Checkpoint {
+    /// The step that comes next.
+    pub(in crate::train) step: u64,
+    pub(in crate::train) recipe: LeftState,
+    pub(in crate::train) loss_state: Value,
+    /// Versions to fall back to, oldest first.
+    pub(in crate::train) fallbacks: Vec<LeftState>,
+    /// Whether the run ended here because every version failed at this step.
+    pub(in crate::train) is_failed: bool,
+    /// The policy with its optimizer.
+    #[serde(skip)]
+    pub(in crate::train) policy: Arrays,
+    /// The parameters of the reference policy.
+    #[serde(skip)]
+    pub(in crate::train) reference: Arrays,
 }
 
+/// A version with the state that it left.
 #[derive(Serialize, Deserialize)]
-struct LeftState {
+pub(in crate::train) struct LeftState {
     #[serde(flatten)]
     kept: KeptVersion,
     state: Value,
 }
 
-impl Snapshot {
-    /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
-    pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<PathBuf, Diagnostics> {
-        let folder = run.join(FOLDER);
-        make_folder(&folder)?;
-        let path = folder.join(format!("{:06}.safetensors", self.step));
-        let progress = self.progress(&Scripts::of(run))?;
-        let bytes = self.to_bytes(json!(progress).to_string());
-        let bytes = bytes.map_err(|error| damaged(&path, error.to_string()))?;
-        Replacement::write(&path, &bytes)?;
-        sync_folder(&folder)?;
-        for (_, old) in all(run)?.into_iter().skip(keep) {
-            // One too many does no harm.
-            let _ = fs::remove_file(old);
-        }
-        Ok(path)
-    }
-
-    fn progress(&self, scripts: &Scripts) -> Result<Progress, Diagnostics> {
-        let kept = |recipe: &Recipe, state: &State| {
-            Ok::<_, Diagnostics>(LeftState {
-                kept: scripts.keep(recipe)?,
-                state: state.to_json(),
-            })
-        };
-        let fallbacks = self.fallbacks.iter();
-        Ok(Progress {
-            step: self.step,
-            recipe: kept(&self.recipe, &self.state)?,
-            loss_state: self.loss_state.to_json(),
-            fallbacks: fallbacks
-                .map(|(recipe, left)| kept(recipe, left))
-                .collect::<Result<_, _>>()?,
-            is_failed: self.is_failed,
+impl LeftState {
+    pub(in crate::train) fn keep(
+        run: &Path,
+        recipe: &Recipe,
+        state: &State,
+    ) -> Result<LeftState, Diagnostics> {
+        Ok(LeftState {
+            kept: KeptVersion::keep(run, recipe)?,
+            state: state.to_json(),
         })
     }
 
-    fn to_bytes(&self, progress: String) -> Result<Vec<u8>, SafeTensorError> {
+    pub(in crate::train) fn load(
+        &self,
+        run: &Path,
+        host: &Host,
+    ) -> Result<(Recipe, State), Diagnostics> {
+        let state = State::from_json(&self.state)?;
+        Ok((self.kept.load(run, host)?, state))
+    }
+}
+
+impl Checkpoint {
+    /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
+    pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<PathBuf, Diagnostics> {
+        let folder = run.join(CHECKPOINTS.folder);
+        make_folder(&folder)?;
+        let path = CHECKPOINTS.path(run, self.step);
+        let bytes = self.to_bytes();
+        let bytes = bytes.map_err(|error| damaged(&path, error.to_string()))?;
+        Replacement::write(&path, &bytes)?;
+        sync_folder(&folder)?;
+        CHECKPOINTS.remove_old(run, keep)?;
+        Ok(path)
+    }
+
+    fn to_bytes(&self) -> Result<Vec<u8>, SafeTensorError> {
+        let run = json!(self).to_string();
         let mut arrays = Vec::new();
         for (group, own) in [(POLICY, &self.policy), (REFERENCE, &self.reference)] {
             for (name, array) in own {
-                let values = array.values.iter();
-                let bytes: Vec<u8> = values.flat_map(|value| value.to_le_bytes()).collect();
-                arrays.push((format!("{group}{name}"), &array.shape, bytes));
+                let bytes: Vec<u8> = array.iter().flat_map(|value| value.to_le_bytes()).collect();
+                arrays.push((format!("{group}{name}"), array.shape(), bytes));
             }
         }
         let named = arrays.iter().map(|(name, _, bytes)| (&**name, &**bytes));
-        let hash = hash(&progress, named);
-        let values = [FORMAT.to_string(), progress, hash];
-        let metadata: HashMap<String, String> =
-            KEYS.map(str::to_string).into_iter().zip(values).collect();
+        let hash = hash(&run, named);
+        let header = KEYS.into_iter().zip([FORMAT, &run, &hash]);
+        let header = header.map(|(key, value)| (key.to_string(), value.to_string()));
         let views = arrays.iter().map(|(name, shape, bytes)| {
             let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes)?;
             Ok::<_, SafeTensorError>((name, view))
         });
-        serialize(views.collect::<Result<Vec<_>, _>>()?, Some(metadata))
+        serialize(
+            views.collect::<Result<Vec<_>, _>>()?,
+            Some(header.collect()),
+        )
     }
 
-    fn read(run: &Path, path: &Path, host: &Host) -> Result<Snapshot, Diagnostics> {
+    fn read(path: &Path) -> Result<Checkpoint, Diagnostics> {
         let bytes = fs::read(path).map_err(io("read", path))?;
         let unreadable = |error: SafeTensorError| damaged(path, error.to_string());
         let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(unreadable)?;
-        let metadata = header.metadata().clone().unwrap_or_default();
-        let [format, progress, expected] =
-            KEYS.map(|key| metadata.get(key).map_or("", String::as_str));
+        let header = header.metadata().clone().unwrap_or_default();
+        let [format, run, expected] = KEYS.map(|key| header.get(key).map_or("", String::as_str));
         if format != FORMAT {
             return Err(damaged(path, format!("it is not an {FORMAT}")));
         }
         let mut arrays = file.tensors();
         arrays.sort_by(|(a, _), (b, _)| a.cmp(b));
         let named = arrays.iter().map(|(name, view)| (&**name, view.data()));
-        if hash(progress, named) != expected {
+        if hash(run, named) != expected {
             let what = "its contents do not have the hash that it states";
             return Err(damaged(path, what));
         }
         let group = |prefix: &str| -> Arrays {
             let own = arrays.iter().filter_map(|(name, view)| {
-                Some((name.strip_prefix(prefix)?.to_string(), array(view)))
+                Some((name.strip_prefix(prefix)?.to_string(), array(view)?))
             });
             own.collect()
         };
-        let progress: Progress =
-            serde_json::from_str(progress).map_err(|error| damaged(path, error.to_string()))?;
-        let scripts = Scripts::of(run);
-        let state = |state: &Value| {
-            State::from_json(state).map_err(|error| damaged(path, error.to_string()))
-        };
-        let load = |left: &LeftState| {
-            let recipe = scripts.load(host, &left.kept)?;
-            Ok::<_, Diagnostics>((recipe, state(&left.state)?))
-        };
-        let (recipe, own_state) = load(&progress.recipe)?;
-        let fallbacks = progress.fallbacks.iter().map(load);
-        Ok(Snapshot {
-            step: progress.step,
+        let checkpoint: Checkpoint =
+            serde_json::from_str(run).map_err(|error| damaged(path, error.to_string()))?;
+        Ok(Checkpoint {
             policy: group(POLICY),
             reference: group(REFERENCE),
-            recipe,
-            state: own_state,
-            loss_state: state(&progress.loss_state)?,
-            fallbacks: fallbacks.collect::<Result<_, _>>()?,
-            is_failed: progress.is_failed,
+            ..checkpoint
         })
     }
 
@@ -154,40 +145,21 @@ impl Snapshot {
     pub(in crate::train) fn newest(
         run: &Path,
         step: u64,
-        host: &Host,
-    ) -> Result<(Option<Snapshot>, Vec<String>), Diagnostics> {
+    ) -> Result<(Option<Checkpoint>, Vec<String>), Diagnostics> {
         let mut wrong = Vec::new();
-        for (own, path) in all(run)? {
+        for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {
             if own > step {
                 let path = path.display();
                 wrong.push(format!("{path}: the metrics end at step {step}, before it"));
                 continue;
             }
-            match Snapshot::read(run, &path, host) {
-                Ok(snapshot) => return Ok((Some(snapshot), wrong)),
+            match Checkpoint::read(&path) {
+                Ok(checkpoint) => return Ok((Some(checkpoint), wrong)),
                 Err(error) => wrong.push(error.to_string()),
             }
         }
         Ok((None, wrong))
     }
-}
-
-/// The checkpoints of a run with their steps, the newest first.
-fn all(run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
-    let folder = run.join(FOLDER);
-    let entries = match fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(io("read", folder)(error)),
-    };
-    let found = entries.flatten().filter_map(|entry| {
-        let name = entry.file_name();
-        let step = name.to_str()?.strip_suffix(".safetensors")?.parse().ok()?;
-        Some((step, entry.path()))
-    });
-    let mut found: Vec<(u64, PathBuf)> = found.collect();
-    found.sort_by_key(|(step, _)| std::cmp::Reverse(*step));
-    Ok(found)
 }
 
 fn hash<'a>(progress: &str, arrays: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
@@ -205,10 +177,8 @@ fn hash<'a>(progress: &str, arrays: impl Iterator<Item = (&'a str, &'a [u8])>) -
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn array(view: &TensorView<'_>) -> NamedArray {
+fn array(view: &TensorView<'_>) -> Option<ArrayD<f32>> {
     let values = view.data().as_chunks().0.iter();
-    NamedArray {
-        shape: view.shape().to_vec(),
-        values: values.map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-    }
+    let values = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    ArrayD::from_shape_vec(view.shape(), values).ok()
 }

@@ -9,22 +9,25 @@
 //! - `events.out.tfevents.*`: the metrics for TensorBoard
 //! - `lock`: held by the process that writes here
 
-mod batches;
 mod checkpoint;
+mod history;
 pub(super) mod journal;
+mod numbered;
 mod recorder;
-mod scripts;
 mod tensorboard;
+mod versions;
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub(super) use batches::kept_batches;
-use journal::Journal;
-pub(super) use recorder::{Recorder, Start};
-pub(super) use scripts::{KeptVersion, Scripts};
+pub(super) use checkpoint::{Checkpoint, LeftState};
+pub(super) use history::History;
+pub(super) use numbered::BATCHES;
+use numbered::CHECKPOINTS;
+pub(super) use recorder::Recorder;
+pub(super) use versions::KeptVersion;
 
 use super::config::Config;
 use super::error::{io, no_run};
@@ -34,7 +37,7 @@ use crate::script::Builtin;
 
 const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
-pub(super) const RELOADS: &str = "reloads.jsonl";
+const RELOADS: &str = "reloads.jsonl";
 const LOCK: &str = "lock";
 /// How long a lock is waited for: a process that was just killed holds it until the system has cleared up behind it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -42,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A run's folder, which no other process writes as long as this one has it.
 #[derive(Debug)]
 pub(super) struct Folder {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// The system gives the lock back when the process ends, however it ends.
     _lock: File,
 }
@@ -70,18 +73,10 @@ impl Folder {
             _lock: lock(path)?,
             path: path.to_path_buf(),
         };
-        for name in [batches::FOLDER, checkpoint::FOLDER] {
-            remove_parts(&path.join(name));
+        for kind in [BATCHES, CHECKPOINTS] {
+            remove_parts(&path.join(kind.folder));
         }
         Ok((folder, config))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.path.join(name)
     }
 
     /// Writes the configuration, with scripts by their absolute paths: a run is resumed from any folder.
@@ -91,12 +86,12 @@ impl Folder {
             loss_recipe: absolute(&config.loss_recipe),
             ..config.clone()
         };
-        Replacement::write(&self.file(CONFIG), config.to_commented().as_bytes())
+        Replacement::write(&self.path.join(CONFIG), config.to_commented().as_bytes())
     }
 }
 
 /// The configuration of a run, with scripts by paths as short as people write them.
-pub(super) fn read_config(folder: &Path) -> Result<Config, Diagnostics> {
+fn read_config(folder: &Path) -> Result<Config, Diagnostics> {
     let path = folder.join(CONFIG);
     if !path.is_file() {
         return Err(no_run(folder, CONFIG));
@@ -153,15 +148,24 @@ fn next_free(config: &Config) -> Result<PathBuf, Diagnostics> {
     let stem = stem.map_or("recipe".into(), |stem| stem.to_string_lossy());
     let runs = Path::new("runs");
     make_folder(runs)?;
-    for number in 1u64.. {
-        let path = runs.join(format!("{}-{stem}-{number}", config.task));
-        match fs::create_dir(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(io("make the folder", path)(error)),
+    let path = |number| runs.join(format!("{}-{stem}-{number}", config.task));
+    Ok(first_free(path, |path| fs::create_dir(path))?.0)
+}
+
+/// Makes the first of some numbered files or folders that is not there.
+fn first_free<T>(
+    path: impl Fn(u64) -> PathBuf,
+    make: impl Fn(&Path) -> std::io::Result<T>,
+) -> Result<(PathBuf, T), Diagnostics> {
+    let mut number = 1;
+    loop {
+        let path = path(number);
+        match make(&path) {
+            Ok(made) => return Ok((path, made)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(io("make", path)(error)),
         }
     }
-    unreachable!("there are fewer folders than whole numbers")
 }
 
 /// A folder that is there and empty, but for what a process leaves that was killed before it wrote the configuration.

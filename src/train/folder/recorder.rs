@@ -1,13 +1,10 @@
 //! Writes the events of a run into its folder.
 
-use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::scripts::KeptVersion;
+use super::journal::Journal;
 use super::tensorboard::EventFile;
-use super::{Folder, Journal, METRICS, RELOADS, Scripts, batches, make_folder};
+use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, make_folder};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
@@ -19,61 +16,35 @@ use crate::train::row::{Row, flatten};
 /// The files of a run's folder that grow with it.
 #[derive(Debug)]
 pub(in crate::train) struct Recorder {
+    pub(in crate::train) folder: Folder,
     metrics: Journal,
     reloads: Journal,
-    scripts: Scripts,
-    run: PathBuf,
     events: Option<EventFile>,
     batch_every: u64,
     keep_batches: usize,
     /// Versions that were kept since the last checkpoint.
-    kept: Vec<String>,
-}
-
-/// The first line of `reloads.jsonl`: what the run began with.
-#[derive(Debug, Serialize, Deserialize)]
-pub(in crate::train) struct Start {
-    #[serde(flatten)]
-    pub(in crate::train) recipe: KeptVersion,
-    loss_script: String,
-    loss_version: String,
-}
-
-impl Start {
-    /// `None` where the run was killed before it wrote the line.
-    pub(in crate::train) fn of(reloads: &[Value]) -> Option<Start> {
-        Start::deserialize(reloads.first()?).ok()
-    }
-
-    pub(in crate::train) fn loss(&self) -> KeptVersion {
-        KeptVersion {
-            script: self.loss_script.clone(),
-            version: self.loss_version.clone(),
-        }
-    }
+    kept: Vec<KeptVersion>,
 }
 
 impl Recorder {
     /// Opens the files, and cuts off all that they have of `step` and later ones.
     pub(in crate::train) fn open(
-        folder: &Folder,
+        folder: Folder,
         config: &Config,
         step: u64,
     ) -> Result<Recorder, Diagnostics> {
         let is_before = |line: &Value| line["step"].as_u64().is_some_and(|own| own < step);
-        make_folder(&folder.file(batches::FOLDER))?;
+        make_folder(&folder.path.join(BATCHES.folder))?;
         let events = config
             .tensorboard
-            .then(|| EventFile::create(folder.path(), step))
-            .transpose()?;
+            .then(|| EventFile::create(&folder.path, step));
         Ok(Recorder {
-            metrics: Journal::open(&folder.file(METRICS), is_before)?,
-            reloads: Journal::open(&folder.file(RELOADS), |line| {
+            metrics: Journal::open(&folder.path.join(METRICS), is_before)?,
+            reloads: Journal::open(&folder.path.join(RELOADS), |line| {
                 is_before(line) || line["event"] == "start"
             })?,
-            scripts: Scripts::of(folder.path()),
-            run: folder.path().to_path_buf(),
-            events,
+            folder,
+            events: events.transpose()?,
             batch_every: config.batch_every,
             keep_batches: config.keep_batches,
             kept: Vec::new(),
@@ -83,7 +54,7 @@ impl Recorder {
     /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
     pub(in crate::train) fn sync(&mut self) -> Result<(), Diagnostics> {
         for version in self.kept.drain(..) {
-            self.scripts.sync(&version)?;
+            version.sync(&self.folder.path)?;
         }
         self.metrics.sync()?;
         self.reloads.sync()
@@ -91,50 +62,9 @@ impl Recorder {
 
     /// Keeps a version; the next checkpoint syncs it, as a step must not wait for the disk.
     fn keep(&mut self, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
-        let kept = self.scripts.keep(recipe)?;
-        self.kept.push(kept.version.clone());
+        let kept = KeptVersion::keep(&self.folder.path, recipe)?;
+        self.kept.push(kept.clone());
         Ok(kept)
-    }
-
-    fn reload(&mut self, step: u64, event: &str, mut more: Value) -> Result<(), Diagnostics> {
-        let mut line = json!({ "step": step, "event": event });
-        if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object_mut()) {
-            line.append(more);
-        }
-        self.reloads.append(&line)
-    }
-
-    fn live(&mut self, step: u64, event: &LiveEvent) -> Result<(), Diagnostics> {
-        let (name, more) = match event {
-            LiveEvent::Rejected {
-                version,
-                error,
-                still_using,
-                at_step: false,
-            } => (
-                "rejected",
-                json!({ "version": version.as_str(), "error": one_line(error), "still_using": still_using.as_str() }),
-            ),
-            LiveEvent::Missing { why, .. } => ("missing", json!({ "why": why })),
-            LiveEvent::Reverted { version } => ("reverted", json!({ "version": version.as_str() })),
-            LiveEvent::Warned { version, warnings } => {
-                let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-                let version = version.as_str();
-                (
-                    "warned",
-                    json!({ "version": version, "warnings": warnings }),
-                )
-            }
-            LiveEvent::PollingOnly { why } => ("polling", json!({ "why": why })),
-            // Told as a switch or a failure of its step.
-            LiveEvent::Published(_) | LiveEvent::Rejected { .. } => return Ok(()),
-        };
-        self.reload(step, name, more)
-    }
-
-    fn write_batch(&self, batch: &Batch, name: &str) -> Result<(), Diagnostics> {
-        let path = self.run.join(batches::FOLDER).join(name);
-        batch.write_safetensors(path)
     }
 
     fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), Diagnostics> {
@@ -147,51 +77,51 @@ impl Recorder {
             events.scalars(row.step, numbers)?;
         }
         if self.batch_every > 0 && row.step.is_multiple_of(self.batch_every) {
-            self.write_batch(batch, &batches::name(row.step))?;
-            batches::remove_old(&self.run, self.keep_batches);
+            batch.write_safetensors(BATCHES.path(&self.folder.path, row.step))?;
+            BATCHES.remove_old(&self.folder.path, self.keep_batches)?;
         }
         Ok(())
     }
 }
 
-fn one_line(error: &Diagnostics) -> String {
-    error.to_string().replace('\n', " ")
-}
-
 impl Observer for Recorder {
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
-        match *event {
+        let line = match *event {
             // A run that goes on has its first line already.
             Event::Started {
                 recipe,
                 loss_recipe,
                 ..
             } if self.reloads.is_empty() => {
-                let loss = self.keep(loss_recipe)?;
-                let start = json!(Start {
-                    recipe: self.keep(recipe)?,
-                    loss_script: loss.script,
-                    loss_version: loss.version,
-                });
-                self.reload(0, "start", start)
+                let (recipe, loss) = (self.keep(recipe)?, self.keep(loss_recipe)?);
+                json!({
+                    "step": 0,
+                    "event": "start",
+                    "script": recipe.script,
+                    "version": recipe.version,
+                    "loss_script": loss.script,
+                    "loss_version": loss.version,
+                })
             }
-            Event::Live { step, event } => self.live(step, event),
+            Event::Live { step, event } => match of_file(step, event) {
+                Some(line) => line,
+                None => return Ok(()),
+            },
             Event::Switched {
                 step,
                 recipe,
                 change,
-            } => {
-                let use_line = json!({
-                    "script": self.keep(recipe)?.script,
-                    "version": change.to.as_str(),
-                    "from": change.from.as_str(),
-                    "lines_added": change.lines_added(),
-                    "lines_removed": change.lines_removed(),
-                    "checked_in_ms": change.checked_in.as_secs_f64() * 1e3,
-                    "ready_after_ms": change.ready_after.as_secs_f64() * 1e3,
-                });
-                self.reload(step, "use", use_line)
-            }
+            } => json!({
+                "step": step,
+                "event": "use",
+                "script": self.keep(recipe)?.script,
+                "version": change.to.as_str(),
+                "from": change.from.as_str(),
+                "lines_added": change.lines_added(),
+                "lines_removed": change.lines_removed(),
+                "checked_in_ms": change.checked_in.as_secs_f64() * 1e3,
+                "ready_after_ms": change.ready_after.as_secs_f64() * 1e3,
+            }),
             Event::Failed {
                 step,
                 recipe,
@@ -200,6 +130,8 @@ impl Observer for Recorder {
                 back_to,
             } => {
                 let mut line = json!({
+                    "step": step,
+                    "event": "failed",
                     "hook": if batch.is_some() { "step" } else { "migrate" },
                     "script": self.keep(recipe)?.script,
                     "version": recipe.version().as_str(),
@@ -207,18 +139,54 @@ impl Observer for Recorder {
                     "back_to": back_to.map(|recipe| recipe.version().as_str()),
                 });
                 if let Some(batch) = batch {
-                    let version = recipe.version().short();
-                    let name = format!("failed-{step:06}-{version}.safetensors");
-                    self.write_batch(batch, &name)?;
-                    line["batch"] = format!("{}/{name}", batches::FOLDER).into();
+                    let (folder, version) = (BATCHES.folder, recipe.version().short());
+                    let name = format!("{folder}/failed-{step:06}-{version}.safetensors");
+                    batch.write_safetensors(self.folder.path.join(&name))?;
+                    line["batch"] = name.into();
                 }
-                self.reload(step, "failed", line)
+                line
             }
-            Event::Step { row, batch } => self.step(row, batch),
+            Event::Step { row, batch } => return self.step(row, batch),
             Event::Started { .. }
             | Event::Printed { .. }
             | Event::Evaluated { .. }
-            | Event::Checkpoint { .. } => Ok(()),
-        }
+            | Event::Checkpoint { .. } => return Ok(()),
+        };
+        self.reloads.append(&line)
     }
+}
+
+/// The line of a change of the recipe's file; none where it is told as a switch or a failure of its step.
+fn of_file(step: u64, event: &LiveEvent) -> Option<Value> {
+    let line = match event {
+        LiveEvent::Rejected {
+            version,
+            error,
+            still_using,
+            at_step: false,
+        } => json!({
+            "step": step,
+            "event": "rejected",
+            "version": version.as_str(),
+            "error": one_line(error),
+            "still_using": still_using.as_str(),
+        }),
+        LiveEvent::Missing { why, .. } => json!({ "step": step, "event": "missing", "why": why }),
+        LiveEvent::Reverted { version } => {
+            json!({ "step": step, "event": "reverted", "version": version.as_str() })
+        }
+        LiveEvent::Warned { version, warnings } => json!({
+            "step": step,
+            "event": "warned",
+            "version": version.as_str(),
+            "warnings": warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        }),
+        LiveEvent::PollingOnly { why } => json!({ "step": step, "event": "polling", "why": why }),
+        LiveEvent::Published(_) | LiveEvent::Rejected { .. } => return None,
+    };
+    Some(line)
+}
+
+fn one_line(error: &Diagnostics) -> String {
+    error.to_string().replace('\n', " ")
 }

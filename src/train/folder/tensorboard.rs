@@ -1,12 +1,16 @@
 //! TensorBoard event files: records of hand-encoded protocol buffers, each with its checksums.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::first_free;
 use crate::diagnostic::Diagnostics;
 use crate::train::error::io;
+
+/// A `SessionLog` whose status = 1 is START = 1.
+const SESSION_START: [u8; 2] = [0x08, 0x01];
 
 #[derive(Debug)]
 pub(super) struct EventFile {
@@ -18,22 +22,16 @@ impl EventFile {
     /// Starts a file in `folder` whose first step is `step`: TensorBoard forgets what older files have from there on.
     pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile, Diagnostics> {
         let now = seconds();
-        for number in 0u32.. {
-            // Files of one run are read in the order of their names.
-            let name = format!("events.out.tfevents.{:010}.advlab.{number:04}", now as u64);
-            let path = folder.join(name);
-            match File::create_new(&path) {
-                Ok(file) => {
-                    let mut events = EventFile { path, file };
-                    events.record(&event(now, 0, 3, b"brain.Event:2"))?;
-                    events.record(&event(now, step, 7, &session_start()))?;
-                    return Ok(events);
-                }
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(io("write", path)(error)),
-            }
-        }
-        unreachable!("nobody starts so many files in a second")
+        // Files of one run are read in the order of their names.
+        let name = |number| format!("events.out.tfevents.{:010}.advlab.{number:04}", now as u64);
+        let (path, file) = first_free(
+            |number| folder.join(name(number)),
+            |path| File::create_new(path),
+        )?;
+        let mut events = EventFile { path, file };
+        events.record(&event(now, 0, 3, b"brain.Event:2"))?;
+        events.record(&event(now, step, 7, &SESSION_START))?;
+        Ok(events)
     }
 
     pub(super) fn scalars<'a>(
@@ -89,14 +87,6 @@ fn event(wall_time: f64, step: u64, field: u64, content: &[u8]) -> Vec<u8> {
     event
 }
 
-/// A `SessionLog` whose status = 1 is START = 1.
-fn session_start() -> Vec<u8> {
-    let mut log = Vec::new();
-    key(&mut log, 1, 0);
-    varint(&mut log, 1);
-    log
-}
-
 fn bytes(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     key(out, field, 2);
     varint(out, content.len() as u64);
@@ -134,7 +124,6 @@ mod tests {
             0x09, 0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0x10, 0xac, 0x02, 0x1a, 0x02, b'h', b'i',
         ];
         assert_eq!(event(1.5, 300, 3, b"hi"), expected);
-        assert_eq!(session_start(), [0x08, 0x01]);
     }
 
     #[test]

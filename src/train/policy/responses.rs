@@ -3,21 +3,12 @@
 use std::ops::Range;
 
 /// Responses one after the other, each with the prompt that it belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Responses {
     prompts: Vec<usize>,
-    offsets: Vec<usize>,
+    /// The index behind the last token of each.
+    ends: Vec<usize>,
     tokens: Vec<u32>,
-}
-
-impl Default for Responses {
-    fn default() -> Self {
-        Self {
-            prompts: Vec::new(),
-            offsets: vec![0],
-            tokens: Vec::new(),
-        }
-    }
 }
 
 impl Responses {
@@ -30,7 +21,7 @@ impl Responses {
     pub fn push(&mut self, prompt: usize, tokens: &[u32]) {
         self.prompts.push(prompt);
         self.tokens.extend_from_slice(tokens);
-        self.offsets.push(self.tokens.len());
+        self.ends.push(self.tokens.len());
     }
 
     /// Number of responses.
@@ -55,7 +46,8 @@ impl Responses {
 
     /// The range of response `index` in [`Responses::tokens`] and in every array with one value a token.
     pub fn range(&self, index: usize) -> Range<usize> {
-        self.offsets[index]..self.offsets[index + 1]
+        let before = index.checked_sub(1);
+        before.map_or(0, |before| self.ends[before])..self.ends[index]
     }
 
     /// The tokens of response `index`, the stop token included where it has one.

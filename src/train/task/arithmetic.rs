@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Prompt, Task, TaskShape};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use super::{Prompt, Task, TaskShape, within};
+use crate::diagnostic::Diagnostics;
 use crate::train::random::Stream;
 
 const STOP: u32 = 10;
@@ -11,7 +11,7 @@ const PLUS: u32 = 10;
 const EQUALS: u32 = 11;
 
 /// From one digit to the longest numbers whose sum fits the arithmetic of the verifier.
-pub(in crate::train) const DIGITS: RangeInclusive<usize> = 1..=18;
+pub(in crate::train) const DIGITS: RangeInclusive<u64> = 1..=18;
 
 /// Sums of two numbers of n digits.
 ///
@@ -32,10 +32,7 @@ impl Arithmetic {
     /// # Errors
     /// [`Diagnostics`] unless `digits` is from 1 to 18.
     pub fn new(digits: usize) -> Result<Self, Diagnostics> {
-        if !DIGITS.contains(&digits) {
-            let message = format!("arithmetic: digits is {digits}");
-            return Err(Diagnostic::error(message).expected("from 1 to 18").into());
-        }
+        within("arithmetic: digits", digits, DIGITS)?;
         Ok(Self { digits })
     }
 
@@ -100,19 +97,12 @@ impl Task for Arithmetic {
     }
 
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
-        match self.terms(prompt) {
-            Some((a, b)) if a > b => {
-                let (first, second) = prompt.tokens.split_at(self.digits + 1);
-                [
-                    &second[..self.digits],
-                    &[PLUS],
-                    &first[..self.digits],
-                    &[EQUALS],
-                ]
-                .concat()
-            }
-            _ => prompt.tokens.clone(),
+        let mut tokens = prompt.tokens.clone();
+        if self.terms(prompt).is_some_and(|(a, b)| a > b) {
+            let (first, second) = tokens.split_at_mut(self.digits + 1);
+            first[..self.digits].swap_with_slice(&mut second[..self.digits]);
         }
+        tokens
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
@@ -132,15 +122,14 @@ impl Task for Arithmetic {
             return format!("not a sum of two numbers of {} digits", self.digits);
         };
         let (digits, stopped) = answer(response);
-        let mut shown = String::from(if stopped { "" } else { "…" });
-        for digit in digits.iter().rev() {
-            shown.push_str(&digit.to_string());
-        }
-        if self.verify(prompt, response) {
-            format!("{a} + {b} = {shown} ✓")
+        let front = if stopped { "" } else { "…" };
+        let shown: String = digits.iter().rev().map(u32::to_string).collect();
+        let mark = if self.verify(prompt, response) {
+            "✓".to_string()
         } else {
-            format!("{a} + {b} = {shown} ✗ ({})", a + b)
-        }
+            format!("✗ ({})", a + b)
+        };
+        format!("{a} + {b} = {front}{shown} {mark}")
     }
 }
 

@@ -4,8 +4,8 @@ mod drawing;
 
 use std::ops::RangeInclusive;
 
-use super::{Prompt, Task, TaskShape};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use super::{Prompt, Task, TaskShape, within};
+use crate::diagnostic::Diagnostics;
 use crate::train::random::Stream;
 
 const OPEN: u32 = 0;
@@ -19,7 +19,7 @@ const STOP: u32 = 4;
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
 /// The sides of mazes, up to a response of 4 * 32 moves.
-pub(in crate::train) const SIZES: RangeInclusive<usize> = 2..=32;
+pub(in crate::train) const SIZES: RangeInclusive<u64> = 2..=32;
 
 /// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
 ///
@@ -33,14 +33,14 @@ pub struct Maze {
 }
 
 #[derive(Debug)]
-struct Board {
+struct Board<'a> {
     size: usize,
-    cells: Vec<u32>,
+    cells: &'a [u32],
     start: usize,
     goal: usize,
 }
 
-impl Board {
+impl Board<'_> {
     /// The cell that a move leads to; the same cell where a wall or the edge is in the way. `None` for a token that is
     /// not a move.
     fn step(&self, cell: usize, token: u32) -> Option<usize> {
@@ -51,13 +51,10 @@ impl Board {
             (Some(row), Some(column)) if row < self.size && column < self.size => {
                 row * self.size + column
             }
-            _ => return Some(cell),
+            _ => cell,
         };
-        Some(if self.cells[reached] == WALL {
-            cell
-        } else {
-            reached
-        })
+        let is_wall = self.cells[reached] == WALL;
+        Some(if is_wall { cell } else { reached })
     }
 
     /// The cells that a response visits, from the start on, and whether it calls stop at their end. A token that is not
@@ -78,15 +75,9 @@ impl Board {
     fn connected(&self) -> bool {
         let mut seen = vec![false; self.cells.len()];
         let mut queue = vec![self.start];
-        seen[self.start] = true;
         while let Some(cell) = queue.pop() {
-            for token in 0..STOP {
-                if let Some(reached) = self.step(cell, token)
-                    && !seen[reached]
-                {
-                    seen[reached] = true;
-                    queue.push(reached);
-                }
+            if !std::mem::replace(&mut seen[cell], true) {
+                queue.extend((0..STOP).filter_map(|token| self.step(cell, token)));
             }
         }
         seen[self.goal]
@@ -99,16 +90,12 @@ impl Maze {
     /// # Errors
     /// [`Diagnostics`] unless `size` is from 2 to 32.
     pub fn new(size: usize) -> Result<Self, Diagnostics> {
-        if !SIZES.contains(&size) {
-            let message = format!("maze: size is {size}");
-            return Err(Diagnostic::error(message).expected("from 2 to 32").into());
-        }
+        within("maze: size", size, SIZES)?;
         Ok(Self { size })
     }
 
-    /// The maze of a prompt, or nothing where the prompt is not one of this size.
-    fn board(&self, prompt: &Prompt) -> Option<Board> {
-        let cells = prompt.tokens.clone();
+    /// The maze of a prompt's tokens, or nothing where they are not one of this size.
+    fn board<'a>(&self, cells: &'a [u32]) -> Option<Board<'a>> {
         let find = |token| cells.iter().position(|&cell| cell == token);
         let (start, goal) = (find(START)?, find(GOAL)?);
         (cells.len() == self.size * self.size).then_some(Board {
@@ -140,37 +127,26 @@ impl Task for Maze {
             let mut cells: Vec<u32> = (0..count)
                 .map(|_| if stream.uniform() < 0.25 { WALL } else { OPEN })
                 .collect();
-            let start = stream.below(count as u64) as usize;
-            let goal = stream.below(count as u64) as usize;
-            if start == goal {
-                continue;
+            for end in [START, GOAL] {
+                cells[stream.below(count as u64) as usize] = end;
             }
-            cells[start] = START;
-            cells[goal] = GOAL;
-            let board = Board {
-                size: self.size,
-                cells,
-                start,
-                goal,
-            };
-            if !board.connected() {
-                continue;
-            }
-            let kinds = [WALL, START, GOAL];
-            return Prompt {
-                features: board
-                    .cells
+            // None where the goal has taken the start's cell.
+            if self.board(&cells).is_some_and(|board| board.connected()) {
+                let kinds = [WALL, START, GOAL];
+                let features = cells
                     .iter()
-                    .flat_map(|&cell| kinds.map(|kind| f32::from(cell == kind)))
-                    .collect(),
-                tokens: board.cells,
-            };
+                    .flat_map(|&cell| kinds.map(|kind| f32::from(cell == kind)));
+                return Prompt {
+                    features: features.collect(),
+                    tokens: cells,
+                };
+            }
         }
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
         let in_time = &response[..response.len().min(self.shape().max_response_tokens)];
-        self.board(prompt).is_some_and(|board| {
+        self.board(&prompt.tokens).is_some_and(|board| {
             let (path, stopped) = board.walk(in_time);
             stopped && path.last() == Some(&board.goal)
         })
@@ -178,7 +154,7 @@ impl Task for Maze {
 
     /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
-        match self.board(prompt) {
+        match self.board(&prompt.tokens) {
             Some(board) => drawing::draw(&board, response, self.verify(prompt, response)),
             None => format!("not a maze of {0} by {0} cells", self.size),
         }
@@ -302,7 +278,11 @@ mod tests {
         let share = walls as f64 / (16 * 4000) as f64;
         assert!((share - 0.207).abs() < 0.006, "{share}");
         let maze = Maze::new(4).unwrap();
-        assert!(prompts.iter().all(|p| maze.board(p).unwrap().connected()));
+        assert!(
+            prompts
+                .iter()
+                .all(|p| maze.board(&p.tokens).unwrap().connected())
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod arithmetic;
 mod maze;
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 use hmac_sha256::Hash as Sha256;
 
@@ -107,6 +108,16 @@ fn no_prompt(task: &dyn Task) -> Diagnostics {
     let message = format!("{name}: no prompt for training among {DRAWS} draws");
     let help = "all of them are held out for evaluation: a larger task has others";
     Diagnostic::error(message).with_help(help).into()
+}
+
+/// An error where a size of a task is out of its bounds.
+fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<(), Diagnostics> {
+    if bounds.contains(&(found as u64)) {
+        return Ok(());
+    }
+    let expected = format!("from {} to {}", bounds.start(), bounds.end());
+    let problem = Diagnostic::error(format!("{size} is {found}"));
+    Err(problem.expected(expected).into())
 }
 
 /// The first `count` different prompts of the evaluation set; fewer where a small task has no more. They do not depend

@@ -188,10 +188,10 @@ fn check() {
         "fn advantage(batch, p) { batch.reward / batch.reward.std(\"group\") }",
     );
     insta::assert_snapshot!("check_bad", lab.run("check bad.rhai").shown());
-    // Two errors of one script, one of them on one batch.
+    // Two errors of one script, one of them on one batch, and a warning.
     lab.write(
         "two.rhai",
-        "fn advantage(batch, p) {\n    let r = batch.reward;\n    if r.mean(\"batch\").value() == 1.0 { return (r - 1) / 0; }\n    r / r.std(\"group\")\n}\n",
+        "fn advantage(batch, p) {\n    let r = batch.reward;\n    if r.mean(\"batch\").value() == 1.0 { return (r - 1) / 0; }\n    r / r.std(\"group\")\n}\nfn params() { #{ k: #{ value: 4 } } }\n",
     );
     insta::assert_snapshot!("check_two", lab.run("check two.rhai").shown());
 }

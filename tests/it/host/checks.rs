@@ -155,6 +155,32 @@ fn a_flipped_loss_without_an_advantage_fails() {
     );
 }
 
+/// What goes down where it should go up fails; what only weighs groups or responses otherwise is no mistake.
+#[test]
+fn a_flipped_advantage_fails() {
+    let sign = |body: &str| {
+        let text = format!("fn advantage(batch, p) {{ let r = batch.reward; {body} }}");
+        let findings = findings(&text, None);
+        let finding = findings
+            .into_iter()
+            .find(|f| f.check == "right up, wrong down");
+        finding.unwrap().result
+    };
+    for (body, expected) in [
+        ("r - r.mean(\"group\")", CheckResult::Holds),
+        ("r.mean(\"group\") - r", CheckResult::Fails),
+        ("-r + 0.5", CheckResult::Fails),
+        ("r - 1", CheckResult::Holds),
+        ("r * (r.mean(\"group\") - 0.5)", CheckResult::Note),
+        (
+            "r - r.mean(\"batch\") + 0.1 * batch.length",
+            CheckResult::Note,
+        ),
+    ] {
+        assert_eq!(sign(body), expected, "{body}");
+    }
+}
+
 const TESTED: &str = r#"
     fn advantage(batch, p) { batch.score - batch.score.mean("group") }
     fn test_batch() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use advlab::live::{LiveEvent, LiveOptions};
 use advlab::script::{Hook, Setting};
 
-use super::lab::{Lab, batch, batch_with, times};
+use super::lab::{Lab, batch, batch_with, set, times};
 
 fn advantage(body: &str) -> String {
     format!("fn advantage(batch, p) {{ {body} }}\n")
@@ -15,7 +15,10 @@ fn advantage(body: &str) -> String {
 fn a_version_without_an_end_is_rejected_and_the_run_never_waits() {
     let mut lab = Lab::with(
         &times(1),
-        LiveOptions::default().deadline(Duration::from_millis(300)),
+        LiveOptions {
+            deadline: Some(Duration::from_millis(300)),
+            ..LiveOptions::default()
+        },
     );
     // Before the first batch, and after it.
     for count in 0..2 {
@@ -214,7 +217,13 @@ fn the_first_version_has_nothing_to_give_way_to() {
 #[test]
 fn required_hooks_must_stay() {
     let loss = "fn loss(batch, p) { (batch.logp * batch.reward).mean(\"batch\") }\n";
-    let lab = Lab::with(loss, LiveOptions::default().requires(Hook::Loss));
+    let lab = Lab::with(
+        loss,
+        LiveOptions {
+            requires: vec![Hook::Loss],
+            ..LiveOptions::default()
+        },
+    );
     lab.save(&times(1));
     assert!(lab.rejected().contains("no `loss`, which this run calls"));
     lab.save(&format!("{loss}{}", times(1)));
@@ -230,7 +239,7 @@ fn the_runs_settings_hold_for_each_version() {
     };
     let mut lab = Lab::with(
         &scaled("scale: #{ value: 1.0, min: 0.0 }, k: #{ value: 1 }"),
-        LiveOptions::default().set("k", "8"),
+        set("k", "8"),
     );
     // A default changes, a parameter comes, the run's own value stays, which is told too.
     lab.save(&scaled(

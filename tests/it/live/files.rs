@@ -242,7 +242,13 @@ fn a_file_that_is_written_without_a_pause_gets_through() {
 
 #[test]
 fn the_poll_alone_finds_everything() {
-    let lab = Lab::with(&times(1), LiveOptions::default().poll_only());
+    let lab = Lab::with(
+        &times(1),
+        LiveOptions {
+            poll_only: true,
+            ..LiveOptions::default()
+        },
+    );
     let time = std::fs::metadata(lab.path("recipe.rhai"))
         .unwrap()
         .modified()

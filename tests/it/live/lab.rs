@@ -40,6 +40,14 @@ pub fn batch_with(rewards: &[f64]) -> Batch {
     batch.build().unwrap()
 }
 
+/// A run that sets a parameter.
+pub fn set(name: &str, value: &str) -> LiveOptions {
+    LiveOptions {
+        settings: vec![(name.into(), value.into())],
+        ..LiveOptions::default()
+    }
+}
+
 impl Lab {
     pub fn new(script: &str) -> Lab {
         Lab::with(script, LiveOptions::default())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use advlab::live::{LiveEvent, LiveOptions};
 use advlab::{Host, LiveRecipe};
 
-use super::lab::{Lab, times};
+use super::lab::{Lab, set, times};
 
 #[test]
 fn a_builtin_has_nothing_to_follow() {
@@ -22,12 +22,14 @@ fn what_cannot_be_loaded_is_an_error_at_once() {
         let error = LiveRecipe::watch(&Host::new(), recipe, options).unwrap_err();
         error.to_string()
     };
-    let set = |name: &str, value: &str| LiveOptions::default().set(name, value);
     assert!(watch("nowhere/recipe.rhai", LiveOptions::default()).contains("cannot read"));
     assert!(watch("paskk", LiveOptions::default()).contains("`passk`"));
     assert!(watch("passk", set("kk", "8")).contains("`k`"));
     assert!(watch("passk", set("k", "0")).contains("at least 1"));
-    let lossy = LiveOptions::default().requires(advlab::script::Hook::Loss);
+    let lossy = LiveOptions {
+        requires: vec![advlab::script::Hook::Loss],
+        ..LiveOptions::default()
+    };
     assert!(watch("grpo", lossy).contains("no `loss`"));
 }
 
@@ -115,7 +117,10 @@ fn a_folder_that_is_made_again_is_followed_again() {
 fn a_run_starts_with_the_version_that_it_has() {
     let host = Host::new();
     let start = host.compile("recipe.rhai", &times(1)).unwrap();
-    let options = || LiveOptions::default().start(start.clone());
+    let options = || LiveOptions {
+        start: Some(start.clone()),
+        ..LiveOptions::default()
+    };
     let folder = || {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("recipe.rhai");
@@ -160,7 +165,10 @@ fn a_run_starts_with_the_version_that_it_has() {
 fn dropping_ends_the_thread_in_the_middle_of_a_dry_run() {
     let lab = Lab::with(
         &times(1),
-        LiveOptions::default().deadline(Duration::from_secs(600)),
+        LiveOptions {
+            deadline: Some(Duration::from_secs(600)),
+            ..LiveOptions::default()
+        },
     );
     lab.save("fn advantage(batch, p) { let n = 0; while true { n += 1; } batch.reward }");
     std::thread::sleep(Duration::from_millis(300));

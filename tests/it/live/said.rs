@@ -1,8 +1,8 @@
 //! What is said of a live recipe: each event in one line of plain text.
 
-use advlab::live::{LiveEvent, LiveOptions};
+use advlab::live::LiveEvent;
 
-use super::lab::{Lab, batch, times};
+use super::lab::{Lab, batch, set, times};
 
 /// The next event, with what no two runs share taken out.
 fn next(lab: &Lab) -> String {
@@ -30,7 +30,7 @@ fn with_default(k: u32) -> String {
 
 #[test]
 fn each_event_is_one_line() {
-    let options = LiveOptions::default().set("k", "8");
+    let options = set("k", "8");
     let mut lab = Lab::with(&with_default(4), options);
     lab.step();
     let mut said = Vec::new();

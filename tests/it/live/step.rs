@@ -5,7 +5,7 @@ use advlab::script::State;
 use advlab::{Batch, Host};
 use serde_json::json;
 
-use super::lab::{Lab, batch, batch_with, times};
+use super::lab::{Lab, batch, batch_with, set, times};
 
 /// Counts its steps in `this.n`, and fails where a reward is above 5.
 fn fragile(factor: u32) -> String {
@@ -124,7 +124,10 @@ fn a_trainer_goes_on_from_a_state_that_it_kept() {
     let kept = lab.live.state().to_json();
     let state = State::from_json(&kept).unwrap();
     let path = lab.path("recipe.rhai");
-    let options = LiveOptions::default().state(state);
+    let options = LiveOptions {
+        state: Some(state),
+        ..LiveOptions::default()
+    };
     let mut live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), options).unwrap();
     live.step(&batch()).unwrap();
     assert_eq!(fields(live.state()), json!({ "n": 2 }));
@@ -176,7 +179,10 @@ fn an_integer_beyond_i64_is_named_by_its_digits() {
 fn a_recipe_is_followed_with_what_the_run_sets() {
     let lab = Lab::with(
         "fn params() { #{ k: #{ value: 1.0 } } }\nfn advantage(batch, p) { batch.reward * p.k }\n",
-        LiveOptions::default().set("k", "2").poll_only(),
+        LiveOptions {
+            poll_only: true,
+            ..set("k", "2")
+        },
     );
     let mut lab = lab;
     let step = lab.live.step(&batch()).unwrap();

@@ -37,7 +37,10 @@ fn a_storm_of_saves() {
     let path = folder.path().join("recipe.rhai");
     std::fs::write(folder.path().join("scale.rhai"), scale(1)).unwrap();
     std::fs::write(&path, valid(1)).unwrap();
-    let options = LiveOptions::default().deadline(Duration::from_millis(300));
+    let options = LiveOptions {
+        deadline: Some(Duration::from_millis(300)),
+        ..LiveOptions::default()
+    };
     let mut lab = Lab::at(folder, &path, options).unwrap();
     let file = |name: &str| lab.folder.path().join(name);
     let (recipe, import, beside) = (file("recipe.rhai"), file("scale.rhai"), file(".tmp"));

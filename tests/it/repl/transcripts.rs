@@ -334,6 +334,14 @@ if 1 { 2 }
 _
 
 advantage(batch, p)
+
+passk()
+
+grpo
+
+fn los(batch, p) { batch.logp.mean("batch") }
+
+-(batch.logp * batch.advantage).mean("batch")
 "#,
     );
     assert_snapshot!(text);

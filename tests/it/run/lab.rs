@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use advlab::train::{Agreement, Config, Ending, Event, Replay, Run};
+use advlab::train::{Config, Difference, Ending, Event, Replay, Run};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -127,10 +127,11 @@ pub fn rows(run: &Path) -> Vec<Value> {
     rows
 }
 
-/// Repeats a run.
-pub fn replayed(run: &Path) -> Agreement {
+/// Repeats a run: the steps that it has, and the first number that differs.
+pub fn replayed(run: &Path) -> (u64, Option<Difference>) {
     let replay = Replay::open(run).unwrap();
-    replay.go(&mut |_: &Event<'_>| {}).unwrap()
+    let steps = replay.steps();
+    (steps, replay.go(&mut |_: &Event<'_>| {}).unwrap())
 }
 
 /// Runs the command line.

@@ -1,6 +1,6 @@
 //! A replay finds the numbers again, and a number that is not the run's.
 
-use advlab::train::{Agreement, Difference, Run};
+use advlab::train::{Difference, Run};
 use serde_json::json;
 
 use super::lab::{Lab, STATEFUL, advlab, go, go_to, replayed};
@@ -10,7 +10,7 @@ fn a_run_repeats_itself() {
     let lab = Lab::new(STATEFUL);
     go_to(&mut Run::create(lab.config.clone()).unwrap(), 11);
     go(&mut Run::resume(&lab.run(), None).unwrap());
-    assert_eq!(replayed(&lab.run()), Agreement::Same { steps: 24 });
+    assert_eq!(replayed(&lab.run()), (24, None));
     let output = advlab(&["replay", lab.run().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -40,7 +40,7 @@ fn a_number_that_was_changed_is_found() {
         recorded: Some(json!(wrong)),
         repeated: Some(json!(entropy)),
     };
-    assert_eq!(replayed(&lab.run()), Agreement::Differs(difference));
+    assert_eq!(replayed(&lab.run()).1, Some(difference));
     let output = advlab(&["replay", lab.run().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();

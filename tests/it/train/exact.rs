@@ -1,6 +1,6 @@
 //! Log-probs, sampling and gradients are exact, and the same bits however they are computed.
 
-use advlab::train::policy::{Policy, Responses, Samples, Scorer};
+use advlab::train::policy::{Responses, Samples};
 use advlab::train::task::{Arithmetic, Task, training_prompts};
 
 use super::{GROUP, key, maze, policy, step};
@@ -60,7 +60,7 @@ fn scoring_gives_the_bits_of_sampling_for_the_batch_and_for_any_part_of_it() {
 #[test]
 fn the_probabilities_of_all_tokens_sum_to_one_and_give_the_entropy() {
     let task = maze();
-    let policy = policy(&task, 1);
+    let mut policy = policy(&task, 1);
     let prompts = training_prompts(&task, 1, 0, 3).unwrap();
     let prefix = [3, 1, 0];
     let mut responses = Responses::new();

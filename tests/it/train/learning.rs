@@ -1,11 +1,11 @@
 //! A policy trained with group-normalised rewards gets better at its task.
 
-use advlab::train::policy::{AdamWConfig, Mlp, Policy};
+use advlab::train::policy::{AdamWConfig, Mlp};
 use advlab::train::task::{Arithmetic, Maze, Task, evaluation_prompts};
 
 use super::{key, rewards, step};
 
-fn pass_at_1(task: &dyn Task, policy: &Mlp) -> f64 {
+fn pass_at_1(task: &dyn Task, policy: &mut Mlp) -> f64 {
     let prompts = evaluation_prompts(task, 128);
     let sampled = policy.sample(&prompts, 4, key(0)).unwrap();
     let rewards = rewards(task, &prompts, &sampled.responses);
@@ -33,8 +33,8 @@ fn learn(task: &dyn Task, lr: f64, steps: u64) -> (f64, f64, Mlp) {
 #[test]
 fn policy_gradient_learns_to_walk_mazes_that_it_has_not_seen() {
     let task = Maze::new(3).unwrap();
-    let (first, last, policy) = learn(&task, 3e-3, 60);
-    let unseen = pass_at_1(&task, &policy);
+    let (first, last, mut policy) = learn(&task, 3e-3, 60);
+    let unseen = pass_at_1(&task, &mut policy);
     assert!(
         last > first + 0.3 && unseen > first + 0.3,
         "{first} -> {last}, unseen {unseen}"

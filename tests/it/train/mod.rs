@@ -6,7 +6,7 @@ mod learning;
 mod refused;
 mod state;
 
-use advlab::train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
+use advlab::train::policy::{AdamWConfig, Mlp, Responses, Samples};
 use advlab::train::random::{Key, Purpose};
 use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 
@@ -25,13 +25,7 @@ fn maze() -> Maze {
 }
 
 /// One step of policy gradient with group-normalised rewards, weighing tokens alike; gives the mean reward.
-fn step(
-    task: &dyn Task,
-    policy: &mut dyn Policy,
-    step: u64,
-    prompts: usize,
-    group_size: usize,
-) -> f64 {
+fn step(task: &dyn Task, policy: &mut Mlp, step: u64, prompts: usize, group_size: usize) -> f64 {
     let prompts = training_prompts(task, 1, step, prompts).unwrap();
     let Samples { responses, .. } = policy.sample(&prompts, group_size, key(step)).unwrap();
     let rewards = rewards(task, &prompts, &responses);

@@ -1,6 +1,6 @@
 //! What is not of the task, and a gradient that cannot be followed, is refused and changes nothing.
 
-use advlab::train::policy::{AdamWConfig, Mlp, NonFinite, Policy, Responses, Scorer};
+use advlab::train::policy::{AdamWConfig, Mlp, NonFinite, Responses};
 use advlab::train::task::{Maze, Task, training_prompts};
 
 use super::{GROUP, key, maze, policy};
@@ -79,7 +79,7 @@ fn clipping_gives_the_norm_before_it_and_scales_the_gradient_alone() {
             .iter()
             .filter(|(name, _)| name.starts_with("adamw.first"));
         let squares = first
-            .flat_map(|(_, array)| &array.values)
+            .flat_map(|(_, array)| array)
             .map(|&m| f64::from(m).powi(2));
         // The first moment is a tenth of the gradient.
         (norm, 10.0 * squares.sum::<f64>().sqrt())
@@ -97,7 +97,7 @@ fn what_is_not_of_the_task_is_refused() {
     let task = maze();
     let mut policy = policy(&task, 1);
     let prompts = training_prompts(&task, 1, 0, 2).unwrap();
-    let refused = |prompt: usize, tokens: &[u32]| {
+    let mut refused = |prompt: usize, tokens: &[u32]| {
         let mut responses = Responses::new();
         responses.push(0, &[4]);
         responses.push(prompt, tokens);

@@ -1,85 +1,61 @@
 //! The backward pass: the gradient of a loss by the parameters, from its derivative by the log-prob of each token.
 
+use std::ops::Range;
+
 use ndarray::linalg::general_mat_mul;
 
-use super::network::{Network, Real, add, add_scaled, rows, rows_mut};
-use super::trie::{Origin, Trie};
+use super::network::{Network, Real, Sizes, add, add_scaled, rows, rows_mut};
+use super::trie::{Node, Trie};
 use crate::train::task::Prompt;
 
 impl<F: Real> Trie<F> {
-    /// The gradient, given dloss/dlogp for the tokens of each response of the trie.
+    /// The gradient of the part of the loss that stands on the prompts `own`, given dloss/dlogp for the tokens of each
+    /// response of the trie.
     pub fn gradient(
         &self,
         network: &Network<F>,
         prompts: &[Prompt],
+        own: Range<usize>,
         dloss_dlogp: &[&[f64]],
     ) -> Network<F> {
-        let hidden = network.sizes.hidden;
-        let vocabulary = network.sizes.vocabulary;
-        let layers = network.layers();
+        let Sizes { task, hidden } = network.sizes;
+        let [_, _, w2, _, w3, _] = network.tensors();
         let mut gradient = Network::zeros(network.sizes);
-        let mut sums = gradient.layers_mut();
+        let [dw1, db1, dw2, db2, dw3, db3] = gradient.tensors_mut();
 
-        let dlogits = self.dlogits(vocabulary, dloss_dlogp);
+        let dlogits = self.dlogits(task.vocabulary, &own, dloss_dlogp);
+        let of_node = |node: usize| &dlogits[node * task.vocabulary..][..task.vocabulary];
         // A group whose advantages are all 0 asks for nothing: its nodes drop out here.
         let active: Vec<usize> = (0..self.nodes.len())
-            .filter(|node| {
-                dlogits[node * vocabulary..][..vocabulary]
-                    .iter()
-                    .any(|&d| d != 0.0)
-            })
+            .filter(|&node| of_node(node).iter().any(|&d| d != 0.0))
             .collect();
         if active.is_empty() {
             return gradient;
         }
-        let of_active = |values: &[F]| {
-            let mut rows = Vec::with_capacity(active.len() * hidden);
-            for node in &active {
-                rows.extend_from_slice(&values[node * hidden..][..hidden]);
-            }
-            rows
+        let of_active = |values: &[F]| -> Vec<F> {
+            let rows = active.iter().map(|node| &values[node * hidden..][..hidden]);
+            rows.collect::<Vec<_>>().concat()
         };
         let (h1, h2) = (of_active(&self.h1), of_active(&self.h2));
-        let dlogits: Vec<F> = active
-            .iter()
-            .flat_map(|node| &dlogits[node * vocabulary..][..vocabulary])
-            .map(|&d| F::rounded(d))
-            .collect();
+        let dlogits = active.iter().flat_map(|&node| of_node(node));
+        let dlogits: Vec<F> = dlogits.map(|&d| F::rounded(d)).collect();
 
-        let (one, zero) = (F::one(), F::zero());
-        let (h1_rows, h2_rows) = (rows(&h1, hidden), rows(&h2, hidden));
-        let dlogits_rows = rows(&dlogits, vocabulary);
-        general_mat_mul(one, &h2_rows.t(), &dlogits_rows, zero, &mut sums.w3);
-        for row in dlogits.chunks_exact(vocabulary) {
-            add(sums.b3, row);
-        }
-
-        let mut dh2 = vec![zero; h2.len()];
-        let mut dh2_rows = rows_mut(&mut dh2, hidden);
-        general_mat_mul(one, &dlogits_rows, &layers.w3.t(), zero, &mut dh2_rows);
-        close_where_off(&mut dh2, &h2);
-        let dh2_rows = rows(&dh2, hidden);
-        general_mat_mul(one, &h1_rows.t(), &dh2_rows, zero, &mut sums.w2);
-        for row in dh2.chunks_exact(hidden) {
-            add(sums.b2, row);
-        }
-
-        let mut dh1 = vec![zero; h1.len()];
-        let mut dh1_rows = rows_mut(&mut dh1, hidden);
-        general_mat_mul(one, &dh2_rows, &layers.w2.t(), zero, &mut dh1_rows);
-        close_where_off(&mut dh1, &h1);
-        self.first_layer(network, prompts, &active, &dh1, sums.w1, sums.b1);
+        let mut dh2 = vec![F::zero(); h2.len()];
+        backward(&h2, w3, &dlogits, task.vocabulary, dw3, db3, &mut dh2);
+        let mut dh1 = vec![F::zero(); h1.len()];
+        backward(&h1, w2, &dh2, hidden, dw2, db2, &mut dh1);
+        self.first_layer(network, prompts, &active, &dh1, dw1, db1);
         gradient
     }
 
     /// dloss/dlogits, [nodes, vocabulary]: a token's log-prob moves with its own logit by 1 - p and with every other by
     /// -p; the responses that pass through a node add up.
-    fn dlogits(&self, vocabulary: usize, dloss_dlogp: &[&[f64]]) -> Vec<f64> {
+    fn dlogits(&self, vocabulary: usize, own: &Range<usize>, dloss_dlogp: &[&[f64]]) -> Vec<f64> {
         let mut dlogits = vec![0.0; self.nodes.len() * vocabulary];
         let responses = self.tokens.iter().zip(&self.visits).zip(dloss_dlogp);
         for ((tokens, visits), derivatives) in responses {
             for ((&token, &node), &derivative) in tokens.iter().zip(visits).zip(*derivatives) {
-                if derivative == 0.0 {
+                if derivative == 0.0 || !own.contains(&self.nodes[node].prompt) {
                     continue;
                 }
                 let row = &mut dlogits[node * vocabulary..][..vocabulary];
@@ -102,60 +78,76 @@ impl<F: Real> Trie<F> {
         prompts: &[Prompt],
         active: &[usize],
         dh1: &[F],
-        w1: &mut [F],
-        b1: &mut [F],
+        dw1: &mut [F],
+        db1: &mut [F],
     ) {
         let hidden = network.sizes.hidden;
-        let mut subtrees = vec![F::zero(); self.nodes.len() * hidden];
-        let mut reached = vec![false; self.nodes.len()];
+        let mut subtrees = vec![Vec::new(); self.nodes.len()];
         for (&node, row) in active.iter().zip(dh1.chunks_exact(hidden)) {
             let now = network.sizes.position_row(self.nodes[node].position);
-            add(&mut w1[now * hidden..][..hidden], row);
-            subtrees[node * hidden..][..hidden].copy_from_slice(row);
-            reached[node] = true;
+            add(&mut dw1[now * hidden..][..hidden], row);
+            subtrees[node] = row.to_vec();
         }
-        for node in (0..self.nodes.len()).rev() {
-            if !reached[node] {
+        // Children before their parents.
+        for (node, &Node { prompt, parent, .. }) in self.nodes.iter().enumerate().rev() {
+            let subtree = std::mem::take(&mut subtrees[node]);
+            if subtree.is_empty() {
                 continue;
             }
-            let (before, from) = subtrees.split_at_mut(node * hidden);
-            let subtree = &from[..hidden];
-            match self.nodes[node].origin {
-                Origin::Token { parent, row } => {
-                    add(&mut w1[row * hidden..][..hidden], subtree);
-                    add(&mut before[parent * hidden..][..hidden], subtree);
-                    reached[parent] = true;
+            if let Some((parent, row)) = parent {
+                add(&mut dw1[row * hidden..][..hidden], &subtree);
+                if subtrees[parent].is_empty() {
+                    subtrees[parent] = subtree;
+                } else {
+                    add(&mut subtrees[parent], &subtree);
                 }
-                Origin::Prompt(prompt) => {
-                    add(b1, subtree);
-                    for (row, &x) in prompts[prompt].features.iter().enumerate() {
-                        if x != 0.0 {
-                            let x = F::rounded(x.into());
-                            add_scaled(&mut w1[row * hidden..][..hidden], x, subtree);
-                        }
-                    }
+                continue;
+            }
+            add(db1, &subtree);
+            for (row, &x) in dw1.chunks_exact_mut(hidden).zip(&prompts[prompt].features) {
+                if x != 0.0 {
+                    add_scaled(row, F::rounded(x.into()), &subtree);
                 }
             }
         }
     }
 }
 
-/// The derivative of the ReLU: nothing passes where its output is 0.
-fn close_where_off<F: Real>(derivatives: &mut [F], outputs: &[F]) {
-    for (derivative, &output) in derivatives.iter_mut().zip(outputs) {
+/// A linear layer behind a ReLU, whose outputs are `x`: from the derivatives `dy` of the layer's outputs, those of its
+/// weights, its biases and of what goes into the ReLU. Nothing passes where the ReLU's output is 0.
+fn backward<F: Real>(
+    x: &[F],
+    weights: &[F],
+    dy: &[F],
+    outputs: usize,
+    dweights: &mut [F],
+    dbias: &mut [F],
+    dx: &mut [F],
+) {
+    let inputs = weights.len() / outputs;
+    let (one, zero) = (F::one(), F::zero());
+    let (x_rows, dy_rows) = (rows(x, inputs), rows(dy, outputs));
+    general_mat_mul(
+        one,
+        &x_rows.t(),
+        &dy_rows,
+        zero,
+        &mut rows_mut(dweights, outputs),
+    );
+    for row in dy.chunks_exact(outputs) {
+        add(dbias, row);
+    }
+    let weights = rows(weights, outputs);
+    general_mat_mul(one, &dy_rows, &weights.t(), zero, &mut rows_mut(dx, inputs));
+    for (dx, &x) in dx.iter_mut().zip(x) {
         // A choice instead of a branch, so that it is done for many at a time.
-        *derivative = if output == F::zero() {
-            F::zero()
-        } else {
-            *derivative
-        };
+        *dx = if x == zero { zero } else { *dx };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::policy::mlp::network::Sizes;
     use crate::train::policy::mlp::trie::Source;
     use crate::train::random::{Key, Purpose, Stream};
     use crate::train::task::{Arithmetic, Maze, Task, training_prompts};
@@ -178,7 +170,10 @@ mod tests {
 
     impl Case {
         fn new(task: &dyn Task) -> Self {
-            let sizes = Sizes::new(&task.shape(), 7);
+            let sizes = Sizes {
+                task: task.shape(),
+                hidden: 7,
+            };
             // Twice the initial parameters, so that no distribution is close to uniform.
             let mut network = Network::<f64>::initial(sizes, &mut stream(0));
             network.values.iter_mut().for_each(|x| *x *= 2.0);
@@ -204,7 +199,7 @@ mod tests {
 
         fn loss(&self, network: &Network<f64>) -> f64 {
             let trie = self.trie(network);
-            let vocabulary = network.sizes.vocabulary;
+            let vocabulary = network.sizes.task.vocabulary;
             let mut loss = 0.0;
             for (response, weights) in self.weights.iter().enumerate() {
                 let choices = trie.visits[response].iter().zip(&self.tokens[response]);
@@ -218,7 +213,7 @@ mod tests {
         fn gradient<F: Real>(&self, network: &Network<F>) -> Network<F> {
             let weights: Vec<&[f64]> = self.weights.iter().map(Vec::as_slice).collect();
             self.trie(network)
-                .gradient(network, &self.prompts, &weights)
+                .gradient(network, &self.prompts, 0..self.prompts.len(), &weights)
         }
     }
 

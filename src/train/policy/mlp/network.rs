@@ -26,44 +26,29 @@ impl Real for f64 {
 /// there, one-hot, then the present position, one-hot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
-    pub features: usize,
-    pub vocabulary: usize,
-    pub max_tokens: usize,
-    pub stop: u32,
+    pub task: TaskShape,
     pub hidden: usize,
 }
 
 impl Sizes {
-    pub fn new(task: &TaskShape, hidden: usize) -> Self {
-        Self {
-            features: task.prompt_features,
-            vocabulary: task.vocabulary,
-            max_tokens: task.max_response_tokens,
-            stop: task.stop,
-            hidden,
-        }
-    }
-
     fn inputs(&self) -> usize {
-        self.features + self.max_tokens * (self.vocabulary + 1)
+        self.position_row(self.task.max_response_tokens)
     }
 
     /// The input that says: `token` is at `position`.
-    pub fn token_row(&self, position: usize, token: usize) -> usize {
-        self.features + position * self.vocabulary + token
+    pub fn token_row(&self, position: usize, token: u32) -> usize {
+        self.task.prompt_features + position * self.task.vocabulary + token as usize
     }
 
     /// The input that says: the next token is that at `position`.
     pub fn position_row(&self, position: usize) -> usize {
-        self.features + self.max_tokens * self.vocabulary + position
+        self.token_row(self.task.max_response_tokens, 0) + position
     }
 
     /// Name and shape of each tensor in the order in which they are stored. Weights are [inputs, outputs], so that an
     /// input that is 1 adds one contiguous row.
     pub fn tensors(&self) -> [(&'static str, Vec<usize>); 6] {
-        let Self {
-            vocabulary, hidden, ..
-        } = *self;
+        let (hidden, vocabulary) = (self.hidden, self.task.vocabulary);
         [
             ("layer1.weight", vec![self.inputs(), hidden]),
             ("layer1.bias", vec![hidden]),
@@ -90,26 +75,6 @@ pub(super) struct Network<F> {
     pub values: Vec<F>,
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Layers<'a, F> {
-    pub w1: ArrayView2<'a, F>,
-    pub b1: &'a [F],
-    pub w2: ArrayView2<'a, F>,
-    pub b2: &'a [F],
-    pub w3: ArrayView2<'a, F>,
-    pub b3: &'a [F],
-}
-
-/// The first layer's weights are not a matrix here: they are written row by row.
-pub(super) struct LayersMut<'a, F> {
-    pub w1: &'a mut [F],
-    pub b1: &'a mut [F],
-    pub w2: ArrayViewMut2<'a, F>,
-    pub b2: &'a mut [F],
-    pub w3: ArrayViewMut2<'a, F>,
-    pub b3: &'a mut [F],
-}
-
 impl<F: Real> Network<F> {
     pub fn zeros(sizes: Sizes) -> Self {
         Self {
@@ -132,47 +97,21 @@ impl<F: Real> Network<F> {
         Self { sizes, values }
     }
 
-    pub fn layers(&self) -> Layers<'_, F> {
-        let Sizes {
-            vocabulary, hidden, ..
-        } = self.sizes;
+    /// The tensors in the order of [`Sizes::tensors`].
+    pub fn tensors(&self) -> [&[F]; 6] {
         let mut rest = &self.values[..];
-        let [w1, b1, w2, b2, w3, b3] = self.sizes.counts().map(|count| {
-            let (tensor, behind) = rest.split_at(count);
-            rest = behind;
-            tensor
-        });
-        Layers {
-            w1: rows(w1, hidden),
-            b1,
-            w2: rows(w2, hidden),
-            b2,
-            w3: rows(w3, vocabulary),
-            b3,
-        }
+        let counts = self.sizes.counts();
+        counts.map(|count| rest.split_off(..count).unwrap_or_default())
     }
 
-    pub fn layers_mut(&mut self) -> LayersMut<'_, F> {
-        let Sizes {
-            vocabulary, hidden, ..
-        } = self.sizes;
+    pub fn tensors_mut(&mut self) -> [&mut [F]; 6] {
         let mut rest = &mut self.values[..];
-        let [w1, b1, w2, b2, w3, b3] = self.sizes.counts().map(|count| {
-            let (tensor, behind) = std::mem::take(&mut rest).split_at_mut(count);
-            rest = behind;
-            tensor
-        });
-        LayersMut {
-            w1,
-            b1,
-            w2: rows_mut(w2, hidden),
-            b2,
-            w3: rows_mut(w3, vocabulary),
-            b3,
-        }
+        let counts = self.sizes.counts();
+        counts.map(|count| rest.split_off_mut(..count).unwrap_or_default())
     }
 }
 
+/// Values as a matrix, row by row.
 pub(super) fn rows<F>(values: &[F], columns: usize) -> ArrayView2<'_, F> {
     ArrayView2::from_shape((values.len() / columns, columns), values)
         .expect("the number of values is a multiple of the number of columns")

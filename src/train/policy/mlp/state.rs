@@ -1,10 +1,10 @@
 //! The MLP's parameters and optimizer as named arrays, for checkpoints.
 
-use std::collections::BTreeMap;
+use ndarray::ArrayD;
 
 use super::network::{Network, Sizes};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::train::policy::{AdamW, Arrays, NamedArray};
+use crate::train::policy::{AdamW, Arrays};
 
 const PARAMETERS: &str = "policy";
 const FIRST: &str = "adamw.first";
@@ -15,98 +15,83 @@ const UPDATES: &str = "adamw.updates";
 const BASE: u64 = 1 << 24;
 
 pub(super) fn parameters(network: &Network<f32>) -> Arrays {
-    named(&network.sizes, PARAMETERS, &network.values).collect()
+    let mut arrays = Arrays::new();
+    insert(&mut arrays, network.sizes, PARAMETERS, &network.values);
+    arrays
 }
 
 pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
     let mut arrays = parameters(network);
-    arrays.extend(named(&network.sizes, FIRST, &optimizer.first));
-    arrays.extend(named(&network.sizes, SECOND, &optimizer.second));
+    insert(&mut arrays, network.sizes, FIRST, &optimizer.first);
+    insert(&mut arrays, network.sizes, SECOND, &optimizer.second);
     let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
-    let values = digits.map(|digit| digit as f32).to_vec();
-    let shape = vec![2];
-    arrays.insert(UPDATES.into(), NamedArray { shape, values });
+    let digits = digits.map(|digit| digit as f32);
+    arrays.insert(UPDATES.into(), ndarray::arr1(&digits).into_dyn());
     arrays
 }
 
-/// The network and the optimizer of a snapshot; the optimizer's settings are those of `optimizer`.
+/// The network and the optimizer of a snapshot, in place of some of the same sizes and settings.
 pub(super) fn restored(
-    sizes: Sizes,
+    network: &Network<f32>,
     optimizer: &AdamW,
     arrays: &Arrays,
 ) -> Result<(Network<f32>, AdamW), Diagnostics> {
-    let mut left = Left::of(arrays);
-    let mut restored = optimizer.clone();
-    let values = left.tensors(&sizes, PARAMETERS)?;
-    restored.first = left.tensors(&sizes, FIRST)?;
-    restored.second = left.tensors(&sizes, SECOND)?;
-    let updates = left.array(UPDATES, &[2])?;
-    restored.updates = updates[0] as u64 + updates[1] as u64 * BASE;
-    left.nothing()?;
-    Ok((Network { sizes, values }, restored))
+    check(&snapshot(network, optimizer), arrays)?;
+    let mut optimizer = optimizer.clone();
+    optimizer.first = values(arrays, FIRST, network.sizes);
+    optimizer.second = values(arrays, SECOND, network.sizes);
+    let updates = &arrays[UPDATES];
+    optimizer.updates = updates[[0]] as u64 + updates[[1]] as u64 * BASE;
+    Ok((with_parameters(network, arrays), optimizer))
 }
 
-/// The network of a state that has parameters alone.
-pub(super) fn network(sizes: Sizes, arrays: &Arrays) -> Result<Network<f32>, Diagnostics> {
-    let mut left = Left::of(arrays);
-    let values = left.tensors(&sizes, PARAMETERS)?;
-    left.nothing()?;
-    Ok(Network { sizes, values })
+/// The network of a state that has parameters alone, in place of one of the same sizes.
+pub(super) fn network(
+    network: &Network<f32>,
+    arrays: &Arrays,
+) -> Result<Network<f32>, Diagnostics> {
+    check(&parameters(network), arrays)?;
+    Ok(with_parameters(network, arrays))
+}
+
+fn with_parameters(network: &Network<f32>, arrays: &Arrays) -> Network<f32> {
+    let sizes = network.sizes;
+    let values = values(arrays, PARAMETERS, sizes);
+    Network { sizes, values }
 }
 
 /// Cuts values into the tensors of a network.
-fn named(sizes: &Sizes, group: &str, values: &[f32]) -> impl Iterator<Item = (String, NamedArray)> {
-    let mut rest = values;
-    sizes.tensors().into_iter().map(move |(tensor, shape)| {
-        let (values, behind) = rest.split_at(shape.iter().product());
-        rest = behind;
-        let values = values.to_vec();
-        (format!("{group}.{tensor}"), NamedArray { shape, values })
-    })
+fn insert(arrays: &mut Arrays, sizes: Sizes, group: &str, values: &[f32]) {
+    let mut rest = values.iter().copied();
+    for (tensor, shape) in sizes.tensors() {
+        let array = ArrayD::from_shape_simple_fn(shape, || rest.next().unwrap_or_default());
+        arrays.insert(format!("{group}.{tensor}"), array);
+    }
 }
 
-/// The arrays that have not been taken yet.
-struct Left<'a>(BTreeMap<&'a str, &'a NamedArray>);
+fn values(arrays: &Arrays, group: &str, sizes: Sizes) -> Vec<f32> {
+    let tensors = sizes.tensors().into_iter();
+    let tensors = tensors.flat_map(|(tensor, _)| &arrays[&format!("{group}.{tensor}")]);
+    tensors.copied().collect()
+}
 
-impl<'a> Left<'a> {
-    fn of(arrays: &'a Arrays) -> Self {
-        let arrays = arrays.iter();
-        Left(arrays.map(|(name, array)| (&**name, array)).collect())
-    }
-
-    fn array(&mut self, name: &str, expected: &[usize]) -> Result<&'a [f32], Diagnostics> {
-        let Some(NamedArray { shape, values }) = self.0.remove(name) else {
+/// Whether arrays have the names and shapes of this policy's own.
+fn check(own: &Arrays, arrays: &Arrays) -> Result<(), Diagnostics> {
+    const OTHER: &str = "is it of another policy?";
+    for (name, own) in own {
+        let Some(array) = arrays.get(name) else {
             let message = format!("the state has no array {name:?}");
             return Err(Diagnostic::error(message).with_help(OTHER).into());
         };
-        if shape != expected || values.len() != expected.iter().product::<usize>() {
-            let message = format!(
-                "{name:?} has the shape {shape:?} with {} values; this policy's is {expected:?}",
-                values.len()
-            );
+        let (shape, own) = (array.shape(), own.shape());
+        if shape != own {
+            let message = format!("{name:?} has the shape {shape:?}; this policy's is {own:?}");
             return Err(Diagnostic::error(message).into());
         }
-        Ok(values)
     }
-
-    fn tensors(&mut self, sizes: &Sizes, group: &str) -> Result<Vec<f32>, Diagnostics> {
-        let mut all = Vec::with_capacity(sizes.count());
-        for (tensor, shape) in sizes.tensors() {
-            all.extend_from_slice(self.array(&format!("{group}.{tensor}"), &shape)?);
-        }
-        Ok(all)
+    if let Some(name) = arrays.keys().find(|name| !own.contains_key(*name)) {
+        let message = format!("the state has an array {name:?} which this policy does not have");
+        return Err(Diagnostic::error(message).with_help(OTHER).into());
     }
-
-    fn nothing(self) -> Result<(), Diagnostics> {
-        match self.0.keys().next() {
-            Some(name) => Err(Diagnostic::error(format!(
-                "the state has an array {name:?} which this policy does not have"
-            ))
-            .with_help(OTHER)
-            .into()),
-            None => Ok(()),
-        }
-    }
+    Ok(())
 }
-
-const OTHER: &str = "is it of another policy?";

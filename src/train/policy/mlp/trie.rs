@@ -1,12 +1,13 @@
-//! The forward pass: the responses to some prompts as a trie of prefixes, each distinct prefix computed once.
+//! The forward pass: responses as a trie of prefixes, each distinct prefix computed once.
 //!
 //! The responses of a group share their prompt and, most of all once the policy has become sure, the first of their
 //! tokens. Equal prefixes give equal inputs, so the network runs once for each node of the trie instead of once for
 //! each token. The first layer costs a row or two a node: a child's sum is its parent's plus the row of one token.
+//! Given responses make the whole trie before the network runs, for many nodes at a time.
 
 use ndarray::linalg::general_mat_mul;
 
-use super::network::{Layers, Network, Real, Sizes, add, add_scaled, rows, rows_mut};
+use super::network::{Network, Real, Sizes, add, add_scaled, rows, rows_mut};
 use crate::train::random::Stream;
 use crate::train::task::Prompt;
 
@@ -22,17 +23,12 @@ impl Source<'_> {
         matches!(self, Source::Given(tokens) if tokens[response].is_empty())
     }
 
-    fn next(&mut self, response: usize, position: usize, probabilities: &[f64]) -> u32 {
-        match self {
-            Source::Given(tokens) => tokens[response][position],
-            Source::Sample(streams) => draw(streams[response].uniform(), probabilities),
-        }
-    }
-
     fn ends(&self, response: usize, position: usize, token: u32, sizes: &Sizes) -> bool {
         match self {
             Source::Given(tokens) => position + 1 == tokens[response].len(),
-            _ => token == sizes.stop || position + 1 == sizes.max_tokens,
+            Source::Sample(_) => {
+                token == sizes.task.stop || position + 1 == sizes.task.max_response_tokens
+            }
         }
     }
 }
@@ -54,18 +50,13 @@ fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
     last as u32
 }
 
-/// How a node's input differs from that of the node before it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Origin {
-    /// No token came before it: its input is the prompt at this index.
-    Prompt(usize),
-    /// The node `parent` and a token, which is input number `row`.
-    Token { parent: usize, row: usize },
-}
-
+/// A prefix of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    pub origin: Origin,
+    /// The index of its prompt.
+    pub prompt: usize,
+    /// The node before its last token, and the input that says this token; none where no token came before it.
+    pub parent: Option<(usize, usize)>,
     /// Number of tokens before it.
     pub position: usize,
 }
@@ -95,85 +86,83 @@ impl<F: Real> Trie<F> {
         owners: &[usize],
         mut source: Source<'_>,
     ) -> Self {
-        let sizes = network.sizes;
-        let layers = network.layers();
         let mut trie = Self {
-            tokens: vec![Vec::with_capacity(sizes.max_tokens); owners.len()],
-            visits: vec![Vec::with_capacity(sizes.max_tokens); owners.len()],
+            tokens: vec![Vec::new(); owners.len()],
+            visits: vec![Vec::new(); owners.len()],
             ..Self::default()
         };
         let mut sums = Vec::new();
-        let mut live = trie.plant(&layers, prompts, owners, &source, &mut sums);
-        let mut position = 0;
+        let mut live = trie.plant(network, prompts, owners, &source, &mut sums);
         while !live.is_empty() {
-            trie.evaluate(&layers, sizes.position_row(position), &sums);
-            live = trie.branch(&layers, &sizes, position, &live, &mut source, &mut sums);
-            position += 1;
+            if let Source::Sample(_) = source {
+                trie.evaluate(network, &sums);
+            }
+            live = trie.branch(network, &live, &mut source, &mut sums);
         }
+        trie.evaluate(network, &sums);
         trie
     }
 
-    /// A node for each prompt that has a response; gives (response, node) for each response that has a token.
+    /// A node for each prompt that has a response; gives (response, node) for each response that has a token. `sums`
+    /// are those of the first layer, but for the row of the position.
     fn plant(
         &mut self,
-        layers: &Layers<'_, F>,
+        network: &Network<F>,
         prompts: &[Prompt],
         owners: &[usize],
         source: &Source<'_>,
         sums: &mut Vec<F>,
     ) -> Vec<(usize, usize)> {
+        let hidden = network.sizes.hidden;
+        let [w1, b1, ..] = network.tensors();
         let mut roots = vec![None; prompts.len()];
-        let mut live = Vec::with_capacity(owners.len());
-        for (response, &owner) in owners.iter().enumerate() {
-            if source.is_empty(response) {
-                continue;
-            }
-            let node = *roots[owner].get_or_insert_with(|| {
+        let has_token = |response: &usize| !source.is_empty(*response);
+        let live = (0..owners.len()).filter(has_token).map(|response| {
+            let prompt = owners[response];
+            let root = *roots[prompt].get_or_insert_with(|| {
                 let start = sums.len();
-                sums.extend_from_slice(layers.b1);
-                for (weights, &x) in layers.w1.rows().into_iter().zip(&prompts[owner].features) {
+                sums.extend_from_slice(b1);
+                for (weights, &x) in w1.chunks_exact(hidden).zip(&prompts[prompt].features) {
                     if x != 0.0 {
-                        add_scaled(
-                            &mut sums[start..],
-                            F::rounded(x.into()),
-                            contiguous(weights),
-                        );
+                        add_scaled(&mut sums[start..], F::rounded(x.into()), weights);
                     }
                 }
                 self.nodes.push(Node {
-                    origin: Origin::Prompt(owner),
+                    prompt,
+                    parent: None,
                     position: 0,
                 });
                 self.nodes.len() - 1
             });
-            live.push((response, node));
-        }
-        live
+            (response, root)
+        });
+        live.collect()
     }
 
-    /// Runs the network for the last nodes, those of one position, whose first-layer sums (but for the row of the
-    /// position) are `sums`.
-    fn evaluate(&mut self, layers: &Layers<'_, F>, position_row: usize, sums: &[F]) {
-        let (hidden, vocabulary) = (layers.b2.len(), layers.b3.len());
-        let count = sums.len() / hidden;
-        let start = self.h1.len();
-
-        let now = layers.w1.row(position_row);
-        let now = contiguous(now);
-        for sum in sums.chunks_exact(hidden) {
-            self.h1
-                .extend(sum.iter().zip(now).map(|(&x, &add)| relu(x + add)));
-            self.h2.extend_from_slice(layers.b2);
+    /// Runs the network for the nodes that it has not been run for.
+    fn evaluate(&mut self, network: &Network<F>, sums: &[F]) {
+        let Sizes { task, hidden } = network.sizes;
+        let [w1, _, w2, b2, w3, b3] = network.tensors();
+        let first = self.entropy.len();
+        let count = self.nodes.len() - first;
+        if count == 0 {
+            return;
         }
-        let mut h2 = rows_mut(&mut self.h2[start..], hidden);
-        let h1 = rows(&self.h1[start..], hidden);
-        general_mat_mul(F::one(), &h1, &layers.w2, F::one(), &mut h2);
+        for (node, sum) in self.nodes.iter().zip(sums.chunks_exact(hidden)).skip(first) {
+            let now = network.sizes.position_row(node.position) * hidden;
+            let sum = sum.iter().zip(&w1[now..]);
+            self.h1.extend(sum.map(|(&x, &now)| relu(x + now)));
+        }
+        let h1 = rows(&self.h1[first * hidden..], hidden);
+        self.h2.extend(b2.repeat(count));
+        let mut h2 = rows_mut(&mut self.h2[first * hidden..], hidden);
+        general_mat_mul(F::one(), &h1, &rows(w2, hidden), F::one(), &mut h2);
         h2.mapv_inplace(relu);
-
-        let mut logits = layers.b3.repeat(count);
-        let mut output = rows_mut(&mut logits, vocabulary);
-        general_mat_mul(F::one(), &h2, &layers.w3, F::one(), &mut output);
-        for logits in logits.chunks_exact(vocabulary) {
+        let mut logits = b3.repeat(count);
+        let mut output = rows_mut(&mut logits, task.vocabulary);
+        let w3 = rows(w3, task.vocabulary);
+        general_mat_mul(F::one(), &h2, &w3, F::one(), &mut output);
+        for logits in logits.chunks_exact(task.vocabulary) {
             self.distribute(logits);
         }
     }
@@ -199,57 +188,58 @@ impl<F: Real> Trie<F> {
         self.entropy.push(entropy);
     }
 
-    /// Chooses the next token of each live response and makes the nodes that follow; `sums` becomes theirs. Gives
+    /// Chooses the next token of each live response, and makes the nodes that follow with their sums. Gives
     /// (response, node) for each response that goes on.
     fn branch(
         &mut self,
-        layers: &Layers<'_, F>,
-        sizes: &Sizes,
-        position: usize,
+        network: &Network<F>,
         live: &[(usize, usize)],
         source: &mut Source<'_>,
         sums: &mut Vec<F>,
     ) -> Vec<(usize, usize)> {
-        let Sizes {
-            vocabulary, hidden, ..
-        } = *sizes;
-        let first = self.nodes.len() - sums.len() / hidden;
-        let mut children = vec![None; sums.len() / hidden * vocabulary];
-        let mut next_sums = Vec::with_capacity(sums.len());
-        let mut next_live = Vec::with_capacity(live.len());
+        let Sizes { task, hidden } = network.sizes;
+        let [w1, ..] = network.tensors();
+        // Nodes of a position follow the order of the responses.
+        let first = live[0].1;
+        let mut children = vec![None; (self.nodes.len() - first) * task.vocabulary];
+        let mut next = Vec::with_capacity(live.len());
         for &(response, node) in live {
-            let probabilities = &self.probabilities[node * vocabulary..][..vocabulary];
-            let token = source.next(response, position, probabilities);
+            let Node {
+                prompt, position, ..
+            } = self.nodes[node];
+            let token = match source {
+                Source::Given(tokens) => tokens[response][position],
+                Source::Sample(streams) => {
+                    let probabilities = &self.probabilities[node * task.vocabulary..];
+                    let probabilities = &probabilities[..task.vocabulary];
+                    draw(streams[response].uniform(), probabilities)
+                }
+            };
             self.tokens[response].push(token);
             self.visits[response].push(node);
-            if source.ends(response, position, token, sizes) {
+            if source.ends(response, position, token, &network.sizes) {
                 continue;
             }
-            let sibling = node - first;
-            let child = children[sibling * vocabulary + token as usize].get_or_insert_with(|| {
-                let row = sizes.token_row(position, token as usize);
-                let start = next_sums.len();
-                next_sums.extend_from_slice(&sums[sibling * hidden..][..hidden]);
-                add(&mut next_sums[start..], contiguous(layers.w1.row(row)));
+            let child = (node - first) * task.vocabulary + token as usize;
+            let child = children[child].get_or_insert_with(|| {
+                let row = network.sizes.token_row(position, token);
+                let start = sums.len();
+                sums.extend_from_within(node * hidden..(node + 1) * hidden);
+                add(&mut sums[start..], &w1[row * hidden..][..hidden]);
                 self.nodes.push(Node {
-                    origin: Origin::Token { parent: node, row },
+                    prompt,
+                    parent: Some((node, row)),
                     position: position + 1,
                 });
                 self.nodes.len() - 1
             });
-            next_live.push((response, *child));
+            next.push((response, *child));
         }
-        *sums = next_sums;
-        next_live
+        next
     }
 }
 
 /// max(x, 0), but a NaN stays one: parameters that have become NaN must show.
 fn relu<F: Real>(x: F) -> F {
     if x < F::zero() { F::zero() } else { x }
-}
-
-fn contiguous<F>(row: ndarray::ArrayView1<'_, F>) -> &[F] {
-    row.to_slice()
-        .expect("the rows of a weight matrix are contiguous")
 }

@@ -14,7 +14,7 @@ const PIECES: [char; 16] = [
 const SIDES: [(u8, u8); 4] = [(1, 2), (2, 1), (4, 8), (8, 4)];
 const RIGHT: u8 = 8;
 
-pub(super) fn draw(board: &Board, response: &[u32], correct: bool) -> String {
+pub(super) fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
     let (path, stopped) = board.walk(response);
     let mut sides = vec![0; board.cells.len()];
     for (step, &token) in path.windows(2).zip(response) {

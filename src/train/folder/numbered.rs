@@ -1,0 +1,85 @@
+//! Files of a run that have a step in their names, of which the newest are kept.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::diagnostic::Diagnostics;
+use crate::train::error::io;
+
+/// A kind of such files: the folder in the run's, and how their names begin.
+pub(in crate::train) struct Numbered {
+    pub(super) folder: &'static str,
+    prefix: &'static str,
+}
+
+/// `batches/step-000140.safetensors`; those on which a version failed are beside them under other names.
+pub(in crate::train) const BATCHES: Numbered = Numbered {
+    folder: "batches",
+    prefix: "step-",
+};
+
+/// `checkpoints/000150.safetensors`.
+pub(super) const CHECKPOINTS: Numbered = Numbered {
+    folder: "checkpoints",
+    prefix: "",
+};
+
+const ENDING: &str = ".safetensors";
+
+impl Numbered {
+    pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
+        let name = format!("{}{step:06}{ENDING}", self.prefix);
+        run.join(self.folder).join(name)
+    }
+
+    /// The files with their steps, in order.
+    pub(in crate::train) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
+        let folder = run.join(self.folder);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(io("read", folder)(error)),
+        };
+        let found = entries.flatten().filter_map(|entry| {
+            let name = entry.file_name();
+            let name = name.to_str()?.strip_prefix(self.prefix)?;
+            let step = name.strip_suffix(ENDING)?.parse().ok()?;
+            Some((step, entry.path()))
+        });
+        // By number: as a string, step 1000000 comes before step 999990.
+        let mut found: Vec<(u64, PathBuf)> = found.collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// Removes all but the newest.
+    pub(super) fn remove_old(&self, run: &Path, keep: usize) -> Result<(), Diagnostics> {
+        for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
+            // One too many does no harm.
+            let _ = fs::remove_file(old);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_first_also_where_their_names_are_longer() {
+        let run = tempfile::tempdir().unwrap();
+        let batches = run.path().join(BATCHES.folder);
+        fs::create_dir(&batches).unwrap();
+        for step in [999_980, 999_990, 1_000_000, 1_000_010] {
+            fs::write(BATCHES.path(run.path(), step), "").unwrap();
+        }
+        fs::write(batches.join("failed-000003-4f8ad7.safetensors"), "").unwrap();
+        BATCHES.remove_old(run.path(), 2).unwrap();
+        let steps = BATCHES.all(run.path()).unwrap();
+        let steps = steps.into_iter().map(|(step, _)| step);
+        assert_eq!(steps.collect::<Vec<_>>(), [1_000_000, 1_000_010]);
+        assert_eq!(fs::read_dir(&batches).unwrap().count(), 3);
+    }
+}

@@ -1,0 +1,287 @@
+//! From a batch to a better policy: the recipe's advantage, then epochs of minibatches that follow the loss.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::config::Config;
+use super::policy::{Mlp, NonFinite};
+use super::random::{Key, Purpose};
+use super::rollout::select;
+use super::row::Row;
+use super::trainer::{Sampled, milliseconds};
+use crate::batch::{Batch, Computed};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::{Builtin, Hook, Outcome, Recipe, State, Summary};
+use crate::tensor::Level;
+
+/// Why a step could not be done: its version failed, which another version may not, or the run did.
+pub(super) enum Failure {
+    Version(Diagnostics),
+    Run(Diagnostics),
+}
+
+impl From<Diagnostics> for Failure {
+    fn from(error: Diagnostics) -> Self {
+        Failure::Run(error)
+    }
+}
+
+impl From<Failure> for Diagnostics {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Version(error) | Failure::Run(error) => error,
+        }
+    }
+}
+
+impl From<NonFinite> for Failure {
+    fn from(error: NonFinite) -> Self {
+        let problem = Diagnostic::error(error.to_string());
+        match error {
+            // Finite derivatives whose gradient is not: they came from the version's advantage or loss.
+            NonFinite::Gradient { .. } => {
+                let help = "the advantage or the loss is too large for f32";
+                Failure::Version(problem.with_help(help).into())
+            }
+            NonFinite::Parameters => Failure::Run(problem.with_help("is `lr` too large?").into()),
+        }
+    }
+}
+
+/// The policy, and the loss recipe that it follows where a version has no loss of its own.
+pub(super) struct Learner {
+    pub(super) policy: Mlp,
+    pub(super) loss: Recipe,
+    pub(super) loss_state: State,
+}
+
+/// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
+fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<String, f64> {
+    let hooks = [("advantage", means(advantage)), ("loss", means(loss))];
+    let name = |hook, name: &str| match hooks.iter().all(|(_, own)| own.contains_key(name)) {
+        true => format!("{hook}/{name}"),
+        false => name.to_string(),
+    };
+    let all = hooks
+        .iter()
+        .flat_map(|(hook, own)| own.iter().map(move |metric| (hook, metric)));
+    all.map(|(hook, (own, mean))| (name(hook, own), *mean))
+        .collect()
+}
+
+fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {
+    let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for (name, value) in metrics {
+        let (sum, count) = sums.entry(name).or_default();
+        *sum += value;
+        *count += 1.0;
+    }
+    let means = sums.into_iter();
+    means
+        .map(|(name, (sum, count))| (name, sum / count))
+        .collect()
+}
+
+impl Learner {
+    /// One step with one version: its report and the lines that it printed. Where it fails, the learner is as it was,
+    /// and `state` may have changed.
+    pub(super) fn learn(
+        &mut self,
+        config: &Config,
+        recipe: &Recipe,
+        state: &mut State,
+        sampled: &Sampled,
+    ) -> Result<(Row, Vec<String>), Failure> {
+        // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
+        let has_later = config.epochs * config.minibatches > 1;
+        let policy = has_later.then(|| self.policy.snapshot());
+        let loss_state = self.loss_state.clone();
+        let learned = self.try_to(config, recipe, state, sampled);
+        if learned.is_err() {
+            if let Some(policy) = &policy {
+                self.policy.restore(policy)?;
+            }
+            self.loss_state = loss_state;
+        }
+        learned
+    }
+
+    fn try_to(
+        &mut self,
+        config: &Config,
+        recipe: &Recipe,
+        state: &mut State,
+        sampled: &Sampled,
+    ) -> Result<(Row, Vec<String>), Failure> {
+        let Sampled { rollout, batch, .. } = sampled;
+        let started = Instant::now();
+        let has_advantage = recipe.has(Hook::Advantage);
+        let outcome = if has_advantage {
+            recipe.advantage(batch, state)
+        } else {
+            // The equivalent advantage of a loss is only reported: the loss runs again, on each minibatch.
+            recipe.advantage(batch, &mut state.clone())
+        };
+        let mut outcome = outcome.map_err(Failure::Version)?;
+        if !has_advantage {
+            (outcome.metrics, outcome.prints) = Default::default();
+        }
+        let mut row = report(sampled.row.clone(), &outcome);
+        let mut prints = std::mem::take(&mut outcome.prints);
+        row.ms.recipe = milliseconds(started);
+
+        let started = Instant::now();
+        let advantage = has_advantage.then_some(&outcome.advantage);
+        let max_grad_norm = Some(config.max_grad_norm).filter(|norm| *norm > 0.0);
+        let mut loss_metrics = Vec::new();
+        let mut updates = 0.0;
+        for members in minibatches(config, batch.step()) {
+            let responses = rollout.responses.select(&members);
+            // Before the first update, `logp` is that of the policy which sampled.
+            let logp = if updates > 0.0 {
+                Some(self.policy.score(&rollout.prompts, &responses)?.logp)
+            } else {
+                None
+            };
+            let minibatch = select(batch, &members, logp, advantage);
+            let loss = if recipe.has(Hook::Loss) {
+                recipe.loss(&minibatch, None, state)
+            } else {
+                self.loss.loss(&minibatch, None, &mut self.loss_state)
+            };
+            let loss = loss.map_err(Failure::Version)?;
+            let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
+            self.policy
+                .accumulate(&rollout.prompts, &responses, &gradient)?;
+            row.grad_norm += self.policy.update(max_grad_norm)?;
+            row.loss += loss.value;
+            updates += 1.0;
+            loss_metrics.extend(loss.metrics);
+            prints.extend(loss.prints);
+        }
+        // Updates weigh alike.
+        row.grad_norm /= updates;
+        row.loss /= updates;
+        row.metrics = metrics(&outcome.metrics, &loss_metrics);
+        row.clip_share = row.metrics.remove("clip_share");
+        row.ms.update = milliseconds(started);
+        Ok((row, prints))
+    }
+
+    /// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: a use of a
+    /// column that the run never has is found here.
+    ///
+    /// # Errors
+    /// The error of a hook, with where it happened and what to do: no other version could do the step.
+    pub(super) fn dry_run(
+        &self,
+        first: &Batch,
+        recipe: &Recipe,
+        state: &State,
+    ) -> Result<(), Diagnostics> {
+        let mut state = state.clone();
+        let outcome = recipe.advantage(first, &mut state);
+        let Outcome { advantage, .. } = outcome.map_err(|mut error| {
+            if needs_advantage(recipe, first) {
+                error.first_mut().help = Some(format!(
+                    "{} is a loss alone: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`",
+                    recipe.name()
+                ));
+            }
+            refused(error, recipe)
+        })?;
+        // A recipe with a loss alone has computed it already: its advantage is made of the loss.
+        if !recipe.has(Hook::Advantage) {
+            return Ok(());
+        }
+        let (loss, mut state) = if recipe.has(Hook::Loss) {
+            (recipe, state)
+        } else {
+            (&self.loss, self.loss_state.clone())
+        };
+        let result = loss.loss(first, Some(&advantage), &mut state);
+        result.map(drop).map_err(|error| refused(error, loss))
+    }
+}
+
+/// Whether a recipe is a loss that works where it is given an advantage.
+fn needs_advantage(recipe: &Recipe, batch: &Batch) -> bool {
+    let layout = batch.layout().clone();
+    let zeros = vec![0.0; layout.responses()];
+    let advantage = Computed::new(layout, Level::Response, zeros);
+    let given = |mut state| recipe.loss(batch, Some(&advantage), &mut state);
+    !recipe.has(Hook::Advantage) && recipe.init().and_then(given).is_ok()
+}
+
+/// The error of a dry run, with where it happened and what to do about it.
+fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
+    let name = recipe.name();
+    let first = error.first_mut();
+    if first.message == "the batch has no column `value`" {
+        let help = "the policy is trained without a critic, so that a run has no column `value`";
+        first.help = Some(help.to_string());
+    }
+    let notes = &mut first.notes;
+    notes.push("in a dry run on the run's first batch".to_string());
+    notes.push(match Builtin::find(name) {
+        Some(_) => format!(
+            "no run was begun: `advlab recipes` lists other recipes, `advlab new FILE --from {name}` copies this one to edit"
+        ),
+        None => "no run was begun: correct the script, and begin again".to_string(),
+    });
+    error
+}
+
+/// A step's report with what came of its advantage.
+fn report(sampled: Row, outcome: &Outcome) -> Row {
+    let Summary {
+        groups,
+        groups_without_signal,
+        advantage,
+        ..
+    } = Summary::of(outcome);
+    // Summed over tokens where the recipe's reward has one for each.
+    let mean_of_responses = |reward: &Computed| {
+        let responses = reward.layout().responses().max(1);
+        reward.buffer().iter().sum::<f64>() / responses as f64
+    };
+    Row {
+        recipe_reward_mean: outcome.reward.as_ref().map(mean_of_responses),
+        groups_without_signal: groups_without_signal as f64 / groups.max(1) as f64,
+        advantage_mean: advantage.mean,
+        advantage_std: advantage.std,
+        advantage_min: advantage.min,
+        advantage_max: advantage.max,
+        ..sampled
+    }
+}
+
+/// The responses of each minibatch of a step, epoch after epoch: whole groups, in the order of the batch.
+fn minibatches(config: &Config, step: u64) -> impl Iterator<Item = Vec<usize>> {
+    let Config {
+        rollout_batch_size: groups,
+        group_size,
+        minibatches,
+        ..
+    } = *config;
+    let key = Key::new(config.seed, Purpose::Minibatches, step);
+    (0..config.epochs as u64).flat_map(move |epoch| {
+        let mut order: Vec<usize> = (0..groups).collect();
+        if minibatches > 1 {
+            let mut stream = key.stream(epoch);
+            for last in (1..groups).rev() {
+                order.swap(last, stream.below(last as u64 + 1) as usize);
+            }
+        }
+        // Sizes differ by one at most.
+        (0..minibatches).map(move |part| {
+            let own = part * groups / minibatches..(part + 1) * groups / minibatches;
+            let mut own = order[own].to_vec();
+            own.sort_unstable();
+            let members = own.into_iter();
+            members
+                .flat_map(|group| group * group_size..(group + 1) * group_size)
+                .collect()
+        })
+    })
+}
