@@ -227,7 +227,12 @@ fn needs_advantage(recipe: &Recipe, batch: &Batch) -> bool {
 /// The error of a dry run, with where it happened and what to do about it.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
-    let notes = &mut error.first_mut().notes;
+    let first = error.first_mut();
+    if first.message == "the batch has no column `value`" {
+        let help = "the policy is trained without a critic, so that a run has no column `value`";
+        first.help = Some(help.to_string());
+    }
+    let notes = &mut first.notes;
     notes.push("in a dry run on the run's first batch".to_string());
     notes.push(match Builtin::find(name) {
         Some(_) => format!(
