@@ -143,7 +143,9 @@ impl Batch {
                     TokenValues::Compact(FloatBuffer::F64(values)) => {
                         scatter(out, layout, |token| values[token])
                     }
-                    values => each_layout!(values, array => padded(out, array), _ => Ok(())),
+                    values => {
+                        each_layout!(values, array => padded(out, layout, array), _ => Ok(()))
+                    }
                 }),
             ));
         }
@@ -171,15 +173,21 @@ impl Batch {
     }
 }
 
-fn padded<T>(out: &mut dyn Write, array: &Padded<T>) -> io::Result<()>
+/// Writes [B, T] as it is in memory, but for 0 where no token counts.
+fn padded<T>(out: &mut dyn Write, layout: &Layout, array: &Padded<T>) -> io::Result<()>
 where
-    T: Element<Wide: IntoBytes + Immutable>,
+    T: Element<Wide: Default + IntoBytes + Immutable>,
 {
-    let (rows, columns) = array.shape();
-    let mut row = Vec::with_capacity(columns);
-    for response in 0..rows {
-        row.clear();
-        row.extend(array.values(response, 0..columns).map(Element::widen));
+    let mut row = vec![T::Wide::default(); layout.width()];
+    for response in 0..layout.responses() {
+        row.fill(T::Wide::default());
+        for run in layout.runs(response) {
+            let values = array.values(response, run.columns()).map(Element::widen);
+            row[run.columns()]
+                .iter_mut()
+                .zip(values)
+                .for_each(|(to, value)| *to = value);
+        }
         out.write_all(row.as_bytes())?;
     }
     Ok(())
