@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::streams::{on_stdout, out};
-use super::{Setting, load, rollouts, title};
+use super::{load, pair, rollouts, title};
 
 /// See where the time of a recipe goes, by stage and by line of the script.
 #[derive(Args)]
@@ -32,11 +32,11 @@ pub struct Profile {
     /// The rollouts: .jsonl, .safetensors or .npz, or a run's folder; 64 groups of 16 responses to 1024 tokens if not given
     input: Option<PathBuf>,
     /// Set a parameter of the recipe
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<Setting>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
     /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS")]
-    map: Vec<Setting>,
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
+    map: Vec<(String, String)>,
     /// How often the recipe is run
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -157,11 +157,11 @@ fn made() -> Result<Batch> {
     Ok(batch.build()?)
 }
 
-/// Bytes a second of a large sum in place, two reads and a write, on all threads: the best of five.
+/// Bytes a second of a large sum in place, two reads and a write, on all threads: the best of three.
 fn bandwidth() -> f64 {
-    const LENGTH: usize = 1 << 25;
+    const LENGTH: usize = 1 << 24;
     let (mut a, b) = (vec![1.0f32; LENGTH], vec![1.0f32; LENGTH]);
-    let best = (0..5).map(|_| {
+    let best = (0..3).map(|_| {
         let started = Instant::now();
         let pairs = a.par_chunks_mut(1 << 16).zip(b.par_chunks(1 << 16));
         pairs.for_each(|(a, b)| a.iter_mut().zip(b).for_each(|(a, b)| *a += b));

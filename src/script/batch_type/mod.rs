@@ -62,6 +62,9 @@ impl ScriptBatch {
 
     /// The same whole batch, with columns that stand above its own: a shaped reward, the advantage.
     pub(super) fn with(&self, given: BTreeMap<&'static str, Tensor>) -> Self {
+        if given.is_empty() {
+            return self.clone();
+        }
         let source = match &self.0.source {
             Source::Whole { batch, .. } => {
                 let batch = batch.clone();

@@ -390,3 +390,48 @@ fn a_run_begins_with_the_warnings_of_its_recipe() {
     let expected = "sign of the loss: a smaller loss lowers what the advantage says is good";
     assert!(ran.err.contains(expected), "{}", ran.err);
 }
+
+/// Times differ from run to run; what there is to time does not.
+#[test]
+fn profile() {
+    let lab = Lab::new();
+    lab.write(
+        "ranked.rhai",
+        "fn advantage(batch, p) {\n    let x = batch.reward.at_last_token();\n    x.rank(\"batch\")\n}\n",
+    );
+    let json = |arguments: &str| -> Value {
+        let ran = lab.run(&format!("profile {arguments} --runs 2 --json"));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        serde_json::from_str(&ran.out).expect("JSON")
+    };
+    let whitened = json("reinforce_pp rollouts.jsonl --set kl_beta=0");
+    let array = |value: &Value| value.as_array().expect("an array").clone();
+    assert_eq!(array(&whitened["script"]["seconds"]).len(), 2);
+    assert!(whitened["native"].is_null());
+    let passes = array(&whitened["stages"]);
+    let written = passes.iter().filter(|stage| stage["pass"] == true);
+    let tokens = whitened["tokens"].as_u64().expect("a count");
+    // Without a KL the returns are one number a response: they are never stored, only what comes of them.
+    let written: Vec<u64> = written
+        .filter_map(|stage| stage["written"].as_u64())
+        .collect();
+    assert_eq!(written[written.len() - 2..], [0, 8 * tokens], "{passes:?}");
+    let lines = array(&whitened["lines"]);
+    let names = |line: &Value| {
+        line["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("whiten"))
+    };
+    assert!(lines.iter().any(names), "{lines:?}");
+    assert_eq!(whitened["in_full"], Value::Array(Vec::new()));
+    assert_eq!(
+        json("ranked.rhai rollouts.jsonl")["in_full"][0],
+        "`rank` (line 3)"
+    );
+    let shown = lab.run("profile ppo_clip --runs 1").out;
+    assert!(shown.contains("tokens, pass 1"), "{shown}");
+    assert!(
+        shown.lines().all(|line| line.chars().count() <= 80),
+        "{shown}"
+    );
+}

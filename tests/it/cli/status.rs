@@ -8,6 +8,7 @@ fn done_is_0() {
     for arguments in [
         "apply grpo rollouts.jsonl",
         "check grpo",
+        "profile grpo rollouts.jsonl --runs 1",
         "recipes",
         "doc",
         "new mine.rhai",
