@@ -221,9 +221,8 @@ impl Profiled {
 
     /// Token operations that were computed in full, with their lines.
     fn whole(&self) -> Vec<String> {
-        let layout = self.batch.layout();
-        let least = layout.size(Level::Token).min(layout.size(Level::Position));
-        let large = |stage: &&Stage| !stage.is_pass && stage.written >= 4 * least.max(1);
+        let is_large = |level: Level| matches!(level, Level::Token | Level::Position);
+        let large = |stage: &&Stage| !stage.is_pass && is_large(stage.level);
         let names = self
             .stages
             .iter()

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::Origin;
+use super::{Level, Origin};
 
 /// The stages of computations, in their order, as an executor notes them down. Noting takes time itself: some 5 %.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub struct Profile(Mutex<Vec<Stage>>);
 pub struct Stage {
     /// Whether it was one pass over the tokens through several operations; else one operation in full.
     pub is_pass: bool,
+    /// The level of what it computed in full; of a pass, that of tokens.
+    pub level: Level,
     /// How long it took, in seconds.
     pub seconds: f64,
     /// The bytes of columns and token values that it read.

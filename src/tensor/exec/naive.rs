@@ -48,6 +48,7 @@ pub(super) fn value(
         let args = step.args.iter().filter_map(|&arg| values[arg].as_ref());
         profile.note(Stage {
             is_pass: false,
+            level: value.level(),
             seconds,
             read: args.map(|arg| arg.buffer().bytes()).sum(),
             written: value.buffer().bytes(),

@@ -432,6 +432,7 @@ impl<'a> Run<'a> {
             };
             profile.note(profile::Stage {
                 is_pass: true,
+                level: Level::Token,
                 seconds,
                 read: stage
                     .inputs
