@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ndarray::{Array2, ArrayViewMut1, ArrayViewMut2};
+use ndarray::{Array2, ArrayViewMut1, ArrayViewMut2, LinalgScalar, s};
+
 use rayon::prelude::*;
 
 use super::{FloatBuffer, Layout, Level};
@@ -104,26 +105,47 @@ impl Computed {
             ))
             .with_help("one row a response, as wide as the batch's padded columns"));
         }
+        array.fill(0.0);
         self.fill(array, |value| value as f32);
         Ok(())
     }
 
-    fn padded<T: Copy + Default + Send>(&self, narrow: impl Fn(f64) -> T + Sync) -> Array2<T> {
-        let mut array = Array2::default((self.layout.responses(), self.layout.width()));
+    fn padded<T: Copy + LinalgScalar + Send>(&self, narrow: impl Fn(f64) -> T + Sync) -> Array2<T> {
+        // Zeros come from the system: rows' ends that are never written take no memory.
+        let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
         self.fill(&mut array.view_mut(), narrow);
         array
     }
 
-    fn fill<T: Copy + Default + Send>(
+    /// Writes the tokens that count; the other columns stay as they are.
+    fn fill<T: Copy + Send>(
         &self,
         array: &mut ArrayViewMut2<'_, T>,
         narrow: impl Fn(f64) -> T + Sync,
     ) {
-        let (value, width) = (self.lookup(), array.ncols().max(1));
+        let width = array.ncols().max(1);
         let fill = |response: usize, row: &mut ArrayViewMut1<'_, T>| {
-            row.fill(T::default());
-            self.layout
-                .scatter(response, row, |token| narrow(value(response, token)));
+            for (tokens, columns) in self.layout.stretches(response) {
+                let mut row = row.slice_mut(s![columns]);
+                let out = row.iter_mut();
+                match (self.level, &self.values) {
+                    (Level::Token, FloatBuffer::F32(values)) => (out.zip(&values[tokens]))
+                        .for_each(|(out, &value)| *out = narrow(f64::from(value))),
+                    (Level::Token, FloatBuffer::F64(values)) => {
+                        out.zip(&values[tokens])
+                            .for_each(|(out, &value)| *out = narrow(value));
+                    }
+                    (Level::Position, _) => {
+                        let value = self.lookup();
+                        out.zip(tokens)
+                            .for_each(|(out, token)| *out = narrow(value(response, token)));
+                    }
+                    _ => {
+                        let value = narrow(self.lookup()(response, 0));
+                        out.for_each(|out| *out = value);
+                    }
+                }
+            }
         };
         match array.as_slice_mut() {
             Some(values) => values
