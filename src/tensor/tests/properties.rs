@@ -227,7 +227,7 @@ fn computed(executor: &OnThreads, outputs: &[Tensor]) -> Vec<Vec<u64>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
     fn executors_give_the_same_bits_of_a_random_graph(picks in picks(12), is_f64: bool) {

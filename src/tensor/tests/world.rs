@@ -57,14 +57,14 @@ impl World {
         }
     }
 
-    /// Several blocks of work for an executor: some 45000 tokens, in responses of up to three tiles.
+    /// Several blocks of work for an executor: some 20000 tokens, in responses of up to three tiles.
     pub(super) fn large() -> World {
         let length = |response: usize| response * 7919 % 2600;
         let counts =
             |response: usize, token: usize| token < length(response) && (token * 31) % 11 != 3;
         World {
-            groups: (0..40).map(|response| response * 13 % 11).collect(),
-            mask: (0..40)
+            groups: (0..18).map(|response| response * 13 % 7).collect(),
+            mask: (0..18)
                 .map(|response| (0..2600).map(|token| counts(response, token)).collect())
                 .collect(),
         }
@@ -73,7 +73,7 @@ impl World {
     /// The same tokens in two groups, each of several blocks of work.
     pub(super) fn of_two_groups() -> World {
         World {
-            groups: (0..40).map(|response| response * 13 % 2).collect(),
+            groups: (0..18).map(|response| response * 13 % 2).collect(),
             ..World::large()
         }
     }
