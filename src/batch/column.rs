@@ -38,7 +38,6 @@ macro_rules! each_layout {
         }
     };
 }
-pub(crate) use each_layout;
 
 impl TokenValues {
     /// Whether the values are f64; they are computed with as f32 otherwise.

@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use safetensors::Dtype;
 use serde_json::Value;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::damaged;
 use super::raw::Header;
 use super::replace::Replacement;
 use super::safetensors::{self as file, Metadata, Written};
 use super::spread::write_rows;
-use crate::batch::column::each_layout;
-use crate::batch::{Batch, Element, FloatBuffer, GroupId, Layout, Padded, TokenValues};
+use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The key of the header that marks a file as one of ours, and the version of what is in it.
@@ -97,6 +96,7 @@ impl Batch {
             let bytes = elements * dtype.bitsize() as u64 / 8;
             (name, dtype.to_string(), shape, bytes, write)
         };
+        let all: Vec<usize> = (0..rows).collect();
         let write = Box::new(|out: &mut dyn Write| out.write_all(groups.as_bytes()));
         let mut tensors = vec![tensor("group", Dtype::I64, vec![rows], write)];
         if !self.tokens.is_empty() || !self.follows_length() {
@@ -110,15 +110,13 @@ impl Batch {
         for (name, values) in self.token_columns() {
             let is_f64 = values.is_f64();
             let dtype = if is_f64 { Dtype::F64 } else { Dtype::F32 };
-            let write = Box::new(move |out: &mut dyn Write| match values {
-                TokenValues::Compact(FloatBuffer::F32(values)) => {
-                    write_rows(out, layout, width, |_, token| values[token])
-                }
-                TokenValues::Compact(FloatBuffer::F64(values)) => {
-                    write_rows(out, layout, width, |_, token| values[token])
-                }
-                values => each_layout!(values, array => padded(out, array), _ => Ok(())),
-            });
+            let all = &all;
+            let write = Box::new(
+                move |out: &mut dyn Write| match values.select(layout, all) {
+                    FloatBuffer::F32(values) => write_rows(out, layout, width, |_, at| values[at]),
+                    FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
+                },
+            );
             tensors.push(tensor(name, dtype, vec![rows, width], write));
         }
         file::write_file(out, &metadata, &tensors)
@@ -137,18 +135,4 @@ impl Batch {
             }
         })
     }
-}
-
-fn padded<T>(out: &mut dyn Write, array: &Padded<T>) -> io::Result<()>
-where
-    T: Element<Wide: IntoBytes + Immutable>,
-{
-    let (rows, columns) = array.shape();
-    let mut row = Vec::with_capacity(columns);
-    for response in 0..rows {
-        row.clear();
-        row.extend(array.values(response, 0..columns).map(Element::widen));
-        out.write_all(row.as_bytes())?;
-    }
-    Ok(())
 }

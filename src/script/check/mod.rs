@@ -27,6 +27,7 @@ use CheckResult::{Fails, Holds, Note};
 
 /// One check and how it came out.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Finding {
     /// The check in a few words, such as `groups are independent`.
     pub check: &'static str,

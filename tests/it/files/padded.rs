@@ -397,6 +397,22 @@ fn a_saved_batch_reads_back_as_it_was() {
         assert_eq!(bits(&batch, name), bits(&again.batch, name));
     }
 
+    // What stands in the padding is written as 0, whatever it was.
+    let batch = Batch::builder()
+        .groups([3, 3])
+        .mask(array![[1, 0], [1, 1]].view())
+        .token("logp", array![[-0.5, f64::NAN], [-1.0, -2.0]])
+        .build()
+        .unwrap();
+    batch.write_safetensors(&path).unwrap();
+    let file = fs::read(&path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&file).unwrap();
+    let written = file.tensor("logp").unwrap().data().to_vec();
+    assert_eq!(
+        written,
+        [-0.5f64, 0.0, -1.0, -2.0].map(f64::to_le_bytes).concat()
+    );
+
     // Lengths alone need no mask, however long the responses are.
     let batch = Batch::builder()
         .groups([3, 3])
