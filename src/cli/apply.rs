@@ -18,7 +18,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{Setting, load, rollouts, streams, title};
+use super::{load, pair, rollouts, streams, title};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -34,11 +34,11 @@ pub struct Apply {
     #[arg(long, requires = "output")]
     force: bool,
     /// Set a parameter of the recipe
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<Setting>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
     /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS")]
-    map: Vec<Setting>,
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
+    map: Vec<(String, String)>,
     /// The precision of token columns; the file's own (f64 for JSONL) if not given
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
@@ -216,11 +216,8 @@ impl Applied {
         }
         let title = title(self.recipe.name(), &self.recipe, streams::whole(&out));
         let shape = shape(self.rollouts.batch.layout());
-        writeln!(
-            out,
-            "{title}\n{}: {shape}\n",
-            self.rollouts.path().display()
-        )?;
+        let input = self.rollouts.path().display();
+        writeln!(out, "{title}\n{input}: {shape}\n")?;
         for (name, text) in self.rows() {
             writeln!(out, "  {name:<11} {text}")?;
         }
@@ -250,41 +247,28 @@ impl Applied {
         }
         rows.push(("time", times));
         if let Some((output, _)) = &self.writing {
-            let path = output.display().to_string();
-            let is_file = !is_stdout(output);
-            rows.push((
-                "written",
-                if is_file {
-                    path
-                } else {
-                    "standard output".to_string()
-                },
-            ));
+            let path = Some(output).filter(|output| !is_stdout(output));
+            let name = path.map(|path| path.display().to_string());
+            rows.push(("written", name.unwrap_or("standard output".to_string())));
         }
         rows
     }
 
     fn to_json(&self) -> serde_json::Value {
-        let Applied {
-            recipe, outcome, ..
-        } = self;
+        let (recipe, outcome) = (&self.recipe, &self.outcome);
         let params = recipe.params().iter();
-        let params: Map<_, _> = params
-            .map(|(parameter, value)| (parameter.name.clone(), json!(value)))
-            .collect();
+        let params = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));
         let metrics = outcome.metrics.iter();
-        let metrics: Map<_, _> = metrics
-            .map(|(name, value)| (name.clone(), json!(value)))
-            .collect();
+        let metrics = metrics.map(|(name, value)| (name.clone(), json!(value)));
         json!({
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),
-            "params": params,
+            "params": params.collect::<Map<_, _>>(),
             "input": self.rollouts.path(),
             "summary": self.summary,
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),
-            "metrics": metrics,
+            "metrics": metrics.collect::<Map<_, _>>(),
             "notes": self.notes,
             "prints": outcome.prints,
             "seconds": {
