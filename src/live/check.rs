@@ -42,17 +42,17 @@ impl DryRuns<'_> {
         }
         let small = small(&last.batch);
         let mut warnings = Vec::new();
-        for degenerate in DEGENERATE {
-            let batch = (degenerate.of)(small.clone()).whole();
-            let name = if degenerate.is_common {
-                format!("a batch whose responses are {}", degenerate.name)
+        for (name, is_common, of) in DEGENERATE {
+            let batch = of(small.clone()).whole();
+            let name = if is_common {
+                format!("a batch whose responses are {name}")
             } else {
-                degenerate.name.to_string()
+                name.to_string()
             };
             let Err(error) = self.compare(&name, &batch, &state, last) else {
                 continue;
             };
-            if degenerate.is_common || self.guard.check().is_err() {
+            if is_common || self.guard.check().is_err() {
                 return Err(error);
             }
             // The batch may never come.

@@ -217,9 +217,8 @@ impl<'a> Checks<'a> {
     }
 
     fn degenerate(&mut self, mixed: &Rollouts) {
-        for degenerate in DEGENERATE {
-            let batch = (degenerate.of)(mixed.clone()).whole();
-            self.runs(degenerate.name, "", &batch);
+        for (check, _, of) in DEGENERATE {
+            self.runs(check, "", &of(mixed.clone()).whole());
         }
     }
 

@@ -49,7 +49,7 @@ fn mistake(section: &str, word: &str, names: &[&str]) -> Option<Diagnostic> {
 }
 
 /// As [`mistake`], of a row that is known to be there.
-fn said(section: &str, word: &str, names: &[&str]) -> Diagnostic {
+pub(super) fn said(section: &str, word: &str, names: &[&str]) -> Diagnostic {
     let row = mistake(section, word, names);
     row.unwrap_or_else(|| Diagnostic::error(format!("{word}: {}", names.join(", "))))
 }

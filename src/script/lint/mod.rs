@@ -12,7 +12,7 @@ use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 use self::written::unread_parameters;
 pub(super) use self::written::{ambiguous_powers, misspelt_hooks};
-use super::explain::{Script, tensor_condition, tensor_property};
+use super::explain::{Script, said, tensor_condition, tensor_property};
 use super::library::{Functions, functions_of};
 use super::syntax::ValueKind;
 use crate::diagnostic::Diagnostic;
@@ -97,10 +97,6 @@ impl Lint<'_, '_> {
     fn found_at(&mut self, position: Position, diagnostic: Diagnostic) {
         let place = self.known.script.place(self.known.script.name, position);
         self.found.push(diagnostic.at(place));
-    }
-
-    fn error(&mut self, position: Position, message: impl Into<String>, help: impl Into<String>) {
-        self.found_at(position, Diagnostic::error(message).with_help(help));
     }
 
     fn block(&mut self, statements: &[Stmt], variables: &mut Variables) {
@@ -221,11 +217,7 @@ impl Lint<'_, '_> {
     ) {
         for part in parts {
             if self.kind(part, variables).is_tensor() {
-                self.error(
-                    position,
-                    format!("`{sign}{sign}` works on booleans, and one side is a tensor"),
-                    format!("elementwise it is `{sign}`, with brackets around comparisons: `(a > b) {sign} (c > d)`"),
-                );
+                self.found_at(position, said("lint", "truths", &[sign]));
             }
         }
     }
