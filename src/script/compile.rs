@@ -50,11 +50,8 @@ fn compile_here(
     let mut ast =
         compiled.map_err(|error| not_compiled(&error, Script::new(&name, &sources), library))?;
     ast.set_source(&*name);
-    let functions = natives
-        .keys()
-        .cloned()
-        .chain(functions_of(&ast).into_keys());
-    let functions: BTreeSet<String> = functions.collect();
+    let own = functions_of(&ast).into_keys();
+    let functions: BTreeSet<String> = natives.keys().cloned().chain(own).collect();
     let compiled = Compiled {
         name: name.clone(),
         hooks: hooks(&ast, &Script::new(&name, &sources))?,

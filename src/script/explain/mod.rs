@@ -62,6 +62,12 @@ fn variant(error: &impl Debug) -> Option<Diagnostic> {
     mistake("engine", name, &names)
 }
 
+/// The diagnostic with another help, where there is one.
+fn helped(mut diagnostic: Diagnostic, help: Option<impl Into<String>>) -> Diagnostic {
+    diagnostic.help = help.map(Into::into).or(diagnostic.help.take());
+    diagnostic
+}
+
 fn problem(value: &Dynamic) -> Option<Problem> {
     value.read_lock::<Problem>().map(|problem| problem.clone())
 }

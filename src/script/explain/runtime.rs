@@ -3,7 +3,9 @@
 use rhai::{Dynamic, EvalAltResult};
 
 use super::script::{keys, names, parameters};
-use super::{Script, filled, find, functions, lower_first, mistake, problem, said, variant};
+use super::{
+    Script, filled, find, functions, helped, lower_first, mistake, problem, said, variant,
+};
 use crate::batch::known;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::syntax::{TokenKind, ValueKind};
@@ -142,12 +144,8 @@ fn thrown(value: &Dynamic) -> Diagnostic {
         }
         return Diagnostic::error(shown);
     };
-    let diagnostic = Diagnostic::error(problem.message);
     let help = problem.help.or_else(|| by_tensor(&*problem.tensor?));
-    match help {
-        Some(help) => diagnostic.with_help(help),
-        None => diagnostic,
-    }
+    helped(Diagnostic::error(problem.message), help)
 }
 
 /// The help for an error of an operation; `None` where its message says enough.
@@ -175,11 +173,7 @@ fn mismatch(wanted: &str, found: &str) -> Diagnostic {
 }
 
 pub(super) fn no_import(name: &str) -> Diagnostic {
-    let diagnostic = said("value", "import", &[name]);
-    match find("names", name) {
-        Some(here) => diagnostic.with_help(here),
-        None => diagnostic,
-    }
+    helped(said("value", "import", &[name]), find("names", name))
 }
 
 fn beyond(what: &str, length: usize, index: i64) -> Diagnostic {
@@ -226,12 +220,9 @@ pub(in crate::script) fn tensor_condition() -> Diagnostic {
 }
 
 pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {
-    let diagnostic = said("value", "tensor-property", &[name]);
     let help = find("properties", name).map(str::to_string);
-    match help.or_else(|| functions::signature(name)) {
-        Some(help) => diagnostic.with_help(help),
-        None => diagnostic,
-    }
+    let help = help.or_else(|| functions::signature(name));
+    helped(said("value", "tensor-property", &[name]), help)
 }
 
 /// Of the engine's `Division by zero: 1 / 0`.

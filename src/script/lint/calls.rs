@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rhai::{Expr, FnCallExpr, Position};
 
-use super::{Lint, Variables};
+use super::Lint;
 use crate::figures::counted;
 use crate::script::explain::{self, said};
 use crate::script::syntax::{ValueKind, rows};
@@ -36,15 +36,14 @@ impl Lint<'_, '_> {
         call: &FnCallExpr,
         position: Position,
         receiver: Option<ValueKind>,
-        variables: &mut Variables,
     ) -> ValueKind {
         let mut kinds: Vec<ValueKind> = receiver.into_iter().collect();
         for argument in &call.args {
-            let kind = self.kind(argument, variables);
+            let kind = self.kind(argument);
             kinds.push(kind);
         }
         self.no_curry(call, position, receiver);
-        let is_variable = receiver.is_none() && variables.contains_key(call.name.as_str());
+        let is_variable = receiver.is_none() && self.variables.contains_key(call.name.as_str());
         self.exists(call, position, kinds.len(), is_variable);
         self.names(call, usize::from(receiver.is_some()));
         if self.is_of_a_script(call) {
