@@ -128,6 +128,28 @@ pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     lines.join("\n")
 }
 
+/// A line of a script or a formula as it is, or where it is too long in several: what stands after a wide gap, or does not
+/// fit, goes below, further in; a comment goes on as one.
+pub fn folded(line: &str, columns: usize) -> String {
+    if width(line) <= columns {
+        return line.to_string();
+    }
+    let text = line.trim_start();
+    let indent = &line[..line.len() - text.len()];
+    if let Some(mark) = ["//! ", "// "]
+        .into_iter()
+        .find(|mark| text.starts_with(mark))
+    {
+        return wrapped(&format!("{indent}{mark}"), &text[mark.len()..], columns);
+    }
+    let below = format!("{indent}    ");
+    if let Some((text, note)) = text.rsplit_once("   ") {
+        let text = folded(&format!("{indent}{}", text.trim_end()), columns);
+        return format!("{text}\n{}", wrapped(&below, note, columns));
+    }
+    format!("{indent}{}", &wrapped(&below, text, columns)[below.len()..])
+}
+
 /// Text in lines of at most `columns`, indented by `indent`, the first of them beside `head`, or below a `head` that is
 /// too long for that.
 pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
@@ -172,6 +194,24 @@ mod tests {
         assert_eq!(beside(&bold, 3, "is", 9), format!("{bold}  is"));
         assert_eq!(beside("long", 3, "a head", 9), "long\n   a head");
         assert_eq!(wrapped("", "longer than this", 3), "longer\nthan\nthis");
+    }
+
+    #[test]
+    fn a_line_of_code_that_is_too_long_goes_on_below() {
+        let fold = |line: &str| folded(line, 20);
+        assert_eq!(fold("  let a =  b; // c"), "  let a =  b; // c");
+        assert_eq!(
+            fold("  a =  b;   // the product"),
+            "  a =  b;\n      // the product"
+        );
+        assert_eq!(
+            fold("  max(alpha, a,  gamma)"),
+            "  max(alpha, a,\n      gamma)"
+        );
+        assert_eq!(
+            fold("//! what it is for, again"),
+            "//! what it is for,\n//! again"
+        );
     }
 
     #[test]

@@ -245,11 +245,6 @@ impl Diagnostics {
     pub fn first_mut(&mut self) -> &mut Diagnostic {
         &mut self.0[0]
     }
-
-    /// The first problem alone.
-    pub fn into_first(mut self) -> Diagnostic {
-        self.0.swap_remove(0)
-    }
 }
 
 impl std::ops::Deref for Diagnostics {

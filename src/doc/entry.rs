@@ -4,7 +4,7 @@ use crate::Batch;
 use crate::batch::known;
 use crate::diagnostic::Diagnostics;
 use crate::figures::value;
-use crate::paint::{Paint, beside, wrapped};
+use crate::paint::{Paint, beside, folded, wrapped};
 use crate::script::{Answer, Computed, Host, Member, Recipe, lex};
 use crate::tensor::Level;
 use crate::tensor::op::Op;
@@ -63,7 +63,8 @@ impl Entry {
         if !self.source.is_empty() {
             lines.push(paint.dim(&indented(&format!("source: {}", self.source))));
         }
-        lines.extend(example(host, self.example)?);
+        let example = example(host, self.example)?;
+        lines.extend(example.iter().map(|line| folded(line, paint.width)));
         Ok(lines.join("\n"))
     }
 }
@@ -202,7 +203,7 @@ pub(super) fn filled(doc: &str, columns: usize) -> String {
         if !paragraph.is_empty() {
             lines.push(wrapped("", &std::mem::take(&mut paragraph), columns));
         }
-        lines.push(line.to_string());
+        lines.push(folded(line, columns));
     }
     lines.join("\n").trim_end().to_string()
 }

@@ -56,7 +56,7 @@ impl DryRuns<'_> {
                 return Err(error);
             }
             // The batch may never come.
-            let mut warning = error.into_first();
+            let mut warning = error[0].clone();
             warning.severity = Severity::Warning;
             warning.message = format!("this would fail on {name}: {}", warning.message);
             warnings.push(warning);

@@ -23,7 +23,7 @@ pub(super) fn compile(
     host: &Host,
     name: &str,
     text: &str,
-    library: &Arc<Library>,
+    library: &Library,
 ) -> Result<Recipe, Diagnostics> {
     if text.len() > LARGEST {
         return Err(said("recipe", "large", &[name, &text.len().to_string()]).into());
@@ -35,7 +35,7 @@ fn compile_here(
     host: &Host,
     name: &str,
     text: &str,
-    library: &Arc<Library>,
+    library: &Library,
 ) -> Result<Recipe, Diagnostics> {
     let call = Call::new(host, 0);
     let engine = host.functions.compiler(library, &call);

@@ -15,7 +15,7 @@ use super::batch_type;
 use super::bind;
 use super::call::{Call, METRICS};
 use super::error::{Problem, Raised, raise};
-use super::library::{Library, NoImports, Resolver};
+use super::library::{Library, NoImports};
 use super::numbers;
 use super::sandbox;
 use crate::tensor::{Level, Tensor};
@@ -47,9 +47,9 @@ impl Functions {
     }
 
     /// An engine that compiles scripts whose imports `library` finds.
-    pub(super) fn compiler(&self, library: &Arc<Library>, call: &Arc<Call>) -> Engine {
+    pub(super) fn compiler(&self, library: &Library, call: &Arc<Call>) -> Engine {
         let mut engine = self.engine(call);
-        engine.set_module_resolver(Resolver(library.clone()));
+        engine.set_module_resolver(library.clone());
         engine
     }
 

@@ -100,29 +100,32 @@ impl Scale {
         if depth > DEPTH {
             return Err(Excess::Depth);
         }
-        if value.is_shared() {
-            // One that is locked is at work in a call; what it holds is weighed after that.
-            let Some(inner) = value.read_lock::<Dynamic>() else {
-                return Ok(());
-            };
-            let address = std::ptr::from_ref::<Dynamic>(&inner) as usize;
-            if self.stack.contains(&address) {
-                return Ok(());
-            }
-            self.stack.push(address);
-            let weighed = self.inside(&inner, depth);
-            self.stack.pop();
-            return weighed;
+        if !value.is_shared() {
+            return self.inside(value, depth);
         }
-        self.inside(value, depth)
+        // One that is locked is at work in a call; what it holds is weighed after that.
+        let Some(inner) = value.read_lock::<Dynamic>() else {
+            return Ok(());
+        };
+        let address = std::ptr::from_ref::<Dynamic>(&inner) as usize;
+        if self.stack.contains(&address) {
+            return Ok(());
+        }
+        self.stack.push(address);
+        let weighed = self.inside(&inner, depth);
+        self.stack.pop();
+        weighed
     }
 
     fn inside(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
         self.add(VALUE_BYTES)?;
+        let below = |value| self.weigh(value, depth + 1);
         if let Some(array) = value.read_lock::<Array>() {
-            array
-                .iter()
-                .try_for_each(|value| self.weigh(value, depth + 1))
+            array.iter().try_for_each(below)
+        } else if let Some(closure) = value.read_lock::<FnPtr>() {
+            closure.iter_curry().try_for_each(below)
+        } else if let Some(text) = value.read_lock::<ImmutableString>() {
+            self.add(text.len())
         } else if let Some(map) = value.read_lock::<Map>() {
             if map.len() > MAP_ENTRIES {
                 return Err(Excess::Entries);
@@ -131,12 +134,6 @@ impl Scale {
                 self.add(ENTRY_BYTES + key.len())?;
                 self.weigh(value, depth + 1)
             })
-        } else if let Some(closure) = value.read_lock::<FnPtr>() {
-            closure
-                .iter_curry()
-                .try_for_each(|value| self.weigh(value, depth + 1))
-        } else if let Some(text) = value.read_lock::<ImmutableString>() {
-            self.add(text.len())
         } else {
             Ok(())
         }

@@ -212,8 +212,9 @@ fn another_kind(path: &Path) -> Option<&'static str> {
 }
 
 fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
+    let path = path.display();
     let bytes = content.as_ref().map_err(|unread| {
-        let diagnostic = Diagnostic::error(format!("cannot read {}: {}", path.display(), unread.why));
+        let diagnostic = Diagnostic::error(format!("cannot read {path}: {}", unread.why));
         match unread.kind {
             std::io::ErrorKind::NotFound => diagnostic.with_help(
                 "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
@@ -222,7 +223,7 @@ fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics
         }
     })?;
     std::str::from_utf8(bytes).map_err(|error| {
-        let (path, byte) = (path.display(), error.valid_up_to());
+        let byte = error.valid_up_to();
         Diagnostic::error(format!("{path} is not text: its byte {byte} is not UTF-8")).into()
     })
 }
@@ -232,8 +233,7 @@ impl std::fmt::Debug for Host {
         f.debug_struct("Host")
             .field("limits", &self.limits)
             .field("seed", &self.seed)
-            .field("executor", &self.executor)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -70,11 +70,12 @@ const AN_IMPORT: &str =
     "an import is the name of a built-in, or of a file in the script's own folder";
 
 /// Finds imports: beside the script for a file, among the built-ins for all.
+#[derive(Clone)]
 pub(super) struct Library {
     folder: Option<PathBuf>,
     /// Files that have been read already.
     read: BTreeMap<PathBuf, Content>,
-    found: Mutex<Found>,
+    found: Arc<Mutex<Found>>,
 }
 
 /// What a library has found so far.
@@ -96,12 +97,12 @@ pub(super) struct Found {
 
 impl Library {
     /// `folder` is the script's own; `None` for a built-in. What `read` has is not read again.
-    pub(super) fn new(folder: Option<&Path>, read: BTreeMap<PathBuf, Content>) -> Arc<Self> {
-        Arc::new(Library {
+    pub(super) fn new(folder: Option<&Path>, read: BTreeMap<PathBuf, Content>) -> Library {
+        Library {
             folder: folder.map(Path::to_path_buf),
             read,
-            found: Mutex::default(),
-        })
+            found: Arc::default(),
+        }
     }
 
     pub(super) fn found(&self) -> MutexGuard<'_, Found> {
@@ -209,9 +210,7 @@ impl Library {
     }
 }
 
-pub(super) struct Resolver(pub(super) Arc<Library>);
-
-impl ModuleResolver for Resolver {
+impl ModuleResolver for Library {
     fn resolve(
         &self,
         engine: &Engine,
@@ -219,7 +218,7 @@ impl ModuleResolver for Resolver {
         path: &str,
         _: Position,
     ) -> Result<Shared<Module>, Box<EvalAltResult>> {
-        self.0.load(engine, path)
+        self.load(engine, path)
     }
 }
 

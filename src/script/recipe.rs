@@ -67,7 +67,7 @@ impl Hook {
 }
 
 /// The name of one exact content of a recipe with all that it imports: a SHA-256 in hexadecimal digits.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(String);
 
 impl Version {
@@ -85,15 +85,9 @@ impl Version {
             .filter(|(name, _)| &***name != main)
             .collect();
         imports.sort_by_key(|(name, _)| Path::new(&***name).file_stem());
-        for (_, text) in imports {
-            add(text.as_bytes());
-        }
-        Version(
-            hash.finalize()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
-        )
+        imports.iter().for_each(|(_, text)| add(text.as_bytes()));
+        let digits = hash.finalize().map(|byte| format!("{byte:02x}"));
+        Version(digits.concat())
     }
 
     /// All 64 digits.
@@ -110,12 +104,6 @@ impl Version {
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.short())
-    }
-}
-
-impl fmt::Debug for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Version({})", self.short())
     }
 }
 
@@ -164,18 +152,14 @@ impl Recipe {
 
     /// The script's own source, without its imports.
     pub fn text(&self) -> &str {
-        self.script
-            .sources
-            .get(&self.script.name)
-            .map_or("", |text| text)
+        let own = self.script.sources.get(&self.script.name);
+        own.map_or("", |text| text)
     }
 
     /// The names and sources of the script and of all that it imports.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.script
-            .sources
-            .iter()
-            .map(|(name, text)| (&**name, &**text))
+        let sources = self.script.sources.iter();
+        sources.map(|(name, text)| (&**name, &**text))
     }
 
     /// Whether the script defines the hook.

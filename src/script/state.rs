@@ -47,20 +47,10 @@ impl State {
 
     /// The same state, with what another has at its top level and this one has not.
     pub(super) fn with_missing_of(&self, other: &State) -> State {
-        let (Some(own), Some(other)) = (self.0.read_lock::<Map>(), other.0.read_lock::<Map>())
-        else {
-            return self.clone();
-        };
-        let mut missing = other
-            .iter()
-            .filter(|(key, _)| !own.contains_key(*key))
-            .peekable();
-        if missing.peek().is_none() {
-            return self.clone();
-        }
-        let mut whole = own.clone();
-        whole.extend(missing.map(|(key, value)| (key.clone(), value.clone())));
-        State(Arc::new(Dynamic::from_map(whole)))
+        let (own, other) = (self.0.read_lock::<Map>(), other.0.read_lock::<Map>());
+        let mut whole = other.map_or(Map::new(), |other| other.clone());
+        whole.extend(own.map_or(Map::new(), |own| own.clone()));
+        State(Arc::new(whole.into()))
     }
 }
 
@@ -109,39 +99,37 @@ const PATH: usize = 40;
 /// A part of a state that cannot be one.
 #[derive(Debug)]
 pub(super) struct Unfit {
-    /// Where it is, from `this` on.
-    path: String,
+    /// Where it is, from `this` on; the last step first.
+    path: Vec<String>,
     why: String,
 }
 
 impl Unfit {
     fn new(why: String) -> Unfit {
-        let path = String::new();
+        let path = Vec::new();
         Unfit { path, why }
     }
 
-    fn inside(self, step: impl fmt::Display) -> Unfit {
-        Unfit {
-            path: format!("{step}{}", self.path),
-            ..self
-        }
+    fn inside(mut self, step: String) -> Unfit {
+        self.path.push(step);
+        self
     }
 
     /// The part of the state that it is in; empty for the state itself.
     pub(super) fn part(&self) -> &str {
-        let path = self.path.trim_start_matches('.');
-        path.split(['.', '[']).next().unwrap_or("")
+        self.path
+            .last()
+            .map_or("", |step| step.trim_start_matches('.'))
     }
 }
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path: String = self.path.iter().rev().map(String::as_str).collect();
         // One that is too deep has a path of many steps.
-        let shown: String = self.path.chars().take(PATH).collect();
-        let more = if shown.len() < self.path.len() {
-            "..."
-        } else {
-            ""
+        let (shown, more) = match path.char_indices().nth(PATH) {
+            Some((end, _)) => (&path[..end], "..."),
+            None => (path.as_str(), ""),
         };
         write!(f, "`this{shown}{more}` is {}", self.why)
     }
@@ -159,13 +147,13 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
     }
     if let Some(mut map) = value.write_lock::<Map>() {
         for (key, inner) in map.iter_mut() {
-            *inner =
-                plain(inner.take(), depth + 1).map_err(|unfit| unfit.inside(format!(".{key}")))?;
+            let value = plain(inner.take(), depth + 1);
+            *inner = value.map_err(|unfit| unfit.inside(format!(".{key}")))?;
         }
     } else if let Some(mut array) = value.write_lock::<Array>() {
         for (index, inner) in array.iter_mut().enumerate() {
-            *inner = plain(inner.take(), depth + 1)
-                .map_err(|unfit| unfit.inside(format!("[{index}]")))?;
+            let value = plain(inner.take(), depth + 1);
+            *inner = value.map_err(|unfit| unfit.inside(format!("[{index}]")))?;
         }
     } else if let Some(why) = unfit(&value) {
         return Err(Unfit::new(why));
@@ -175,14 +163,13 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
 
 fn unfit(value: &Dynamic) -> Option<String> {
     if let Some(tensor) = value.read_lock::<Tensor>() {
-        let how = match tensor.level() {
+        let level = tensor.level();
+        let how = match level {
             Level::Batch => "keep its number, `x.value()`",
             _ => "keep a number, as in `x.mean(\"batch\").value()`",
         };
-        let level = tensor.level();
-        return Some(format!(
-            "a {level} tensor, which belongs to one batch: {how}"
-        ));
+        let why = format!("a {level} tensor, which belongs to one batch: {how}");
+        return Some(why);
     }
     let lasts = ["i64", "f64", "bool", "char", "string", "()"].contains(&value.type_name());
     let what = super::bind::describe(value);

@@ -46,19 +46,18 @@ fn to_json(value: &Dynamic) -> Value {
     if let Some(text) = value.read_lock::<ImmutableString>() {
         return text.as_str().into();
     }
-    match (
-        value.as_int(),
-        value.as_float(),
-        value.as_bool(),
-        value.as_char(),
-    ) {
-        (Ok(whole), ..) => whole.into(),
-        (_, Ok(float), ..) => json!({ FLOAT: float_text(float) }),
-        (.., Ok(truth), _) => truth.into(),
-        (.., Ok(character)) => json!({ CHARACTER: character.to_string() }),
-        _ if value.is_unit() => Value::Null,
-        _ => unreachable!("a state is made of these types: it is refused where it is not"),
-    }
+    let float = value
+        .as_float()
+        .map(|float| json!({ FLOAT: float_text(float) }));
+    let character = value
+        .as_char()
+        .map(|letter| json!({ CHARACTER: letter.to_string() }));
+    float
+        .or(character)
+        .or(value.as_int().map(Value::from))
+        .or(value.as_bool().map(Value::from))
+        // A state is made of these types and `()`: it is refused where it is not.
+        .unwrap_or(Value::Null)
 }
 
 /// The shortest string that reads back as the same number; the bits of a NaN, of which there are many.
@@ -77,41 +76,31 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
+/// The value, or the first part that cannot be one.
 fn from_json(value: &Value) -> Result<Dynamic, String> {
-    let wrong = || format!("`{value}`");
-    let fields = match value {
-        Value::Null => return Ok(Dynamic::UNIT),
-        Value::Bool(truth) => return Ok(Dynamic::from_bool(*truth)),
-        Value::Number(number) => return number.as_i64().map(Dynamic::from_int).ok_or_else(wrong),
-        Value::String(text) => return Ok(text.clone().into()),
+    let read = match value {
+        Value::Null => Some(Dynamic::UNIT),
+        Value::Bool(truth) => Some((*truth).into()),
+        Value::Number(number) => number.as_i64().map(Dynamic::from_int),
+        Value::String(text) => Some(text.into()),
         Value::Array(values) => {
             let array: Array = values.iter().map(from_json).collect::<Result<_, _>>()?;
-            return Ok(Dynamic::from_array(array));
+            Some(array.into())
         }
-        Value::Object(fields) => fields,
-    };
-    let mut fields = fields.iter();
-    let (Some((mark, content)), None) = (fields.next(), fields.next()) else {
-        return Err(wrong());
-    };
-    match (mark.as_str(), content) {
-        (FLOAT, Value::String(text)) => float(text).map(Dynamic::from_float).ok_or_else(wrong),
-        (CHARACTER, Value::String(text)) => {
-            let mut characters = text.chars();
-            match (characters.next(), characters.next()) {
-                (Some(character), None) => Ok(Dynamic::from_char(character)),
-                _ => Err(wrong()),
+        Value::Object(fields) => match fields.iter().next().filter(|_| fields.len() == 1) {
+            Some((mark, Value::String(text))) if mark == FLOAT => float(text).map(Dynamic::from),
+            Some((mark, Value::String(text))) if mark == CHARACTER => {
+                text.parse().ok().map(Dynamic::from_char)
             }
-        }
-        (MAP, Value::Object(entries)) => {
-            let map: Map = entries
-                .iter()
-                .map(|(key, value)| Ok((key.as_str().into(), from_json(value)?)))
-                .collect::<Result<_, String>>()?;
-            Ok(Dynamic::from_map(map))
-        }
-        _ => Err(wrong()),
-    }
+            Some((mark, Value::Object(entries))) if mark == MAP => {
+                let entries = entries.iter();
+                let map = entries.map(|(key, value)| Ok((key.into(), from_json(value)?)));
+                Some(map.collect::<Result<Map, String>>()?.into())
+            }
+            _ => None,
+        },
+    };
+    read.ok_or_else(|| format!("`{value}`"))
 }
 
 #[cfg(test)]

@@ -79,24 +79,23 @@ impl Summary {
         let value = advantage.lookup();
         let is_zero = |response: u32| {
             let response = response as usize;
-            match advantage.level() {
-                Level::Token => {
-                    let mut tokens = layout.tokens_of(response);
-                    tokens.all(|token| value(response, token) == 0.0)
-                }
-                _ => value(response, 0) == 0.0,
-            }
+            let mut tokens = match advantage.level() {
+                Level::Token => layout.tokens_of(response),
+                _ => 0..1,
+            };
+            tokens.all(|token| value(response, token) == 0.0)
         };
         let whole_groups = |test: &dyn Fn(u32) -> bool| {
-            (0..layout.groups())
-                .filter(|&group| layout.members(group).iter().all(|&response| test(response)))
+            let groups = (0..layout.groups()).map(|group| layout.members(group));
+            groups
+                .filter(|group| group.iter().all(|&response| test(response)))
                 .count()
         };
-        let right = outcome.correct.as_ref();
         let groups_of = |label: f64| {
-            right.map(|right| {
-                whole_groups(&|response| right.buffer().get(response as usize) == label)
-            })
+            let right = outcome.correct.as_ref()?.buffer();
+            Some(whole_groups(&|response| {
+                right.get(response as usize) == label
+            }))
         };
         Summary {
             groups: layout.groups(),

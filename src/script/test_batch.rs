@@ -89,26 +89,21 @@ fn group(id: &Dynamic) -> Result<GroupId, String> {
 
 /// A length that is too large is refused by the builder.
 fn length(number: f64) -> Result<usize, String> {
-    if number >= 0.0 && number.fract() == 0.0 {
-        return Ok(number as usize);
-    }
-    Err(format!("`length` has {number}, not an integer"))
+    let is_length = number >= 0.0 && number.fract() == 0.0;
+    let wrong = || format!("`length` has {number}, not an integer");
+    is_length.then_some(number as usize).ok_or_else(wrong)
 }
 
 fn row(name: &str, row: &Dynamic) -> Result<Vec<f64>, String> {
-    let Some(items) = row.read_lock::<Array>() else {
+    let items = row.read_lock::<Array>().ok_or_else(|| {
         let found = describe(row);
-        return Err(format!(
-            "`{name}` has an array of numbers for each response, and {found}"
-        ));
-    };
+        format!("`{name}` has an array of numbers for each response, and {found}")
+    })?;
     numbers(name, &items)
 }
 
 fn numbers(name: &str, items: &[Dynamic]) -> Result<Vec<f64>, String> {
-    let one = |item: &Dynamic| {
-        let wrong = || format!("`{name}` has {}, not a number", describe(item));
-        number(item).ok_or_else(wrong)
-    };
+    let wrong = |item| format!("`{name}` has {}, not a number", describe(item));
+    let one = |item| number(item).ok_or_else(|| wrong(item));
     items.iter().map(one).collect()
 }

@@ -7,12 +7,17 @@ use super::super::terminal::highlighted;
 use super::{Answered, title, wrong};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc;
+use crate::paint::folded;
 use crate::script::{Builtin, is_typed};
 
 /// The source of a name, in colours; of the recipe in use without one.
 pub(in crate::repl) fn source(session: &mut Session, name: &str) -> Answered {
     let text = text_of(session, name)?;
-    Ok(highlighted(text.trim_end(), session.paint))
+    let lines = text.trim_end().lines();
+    let lines: Vec<String> = lines
+        .map(|line| folded(line, session.paint.width))
+        .collect();
+    Ok(highlighted(&lines.join("\n"), session.paint))
 }
 
 /// Has a source edited: that of a name, or else the last input, or else the recipe in use. A recipe's own file is

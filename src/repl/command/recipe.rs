@@ -33,9 +33,19 @@ pub(in crate::repl) fn named(
 
 /// Sets a parameter as written: `k=8`.
 pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnostics> {
-    let Some((name, text)) = setting.split_once('=') else {
+    let pair = setting
+        .split_once('=')
+        .filter(|_| !setting.starts_with('-'));
+    let Some((name, text)) = pair else {
         let message = format!("`{setting}` is not of the form name=value, such as k=8");
-        return Err(Diagnostic::error(message).into());
+        let error = Diagnostic::error(message);
+        return Err(match setting.strip_prefix('-') {
+            Some(_) => {
+                error.with_help("settings have no `--` here: `:recipe passk k=2`, `:set k=2`")
+            }
+            None => error,
+        }
+        .into());
     };
     Ok(recipe.set_text(name.trim(), text.trim())?)
 }

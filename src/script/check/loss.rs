@@ -123,7 +123,7 @@ impl Checks<'_> {
     }
 
     /// Whether -M dloss/dlogp goes where the advantage points: a descent on the loss raises what is good.
-    fn sign(&self, on_policy: &Rollouts) -> Result<Told, Diagnostics> {
+    pub(super) fn sign(&self, on_policy: &Rollouts) -> Result<Told, Diagnostics> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
         let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());

@@ -10,7 +10,7 @@ use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
 use super::test_batch::TEST_BATCH;
 use crate::batch::Batch;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,7 @@ use CheckResult::{Fails, Holds, Note};
 
 /// One check and how it came out.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Finding {
     /// The check in a few words, such as `groups are independent`.
     pub check: &'static str,
@@ -108,6 +109,15 @@ fn first_of(batch: &Batch) -> (Rollouts, String) {
         groups
     };
     (rollouts, origin)
+}
+
+/// A warning where a step down the recipe's loss lowers what its advantage, or the reward, says is good.
+pub(crate) fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
+    // A recipe that fails on these rollouts says nothing of its sign.
+    let sign = Checks::new(recipe).sign(&Rollouts::mixed().on_policy());
+    let (_, detail) = sign.ok().filter(|(result, _)| *result == Fails)?;
+    let message = format!("sign of the loss: {detail}");
+    Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
 /// Whether the advantages of a group are the same where it is alone in its batch, seen on groups of `batch`, with its

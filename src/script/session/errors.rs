@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, EvalAltResult, ParseErrorType};
+use rhai::{AST, Dynamic, EvalAltResult, LexError, ParseErrorType};
 
 use super::super::error::Problem;
 use super::super::explain::{SEES, Script};
@@ -35,6 +35,14 @@ impl Session {
             Script::new(&name, &sources).knowing(parameters.unwrap_or_default(), self.functions());
         let mut diagnostic = script.explain(error);
         let help = match error {
+            EvalAltResult::ErrorParsing(
+                ParseErrorType::BadInput(LexError::MalformedIdentifier(name))
+                | ParseErrorType::VariableUndefined(name),
+                _,
+            ) if name.trim_start_matches('_').parse::<u32>().is_ok() => {
+                diagnostic.message = format!("there is no value `{name}`");
+                Some("`_` is the last value, `_2` the one before it, and so on to `_9`".to_string())
+            }
             EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), _) => {
                 let help = self.no_variable(name);
                 if help.is_some() {

@@ -58,7 +58,7 @@ pub struct Session {
     scope: Scope<'static>,
     functions: AST,
     inputs: Inputs,
-    library: Arc<Library>,
+    library: Library,
     recipe: Option<Recipe>,
     /// The error of a recipe's hook that an input called: the engine's own errors cannot carry it.
     failed: Arc<Mutex<Option<Diagnostics>>>,

@@ -15,6 +15,8 @@ fn sources_and_the_values_before_the_last() {
     let text = transcript(
         &mut session(),
         r#"
+_9
+
 ??dr_grpo
 
 ??mean
@@ -65,11 +67,19 @@ _2 + 1
 
 _10
 
+_0
+
 let y = _2 + 1; y
 
 :vars
 
 ?_2
+
+?old_logp
+
+:recipe passk --set k=2
+
+:set --k=2
 
 :diff grpo rloo passk
 
@@ -101,6 +111,7 @@ fn editing(from: &'static str, to: &'static str) -> Session {
 fn an_editor_changes_the_last_input_a_function_or_the_recipe() {
     let mut session = editing("2", "20");
     let inputs = [
+        (":edit", "nothing to edit yet"),
         (":recipe dr_grpo", "its parameters"),
         ("1 + 2", "3"),
         (":edit", "21"),
@@ -209,12 +220,17 @@ fn answers_fill_the_width_of_the_terminal() {
         "?batch",
         ":help",
         "?functions",
+        "?kl",
+        "?binomial_ratio",
+        "?pacs",
+        "?old_logp",
+        "??passk",
     ];
     for (width, filled) in [(60, 50), (80, 70), (120, 100)] {
         for input in inputs {
             let most = widths(width, &[input]).into_iter().max().unwrap_or(0);
             // Scripts and tables in an explanation stay as they are.
-            let is_wide = input == "?batch" && width < 80;
+            let is_wide = ["?batch", "?old_logp"].contains(&input) && width < 80;
             assert!(most <= width || is_wide, "{input}: {most} of {width}");
         }
         for input in [inputs[0], inputs[1], inputs[2], inputs[4]] {
