@@ -79,10 +79,8 @@ impl Config {
     /// # Errors
     /// [`Diagnostics`] with the first one that is not.
     pub fn check(&self) -> Result<(), Diagnostics> {
-        match self.problem() {
-            Some((_, problem)) => Err(problem.into()),
-            None => Ok(()),
-        }
+        let problem = self.problem();
+        problem.map_or(Ok(()), |(_, problem)| Err(problem.into()))
     }
 
     /// The first key that is wrong, alone or beside another one, and what is wrong with it.

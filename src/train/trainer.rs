@@ -21,7 +21,7 @@ use crate::script::{Recipe, Spread, State};
 pub(super) struct Trainer {
     pub(super) config: Config,
     task: Box<dyn Task>,
-    learner: Learner,
+    pub(super) learner: Learner,
     reference: Reference,
     /// The recipe, with its state and the version of the step before.
     pub(super) live: LiveRecipe,
@@ -175,7 +175,7 @@ impl Trainer {
         let sample = milliseconds(started);
         let started = Instant::now();
         let (batch, kl) = rollout.batch(step, &self.reference)?;
-        let reward = Spread::of(rollout.rewards().into_iter());
+        let reward = Spread::of(rollout.rewards.iter().copied());
         let Evaluation {
             pass_at,
             entropy,

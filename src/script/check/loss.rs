@@ -114,7 +114,7 @@ impl Checks<'_> {
     }
 
     /// Whether -M dloss/dlogp goes where the advantage points: a descent on the loss raises what is good.
-    fn sign(&mut self, on_policy: &Rollouts) -> Result<(), Diagnostics> {
+    pub(super) fn sign(&mut self, on_policy: &Rollouts) -> Result<(), Diagnostics> {
         const CHECK: &str = "sign of the loss";
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;

@@ -10,7 +10,7 @@ use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
 use super::test_batch::TEST_BATCH;
 use crate::batch::Batch;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +109,19 @@ fn first_of(batch: &Batch) -> (Rollouts, String) {
         groups
     };
     (rollouts, origin)
+}
+
+/// A warning where a step down the recipe's loss lowers what its advantage, or the reward, says is good.
+pub(crate) fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
+    let mut checks = Checks::new(recipe);
+    // A recipe that fails on these rollouts says nothing of its sign.
+    checks.sign(&Rollouts::mixed().on_policy()).ok()?;
+    let fails = checks
+        .findings
+        .into_iter()
+        .find(|finding| finding.result == Fails)?;
+    let message = format!("{}: {}", fails.check, fails.detail);
+    Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
 /// Whether the advantages of a group are the same where it is alone in its batch, seen on groups of `batch`, with its

@@ -382,4 +382,11 @@ fn a_run_begins_with_the_warnings_of_its_recipe() {
         "{}",
         ran.err
     );
+    assert!(!ran.err.contains("sign of the loss"), "{}", ran.err);
+    let flipped = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }\nfn loss(batch, p) { (batch.advantage * batch.logp).mean(\"batch\") }\n";
+    lab.write("flipped.rhai", flipped);
+    let ran = lab.run("train --recipe flipped.rhai --steps 1 --out flipped");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let expected = "sign of the loss: a smaller loss lowers what the advantage says is good";
+    assert!(ran.err.contains(expected), "{}", ran.err);
 }
