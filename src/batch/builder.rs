@@ -97,19 +97,18 @@ impl BatchBuilder {
         self.column(name, Given::Tokens(values.into()))
     }
 
-    /// A ragged token column, f32 or f64: a row of its own length for each response.
-    #[expect(private_bounds, reason = "the two number types that tensors have")]
+    /// A ragged token column: a row of its own length for each response.
     pub fn ragged<T: Element, R: AsRef<[T]>>(
         self,
         name: impl Into<String>,
         rows: impl IntoIterator<Item = R>,
-    ) -> Self
-    where
-        Given: From<Ragged<T>>,
-    {
-        let mut ragged = Ragged::default();
-        rows.into_iter().for_each(|row| ragged.push(row.as_ref()));
-        self.column(name, ragged.into())
+    ) -> Self {
+        let mut ragged = Ragged::new(size_of::<T::Wide>() == size_of::<f64>());
+        for row in rows {
+            let row = row.as_ref().iter();
+            ragged.push(row.map(|value| value.widen().into()));
+        }
+        self.column(name, Given::Rows(ragged))
     }
 
     pub(crate) fn column(mut self, name: impl Into<String>, values: Given) -> Self {
@@ -162,8 +161,7 @@ impl BatchBuilder {
             match given {
                 Given::Responses(values) => drop(responses.insert(name, values)),
                 Given::Tokens(values) => drop(tokens.insert(name, values)),
-                Given::RowsF32(rows) => drop(tokens.insert(name, rows.compact(&layout))),
-                Given::RowsF64(rows) => drop(tokens.insert(name, rows.compact(&layout))),
+                Given::Rows(rows) => drop(tokens.insert(name, rows.compact(&layout))),
             }
         }
         for (column, values) in &tokens {

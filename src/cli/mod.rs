@@ -118,6 +118,7 @@ fn rollouts(
     input: &Path,
     map: &[(String, String)],
     dtype: Option<Dtype>,
+    columns: Option<&[String]>,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
     if input.is_dir() {
@@ -130,7 +131,7 @@ fn rollouts(
     let options = ReadOptions {
         map: &mappings(map),
         dtype,
-        columns: None,
+        columns,
         progress: Some(&progress::reading()),
     };
     let rollouts = read(&path, &options)?;

@@ -109,7 +109,7 @@ pub(super) enum Values {
     /// The number of words a response; whether they are those of a list of messages.
     Words { counts: Vec<f64>, messages: bool },
     /// An array of numbers a response.
-    Arrays(Ragged<f64>),
+    Arrays(Ragged),
     /// An array of the whole batch, read when it is used.
     Tensor(Tensor),
     /// Something that no column is made of: the first response's, in words.
