@@ -5,6 +5,7 @@ use super::rollouts::Rollouts;
 use super::{Checks, largest};
 use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::Diagnostics;
+use crate::figures::counted;
 use crate::script::hooks::Outcome;
 
 /// The largest difference that rounding makes.
@@ -112,7 +113,9 @@ impl Checks<'_> {
             );
         } else {
             let why = format!(
-                "{wrong_up} wrong responses are raised, {right_down} right ones lowered, of {}",
+                "{} raised, {} lowered, of {}",
+                counted(wrong_up, "wrong response"),
+                counted(right_down, "right one"),
                 layout.responses()
             );
             // A loss alone is told by its own check.
