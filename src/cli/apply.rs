@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use advlab::batch::{Dtype, Rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{shape, time, value};
+use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
 use advlab::tensor::Level;
 use anyhow::Result;
@@ -214,12 +215,14 @@ impl Applied {
         for note in &self.notes {
             streams::tell(&[Diagnostic::note(note)]);
         }
-        let title = title(self.recipe.name(), &self.recipe, streams::whole(&out));
+        let paint = streams::whole(&out);
+        let title = title(self.recipe.name(), &self.recipe, paint);
         let shape = shape(self.rollouts.batch.layout());
         let input = self.rollouts.path().display();
         writeln!(out, "{title}\n{input}: {shape}\n")?;
         for (name, text) in self.rows() {
-            writeln!(out, "  {name:<11} {text}")?;
+            let start = format!("  {name:<11} ");
+            writeln!(out, "{}", laid_out(&start, &text, paint.width))?;
         }
         Ok(())
     }

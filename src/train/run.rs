@@ -150,8 +150,11 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Ending, Diagnostics> {
         let (first, every) = (self.step(), self.config().checkpoint_every);
-        self.trainer
-            .begin(&mut Both(&mut self.recorder, observer))?;
+        Both(&mut self.recorder, observer).tell(&Event::Started {
+            step: first,
+            recipe: self.trainer.live.in_use().recipe(),
+            loss_recipe: &self.trainer.learner.loss,
+        })?;
         if self.saved.is_none() {
             self.checkpoint(false)?;
         }
