@@ -238,16 +238,16 @@ impl Given {
     }
 }
 
-/// Most often no value is wanted: the first pass has no branches.
+/// Most often no value is wanted: counting them has no branches.
 fn scan<T: Copy + Into<f64>>(
     row: &[T],
     wanted: impl Fn(f64) -> bool,
 ) -> Option<(usize, f64, usize)> {
     let values = row.iter().map(|&value| value.into());
-    if !values.clone().fold(false, |any, value| any | wanted(value)) {
+    let count = values.clone().filter(|&value| wanted(value)).count();
+    if count == 0 {
         return None;
     }
-    let count = values.clone().filter(|&value| wanted(value)).count();
     let (first, value) = values.enumerate().find(|&(_, value)| wanted(value))?;
     Some((first, value, count))
 }
