@@ -10,14 +10,9 @@ pub const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', 
 /// A count with a space between thousands: `451 234`.
 pub fn count(number: usize) -> String {
     let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    let thousands = digits.as_bytes().rchunks(3).rev();
+    let thousands: Vec<_> = thousands.map(String::from_utf8_lossy).collect();
+    thousands.join(" ")
 }
 
 /// A count of things, by the noun for one: `1 group`, `451 234 groups`.

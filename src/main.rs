@@ -5,14 +5,10 @@ mod cli;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = match cli::arguments() {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    match cli::run(arguments) {
-        Ok(code) => code,
-        Err(error) if cli::reader_left(&error) => ExitCode::SUCCESS,
-        Err(error) => {
+    match cli::arguments().map(cli::run) {
+        Ok(Ok(code)) | Err(code) => code,
+        Ok(Err(error)) if cli::reader_left(&error) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
             cli::report(&error);
             ExitCode::from(1)
         }

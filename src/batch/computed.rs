@@ -81,13 +81,9 @@ impl Computed {
 
     /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input.
     pub fn to_padded(&self) -> Array2<f32> {
-        // Rounds to f32: that is what trainers hold advantages in.
-        self.padded(|value| value as f32)
-    }
-
-    /// As [`Computed::to_padded`], in f64.
-    pub fn to_padded_f64(&self) -> Array2<f64> {
-        self.padded(|value| value)
+        let mut array = Array2::default((self.layout.responses(), self.layout.width()));
+        self.fill(&mut array.view_mut());
+        array
     }
 
     /// Writes the values into an array [B, T] of the caller's, with any strides, 0 where the mask is 0.
@@ -95,34 +91,23 @@ impl Computed {
     /// # Errors
     /// A [`Diagnostic`] where the array has another shape; it stays as it is.
     pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
-        let shape = (self.layout.responses(), self.layout.width());
-        if array.dim() != shape {
-            return Err(Diagnostic::error(format!(
-                "an array {:?} for an advantage {shape:?}",
-                array.dim()
-            ))
-            .with_help("one row a response, as wide as the batch's padded columns"));
+        let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
+        if found != shape {
+            let what = format!("an array {found:?} for an advantage {shape:?}");
+            let help = "one row a response, as wide as the batch's padded columns";
+            return Err(Diagnostic::error(what).with_help(help));
         }
-        self.fill(array, |value| value as f32);
+        self.fill(array);
         Ok(())
     }
 
-    fn padded<T: Clone + Default>(&self, narrow: impl Fn(f64) -> T) -> Array2<T> {
-        let mut array = Array2::default((self.layout.responses(), self.layout.width()));
-        self.fill(&mut array.view_mut(), narrow);
-        array
-    }
-
-    fn fill<T: Clone + Default>(
-        &self,
-        array: &mut ArrayViewMut2<'_, T>,
-        narrow: impl Fn(f64) -> T,
-    ) {
+    fn fill(&self, array: &mut ArrayViewMut2<'_, f32>) {
         let value = self.lookup();
         for (response, mut row) in array.rows_mut().into_iter().enumerate() {
-            row.fill(T::default());
-            self.layout
-                .scatter(response, &mut row, |token| narrow(value(response, token)));
+            row.fill(0.0);
+            // Rounds to f32: that is what trainers hold advantages in.
+            let rounded = |token| value(response, token) as f32;
+            self.layout.scatter(response, &mut row, rounded);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `advlab apply RECIPE INPUT`: a recipe on rollouts that are there already.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use advlab::batch::{Dtype, Rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{shape, time, value};
+use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
 use advlab::tensor::Level;
 use anyhow::Result;
@@ -17,7 +19,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{Setting, load, rollouts, streams, title};
+use super::{load, pair, rollouts, streams, title};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -33,11 +35,11 @@ pub struct Apply {
     #[arg(long, requires = "output")]
     force: bool,
     /// Set a parameter of the recipe
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<Setting>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
     /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS")]
-    map: Vec<Setting>,
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
+    map: Vec<(String, String)>,
     /// The precision of token columns; the file's own (f64 for JSONL) if not given
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
@@ -54,12 +56,22 @@ impl Apply {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
         let recipe = load(&host, &self.recipe, &self.set)?;
-        let started = Instant::now();
-        let (rollouts, mut notes) = rollouts(&self.input, &self.map, self.dtype)?;
-        let reading = started.elapsed();
-        self.spare_the_input(rollouts.path())?;
-        let mut state = recipe.init()?;
-        let mut outcome = recipe.advantage(&rollouts.batch, &mut state)?;
+        // Only what the sources name. A name that is put together is found when it is missing: then all is read.
+        let named = named(&recipe);
+        let mut columns = Some(named.as_slice());
+        let mut reading = Duration::ZERO;
+        let (rollouts, mut notes, mut state, mut outcome) = loop {
+            let started = Instant::now();
+            let (rollouts, notes) = rollouts(&self.input, &self.map, self.dtype, columns)?;
+            reading += started.elapsed();
+            self.spare_the_input(rollouts.path())?;
+            let mut state = recipe.init()?;
+            match recipe.advantage(&rollouts.batch, &mut state) {
+                Ok(outcome) => break (rollouts, notes, state, outcome),
+                Err(_) if rollouts.is_partial() => columns = None,
+                Err(error) => return Err(error.into()),
+            }
+        };
         if outcome.advantage.level() == Level::Token && rollouts.batch.layout().tokens() == 0 {
             let message = format!(
                 "{}: {} gives an advantage to each token, and no token counts here",
@@ -102,6 +114,18 @@ impl Apply {
             _ => Ok(()),
         }
     }
+}
+
+/// All words of a recipe's sources: the columns that it uses are among them.
+fn named(recipe: &Recipe) -> Vec<String> {
+    let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
+    let words = recipe
+        .sources()
+        .flat_map(|(_, text)| text.split(is_between));
+    // The gradient of a loss is by `logp`.
+    let by_logp = recipe.has(Hook::Loss).then_some("logp");
+    let words: BTreeSet<&str> = words.chain(by_logp).collect();
+    words.into_iter().map(str::to_string).collect()
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. The advantage stands also
@@ -191,15 +215,14 @@ impl Applied {
         for note in &self.notes {
             streams::tell(&[Diagnostic::note(note)]);
         }
-        let title = title(self.recipe.name(), &self.recipe, streams::whole(&out));
+        let paint = streams::whole(&out);
+        let title = title(self.recipe.name(), &self.recipe, paint);
         let shape = shape(self.rollouts.batch.layout());
-        writeln!(
-            out,
-            "{title}\n{}: {shape}\n",
-            self.rollouts.path().display()
-        )?;
+        let input = self.rollouts.path().display();
+        writeln!(out, "{title}\n{input}: {shape}\n")?;
         for (name, text) in self.rows() {
-            writeln!(out, "  {name:<11} {text}")?;
+            let start = format!("  {name:<11} ");
+            writeln!(out, "{}", laid_out(&start, &text, paint.width))?;
         }
         Ok(())
     }
@@ -227,41 +250,28 @@ impl Applied {
         }
         rows.push(("time", times));
         if let Some((output, _)) = &self.writing {
-            let path = output.display().to_string();
-            let is_file = !is_stdout(output);
-            rows.push((
-                "written",
-                if is_file {
-                    path
-                } else {
-                    "standard output".to_string()
-                },
-            ));
+            let path = Some(output).filter(|output| !is_stdout(output));
+            let name = path.map(|path| path.display().to_string());
+            rows.push(("written", name.unwrap_or("standard output".to_string())));
         }
         rows
     }
 
     fn to_json(&self) -> serde_json::Value {
-        let Applied {
-            recipe, outcome, ..
-        } = self;
+        let (recipe, outcome) = (&self.recipe, &self.outcome);
         let params = recipe.params().iter();
-        let params: Map<_, _> = params
-            .map(|(parameter, value)| (parameter.name.clone(), json!(value)))
-            .collect();
+        let params = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));
         let metrics = outcome.metrics.iter();
-        let metrics: Map<_, _> = metrics
-            .map(|(name, value)| (name.clone(), json!(value)))
-            .collect();
+        let metrics = metrics.map(|(name, value)| (name.clone(), json!(value)));
         json!({
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),
-            "params": params,
+            "params": params.collect::<Map<_, _>>(),
             "input": self.rollouts.path(),
             "summary": self.summary,
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),
-            "metrics": metrics,
+            "metrics": metrics.collect::<Map<_, _>>(),
             "notes": self.notes,
             "prints": outcome.prints,
             "seconds": {

@@ -13,7 +13,7 @@ use clap::Args;
 use console::Term;
 
 use super::streams::{self, out};
-use super::{Setting, load, rollouts};
+use super::{load, pair, rollouts};
 
 /// Test what must hold of a recipe's advantage and loss, on degenerate batches.
 #[derive(Args)]
@@ -22,11 +22,11 @@ pub struct Check {
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<String>,
     /// Set a parameter
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<Setting>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
     /// Read a field of the rollouts under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS")]
-    map: Vec<Setting>,
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
+    map: Vec<(String, String)>,
 }
 
 impl Check {
@@ -106,7 +106,7 @@ impl Check {
             let help = format!("`advlab check RECIPE {}`", behind[0]);
             return Err(Diagnostics::from(error.with_help(help)).into());
         }
-        let (rollouts, notes) = rollouts(input, &self.map, None)?;
+        let (rollouts, notes) = rollouts(input, &self.map, None, None)?;
         for note in notes {
             streams::tell(&[Diagnostic::note(note)]);
         }
@@ -117,15 +117,10 @@ impl Check {
 /// The errors of the checks that fail, each once, with the checks in which it occurs.
 fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
     let mut different: Vec<(Diagnostics, Vec<&str>)> = Vec::new();
-    for finding in findings {
-        let (CheckResult::Fails, Some(error)) = (finding.result, &finding.error) else {
-            continue;
-        };
-        let name = finding.check;
-        match different
-            .iter_mut()
-            .find(|(other, _)| is_same(other, error))
-        {
+    let failed = findings.iter().filter(|f| f.result == CheckResult::Fails);
+    for (name, error) in failed.filter_map(|f| Some((f.check, f.error.as_ref()?))) {
+        let mut known = different.iter_mut();
+        match known.find(|(other, _)| is_same(other, error)) {
             Some((_, names)) => names.push(name),
             None => different.push((error.clone(), vec![name])),
         }

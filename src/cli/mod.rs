@@ -94,9 +94,9 @@ fn chain(error: &anyhow::Error) -> String {
 }
 
 /// Loads a recipe with its settings, and prints what the lint found odd.
-fn load(host: &Host, name: &str, settings: &[Setting]) -> Result<Recipe> {
+fn load(host: &Host, name: &str, settings: &[(String, String)]) -> Result<Recipe> {
     let mut recipe = host.load(name)?;
-    for Setting { name, value } in settings {
+    for (name, value) in settings {
         recipe
             .set_text(name, value)
             .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
@@ -116,8 +116,9 @@ fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
 /// The rollouts of a file, or of the last batch in a run's folder, and notes on how they were read.
 fn rollouts(
     input: &Path,
-    map: &[Setting],
+    map: &[(String, String)],
     dtype: Option<Dtype>,
+    columns: Option<&[String]>,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
     if input.is_dir() {
@@ -130,7 +131,7 @@ fn rollouts(
     let options = ReadOptions {
         map: &mappings(map),
         dtype,
-        columns: None,
+        columns,
         progress: Some(&progress::reading()),
     };
     let rollouts = read(&path, &options)?;
@@ -138,34 +139,22 @@ fn rollouts(
     Ok((rollouts, notes))
 }
 
-/// A parameter's new value, as in `--set k=8`.
-#[derive(Clone, Debug)]
-struct Setting {
-    name: String,
-    value: String,
-}
-
 /// `--map reward=score`, as the readers take it.
-fn mappings(map: &[Setting]) -> Vec<Mapping> {
-    let mapping = |setting: &Setting| Mapping {
-        ours: setting.name.clone(),
-        theirs: setting.value.clone(),
-    };
-    map.iter().map(mapping).collect()
+fn mappings(map: &[(String, String)]) -> Vec<Mapping> {
+    let pairs = map.iter().cloned();
+    pairs
+        .map(|(ours, theirs)| Mapping { ours, theirs })
+        .collect()
 }
 
-impl std::str::FromStr for Setting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((name, value)) if !name.trim().is_empty() => Ok(Setting {
-                name: name.trim().to_string(),
-                value: value.trim().to_string(),
-            }),
-            _ => Err(format!(
-                "\"{text}\" is not of the form name=value, such as k=8"
-            )),
+/// A name with its value, as in `--set k=8` and `--map reward=score`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_string(), value.trim().to_string()))
         }
+        _ => Err(format!(
+            "\"{text}\" is not of the form name=value, such as k=8"
+        )),
     }
 }

@@ -9,7 +9,7 @@ use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
-use super::{Setting, streams};
+use super::{pair, streams};
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
@@ -21,11 +21,11 @@ pub struct Repl {
     #[arg(long, value_name = "RECIPE")]
     recipe: Option<String>,
     /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", requires = "input")]
-    map: Vec<Setting>,
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair, requires = "input")]
+    map: Vec<(String, String)>,
     /// Set a parameter of the recipe
-    #[arg(long, value_name = "NAME=VALUE", requires = "recipe")]
-    set: Vec<Setting>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
+    set: Vec<(String, String)>,
     /// The seed of `batch.random`
     #[arg(long, default_value_t = 0)]
     seed: u64,

@@ -43,8 +43,7 @@ impl Replay {
             return Ok(ExitCode::SUCCESS);
         };
         let Difference { step, field, .. } = difference;
-        let shown =
-            |value: Option<Value>| value.map_or("nothing".to_string(), |value| value.to_string());
+        let shown = |value: Option<Value>| value.map_or("nothing".to_string(), |v| v.to_string());
         let blank = " ".repeat(field.len());
         out!("{run}: step {step} is the first that differs");
         out!("  {field}: recorded {}", shown(difference.recorded));

@@ -11,7 +11,7 @@ use advlab::train::{Config, Run};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::Setting;
+use super::pair;
 use super::streams::{self, out};
 use super::train_view::View;
 
@@ -27,8 +27,8 @@ pub struct Train {
     #[arg(long)]
     recipe: Option<String>,
     /// Set a parameter of the recipe
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<Setting>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
     /// How many steps to do; with --resume, how many in all
     #[arg(long, value_parser = whole, allow_negative_numbers = true)]
     steps: Option<u64>,
@@ -61,7 +61,7 @@ impl Train {
             }
         };
         let stop = stop_at_ctrl_c()?;
-        let set = self.set.into_iter().map(|setting| setting.name);
+        let set = self.set.into_iter().map(|(name, _)| name);
         let mut view = View::new(&run, set.collect());
         for note in run.notes() {
             view.note(note);
@@ -93,7 +93,7 @@ impl Train {
         }
         config.steps = self.steps.unwrap_or(config.steps);
         config.seed = self.seed.unwrap_or(config.seed);
-        for Setting { name, value } in &self.set {
+        for (name, value) in &self.set {
             config.set(name, value);
         }
         config.check()?;

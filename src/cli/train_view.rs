@@ -8,7 +8,7 @@ use std::time::Instant;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{BLOCKS, counted, value};
 use advlab::live::{LiveEvent, VersionChange};
-use advlab::paint::{Paint, width, wrapped};
+use advlab::paint::{Paint, laid_out, wrapped};
 use advlab::script::Recipe;
 use advlab::train::{Config, Ending, Evaluation, Event, Kept, Observer, Row, Run};
 use console::Term;
@@ -20,6 +20,8 @@ use super::{progress, report, streams, title};
 pub struct View {
     folder: PathBuf,
     config: Config,
+    /// The file name of the recipe.
+    name: String,
     /// Parameters that `--set` sets; others that the run sets are in the configuration.
     set: Vec<String>,
     bar: ProgressBar,
@@ -30,8 +32,6 @@ pub struct View {
     evaluations: Vec<(u64, Evaluation)>,
     /// A response of the last evaluation, as the task shows it.
     example: String,
-    /// The steps that are done, before the run was resumed too.
-    done: u64,
     steps: u64,
     reloads: usize,
     rejected: usize,
@@ -42,16 +42,18 @@ impl View {
     /// A view of a run that is about to go, with the names that `--set` gives values.
     pub fn new(run: &Run, set: Vec<String>) -> View {
         let config = run.config().clone();
+        let name = Path::new(&config.recipe).file_name();
+        let name = name.unwrap_or_default().to_string_lossy().into_owned();
         View {
             folder: run.folder().to_path_buf(),
             bar: progress::steps("training", config.steps, run.step()),
             config,
+            name,
             set,
             paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
             evaluations: run.evaluations().to_vec(),
             example: String::new(),
-            done: run.step(),
             steps: 0,
             reloads: 0,
             rejected: 0,
@@ -143,17 +145,16 @@ impl View {
 
     fn step(&mut self, row: &Row) {
         self.steps += 1;
-        self.done = row.step + 1;
         let pass = row.pass_at.at(1).unwrap_or(0.0);
         self.bar.set_message(format!("batch pass@1 {pass:.3}"));
-        self.bar.set_position(self.done);
+        self.bar.set_position(row.step + 1);
         if row.evaluation.is_some() {
             self.evaluation(Some(row));
         }
     }
 
     fn live(&mut self, step: u64, event: &LiveEvent) {
-        let name = file_name(&self.config.recipe);
+        let name = &self.name;
         match event {
             // Told as a switch or a failure of its step.
             LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => {}
@@ -175,7 +176,7 @@ impl View {
         }
     }
 
-    fn switched(&mut self, step: u64, recipe: &Recipe, change: &VersionChange) {
+    fn switched(&mut self, step: u64, change: &VersionChange) {
         self.reloads += 1;
         let mut change = change.clone();
         let held = change.parameters.extract_if(.., |one| one.is_held());
@@ -186,16 +187,13 @@ impl View {
                 format!("  {parameter}: {by} holds it")
             })
             .collect();
-        self.at(
-            step,
-            &format!("{} {change}{held}", file_name(recipe.name())),
-        );
+        self.at(step, &format!("{} {change}{held}", self.name));
     }
 
     fn failed(&mut self, step: u64, recipe: &Recipe, has_batch: bool, back_to: Option<&Recipe>) {
         self.failed += 1;
         let version = recipe.version();
-        let mut line = format!("{} {version} failed", file_name(recipe.name()));
+        let mut line = format!("{} {version} failed", self.name);
         if let Some(back_to) = back_to {
             line.push_str(&format!("  back to {}", back_to.version()));
         }
@@ -221,16 +219,13 @@ impl View {
 
     /// Prints the news of a step.
     fn at(&self, step: u64, line: &str) {
-        self.say(&laid_out(
-            &format!("step {step:<5} "),
-            line,
-            self.paint.width,
-        ));
+        let start = format!("step {step:<5} ");
+        self.say(&laid_out(&start, line, self.paint.width));
     }
 
     fn hello(&self, step: u64, recipe: &Recipe) {
         let config = &self.config;
-        self.say(&title(&file_name(recipe.name()), recipe, self.paint));
+        self.say(&title(&self.name, recipe, self.paint));
         let text = format!(
             "{}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
             config.task,
@@ -243,10 +238,8 @@ impl View {
         self.lines("", &text);
         let recipe = &config.recipe;
         if Path::new(recipe).is_file() {
-            self.lines(
-                "",
-                &format!("edit {recipe} and save it: the next step uses it"),
-            );
+            let text = format!("edit {recipe} and save it: the next step uses it");
+            self.lines("", &text);
         }
     }
 }
@@ -256,11 +249,7 @@ impl Observer for View {
         match *event {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
             Event::Live { step, event } => self.live(step, event),
-            Event::Switched {
-                step,
-                recipe,
-                change,
-            } => self.switched(step, recipe, change),
+            Event::Switched { step, change, .. } => self.switched(step, change),
             Event::Failed {
                 step,
                 recipe,
@@ -283,7 +272,7 @@ impl Observer for View {
                 self.evaluations.push((done, evaluation.clone()));
                 self.example = example.to_string();
                 // One after a step is shown with what the script reports of the step.
-                if done == self.done {
+                if done == self.bar.position() {
                     self.evaluation(None);
                 }
             }
@@ -328,36 +317,6 @@ fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     format!("[{blocks:·<room$}]")
 }
 
-/// A line behind its start, broken between parts that have two blanks between them, or else between words; what follows
-/// stands below its beginning.
-fn laid_out(start: &str, line: &str, columns: usize) -> String {
-    let room = columns.saturating_sub(start.len());
-    if width(line) <= room {
-        return format!("{start}{line}");
-    }
-    let mut lines = vec![String::new()];
-    for part in line.split("  ").filter(|part| !part.is_empty()) {
-        for (index, words) in wrapped("", part, room).lines().enumerate() {
-            match lines.last_mut() {
-                Some(last) if last.is_empty() => last.push_str(words),
-                Some(last) if index == 0 && width(last) + 2 + width(words) <= room => {
-                    last.push_str(&format!("  {words}"));
-                }
-                _ => lines.push(words.to_string()),
-            }
-        }
-    }
-    let indent = " ".repeat(start.len());
-    format!("{start}{}", lines.join(&format!("\n{indent}")))
-}
-
-fn file_name(recipe: &str) -> String {
-    let name = Path::new(recipe).file_name();
-    name.map_or(recipe.to_string(), |name| {
-        name.to_string_lossy().into_owned()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,22 +341,5 @@ mod tests {
         assert!(text.contains("evaluation     step 0    step 50"), "{text}");
         assert!(text.contains("pass@1          0.250      0.500"), "{text}");
         assert!(table(&evaluations[..1]).is_empty());
-    }
-
-    #[test]
-    fn a_line_is_broken_between_its_parts_and_never_within_a_word() {
-        let line = "evaluation pass@1 0.107  pass@16 0.719  entropy 1.43";
-        assert_eq!(
-            laid_out("step 50    ", line, 50),
-            "step 50    evaluation pass@1 0.107  pass@16 0.719\n           entropy 1.43"
-        );
-        assert_eq!(
-            laid_out("step 50    ", line, usize::MAX),
-            format!("step 50    {line}")
-        );
-        let words = laid_out("step 3     ", "the script is gone", 24);
-        assert_eq!(words, "step 3     the script is\n           gone");
-        // A table that a script prints keeps its blanks.
-        assert_eq!(laid_out("step 3     ", "a     b", 80), "step 3     a     b");
     }
 }

@@ -50,6 +50,7 @@ impl Span {
 
 /// A file of rollouts or settings, or a location in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FilePosition {
     /// The file; empty where the problem is in none.
     pub path: PathBuf,
@@ -244,11 +245,6 @@ impl Diagnostics {
     /// The first problem, which the others may follow from.
     pub fn first_mut(&mut self) -> &mut Diagnostic {
         &mut self.0[0]
-    }
-
-    /// The first problem alone.
-    pub fn into_first(mut self) -> Diagnostic {
-        self.0.swap_remove(0)
     }
 }
 

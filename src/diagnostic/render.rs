@@ -8,12 +8,6 @@ use super::{Diagnostic, Diagnostics, Severity, Span};
 use crate::paint::{self, Paint, cut, visible, wrapped};
 
 impl Diagnostic {
-    /// The problem in lines of text, as long as its sentences are.
-    pub fn render(&self, color: bool) -> String {
-        let width = usize::MAX;
-        self.render_within(Paint { color, width })
-    }
-
     /// The problem in lines of text that are no longer than the paint's width, but for the script's own.
     pub fn render_within(&self, paint: Paint) -> String {
         let Some(span) = &self.span else {
@@ -135,14 +129,36 @@ mod tests {
             let text = diagnostic.render_within(paint);
             let longest = text.lines().map(|line| line.chars().count()).max();
             assert!(longest <= Some(40), "{text}");
-            assert!(diagnostic.render(false).matches(sentence).count() >= 3);
+            let whole = Diagnostics::from(diagnostic).render(false);
+            assert!(whole.matches(sentence).count() >= 3);
+        }
+    }
+
+    /// A script's line ends at the terminal's edge, but not before what is wrong in it.
+    #[test]
+    fn a_long_line_of_a_script_is_cut() {
+        let line = "let a = batch.reward; let b = batch.rewrad; // and so on";
+        for (column, shown) in [(9, "let a = batch.reward; let b…"), (31, "batch.rewrad…")] {
+            let span = Span {
+                source: "mine.rhai".into(),
+                text: line.into(),
+                line: 1,
+                column,
+                length: 12,
+            };
+            let paint = Paint {
+                color: false,
+                width: 34,
+            };
+            let text = Diagnostic::error("").at(Some(span)).render_within(paint);
+            assert!(text.contains(&format!("{shown}\n")), "{text}");
         }
     }
 
     #[test]
     fn what_a_terminal_would_obey_is_written_out() {
         let diagnostic = Diagnostic::error("group \"a\u{1b}[31m\" is odd").with_help("\u{7}");
-        let rendered = diagnostic.render(false);
+        let rendered = Diagnostics::from(diagnostic).render(false);
         assert!(rendered.contains("a\\u{1b}[31m") && rendered.contains("Help: \\u{7}"));
     }
 }

@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::command::wrong;
 use crate::Batch;
 use crate::batch::{Mapping, ReadOptions, read};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 use crate::script::{Builtin, Host, Recipe, TEST_BATCH};
 use crate::train::Kept;
 
 /// The first 16 groups of `examples/rollouts.jsonl`: a small policy on mazes, after 150 steps of GRPO.
 const ROLLOUTS: &str = include_str!("rollouts.jsonl");
+
+/// Steps that are named where there is no batch of the one that was asked for.
+const NEAREST: usize = 12;
 
 #[derive(Deserialize)]
 struct Rollout {
@@ -83,7 +87,7 @@ impl Data {
         if Builtin::find(&name).is_some() && !path.exists() {
             let message = format!("`{name}` is a recipe, and a batch is read from a file or a run");
             let help = format!("`:recipe {name}` loads it, as `advlab repl --recipe {name}` does");
-            return Err(Diagnostic::error(message).with_help(help).into());
+            return Err(wrong(message, help));
         }
         let options = ReadOptions {
             map,
@@ -100,7 +104,7 @@ impl Data {
         let Some((kept, _)) = &self.run else {
             let message = format!("{} is not a run's folder, and has one batch", self.name);
             let help = "`:load RUN` opens a run's folder";
-            return Err(Diagnostic::error(message).with_help(help).into());
+            return Err(wrong(message, help));
         };
         // A run that goes on has others by now.
         let kept = Kept::open(kept.folder())?;
@@ -132,21 +136,20 @@ impl Data {
     }
 
     fn of_step(kept: Kept, step: u64) -> Result<Data, Diagnostics> {
-        let steps = kept.batches().iter().map(|(own, _)| *own);
         let Some((_, path)) = kept.batches().iter().find(|(own, _)| *own == step) else {
-            let nearest = steps.clone().min_by_key(|own| own.abs_diff(step));
-            let help = match (nearest, kept.batches().len()) {
-                (Some(nearest), number @ 13..) => {
-                    let (first, last) = (kept.batches()[0].0, kept.last().0);
-                    format!("it has {number}, from {first} to {last}; the nearest is {nearest}")
-                }
-                _ => {
-                    let steps: Vec<String> = steps.map(|own| own.to_string()).collect();
-                    format!("it has those of {}", steps.join(", "))
-                }
+            let mut steps: Vec<u64> = kept.batches().iter().map(|(own, _)| *own).collect();
+            let which = if steps.len() > NEAREST {
+                "around it, "
+            } else {
+                ""
             };
+            steps.sort_by_key(|own| own.abs_diff(step));
+            steps.truncate(NEAREST);
+            steps.sort_unstable();
+            let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+            let help = format!("{which}it has those of {}", steps.join(", "));
             let message = format!("the run has kept no batch of step {step}");
-            return Err(Diagnostic::error(message).with_help(help).into());
+            return Err(wrong(message, help));
         };
         let mut data = Data::open(&Host::new(), path, &[])?;
         data.run = Some((kept, step));

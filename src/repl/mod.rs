@@ -4,6 +4,7 @@ mod command;
 mod complete;
 mod data;
 mod figure;
+mod in_use;
 mod session;
 mod show;
 mod terminal;

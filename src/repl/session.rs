@@ -1,17 +1,15 @@
 //! The session: text in, replies out.
 
-mod in_use;
-
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::command::{self, Watching, lock};
+use super::command::{self, Watching, lock, wrong};
 use super::data::Data;
 use super::show;
 use crate::batch::Mapping;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 use crate::figures::{shape, value};
 use crate::paint::{Paint, width, wrapped};
 use crate::script::{Defines, Host, Session as Script, Version, is_typed};
@@ -49,9 +47,9 @@ pub struct Session {
     pub(super) host: Host,
     pub(super) data: Data,
     /// The version that was loaded with a run's batch.
-    run_version: Option<Version>,
+    pub(super) run_version: Option<Version>,
     /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
-    lacks_helper: bool,
+    pub(super) lacks_helper: bool,
     /// The last piece of script, right or wrong.
     pub(super) last_input: String,
     /// The scripts that the session itself wrote, with their text.
@@ -205,14 +203,13 @@ impl Session {
     pub(super) fn edit(&mut self, file: &Path) -> Result<(), Diagnostics> {
         let Some(edit) = &mut self.editor else {
             let help = "write a file with your editor: `:watch FILE` follows it";
-            let error = Diagnostic::error("`:edit` needs a terminal, and there is none here");
-            return Err(error.with_help(help).into());
+            return Err(wrong(
+                "`:edit` needs a terminal, and there is none here",
+                help,
+            ));
         };
-        edit(file).map_err(|error| {
-            Diagnostic::error(format!("the editor failed: {error}"))
-                .with_help("$VISUAL or $EDITOR names the editor")
-                .into()
-        })
+        let help = "$VISUAL or $EDITOR names the editor";
+        edit(file).map_err(|error| wrong(format!("the editor failed: {error}"), help))
     }
 
     /// The news since the last call: a script that is watched was saved.

@@ -30,7 +30,7 @@ mod test_batch;
 
 pub use crate::batch::Computed;
 pub use check::{CheckResult, Finding, check, groups_are_independent};
-pub(crate) use check::{DEGENERATE, Rollouts};
+pub(crate) use check::{DEGENERATE, Rollouts, flipped_loss};
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};
 pub use library::{BUILTINS, Builtin};

@@ -1,7 +1,5 @@
 //! Events of a run while it goes: for its folder, for a person, for whoever embeds it.
 
-use std::path::Path;
-
 use super::row::{Evaluation, Row};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
@@ -72,13 +70,6 @@ pub enum Event<'a> {
         row: &'a Row,
         /// The batch that it was trained on.
         batch: &'a Batch,
-    },
-    /// A checkpoint has been written.
-    Checkpoint {
-        /// The step that a run resumed from it begins with.
-        step: u64,
-        /// The checkpoint's file.
-        path: &'a Path,
     },
 }
 

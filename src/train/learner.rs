@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::config::Config;
 use super::policy::{Mlp, NonFinite};
 use super::random::{Key, Purpose};
-use super::rollout::select;
 use super::row::Row;
 use super::trainer::{Sampled, milliseconds};
 use crate::batch::{Batch, Computed};
@@ -83,6 +82,15 @@ fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {
 }
 
 impl Learner {
+    /// The recipe whose loss is followed with a version.
+    pub(super) fn loss_of<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
+        if recipe.has(Hook::Loss) {
+            recipe
+        } else {
+            &self.loss
+        }
+    }
+
     /// One step with one version: its report and the lines that it printed. Where it fails, the learner is as it was,
     /// and `state` may have changed.
     pub(super) fn learn(
@@ -131,19 +139,22 @@ impl Learner {
         row.ms.recipe = milliseconds(started);
 
         let started = Instant::now();
-        let advantage = has_advantage.then_some(&outcome.advantage);
+        let mut batch = batch.clone();
+        if has_advantage {
+            batch = batch.with("advantage", &outcome.advantage);
+        }
         let max_grad_norm = Some(config.max_grad_norm).filter(|norm| *norm > 0.0);
         let mut loss_metrics = Vec::new();
         let mut updates = 0.0;
         for members in minibatches(config, batch.step()) {
             let responses = rollout.responses.select(&members);
+            let mut minibatch = batch.select(&members);
             // Before the first update, `logp` is that of the policy which sampled.
-            let logp = if updates > 0.0 {
-                Some(self.policy.score(&rollout.prompts, &responses)?.logp)
-            } else {
-                None
-            };
-            let minibatch = select(batch, &members, logp, advantage);
+            if updates > 0.0 {
+                let logp = self.policy.score(&rollout.prompts, &responses)?.logp;
+                let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
+                minibatch = minibatch.with("logp", &logp);
+            }
             let loss = if recipe.has(Hook::Loss) {
                 recipe.loss(&minibatch, None, state)
             } else {
@@ -216,7 +227,12 @@ fn needs_advantage(recipe: &Recipe, batch: &Batch) -> bool {
 /// The error of a dry run, with where it happened and what to do about it.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
-    let notes = &mut error.first_mut().notes;
+    let first = error.first_mut();
+    if first.message == "the batch has no column `value`" {
+        let help = "the policy is trained without a critic, so that a run has no column `value`";
+        first.help = Some(help.to_string());
+    }
+    let notes = &mut first.notes;
     notes.push("in a dry run on the run's first batch".to_string());
     notes.push(match Builtin::find(name) {
         Some(_) => format!(

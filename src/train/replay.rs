@@ -90,27 +90,16 @@ impl Replay {
 /// The first field that is not the same in both rows, but for the times.
 fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Difference> {
     let (recorded, repeated) = (flatten(recorded), flatten(repeated));
-    let find = |fields: &[(String, &Value)], name: &str| {
-        let found = fields.iter().find(|(other, _)| other == name);
-        found.map(|(_, value)| (*value).clone())
-    };
-    let names = recorded.iter().chain(&repeated).map(|(name, _)| name);
-    names
-        .filter(|name| !name.starts_with("ms/"))
-        .map(|name| (name, find(&recorded, name), find(&repeated, name)))
-        .find(|(_, recorded, repeated)| !same(recorded.as_ref(), repeated.as_ref()))
-        .map(|(field, recorded, repeated)| Difference {
-            step,
-            field: field.clone(),
-            recorded,
-            repeated,
-        })
-}
-
-/// Bit for bit: 0 is not -0.
-fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
-    match (a.and_then(Value::as_f64), b.and_then(Value::as_f64)) {
-        (Some(a), Some(b)) => a.to_bits() == b.to_bits(),
-        _ => a == b,
-    }
+    let names = recorded.keys().chain(repeated.keys());
+    // Bit for bit, as only strings tell: 0 is not -0.
+    let shown = |value: Option<&Value>| value.map(Value::to_string);
+    let mut differing =
+        names.filter(|name| shown(recorded.get(*name)) != shown(repeated.get(*name)));
+    let field = differing.find(|name| !name.starts_with("ms/"))?;
+    Some(Difference {
+        step,
+        field: field.clone(),
+        recorded: recorded.get(field).cloned(),
+        repeated: repeated.get(field).cloned(),
+    })
 }

@@ -4,9 +4,9 @@ use super::policy::{Mlp, Reference, Responses, Samples, Scores};
 use super::random::Key;
 use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
-use crate::batch::{Batch, Computed, FloatBuffer};
+use crate::batch::{Batch, FloatBuffer};
 use crate::diagnostic::Diagnostics;
-use crate::tensor::{Level, k3};
+use crate::tensor::k3;
 
 /// Groups of responses, verified.
 pub(super) struct Rollout {
@@ -14,7 +14,8 @@ pub(super) struct Rollout {
     pub(super) responses: Responses,
     /// Of the policy that sampled them.
     pub(super) scores: Scores,
-    pub(super) correct: Vec<bool>,
+    /// 1 for each response that solves its prompt, 0 for the others.
+    pub(super) rewards: Vec<f64>,
     group_size: usize,
 }
 
@@ -30,10 +31,11 @@ impl Rollout {
         let Samples { responses, scores } = policy.sample(&prompts, group_size, key)?;
         let verify = |response: usize| {
             let prompt = &prompts[responses.prompts()[response]];
-            task.verify(prompt, responses.response(response))
+            let is_right = task.verify(prompt, responses.response(response));
+            f64::from(u8::from(is_right))
         };
         Ok(Rollout {
-            correct: (0..responses.len()).map(verify).collect(),
+            rewards: (0..responses.len()).map(verify).collect(),
             prompts,
             responses,
             scores,
@@ -41,18 +43,10 @@ impl Rollout {
         })
     }
 
-    /// 1 for each response that solves its prompt, 0 for the others.
-    pub(super) fn rewards(&self) -> Vec<f64> {
-        let correct = self.correct.iter();
-        correct
-            .map(|&correct| f64::from(u8::from(correct)))
-            .collect()
-    }
-
     /// What the responses say of the policy.
     pub(super) fn evaluation(&self) -> Evaluation {
-        let groups = self.correct.chunks(self.group_size);
-        let right = groups.map(|group| group.iter().filter(|correct| **correct).count());
+        let groups = self.rewards.chunks(self.group_size);
+        let right = groups.map(|group| group.iter().filter(|reward| **reward > 0.0).count());
         let entropy = self.scores.entropy.iter();
         let count = self.responses.len().max(1);
         Evaluation {
@@ -72,20 +66,18 @@ impl Rollout {
         let reference = reference.score(&self.prompts, &self.responses)?.logp;
         let pairs = self.scores.logp.iter().zip(&reference);
         let kl = mean(pairs.map(|(&logp, &reference)| k3(f64::from(logp) - f64::from(reference))));
-        let lengths = || (0..self.responses.len()).map(|index| self.responses.range(index).len());
-        let prompts = self.responses.prompts().iter();
+        let responses = &self.responses;
+        let lengths = (0..responses.len()).map(|index| responses.range(index).len());
+        // Lengths are far below 2^53.
+        let length: Vec<f64> = lengths.clone().map(|length| length as f64).collect();
         let numbers = |values: &[f32]| FloatBuffer::from(values.to_vec());
         let batch = Batch::builder()
-            .groups(prompts.map(|&prompt| prompt as i64))
-            .lengths(lengths())
+            .groups(responses.prompts().iter().map(|&prompt| prompt as i64))
+            .lengths(lengths)
             .step(step)
-            .response("reward", self.rewards())
-            .response("correct", self.rewards())
-            // Lengths are far below 2^53.
-            .response(
-                "length",
-                lengths().map(|length| length as f64).collect::<Vec<_>>(),
-            )
+            .response("reward", self.rewards.clone())
+            .response("correct", self.rewards.clone())
+            .response("length", length)
             .token("old_logp", numbers(&self.scores.logp))
             .token("entropy", numbers(&self.scores.entropy))
             .token("ref_logp", FloatBuffer::from(reference))
@@ -94,27 +86,7 @@ impl Rollout {
     }
 }
 
-pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = values.len().max(1) as f64;
     values.sum::<f64>() / count
-}
-
-/// The batch of some of a batch's responses. `advantage` is of the whole batch; `logp`, one number a token of the
-/// selected responses, is given where it is no longer the batch's own.
-pub(super) fn select(
-    batch: &Batch,
-    members: &[usize],
-    logp: Option<Vec<f32>>,
-    advantage: Option<&Computed>,
-) -> Batch {
-    let mut batch = batch.clone();
-    if let Some(advantage) = advantage {
-        batch = batch.with("advantage", advantage);
-    }
-    let selected = batch.select(members);
-    let Some(logp) = logp else {
-        return selected;
-    };
-    let logp = Computed::new(selected.layout().clone(), Level::Token, logp);
-    selected.with("logp", &logp)
 }

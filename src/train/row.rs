@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::tensor::binomial_ratio;
 
@@ -181,21 +181,17 @@ impl Row {
 }
 
 /// The values of a row by their paths, such as `evaluation/pass@1`, in the row's order.
-pub(super) fn flatten(row: &Value) -> Vec<(String, &Value)> {
-    let mut fields = Vec::new();
-    walk(String::new(), row, &mut fields);
-    fields
-}
-
-fn walk<'a>(path: String, value: &'a Value, fields: &mut Vec<(String, &'a Value)>) {
-    let Value::Object(inner) = value else {
-        fields.push((path, value));
-        return;
-    };
-    for (name, value) in inner {
-        let slash = if path.is_empty() { "" } else { "/" };
-        walk(format!("{path}{slash}{name}"), value, fields);
+pub(super) fn flatten(row: &Value) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, value) in row.as_object().into_iter().flatten() {
+        if value.is_object() {
+            let inner = flatten(value).into_iter();
+            all.extend(inner.map(|(path, value)| (format!("{name}/{path}"), value)));
+        } else {
+            all.insert(name.clone(), value.clone());
+        }
     }
+    all
 }
 
 #[cfg(test)]

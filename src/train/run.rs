@@ -14,7 +14,7 @@ use super::row::Evaluation;
 use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveOptions, LiveRecipe};
-use crate::script::Version;
+use crate::script::{Version, flipped_loss};
 
 /// A run and its folder.
 pub struct Run {
@@ -126,9 +126,11 @@ impl Run {
         &self.notes
     }
 
-    /// What the lint finds odd in the recipe that the run goes on with.
+    /// What the lint finds odd in the recipe that the run goes on with, and a loss that leads away from the advantage.
     pub fn warnings(&self) -> Vec<Diagnostic> {
-        self.trainer.live.in_use().recipe().warnings().to_vec()
+        let recipe = self.trainer.live.in_use().recipe();
+        let flipped = flipped_loss(self.trainer.learner.loss_of(recipe));
+        recipe.warnings().iter().cloned().chain(flipped).collect()
     }
 
     /// The evaluations before the run was resumed, each with the number of steps that were done.
@@ -148,10 +150,13 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Ending, Diagnostics> {
         let (first, every) = (self.step(), self.config().checkpoint_every);
-        self.trainer
-            .begin(&mut Both(&mut self.recorder, observer))?;
+        Both(&mut self.recorder, observer).tell(&Event::Started {
+            step: first,
+            recipe: self.trainer.live.in_use().recipe(),
+            loss_recipe: &self.trainer.learner.loss,
+        })?;
         if self.saved.is_none() {
-            self.checkpoint(false, observer)?;
+            self.checkpoint(false)?;
         }
         if first == 0 && !stop.load(Ordering::Relaxed) {
             self.trainer.initial = Some(self.trainer.evaluate(observer)?);
@@ -159,7 +164,7 @@ impl Run {
         let mut is_evaluated = true;
         while self.step() < self.config().steps {
             if stop.load(Ordering::Relaxed) {
-                self.checkpoint(false, observer)?;
+                self.checkpoint(false)?;
                 if !is_evaluated {
                     self.trainer.evaluate(observer)?;
                 }
@@ -171,33 +176,30 @@ impl Run {
                 Ok(_) => {}
                 Err(Failure::Version(error)) => {
                     self.saved = None;
-                    self.checkpoint(true, observer)?;
+                    self.checkpoint(true)?;
                     return Err(error);
                 }
                 Err(Failure::Run(error)) => return Err(error),
             }
             if self.step().is_multiple_of(every) {
-                self.checkpoint(false, observer)?;
+                self.checkpoint(false)?;
             }
         }
-        self.checkpoint(false, observer)?;
+        self.checkpoint(false)?;
         Ok(Ending::Finished)
     }
 
-    fn checkpoint(
-        &mut self,
-        is_failed: bool,
-        observer: &mut dyn Observer,
-    ) -> Result<(), Diagnostics> {
+    /// Writes a checkpoint, unless the newest one is of this step.
+    fn checkpoint(&mut self, is_failed: bool) -> Result<(), Diagnostics> {
         let step = self.step();
         if self.saved == Some(step) {
             return Ok(());
         }
         self.recorder.sync()?;
         let checkpoint = self.trainer.checkpoint(self.folder(), is_failed)?;
-        let path = checkpoint.write(self.folder(), self.config().keep_checkpoints)?;
+        checkpoint.write(self.folder(), self.config().keep_checkpoints)?;
         self.saved = Some(step);
-        observer.tell(&Event::Checkpoint { step, path: &path })
+        Ok(())
     }
 }
 

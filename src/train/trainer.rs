@@ -21,7 +21,7 @@ use crate::script::{Recipe, Spread, State};
 pub(super) struct Trainer {
     pub(super) config: Config,
     task: Box<dyn Task>,
-    learner: Learner,
+    pub(super) learner: Learner,
     reference: Reference,
     /// The recipe, with its state and the version of the step before.
     pub(super) live: LiveRecipe,
@@ -68,15 +68,6 @@ impl Trainer {
             sampled: None,
             initial: None,
             write: 0.0,
-        })
-    }
-
-    /// Tells that the run begins, or goes on.
-    pub(super) fn begin(&self, observer: &mut dyn Observer) -> Result<(), Diagnostics> {
-        observer.tell(&Event::Started {
-            step: self.step,
-            recipe: self.live.in_use().recipe(),
-            loss_recipe: &self.learner.loss,
         })
     }
 
@@ -175,7 +166,7 @@ impl Trainer {
         let sample = milliseconds(started);
         let started = Instant::now();
         let (batch, kl) = rollout.batch(step, &self.reference)?;
-        let reward = Spread::of(rollout.rewards().into_iter());
+        let reward = Spread::of(rollout.rewards.iter().copied());
         let Evaluation {
             pass_at,
             entropy,

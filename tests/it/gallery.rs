@@ -220,7 +220,10 @@ fn a_message_is_drawn_under_its_line() {
     ]
     .map(|name| {
         let told = gallery().find(|told| told.name == name).expect(name);
-        let lines = told.diagnostics.iter().map(|d| d.render(false));
+        let lines = told
+            .diagnostics
+            .iter()
+            .map(|d| Diagnostics::from(d.clone()).render(false));
         (name, lines.collect::<String>())
     });
     cases::snapshot("../gallery/scripts", "drawn", drawn);
@@ -290,7 +293,7 @@ fn no_message_speaks_of_what_is_underneath() {
 #[test]
 fn each_message_shows_a_place_or_says_what_to_do() {
     let speaks = |d: &Diagnostic| {
-        let drawn = d.render(false);
+        let drawn = Diagnostics::from(d.clone()).render(false);
         let drawn = ["Error: ", "Warning: "]
             .iter()
             .any(|word| drawn.starts_with(word));

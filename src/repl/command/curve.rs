@@ -230,3 +230,26 @@ fn table(points: &[Point]) -> String {
     lines.push(format!("the most |A| is {} in total, {place}", value(most)));
     lines.join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_very_many_groups_a_sample_in_their_proportions_is_drawn() {
+        let many: Vec<f64> = (0..1_000_000)
+            .map(|group| f64::from(group % 4) / 4.0)
+            .collect();
+        for size in [8, 1024] {
+            let groups = in_proportion(&many, size);
+            assert!(groups.len() * size <= RESPONSES + size * (size + 1));
+            let share = |right: usize| groups.iter().filter(|own| **own == right).count();
+            let quarter = groups.len().saturating_sub(size) / 4;
+            assert!(
+                [0, size / 4, size / 2]
+                    .iter()
+                    .all(|&right| share(right).abs_diff(quarter) <= 3)
+            );
+        }
+    }
+}

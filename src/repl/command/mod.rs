@@ -99,7 +99,10 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "vars" => data::vars,
         "save" => save::save,
         "reset" => data::reset,
-        "quit" | "q" | "q!" | "exit" | "x" | "wq" => quit,
+        "quit" | "q" | "q!" | "exit" | "x" | "wq" => |session, _| {
+            session.is_over = true;
+            Ok(String::new())
+        },
         name => {
             let help = match suggest::nearest(name, commands().map(|command| command.name)) {
                 Some(near) => format!("did you mean `:{near}`?"),
@@ -118,13 +121,8 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
 }
 
 /// An error with what to do about it.
-fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
+pub(super) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
     Diagnostic::error(message).with_help(help).into()
-}
-
-fn quit(session: &mut Session, _: &str) -> Answered {
-    session.is_over = true;
-    Ok(String::new())
 }
 
 /// A name explained: a command, a function, a recipe or a topic; all commands without one.

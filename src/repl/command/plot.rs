@@ -39,14 +39,8 @@ fn two<'t>(session: &Session, text: &'t str) -> Option<(&'t str, &'t str)> {
 /// A scatter of two tensors or arrays.
 fn two_variables(session: &mut Session, x: &str, y: &str) -> Result<Figure, Diagnostics> {
     let (level, points) = session.script.pairs(x, y)?;
-    // A point with a NaN in it is a NaN, and so on.
-    let one = |&(x, y): &(f64, f64)| {
-        if x.is_nan() || y.is_nan() {
-            f64::NAN
-        } else {
-            x.abs().max(y.abs())
-        }
-    };
+    // A point with a NaN in it is a NaN, and so on. Halves of finite numbers have a finite sum.
+    let one = |(x, y): &(f64, f64)| x.abs() / 2.0 + y.abs() / 2.0;
     let of = format!("`{y}` over `{x}`");
     let (finite, left_out) = finite(points.iter().map(one), "point", &of)?;
     let level = level.map_or(String::new(), |level| format!(", {level} by {level}"));

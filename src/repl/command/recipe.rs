@@ -7,7 +7,7 @@ use super::super::show;
 use super::Answered;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{time, value};
-use crate::paint::{cut, wrapped};
+use crate::paint::{cut, laid_out, wrapped};
 use crate::script::{Computed, Hook, Recipe, State, Summary};
 
 /// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or a
@@ -99,7 +99,13 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let mut lines = outcome.prints.clone();
     lines.extend(outcome.notes.iter().map(|note| session.note(note)));
     lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
-    let mut row = |name: &str, text: String| lines.push(format!("  {name:<11} {}", text.trim()));
+    let mut row = |name: &str, text: String| {
+        lines.push(laid_out(
+            &format!("  {name:<11} "),
+            text.trim(),
+            paint.width,
+        ));
+    };
     let spread =
         |computed: &Computed| show::spread_line(&computed.buffer().iter().collect::<Vec<f64>>());
     if let Some(reward) = &outcome.reward {

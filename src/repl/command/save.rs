@@ -53,8 +53,10 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     };
     let version = recipe.version();
     let line = format!("{shown}: {lines}, a recipe ({version}){other}");
-    let set = set_otherwise(session, &recipe);
-    let set = set.map(|set| format!("set here, and not in the file: {set}"));
+    // The `params()` of typed hooks are saved as they are.
+    let in_use = session.script.recipe().filter(|one| is_typed(one));
+    let set = in_use.filter(|in_use| in_use.params() != recipe.params());
+    let set = set.map(|set| format!("set here, and not in the file: {}", set.params()));
     Ok(join(line, set))
 }
 
@@ -70,16 +72,4 @@ fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
         let advantage = outcome.advantage;
         advantage.level() == signal.level() && bits(&advantage) == bits(signal)
     })
-}
-
-/// The settings of typed hooks that their own `params()`, which is saved as it is, does not have.
-fn set_otherwise(session: &Session, saved: &Recipe) -> Option<String> {
-    let in_use = session.script.recipe().filter(|recipe| is_typed(recipe))?;
-    let set: Vec<String> = in_use
-        .params()
-        .iter()
-        .filter(|(parameter, value)| saved.params().get(&parameter.name) != Some(*value))
-        .map(|(parameter, value)| format!("{}={value}", parameter.name))
-        .collect();
-    (!set.is_empty()).then(|| set.join(" "))
 }

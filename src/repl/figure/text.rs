@@ -101,10 +101,8 @@ impl Panel {
         let x = cut(&self.x, room.saturating_sub(2));
         let before = room.saturating_sub(paint::width(&x)) / 2;
         let x = paint::filled(&format!("{}{x}", " ".repeat(before)), room);
-        lines.push(format!(
-            "{margin} {}",
-            paint.dim(&format!("{least}{x}{most}"))
-        ));
+        let axis = paint.dim(&format!("{least}{x}{most}"));
+        lines.push(format!("{margin} {axis}"));
         lines
     }
 

@@ -65,52 +65,42 @@ pub(in crate::repl) fn spread_line(values: &[f64]) -> String {
     line
 }
 
+/// The label and the values of a line.
+type Labelled = (String, Vec<f64>);
+
 /// The first values: of groups several a line, else a line a group or a response.
 fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
-    let layout = computed.layout();
-    let members = |group| layout.members(group).iter().map(|&one| one as usize);
-    let groups = 0..layout.groups();
-    let rows = groups.clone().take(ROWS);
-    let (rows, whole, noun): (Vec<Row>, usize, &str) = match computed.level() {
-        Level::Batch => return Vec::new(),
-        Level::Group => return in_groups(layout, values, paint),
-        Level::Position => {
-            let row = |group| {
-                (
-                    label(layout, group),
-                    values[layout.positions_of(group)].to_vec(),
-                )
-            };
-            (rows.map(row).collect(), layout.groups(), "group")
+    let (level, layout) = (computed.level(), computed.layout());
+    if level == Level::Group {
+        return in_groups(layout, values, paint);
+    }
+    // Responses of more than one group, where there is more than one.
+    let is_single = layout.groups() == 1;
+    let each = if is_single { ROWS } else { OF_A_GROUP };
+    let of_group = |group| -> Vec<(String, Vec<usize>)> {
+        let label = label(layout, group);
+        let members = layout.members(group).iter().map(|&one| one as usize);
+        match level {
+            Level::Token => members
+                .take(each)
+                .enumerate()
+                .map(|(index, one)| (format!("{label} #{index}"), layout.tokens_of(one).collect()))
+                .collect(),
+            Level::Position => vec![(label, layout.positions_of(group).collect())],
+            _ => vec![(label, members.collect())],
         }
-        Level::Response => {
-            let row = |group| {
-                let own = members(group).map(|response| values[response]);
-                (label(layout, group), own.collect())
-            };
-            (rows.map(row).collect(), layout.groups(), "group")
-        }
-        Level::Token => {
-            // Responses of more than one group, where there is more than one.
-            let each = if groups.len() == 1 { ROWS } else { OF_A_GROUP };
-            let of_group = |group| {
-                let own = members(group).take(each).enumerate();
-                own.map(move |(index, response)| {
-                    let label = format!("{} #{index}", label(layout, group));
-                    (label, values[layout.tokens_of(response)].to_vec())
-                })
-            };
-            let rows = groups.flat_map(of_group).take(ROWS);
-            (rows.collect(), layout.responses(), "response")
-        }
+    };
+    let rows = (0..layout.groups()).flat_map(of_group).take(ROWS);
+    let of = |own: Vec<usize>| own.into_iter().map(|index| values[index]).collect();
+    let rows: Vec<Labelled> = rows.map(|(label, own)| (label, of(own))).collect();
+    let (whole, noun) = match level {
+        Level::Token => (layout.responses(), "response"),
+        _ => (layout.groups(), "group"),
     };
     let mut lines = table(&rows, paint);
     lines.extend(more(whole - rows.len(), noun, paint));
     lines
 }
-
-/// The label and the values of a line.
-type Row = (String, Vec<f64>);
 
 /// Names and values of groups, several a line.
 fn in_groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
@@ -140,7 +130,7 @@ fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
 }
 
 /// Rows of numbers that line up, as many of each as fit.
-fn table(rows: &[Row], paint: Paint) -> Vec<String> {
+fn table(rows: &[Labelled], paint: Paint) -> Vec<String> {
     let labels = rows.iter().map(|(label, _)| width(label));
     let of_label = labels.max().unwrap_or(0);
     // Not more than fit at two letters a number.
@@ -157,7 +147,7 @@ fn table(rows: &[Row], paint: Paint) -> Vec<String> {
     let all_fit = room(0) >= longest;
     let across = if all_fit { room(0) } else { room(10) };
     let mut numbers = numbers.iter();
-    let line = |(label, own): &Row| {
+    let line = |(label, own): &Labelled| {
         let cells = numbers.by_ref().take(fitting(own)).enumerate();
         let cells = cells.filter(|(index, _)| *index < across);
         let cells: String = cells

@@ -10,7 +10,7 @@ use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
 use super::test_batch::TEST_BATCH;
 use crate::batch::Batch;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +109,15 @@ fn first_of(batch: &Batch) -> (Rollouts, String) {
         groups
     };
     (rollouts, origin)
+}
+
+/// A warning where a step down the recipe's loss lowers what its advantage, or the reward, says is good.
+pub(crate) fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
+    // A recipe that fails on these rollouts says nothing of its sign.
+    let sign = Checks::new(recipe).sign(&Rollouts::mixed().on_policy());
+    let (_, detail) = sign.ok().filter(|(result, _)| *result == Fails)?;
+    let message = format!("sign of the loss: {detail}");
+    Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
 /// Whether the advantages of a group are the same where it is alone in its batch, seen on groups of `batch`, with its
@@ -218,9 +227,8 @@ impl<'a> Checks<'a> {
     }
 
     fn degenerate(&mut self, mixed: &Rollouts) {
-        for degenerate in DEGENERATE {
-            let batch = (degenerate.of)(mixed.clone()).whole();
-            self.runs(degenerate.name, "", &batch);
+        for (check, _, of) in DEGENERATE {
+            self.runs(check, "", &of(mixed.clone()).whole());
         }
     }
 

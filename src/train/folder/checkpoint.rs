@@ -1,7 +1,7 @@
 //! A checkpoint: one safetensors file with all that a run needs to go on to the same numbers.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hmac_sha256::Hash as Sha256;
 use ndarray::ArrayD;
@@ -74,7 +74,7 @@ impl LeftState {
 
 impl Checkpoint {
     /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
-    pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<PathBuf, Diagnostics> {
+    pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<(), Diagnostics> {
         let folder = run.join(CHECKPOINTS.folder);
         make_folder(&folder)?;
         let path = CHECKPOINTS.path(run, self.step);
@@ -82,8 +82,7 @@ impl Checkpoint {
         let bytes = bytes.map_err(|error| damaged(&path, error.to_string()))?;
         Replacement::write(&path, &bytes)?;
         sync_folder(&folder)?;
-        CHECKPOINTS.remove_old(run, keep)?;
-        Ok(path)
+        CHECKPOINTS.remove_old(run, keep)
     }
 
     fn to_bytes(&self) -> Result<Vec<u8>, SafeTensorError> {

@@ -10,7 +10,6 @@
 //! - `lock`: held by the process that writes here
 
 mod checkpoint;
-mod history;
 pub(super) mod journal;
 mod numbered;
 mod recorder;
@@ -23,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::{Checkpoint, LeftState};
-pub(super) use history::History;
 pub(super) use numbered::BATCHES;
 use numbered::CHECKPOINTS;
 pub(super) use recorder::Recorder;
-pub(super) use versions::KeptVersion;
+pub use versions::Kept;
+pub(super) use versions::{History, KeptVersion};
 
 use super::config::Config;
 use super::error::{io, no_run};

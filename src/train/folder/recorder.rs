@@ -72,8 +72,8 @@ impl Recorder {
         self.metrics.append(&line)?;
         if let Some(events) = &mut self.events {
             let fields = flatten(&line);
-            let fields = fields.iter().filter(|(name, _)| name != "step");
-            let numbers = fields.filter_map(|(name, value)| Some((&**name, value.as_f64()?)));
+            let fields = fields.iter().filter(|(name, _)| *name != "step");
+            let numbers = fields.filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)));
             events.scalars(row.step, numbers)?;
         }
         if self.batch_every > 0 && row.step.is_multiple_of(self.batch_every) {
@@ -147,10 +147,9 @@ impl Observer for Recorder {
                 line
             }
             Event::Step { row, batch } => return self.step(row, batch),
-            Event::Started { .. }
-            | Event::Printed { .. }
-            | Event::Evaluated { .. }
-            | Event::Checkpoint { .. } => return Ok(()),
+            Event::Started { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
+                return Ok(());
+            }
         };
         self.reloads.append(&line)
     }

@@ -3,10 +3,8 @@
 mod backward;
 mod forward;
 mod network;
-mod state;
 mod trie;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -15,9 +13,9 @@ use super::{AdamW, AdamWConfig, Arrays, NonFinite, Responses, Samples, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::random::{Key, Purpose};
 use crate::train::task::{Prompt, TaskShape};
-use forward::{CHUNK, Part, Pass, check, check_prompts, given, parts};
+use forward::{CHUNK, Pass, check, check_prompts, parts};
 use network::{Network, Sizes};
-use trie::{Source, Trie};
+use trie::{Tokens, Trie};
 
 /// The forward pass of a batch is remembered up to this many tokens (2 KiB each at a width of 256).
 const REMEMBERED: usize = 1 << 17;
@@ -52,7 +50,7 @@ impl Reference {
 
     /// The parameters, from which [`Mlp::frozen_from`] makes the same reference again.
     pub fn parameters(&self) -> Arrays {
-        state::parameters(&self.0)
+        network::parameters(&self.0)
     }
 }
 
@@ -85,11 +83,8 @@ impl Mlp {
     ) -> Result<Samples, Diagnostics> {
         check_prompts(&self.network.sizes, prompts)?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
-        let source = |part: &Part<'_>| {
-            let streams = part.responses.iter().map(|&r| key.stream(r as u64));
-            Source::Sample(streams.collect())
-        };
         let owners: Vec<usize> = owners.collect();
+        let source = |response| Tokens::Sample(Box::new(key.stream(response as u64)));
         let pass = Pass::new(&self.network, prompts, &owners, source, REMEMBERED);
         Ok(self.last.insert(pass).samples.clone())
     }
@@ -131,28 +126,20 @@ impl Mlp {
             return Err(Diagnostic::error(message).into());
         }
         let last = self.last.as_ref();
-        let last = last.filter(|pass| pass.is_whole && pass.is_of(prompts, responses));
-        let size = last.map_or(CHUNK, |pass| pass.size);
-        let parts = parts(prompts, responses.prompts(), size);
-        let chunks = parts.iter().enumerate().flat_map(|(index, part)| {
-            let starts = (0..part.prompts.len()).step_by(CHUNK);
-            starts.map(move |start| (index, part, start..start + CHUNK))
+        let last = last.filter(|pass| {
+            pass.is_whole && pass.samples.responses == *responses && pass.prompts == prompts
         });
-        let gradient = |(index, part, own): &(usize, &Part<'_>, Range<usize>)| {
-            let grown;
-            let trie = match last {
-                Some(pass) => &pass.tries[*index],
-                None => {
-                    let source = given(responses)(part);
-                    grown = Trie::grow(network, part.prompts, &part.owners, source);
-                    &grown
-                }
-            };
-            let derivatives = part.responses.iter();
-            let derivatives: Vec<&[f64]> = derivatives
-                .map(|&response| &dloss_dlogp[responses.range(response)])
-                .collect();
-            trie.gradient(network, part.prompts, own.clone(), &derivatives)
+        let (owners, size) = (responses.prompts(), last.map_or(CHUNK, |pass| pass.size));
+        let parts = parts(prompts.len(), owners, size);
+        let chunks = (0..prompts.len()).step_by(CHUNK);
+        let gradient = |&first: &usize| {
+            let (part, own) = (first / size, first..first + CHUNK);
+            if let Some(pass) = last {
+                return pass.tries[part].gradient(network, prompts, own, responses, dloss_dlogp);
+            }
+            let source = |response| Tokens::Given(responses.response(response));
+            let trie = Trie::grow(network, prompts, owners, parts[part].clone(), source);
+            trie.gradient(network, prompts, own, responses, dloss_dlogp)
         };
         for wave in chunks.collect::<Vec<_>>().chunks(WAVE) {
             let gradients: Vec<Network<f32>> = wave.par_iter().map(gradient).collect();
@@ -173,7 +160,7 @@ impl Mlp {
         let is_too_large = self.gradient.iter().any(|&g| !(g * g).is_finite());
         if !norm.is_finite() || is_too_large {
             self.gradient.fill(0.0);
-            return Err(NonFinite::Gradient { norm });
+            return Err(NonFinite::Gradient(norm));
         }
         if let Some(max) = max_grad_norm.filter(|&max| norm > max) {
             let scale = (max / norm) as f32;
@@ -194,7 +181,7 @@ impl Mlp {
     /// All that training needs to go on to the same numbers: parameters and the optimizer's state, but no gradient that
     /// is still being accumulated.
     pub fn snapshot(&self) -> Arrays {
-        state::snapshot(&self.network, &self.optimizer)
+        network::snapshot(&self.network, &self.optimizer)
     }
 
     /// Goes back to a snapshot of a policy of the same sizes; a gradient that is being accumulated is dropped.
@@ -202,7 +189,7 @@ impl Mlp {
     /// # Errors
     /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
     pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
-        let (network, optimizer) = state::restored(&self.network, &self.optimizer, state)?;
+        let (network, optimizer) = network::restored(&self.network, &self.optimizer, state)?;
         self.network = Arc::new(network);
         self.optimizer = optimizer;
         self.gradient.fill(0.0);
@@ -220,7 +207,7 @@ impl Mlp {
     /// # Errors
     /// As [`Mlp::restore`].
     pub fn frozen_from(&self, parameters: &Arrays) -> Result<Reference, Diagnostics> {
-        let network = state::network(&self.network, parameters)?;
+        let network = network::with_parameters(&self.network, parameters)?;
         Ok(Reference(Arc::new(network)))
     }
 }

@@ -2,16 +2,87 @@
 
 mod adamw;
 mod mlp;
-mod responses;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use ndarray::ArrayD;
 use thiserror::Error;
 
 pub use adamw::{AdamW, AdamWConfig};
 pub use mlp::{Mlp, Reference};
-pub use responses::{Responses, Scores};
+
+/// Responses one after the other, each with the prompt that it belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Responses {
+    prompts: Vec<usize>,
+    /// The index behind the last token of each.
+    ends: Vec<usize>,
+    tokens: Vec<u32>,
+}
+
+impl Responses {
+    /// No responses.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a response to the prompt at index `prompt` of the batch.
+    pub fn push(&mut self, prompt: usize, tokens: &[u32]) {
+        self.prompts.push(prompt);
+        self.tokens.extend_from_slice(tokens);
+        self.ends.push(self.tokens.len());
+    }
+
+    /// Number of responses.
+    pub fn len(&self) -> usize {
+        self.prompts.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.prompts.is_empty()
+    }
+
+    /// The index of each response's prompt.
+    pub fn prompts(&self) -> &[usize] {
+        &self.prompts
+    }
+
+    /// The tokens of all responses, one response after the other.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The range of response `index` in [`Responses::tokens`] and in every array with one value a token.
+    pub fn range(&self, index: usize) -> Range<usize> {
+        let before = index.checked_sub(1);
+        before.map_or(0, |before| self.ends[before])..self.ends[index]
+    }
+
+    /// The tokens of response `index`, the stop token included where it has one.
+    pub fn response(&self, index: usize) -> &[u32] {
+        &self.tokens[self.range(index)]
+    }
+
+    /// The responses at these indices, in this order, with the prompts that they have; a minibatch.
+    pub fn select(&self, indices: &[usize]) -> Self {
+        let mut selected = Self::new();
+        for &index in indices {
+            selected.push(self.prompts[index], self.response(index));
+        }
+        selected
+    }
+}
+
+/// A policy's values of the tokens of some responses, one a token, in the order of [`Responses::tokens`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// The token's log-prob, in nats; computed in f64 and rounded once.
+    pub logp: Vec<f32>,
+    /// The entropy of the distribution that the token was drawn from, in nats.
+    pub entropy: Vec<f32>,
+}
 
 /// Responses together with what the policy that sampled them says of their tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,12 +100,27 @@ pub type Arrays = BTreeMap<String, ArrayD<f32>>;
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum NonFinite {
     /// The gradient has a NaN or an infinity, or a value that f32 cannot square.
-    #[error("the gradient's norm is {norm}")]
-    Gradient {
-        /// The norm (L2, all parameters together).
-        norm: f64,
-    },
+    #[error("the gradient's norm is {0}")]
+    Gradient(f64),
     /// It would have made parameters that are NaN or infinite.
     #[error("an update would make parameters of the policy infinite or NaN, and was left out")]
     Parameters,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selection_has_the_responses_with_their_prompts_in_its_order() {
+        let mut all = Responses::new();
+        all.push(0, &[1, 2]);
+        all.push(0, &[]);
+        all.push(1, &[3]);
+        let selected = all.select(&[2, 0]);
+        assert_eq!((selected.len(), selected.prompts()), (2, &[1, 0][..]));
+        assert_eq!(selected.tokens(), [3, 1, 2]);
+        assert_eq!((selected.response(0), selected.range(1)), (&[3][..], 1..3));
+        assert!(all.response(1).is_empty());
+    }
 }

@@ -65,10 +65,6 @@ fn answer(response: &[u32]) -> (&[u32], bool) {
 }
 
 impl Task for Arithmetic {
-    fn name(&self) -> &'static str {
-        "arithmetic"
-    }
-
     fn shape(&self) -> TaskShape {
         TaskShape {
             prompt_features: 2 * self.digits * 10,

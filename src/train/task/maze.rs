@@ -108,10 +108,6 @@ impl Maze {
 }
 
 impl Task for Maze {
-    fn name(&self) -> &'static str {
-        "maze"
-    }
-
     fn shape(&self) -> TaskShape {
         TaskShape {
             prompt_features: 3 * self.size * self.size,

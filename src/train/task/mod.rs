@@ -47,9 +47,6 @@ pub struct Prompt {
 
 /// A task with verifiable rewards.
 pub trait Task: Send + Sync {
-    /// The name by which a configuration chooses the task.
-    fn name(&self) -> &'static str;
-
     /// The sizes of prompts and responses; constant.
     fn shape(&self) -> TaskShape;
 
@@ -98,16 +95,13 @@ pub fn training_prompts(
             (0..DRAWS)
                 .map(|_| task.draw(&mut stream))
                 .find(|prompt| !is_held_out(task, prompt))
-                .ok_or_else(|| no_prompt(task))
+                .ok_or_else(|| {
+                    let message = format!("no prompt for training among {DRAWS} draws");
+                    let help = "all of them are held out for evaluation: a larger task has others";
+                    Diagnostic::error(message).with_help(help).into()
+                })
         })
         .collect()
-}
-
-fn no_prompt(task: &dyn Task) -> Diagnostics {
-    let name = task.name();
-    let message = format!("{name}: no prompt for training among {DRAWS} draws");
-    let help = "all of them are held out for evaluation: a larger task has others";
-    Diagnostic::error(message).with_help(help).into()
 }
 
 /// An error where a size of a task is out of its bounds.
@@ -158,7 +152,7 @@ mod tests {
                 .iter()
                 .map(|prompt| task.identity(prompt))
                 .collect();
-            assert!(!evaluation.is_empty(), "{}", task.name());
+            assert!(!evaluation.is_empty());
             for step in 0..40 {
                 for prompt in training_prompts(&*task, 7, step, 64).unwrap() {
                     assert!(!evaluation.contains(&task.identity(&prompt)));
@@ -212,9 +206,6 @@ mod tests {
     fn a_task_without_training_prompts_says_so() {
         struct Fixed(u32);
         impl Task for Fixed {
-            fn name(&self) -> &'static str {
-                "fixed"
-            }
             fn shape(&self) -> TaskShape {
                 Maze::new(4).unwrap().shape()
             }
@@ -241,7 +232,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             training_prompts(&task, 0, 0, 1).unwrap_err()[0].message,
-            "fixed: no prompt for training among 1000 draws"
+            "no prompt for training among 1000 draws"
         );
     }
 }

@@ -124,7 +124,20 @@ fn what_was_meant() {
         "verl.jsonl",
         "{\"group\": 1, \"reward\": 1, \"old_log_probs\": [-1]}\n",
     );
+    std::fs::create_dir(lab.path().join("run")).expect("a folder");
     for (arguments, status, said) in [
+        (
+            "train --steps -1",
+            2,
+            "'-1' for '--steps <STEPS>': it takes a whole number",
+        ),
+        (
+            "train --steps ten",
+            2,
+            "'ten' for '--steps <STEPS>': it takes a whole number",
+        ),
+        ("train run", 1, "`advlab train --resume run`"),
+        ("train --recipe gae", 1, "trained without a critic"),
         (
             "apply rollouts.jsonl grpo",
             1,

@@ -111,6 +111,7 @@ fn editing(from: &'static str, to: &'static str) -> Session {
 fn an_editor_changes_the_last_input_a_function_or_the_recipe() {
     let mut session = editing("2", "20");
     let inputs = [
+        (":edit", "nothing to edit yet"),
         (":recipe dr_grpo", "its parameters"),
         ("1 + 2", "3"),
         (":edit", "21"),

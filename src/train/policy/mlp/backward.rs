@@ -6,24 +6,26 @@ use ndarray::linalg::general_mat_mul;
 
 use super::network::{Network, Real, Sizes, add, add_scaled, rows, rows_mut};
 use super::trie::{Node, Trie};
+use crate::train::policy::Responses;
 use crate::train::task::Prompt;
 
 impl<F: Real> Trie<F> {
-    /// The gradient of the part of the loss that stands on the prompts `own`, given dloss/dlogp for the tokens of each
-    /// response of the trie.
+    /// The gradient of the part of the loss that stands on the prompts `own`, given dloss/dlogp for each token of the
+    /// batch's responses.
     pub fn gradient(
         &self,
         network: &Network<F>,
         prompts: &[Prompt],
         own: Range<usize>,
-        dloss_dlogp: &[&[f64]],
+        responses: &Responses,
+        dloss_dlogp: &[f64],
     ) -> Network<F> {
         let Sizes { task, hidden } = network.sizes;
         let [_, _, w2, _, w3, _] = network.tensors();
         let mut gradient = Network::zeros(network.sizes);
         let [dw1, db1, dw2, db2, dw3, db3] = gradient.tensors_mut();
 
-        let dlogits = self.dlogits(task.vocabulary, &own, dloss_dlogp);
+        let dlogits = self.dlogits(task.vocabulary, &own, responses, dloss_dlogp);
         let of_node = |node: usize| &dlogits[node * task.vocabulary..][..task.vocabulary];
         // A group whose advantages are all 0 asks for nothing: its nodes drop out here.
         let active: Vec<usize> = (0..self.nodes.len())
@@ -50,11 +52,18 @@ impl<F: Real> Trie<F> {
 
     /// dloss/dlogits, [nodes, vocabulary]: a token's log-prob moves with its own logit by 1 - p and with every other by
     /// -p; the responses that pass through a node add up.
-    fn dlogits(&self, vocabulary: usize, own: &Range<usize>, dloss_dlogp: &[&[f64]]) -> Vec<f64> {
+    fn dlogits(
+        &self,
+        vocabulary: usize,
+        own: &Range<usize>,
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) -> Vec<f64> {
         let mut dlogits = vec![0.0; self.nodes.len() * vocabulary];
-        let responses = self.tokens.iter().zip(&self.visits).zip(dloss_dlogp);
-        for ((tokens, visits), derivatives) in responses {
-            for ((&token, &node), &derivative) in tokens.iter().zip(visits).zip(*derivatives) {
+        for (&response, visits) in self.responses.iter().zip(&self.visits) {
+            let range = responses.range(response);
+            let tokens = responses.response(response).iter().zip(visits);
+            for ((&token, &node), &derivative) in tokens.zip(&dloss_dlogp[range]) {
                 if derivative == 0.0 || !own.contains(&self.nodes[node].prompt) {
                     continue;
                 }
@@ -148,7 +157,7 @@ fn backward<F: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::policy::mlp::trie::Source;
+    use crate::train::policy::mlp::trie::Tokens;
     use crate::train::random::{Key, Purpose, Stream};
     use crate::train::task::{Arithmetic, Maze, Task, training_prompts};
 
@@ -162,10 +171,9 @@ mod tests {
     struct Case {
         network: Network<f64>,
         prompts: Vec<Prompt>,
-        owners: Vec<usize>,
-        tokens: Vec<Vec<u32>>,
+        responses: Responses,
         /// The loss is the sum of these times the log-probs.
-        weights: Vec<Vec<f64>>,
+        weights: Vec<f64>,
     }
 
     impl Case {
@@ -179,41 +187,45 @@ mod tests {
             network.values.iter_mut().for_each(|x| *x *= 2.0);
             let prompts = training_prompts(task, 4, 0, 3).unwrap();
             let owners: Vec<usize> = (0..3 * GROUP).map(|r| r / GROUP).collect();
-            let streams = (0..owners.len() as u64).map(|r| stream(r + 1)).collect();
-            let trie = Trie::grow(&network, &prompts, &owners, Source::Sample(streams));
+            let all = (0..owners.len()).collect();
+            let source = |response| Tokens::Sample(Box::new(stream(response as u64 + 1)));
+            let trie = Trie::grow(&network, &prompts, &owners, all, source);
+            let mut responses = Responses::new();
+            for (&owner, tokens) in owners.iter().zip(&trie.tokens) {
+                responses.push(owner, tokens);
+            }
             let mut random = stream(100);
-            let weigh = |tokens: &Vec<u32>| tokens.iter().map(|_| random.uniform() - 0.5).collect();
+            let weights = responses.tokens().iter().map(|_| random.uniform() - 0.5);
             Self {
-                weights: trie.tokens.iter().map(weigh).collect(),
-                tokens: trie.tokens,
+                weights: weights.collect(),
+                responses,
                 network,
                 prompts,
-                owners,
             }
         }
 
         fn trie<F: Real>(&self, network: &Network<F>) -> Trie<F> {
-            let tokens = self.tokens.iter().map(Vec::as_slice).collect();
-            Trie::grow(network, &self.prompts, &self.owners, Source::Given(tokens))
+            let (responses, owners) = (&self.responses, self.responses.prompts());
+            let all = (0..owners.len()).collect();
+            let source = |response| Tokens::Given(responses.response(response));
+            Trie::grow(network, &self.prompts, owners, all, source)
         }
 
         fn loss(&self, network: &Network<f64>) -> f64 {
             let trie = self.trie(network);
             let vocabulary = network.sizes.task.vocabulary;
-            let mut loss = 0.0;
-            for (response, weights) in self.weights.iter().enumerate() {
-                let choices = trie.visits[response].iter().zip(&self.tokens[response]);
-                for ((&node, &token), weight) in choices.zip(weights) {
-                    loss += weight * trie.logp[node * vocabulary + token as usize];
-                }
-            }
-            loss
+            let visits = trie.visits.concat();
+            let tokens = visits.iter().zip(self.responses.tokens());
+            let logp = tokens.map(|(node, &token)| trie.logp[node * vocabulary + token as usize]);
+            logp.zip(&self.weights)
+                .map(|(logp, weight)| weight * logp)
+                .sum()
         }
 
         fn gradient<F: Real>(&self, network: &Network<F>) -> Network<F> {
-            let weights: Vec<&[f64]> = self.weights.iter().map(Vec::as_slice).collect();
+            let (prompts, all) = (&self.prompts, 0..self.prompts.len());
             self.trie(network)
-                .gradient(network, &self.prompts, 0..self.prompts.len(), &weights)
+                .gradient(network, prompts, all, &self.responses, &self.weights)
         }
     }
 
@@ -244,8 +256,7 @@ mod tests {
                 // Truncation is of the order h^2, rounding of 1e-16 * loss / h: both near 1e-10.
                 assert!(
                     (g - difference).abs() < 2e-9,
-                    "{} {index}: {g} against {difference}",
-                    task.name()
+                    "{index}: {g} against {difference}"
                 );
             }
         }
@@ -276,21 +287,15 @@ mod tests {
     #[test]
     fn tokens_without_a_derivative_leave_no_trace() {
         let mut case = Case::new(&*tasks()[0]);
-        let keep = case.weights[GROUP].clone();
-        for weights in &mut case.weights {
-            weights.fill(0.0);
-        }
-        assert!(
-            case.gradient(&case.network)
-                .values
-                .iter()
-                .all(|&g| g == 0.0)
-        );
-        case.weights[GROUP] = keep;
+        let range = case.responses.range(GROUP);
+        let keep = case.weights[range.clone()].to_vec();
+        case.weights.fill(0.0);
+        let nothing = case.gradient(&case.network);
+        assert!(nothing.values.iter().all(|&g| g == 0.0));
+        case.weights[range].copy_from_slice(&keep);
         let among_others = case.gradient(&case.network);
-        case.tokens = vec![case.tokens[GROUP].clone()];
-        case.weights = vec![case.weights[GROUP].clone()];
-        case.owners = vec![1];
+        case.responses = case.responses.select(&[GROUP]);
+        case.weights = keep;
         assert_eq!(case.gradient(&case.network), among_others);
     }
 }

@@ -3,10 +3,10 @@
 use rayon::prelude::*;
 
 use super::network::{Network, Sizes};
-use super::trie::{Source, Trie};
+use super::trie::{Tokens, Trie};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::policy::{Responses, Samples, Scores};
-use crate::train::task::{Prompt, TaskShape};
+use crate::train::task::Prompt;
 
 /// Prompts whose gradients are added up in one go, whatever the threads: the sum of a batch has its bits from this.
 pub(super) const CHUNK: usize = 4;
@@ -14,27 +14,11 @@ pub(super) const CHUNK: usize = 4;
 /// Prompts in a part at most: what they need in memory is there at once.
 const LARGEST: usize = 256;
 
-/// Some prompts in a row with their responses.
-pub(super) struct Part<'a> {
-    pub prompts: &'a [Prompt],
-    /// The index of each response's prompt within the part.
-    pub owners: Vec<usize>,
-    /// The index of each response in the batch.
-    pub responses: Vec<usize>,
-}
-
-/// The parts of `size` prompts of a batch in which response i belongs to prompt `owners[i]`.
-pub(super) fn parts<'a>(prompts: &'a [Prompt], owners: &[usize], size: usize) -> Vec<Part<'a>> {
-    let parts = prompts.chunks(size).map(|prompts| Part {
-        prompts,
-        owners: Vec::new(),
-        responses: Vec::new(),
-    });
-    let mut parts: Vec<Part<'a>> = parts.collect();
+/// The responses of each `size` prompts of a batch in which response i belongs to prompt `owners[i]`.
+pub(super) fn parts(prompts: usize, owners: &[usize], size: usize) -> Vec<Vec<usize>> {
+    let mut parts = vec![Vec::new(); prompts.div_ceil(size)];
     for (response, owner) in owners.iter().enumerate() {
-        let part = &mut parts[owner / size];
-        part.owners.push(owner % size);
-        part.responses.push(response);
+        parts[owner / size].push(response);
     }
     parts
 }
@@ -51,31 +35,27 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// The responses that the sources of the parts give; hidden layers are kept for up to `remembered` tokens.
+    /// The responses whose tokens are those of `source`; hidden layers are kept for up to `remembered` tokens.
     pub fn new<'a>(
         network: &Network<f32>,
         prompts: &[Prompt],
         owners: &[usize],
-        source: impl Fn(&Part<'_>) -> Source<'a> + Sync,
+        source: impl Fn(usize) -> Tokens<'a> + Sync,
         remembered: usize,
     ) -> Pass {
         // Two parts a thread even out what they have to do; matrix products want as many rows as there can be.
         let size = prompts.len().div_ceil(2 * rayon::current_num_threads());
         let size = size.next_multiple_of(CHUNK).clamp(CHUNK, LARGEST);
-        let TaskShape {
-            vocabulary,
-            max_response_tokens,
-            ..
-        } = network.sizes.task;
-        let is_whole = owners.len() * max_response_tokens <= remembered;
-        let grow = |part: Part<'_>| {
-            let mut trie = Trie::grow(network, part.prompts, &part.owners, source(&part));
+        let task = network.sizes.task;
+        let is_whole = owners.len() * task.max_response_tokens <= remembered;
+        let grow = |responses: Vec<usize>| {
+            let mut trie = Trie::grow(network, prompts, owners, responses, &source);
             if !is_whole {
                 (trie.h1, trie.h2) = Default::default();
             }
             trie
         };
-        let parts = parts(prompts, owners, size).into_par_iter();
+        let parts = parts(prompts.len(), owners, size).into_par_iter();
         let tries: Vec<Trie<f32>> = parts.map(grow).collect();
         let (mut responses, mut scores) = (Responses::new(), Scores::default());
         let mut done = vec![0; tries.len()];
@@ -84,12 +64,11 @@ impl Pass {
             let (tokens, visits) = (&trie.tokens[*response], &trie.visits[*response]);
             *response += 1;
             responses.push(owner, tokens);
-            let of_token = |(&node, &token): (&usize, &u32)| {
-                trie.logp[node * vocabulary + token as usize] as f32
-            };
-            scores.logp.extend(visits.iter().zip(tokens).map(of_token));
-            let of_node = |&node: &usize| trie.entropy[node] as f32;
-            scores.entropy.extend(visits.iter().map(of_node));
+            for (&node, &token) in visits.iter().zip(tokens) {
+                let logp = trie.logp[node * task.vocabulary + token as usize];
+                scores.logp.push(logp as f32);
+                scores.entropy.push(trie.entropy[node] as f32);
+            }
         }
         Pass {
             prompts: prompts.to_vec(),
@@ -108,21 +87,9 @@ impl Pass {
         remembered: usize,
     ) -> Result<Pass, Diagnostics> {
         check(&network.sizes, prompts, responses)?;
-        let source = given(responses);
+        let source = |response| Tokens::Given(responses.response(response));
         let owners = responses.prompts();
         Ok(Pass::new(network, prompts, owners, source, remembered))
-    }
-
-    pub fn is_of(&self, prompts: &[Prompt], responses: &Responses) -> bool {
-        self.samples.responses == *responses && self.prompts == prompts
-    }
-}
-
-/// The source of responses that are there.
-pub(super) fn given<'a>(responses: &'a Responses) -> impl Fn(&Part<'_>) -> Source<'a> + Sync {
-    |part| {
-        let tokens = part.responses.iter().map(|&r| responses.response(r));
-        Source::Given(tokens.collect())
     }
 }
 

@@ -1,9 +1,19 @@
-//! The parameters of the MLP and where each tensor lies among them.
+//! The parameters of the MLP and where each tensor lies among them; its state as named arrays, for checkpoints.
 
-use ndarray::{ArrayView2, ArrayViewMut2, NdFloat};
+use ndarray::{ArrayD, ArrayView2, ArrayViewMut2, NdFloat};
 
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::train::policy::{AdamW, Arrays};
 use crate::train::random::Stream;
 use crate::train::task::TaskShape;
+
+const PARAMETERS: &str = "policy";
+const FIRST: &str = "adamw.first";
+const SECOND: &str = "adamw.second";
+const UPDATES: &str = "adamw.updates";
+
+/// The number of updates is stored as two digits of this base, each exact in f32.
+const BASE: u64 = 1 << 24;
 
 /// The precision of a network: f32 in training, f64 where its gradient is checked.
 pub(super) trait Real: NdFloat + Into<f64> + Default {
@@ -132,4 +142,84 @@ pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
     for (sum, &x) in sum.iter_mut().zip(row) {
         *sum += x;
     }
+}
+
+pub(super) fn parameters(network: &Network<f32>) -> Arrays {
+    let mut arrays = Arrays::new();
+    insert(&mut arrays, network.sizes, PARAMETERS, &network.values);
+    arrays
+}
+
+pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
+    let mut arrays = parameters(network);
+    insert(&mut arrays, network.sizes, FIRST, &optimizer.first);
+    insert(&mut arrays, network.sizes, SECOND, &optimizer.second);
+    let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
+    let digits = digits.map(|digit| digit as f32);
+    arrays.insert(UPDATES.into(), ndarray::arr1(&digits).into_dyn());
+    arrays
+}
+
+/// The network and the optimizer of a snapshot, in place of some of the same sizes and settings.
+pub(super) fn restored(
+    network: &Network<f32>,
+    optimizer: &AdamW,
+    arrays: &Arrays,
+) -> Result<(Network<f32>, AdamW), Diagnostics> {
+    check(&snapshot(network, optimizer), arrays)?;
+    let mut optimizer = optimizer.clone();
+    optimizer.first = values(arrays, FIRST, network.sizes);
+    optimizer.second = values(arrays, SECOND, network.sizes);
+    let updates = &arrays[UPDATES];
+    optimizer.updates = updates[[0]] as u64 + updates[[1]] as u64 * BASE;
+    let sizes = network.sizes;
+    let values = values(arrays, PARAMETERS, sizes);
+    Ok((Network { sizes, values }, optimizer))
+}
+
+/// A network of the same sizes with the parameters of a state that has nothing else.
+pub(super) fn with_parameters(
+    network: &Network<f32>,
+    arrays: &Arrays,
+) -> Result<Network<f32>, Diagnostics> {
+    check(&parameters(network), arrays)?;
+    let sizes = network.sizes;
+    let values = values(arrays, PARAMETERS, sizes);
+    Ok(Network { sizes, values })
+}
+
+/// Cuts values into the tensors of a network.
+fn insert(arrays: &mut Arrays, sizes: Sizes, group: &str, values: &[f32]) {
+    let mut rest = values.iter().copied();
+    for (tensor, shape) in sizes.tensors() {
+        let array = ArrayD::from_shape_simple_fn(shape, || rest.next().unwrap_or_default());
+        arrays.insert(format!("{group}.{tensor}"), array);
+    }
+}
+
+fn values(arrays: &Arrays, group: &str, sizes: Sizes) -> Vec<f32> {
+    let tensors = sizes.tensors().into_iter();
+    let tensors = tensors.flat_map(|(tensor, _)| &arrays[&format!("{group}.{tensor}")]);
+    tensors.copied().collect()
+}
+
+/// Whether arrays have the names and shapes of this policy's own.
+fn check(own: &Arrays, arrays: &Arrays) -> Result<(), Diagnostics> {
+    const OTHER: &str = "is it of another policy?";
+    for (name, own) in own {
+        let Some(array) = arrays.get(name) else {
+            let message = format!("the state has no array {name:?}");
+            return Err(Diagnostic::error(message).with_help(OTHER).into());
+        };
+        let (shape, own) = (array.shape(), own.shape());
+        if shape != own {
+            let message = format!("{name:?} has the shape {shape:?}; this policy's is {own:?}");
+            return Err(Diagnostic::error(message).into());
+        }
+    }
+    if let Some(name) = arrays.keys().find(|name| !own.contains_key(*name)) {
+        let message = format!("the state has an array {name:?} which this policy does not have");
+        return Err(Diagnostic::error(message).with_help(OTHER).into());
+    }
+    Ok(())
 }

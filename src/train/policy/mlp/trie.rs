@@ -5,32 +5,18 @@
 //! each token. The first layer costs a row or two a node: a child's sum is its parent's plus the row of one token.
 //! Given responses make the whole trie before the network runs, for many nodes at a time.
 
+use std::collections::HashMap;
+
 use ndarray::linalg::general_mat_mul;
 
 use super::network::{Network, Real, Sizes, add, add_scaled, rows, rows_mut};
 use crate::train::random::Stream;
 use crate::train::task::Prompt;
 
-pub(super) enum Source<'a> {
-    /// One slice a response.
-    Given(Vec<&'a [u32]>),
-    /// One stream a response.
-    Sample(Vec<Stream>),
-}
-
-impl Source<'_> {
-    fn is_empty(&self, response: usize) -> bool {
-        matches!(self, Source::Given(tokens) if tokens[response].is_empty())
-    }
-
-    fn ends(&self, response: usize, position: usize, token: u32, sizes: &Sizes) -> bool {
-        match self {
-            Source::Given(tokens) => position + 1 == tokens[response].len(),
-            Source::Sample(_) => {
-                token == sizes.task.stop || position + 1 == sizes.task.max_response_tokens
-            }
-        }
-    }
+/// The source of a response's tokens.
+pub(super) enum Tokens<'a> {
+    Given(&'a [u32]),
+    Sample(Box<Stream>),
 }
 
 /// The token in whose share of [0, 1) `uniform` lies.
@@ -73,31 +59,38 @@ pub(super) struct Trie<F> {
     pub logp: Vec<f64>,
     /// Entropy of the next token, [nodes].
     pub entropy: Vec<f64>,
+    /// The index of each response in the batch.
+    pub responses: Vec<usize>,
     pub tokens: Vec<Vec<u32>>,
     /// The node from which each token of each response was chosen.
     pub visits: Vec<Vec<usize>>,
 }
 
 impl<F: Real> Trie<F> {
-    /// Walks all responses at once, position by position; `owners` has the prompt of each response.
-    pub fn grow(
+    /// Walks some of a batch's responses at once, position by position; `owners` has the prompt of each of the batch,
+    /// `source` their tokens.
+    pub fn grow<'a>(
         network: &Network<F>,
         prompts: &[Prompt],
         owners: &[usize],
-        mut source: Source<'_>,
+        responses: Vec<usize>,
+        source: impl Fn(usize) -> Tokens<'a>,
     ) -> Self {
+        let mut sources: Vec<Tokens<'a>> = responses.iter().map(|&index| source(index)).collect();
         let mut trie = Self {
-            tokens: vec![Vec::new(); owners.len()],
-            visits: vec![Vec::new(); owners.len()],
+            tokens: vec![Vec::new(); responses.len()],
+            visits: vec![Vec::new(); responses.len()],
+            responses,
             ..Self::default()
         };
         let mut sums = Vec::new();
-        let mut live = trie.plant(network, prompts, owners, &source, &mut sums);
+        let mut live = trie.plant(network, prompts, owners, &sources, &mut sums);
+        let is_sampled = matches!(sources.first(), Some(Tokens::Sample(_)));
         while !live.is_empty() {
-            if let Source::Sample(_) = source {
+            if is_sampled {
                 trie.evaluate(network, &sums);
             }
-            live = trie.branch(network, &live, &mut source, &mut sums);
+            live = trie.branch(network, &live, &mut sources, &mut sums);
         }
         trie.evaluate(network, &sums);
         trie
@@ -110,33 +103,45 @@ impl<F: Real> Trie<F> {
         network: &Network<F>,
         prompts: &[Prompt],
         owners: &[usize],
-        source: &Source<'_>,
+        sources: &[Tokens<'_>],
         sums: &mut Vec<F>,
     ) -> Vec<(usize, usize)> {
-        let hidden = network.sizes.hidden;
         let [w1, b1, ..] = network.tensors();
-        let mut roots = vec![None; prompts.len()];
-        let has_token = |response: &usize| !source.is_empty(*response);
-        let live = (0..owners.len()).filter(has_token).map(|response| {
-            let prompt = owners[response];
-            let root = *roots[prompt].get_or_insert_with(|| {
+        let mut roots = HashMap::new();
+        let mut live = Vec::new();
+        for (index, source) in sources.iter().enumerate() {
+            if matches!(source, Tokens::Given([])) {
+                continue;
+            }
+            let prompt = owners[self.responses[index]];
+            let root = roots.entry(prompt).or_insert_with(|| {
                 let start = sums.len();
                 sums.extend_from_slice(b1);
-                for (weights, &x) in w1.chunks_exact(hidden).zip(&prompts[prompt].features) {
+                let weights = w1.chunks_exact(b1.len());
+                for (weights, &x) in weights.zip(&prompts[prompt].features) {
                     if x != 0.0 {
                         add_scaled(&mut sums[start..], F::rounded(x.into()), weights);
                     }
                 }
-                self.nodes.push(Node {
-                    prompt,
-                    parent: None,
-                    position: 0,
-                });
-                self.nodes.len() - 1
+                self.add_node(prompt, None, 0)
             });
-            (response, root)
+            live.push((index, *root));
+        }
+        live
+    }
+
+    fn add_node(
+        &mut self,
+        prompt: usize,
+        parent: Option<(usize, usize)>,
+        position: usize,
+    ) -> usize {
+        self.nodes.push(Node {
+            prompt,
+            parent,
+            position,
         });
-        live.collect()
+        self.nodes.len() - 1
     }
 
     /// Runs the network for the nodes that it has not been run for.
@@ -194,7 +199,7 @@ impl<F: Real> Trie<F> {
         &mut self,
         network: &Network<F>,
         live: &[(usize, usize)],
-        source: &mut Source<'_>,
+        sources: &mut [Tokens<'_>],
         sums: &mut Vec<F>,
     ) -> Vec<(usize, usize)> {
         let Sizes { task, hidden } = network.sizes;
@@ -207,17 +212,18 @@ impl<F: Real> Trie<F> {
             let Node {
                 prompt, position, ..
             } = self.nodes[node];
-            let token = match source {
-                Source::Given(tokens) => tokens[response][position],
-                Source::Sample(streams) => {
+            let (token, is_last) = match &mut sources[response] {
+                Tokens::Given(tokens) => (tokens[position], position + 1 == tokens.len()),
+                Tokens::Sample(stream) => {
                     let probabilities = &self.probabilities[node * task.vocabulary..];
-                    let probabilities = &probabilities[..task.vocabulary];
-                    draw(streams[response].uniform(), probabilities)
+                    let token = draw(stream.uniform(), &probabilities[..task.vocabulary]);
+                    let is_longest = position + 1 == task.max_response_tokens;
+                    (token, token == task.stop || is_longest)
                 }
             };
             self.tokens[response].push(token);
             self.visits[response].push(node);
-            if source.ends(response, position, token, &network.sizes) {
+            if is_last {
                 continue;
             }
             let child = (node - first) * task.vocabulary + token as usize;
@@ -226,12 +232,7 @@ impl<F: Real> Trie<F> {
                 let start = sums.len();
                 sums.extend_from_within(node * hidden..(node + 1) * hidden);
                 add(&mut sums[start..], &w1[row * hidden..][..hidden]);
-                self.nodes.push(Node {
-                    prompt,
-                    parent: Some((node, row)),
-                    position: position + 1,
-                });
-                self.nodes.len() - 1
+                self.add_node(prompt, Some((node, row)), position + 1)
             });
             next.push((response, *child));
         }

@@ -1,9 +1,9 @@
 //! The recipe in use: one that was loaded, that a run used, that is watched, or what was typed.
 
-use super::super::command::{self, Watched, lock};
-use super::super::data::Data;
-use super::{Session, join};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use super::command::{self, Watched, lock, wrong};
+use super::data::Data;
+use super::session::{Session, join};
+use crate::diagnostic::Diagnostics;
 use crate::script::{Defines, Hook, Outcome, Recipe, State, is_typed};
 
 impl Session {
@@ -13,7 +13,7 @@ impl Session {
     }
 
     /// The recipe in use; without one, what was typed: its last value per response or token is the advantage.
-    pub(in crate::repl) fn recipe(&self) -> Result<Recipe, Diagnostics> {
+    pub(super) fn recipe(&self) -> Result<Recipe, Diagnostics> {
         if let Some(recipe) = self.script.recipe() {
             return Ok(recipe.clone());
         }
@@ -22,12 +22,11 @@ impl Session {
         }
         let help =
             "`:recipe grpo` loads one; a formula with a value per response or token counts too";
-        let error = Diagnostic::error("no recipe is loaded");
-        Err(error.with_help(help).into())
+        Err(wrong("no recipe is loaded", help))
     }
 
     /// The recipe that words name, with its settings, `passk k=4`; the recipe in use where there are none.
-    pub(in crate::repl) fn recipe_of(&self, words: &str) -> Result<Recipe, Diagnostics> {
+    pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe, Diagnostics> {
         let words: Vec<&str> = words.split_whitespace().collect();
         match words.split_first() {
             Some((name, settings)) => command::named(self, name, settings),
@@ -36,10 +35,7 @@ impl Session {
     }
 
     /// Runs a recipe on the batch, from the state that `init` makes.
-    pub(in crate::repl) fn try_recipe(
-        &self,
-        recipe: &Recipe,
-    ) -> Result<(Outcome, State), Diagnostics> {
+    pub(super) fn try_recipe(&self, recipe: &Recipe) -> Result<(Outcome, State), Diagnostics> {
         self.script.guard().rearm();
         let mut state = recipe.init()?;
         let outcome = recipe.advantage(&self.data.batch, &mut state)?;
@@ -47,7 +43,7 @@ impl Session {
     }
 
     /// Makes a recipe the one in use in place of whichever was. Says which script is not watched any more.
-    pub(in crate::repl) fn choose(&mut self, recipe: Option<Recipe>) -> Option<String> {
+    pub(super) fn choose(&mut self, recipe: Option<Recipe>) -> Option<String> {
         self.script.use_recipe(recipe);
         self.lacks_helper = false;
         let unwatched = self.unwatch()?;
@@ -55,7 +51,7 @@ impl Session {
     }
 
     /// Goes on with the recipe in use under other settings.
-    pub(in crate::repl) fn change_settings(&mut self, recipe: Recipe) {
+    pub(super) fn change_settings(&mut self, recipe: Recipe) {
         if let Some(watched) = lock(&self.watched).as_mut() {
             watched.last = recipe.clone();
         }
@@ -63,13 +59,13 @@ impl Session {
     }
 
     /// Follows a script, whose version is the recipe in use.
-    pub(in crate::repl) fn watch(&mut self, watched: Watched) {
+    pub(super) fn watch(&mut self, watched: Watched) {
         self.choose(Some(watched.last.clone()));
         *lock(&self.watched) = Some(watched);
     }
 
     /// Says which script is not watched any more.
-    pub(in crate::repl) fn unwatch(&mut self) -> Option<String> {
+    pub(super) fn unwatch(&mut self) -> Option<String> {
         let watched = lock(&self.watched).take()?;
         Some(format!("{} is not watched any more", watched.name))
     }
