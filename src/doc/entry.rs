@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn every_example_of_a_member_gives_what_it_shows() {
         let (host, batch) = (Host::new(), Batch::example());
-        for member in MEMBERS {
+        for member in MEMBERS.iter() {
             let got = match host.evaluate(member.example, &batch) {
                 Ok(answer) => shown(&answer),
                 Err(error) => panic!("{}: {}", member.call, error.render(false)),

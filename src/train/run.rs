@@ -150,8 +150,11 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Ending, Diagnostics> {
         let (first, every) = (self.step(), self.config().checkpoint_every);
-        self.trainer
-            .begin(&mut Both(&mut self.recorder, observer))?;
+        Both(&mut self.recorder, observer).tell(&Event::Started {
+            step: first,
+            recipe: self.trainer.live.in_use().recipe(),
+            loss_recipe: &self.trainer.learner.loss,
+        })?;
         if self.saved.is_none() {
             self.checkpoint(false)?;
         }
@@ -222,7 +225,7 @@ fn restored(
     let fallbacks = checkpoint.fallbacks.iter().map(load);
     let rejected = history.rejected_before(checkpoint.step);
     let (_, reading) = host.load_reading(&config.recipe);
-    let in_file = reading.version().map(Version::as_str);
+    let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
     let is_in_use = in_file == Some(recipe.version().as_str());
     let note = (is_rejected && !is_in_use).then(|| {

@@ -71,15 +71,6 @@ impl Trainer {
         })
     }
 
-    /// Tells that the run begins, or goes on.
-    pub(super) fn begin(&self, observer: &mut dyn Observer) -> Result<(), Diagnostics> {
-        observer.tell(&Event::Started {
-            step: self.step,
-            recipe: self.live.in_use().recipe(),
-            loss_recipe: &self.learner.loss,
-        })
-    }
-
     /// The checkpoint of this moment; its versions are kept in the run's folder.
     pub(super) fn checkpoint(
         &self,

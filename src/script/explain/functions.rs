@@ -1,6 +1,6 @@
 //! What to say of a function that does not exist, or not for these arguments.
 
-use super::{CLOSURE, Script, filled, find, runtime, said};
+use super::{CLOSURE, Script, filled, find, helped, runtime, said};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 use crate::script::library::Builtin;
@@ -119,11 +119,7 @@ fn operator(sign: &str, arguments: &[&str]) -> Diagnostic {
     } else {
         "operator"
     };
-    let diagnostic = said("call", row, &[sign, &between]);
-    match find("reserved", sign) {
-        Some(here) => diagnostic.with_help(here),
-        None => diagnostic,
-    }
+    helped(said("call", row, &[sign, &between]), find("reserved", sign))
 }
 
 /// The kinds of a call's arguments. The types of strings have bars between them.

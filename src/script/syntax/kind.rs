@@ -197,27 +197,21 @@ impl ValueKind {
                 Some(receiver) => receiver.property(name),
                 None => variable(name),
             },
-            (_, "()" | ")") => {
-                let opening = if last.text == "()" {
-                    before.len()
-                } else {
-                    opening(before)
+            (_, "()" | ")" | "]") => {
+                let opening = match last.text {
+                    "()" => before.len(),
+                    _ => opening(before),
                 };
-                let Some((function, head)) = code[..opening].split_last() else {
-                    return ValueKind::Unknown;
-                };
-                if function.kind != TokenKind::Name {
+                match (code[..opening].split_last(), last.text) {
+                    (None, "]") => ValueKind::Array,
+                    (None, _) => ValueKind::Unknown,
+                    (_, "]") => ValueKind::at_end(&code[..opening], variable).element(),
+                    (Some((function, head)), _) if function.kind == TokenKind::Name => {
+                        let receiver = after_dot(head).unwrap_or(ValueKind::Unknown);
+                        ValueKind::of_call(function.text, &[receiver], None)
+                    }
                     // A formula in brackets is most likely a tensor's.
-                    return ValueKind::Tensor;
-                }
-                let receiver = after_dot(head).unwrap_or(ValueKind::Unknown);
-                ValueKind::of_call(function.text, &[receiver], None)
-            }
-            (_, "]") => {
-                if code[..opening(before)].is_empty() {
-                    ValueKind::Array
-                } else {
-                    ValueKind::at_end(&code[..opening(before)], variable).element()
+                    _ => ValueKind::Tensor,
                 }
             }
             _ => ValueKind::Unknown,

@@ -91,10 +91,6 @@ impl Pass {
         let owners = responses.prompts();
         Ok(Pass::new(network, prompts, owners, source, remembered))
     }
-
-    pub fn is_of(&self, prompts: &[Prompt], responses: &Responses) -> bool {
-        self.samples.responses == *responses && self.prompts == prompts
-    }
 }
 
 /// Whether prompts have the features that a network reads.
