@@ -15,7 +15,7 @@ pub(super) struct Entry {
     /// How it is written.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// What it does to levels; empty for a member.
+    /// Its effect on levels; empty for a member.
     levels: String,
     /// Where its formula is from; empty where that needs no source.
     pub(super) source: &'static str,

@@ -1,4 +1,4 @@
-//! What the hooks of one step share.
+//! The context of a call: the bounds, the randomness and the reports that the hooks of one step share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,6 @@ const METRICS: usize = 256;
 /// The most bytes that a step prints.
 const PRINTED: usize = 1 << 20;
 
-/// Shared by the hooks of one step: their bounds, their randomness, and what they report.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) guard: Arc<Guard>,

@@ -78,7 +78,7 @@ pub(super) struct Library {
     found: Arc<Mutex<Found>>,
 }
 
-/// What a library has found so far.
+/// The findings of a library so far.
 #[derive(Default)]
 pub(super) struct Found {
     /// The imported scripts, by their names.

@@ -1,4 +1,4 @@
-//! What scripts have beside the op table: the members of tensors and batches, and what a hook reports with.
+//! The names that scripts have beside the op table: the members of tensors and batches, and what a hook reports with.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! What to say of an error that came up while the script ran.
+//! Messages for an error that came up while the script ran.
 
 use rhai::{Dynamic, EvalAltResult};
 
