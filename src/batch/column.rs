@@ -164,20 +164,15 @@ impl Ragged {
 
     /// Only the tokens that count.
     pub(super) fn compact(self, layout: &Layout) -> TokenValues {
-        let mut values = self.values;
-        if values.len() > layout.tokens() {
-            let runs = (0..layout.responses()).flat_map(|response| {
-                let columns = layout.runs(response).iter().map(|run| run.columns());
-                columns.map(move |columns| (response, columns))
-            });
-            let mut end = 0;
-            for (response, columns) in runs {
-                let start = self.starts[response];
-                let length = columns.len();
-                values.copy_within(start + columns.start..start + columns.end, end);
-                end += length;
+        let mut values = Vec::new();
+        if self.values.len() == layout.tokens() {
+            values = self.values;
+        } else {
+            for response in 0..layout.responses() {
+                let row = self.row(response);
+                let runs = layout.runs(response).iter();
+                runs.for_each(|run| values.extend_from_slice(&row[run.columns()]));
             }
-            values.truncate(end);
         }
         let buffer = if self.is_f64 {
             FloatBuffer::from(values)

@@ -225,7 +225,7 @@ fn restored(
     let fallbacks = checkpoint.fallbacks.iter().map(load);
     let rejected = history.rejected_before(checkpoint.step);
     let (_, reading) = host.load_reading(&config.recipe);
-    let in_file = reading.version().map(Version::as_str);
+    let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
     let is_in_use = in_file == Some(recipe.version().as_str());
     let note = (is_rejected && !is_in_use).then(|| {

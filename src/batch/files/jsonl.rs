@@ -80,7 +80,10 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
             Some(reader) => reader,
             None => {
                 let fields = fields(text).map_err(here)?;
-                reader.insert(Reader::new(schema(&fields, &Header::Lines)?))
+                reader.insert(Reader {
+                    names: schema(&fields, &Header::Lines)?,
+                    ..Reader::default()
+                })
             }
         };
         let mark = lines.bytes.len() - text.len();
@@ -113,6 +116,7 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
 }
 
 /// The columns so far.
+#[derive(Default)]
 struct Reader {
     names: Names,
     columns: Vec<RawColumn>,
@@ -127,18 +131,6 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(names: Names) -> Self {
-        Reader {
-            names,
-            columns: Vec::new(),
-            met: Vec::new(),
-            by_key: HashMap::new(),
-            ids: HashSet::new(),
-            lines: Vec::new(),
-            array: Vec::new(),
-        }
-    }
-
     /// Adds a line; its number is still to be set.
     fn line(&mut self, text: &str) -> Result<Line, Diagnostic> {
         let response = self.lines.len();

@@ -34,6 +34,7 @@ use super::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A kind of file that rollouts are read from.
+#[derive(Debug)]
 struct Format {
     endings: &'static [&'static str],
     read: fn(&Path, Schema, &Progress) -> Result<Raw, Diagnostic>,
@@ -237,12 +238,6 @@ impl Format {
         };
         error.help = Some(help.to_string());
         Err(error)
-    }
-}
-
-impl fmt::Debug for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.endings[0])
     }
 }
 

@@ -193,16 +193,13 @@ impl Raw {
     ) -> Diagnostic {
         let error = Diagnostic::error("").expected(expected).in_field(column);
         let line = response.and_then(|response| self.origin.line(response));
-        let places = [
-            response
-                .filter(|_| line.is_none())
-                .map(|response| format!("response {response}")),
-            token.map(|token| format!("token {token}")),
-        ];
-        let places: Vec<String> = places.into_iter().flatten().collect();
-        let found = match places.join(", ") {
-            nowhere if nowhere.is_empty() => found.into(),
-            place => format!("{} at {place}", found.into()),
+        let response_at = response.filter(|_| line.is_none());
+        let response_at = response_at.map(|response| format!("response {response}"));
+        let token_at = token.map(|token| format!("token {token}"));
+        let at: Vec<String> = response_at.into_iter().chain(token_at).collect();
+        let found = match at.as_slice() {
+            [] => found.into(),
+            at => format!("{} at {}", found.into(), at.join(", ")),
         };
         self.error(response, error.found(found))
     }

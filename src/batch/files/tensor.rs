@@ -230,18 +230,6 @@ impl Tensor {
         Ok(codes.chunks_exact(letters.max(1)).map(text).collect())
     }
 
-    /// The sizes and strides of a tensor [B, T]. Its caller has seen that there are two sizes.
-    fn strides(&self) -> ((usize, usize), (isize, isize)) {
-        let (rows, width) = (self.info.shape[0], self.info.shape[1]);
-        // A size of something in memory is below 2^63.
-        let strides = if self.info.fortran {
-            (1, rows as isize)
-        } else {
-            (width as isize, 1)
-        };
-        ((rows, width), strides)
-    }
-
     /// A tensor [B, T] as a token column: in the file's own precision, unless another one is asked for.
     pub(super) fn tokens(
         &self,
@@ -271,9 +259,19 @@ impl Tensor {
         })
     }
 
+    /// [B, T]. The caller has seen that there are two sizes.
+    fn shape(&self) -> (usize, usize) {
+        (self.info.shape[0], self.info.shape[1])
+    }
+
     fn padded<T: Element>(&self, values: Buffer<T>) -> TokenValues {
-        let (shape, strides) = self.strides();
-        match Padded::with_strides(values, 0, shape, strides) {
+        let (rows, width) = self.shape();
+        // A size of something in memory is below 2^63.
+        let strides = match self.info.fortran {
+            true => (1, rows as isize),
+            false => (width as isize, 1),
+        };
+        match Padded::with_strides(values, 0, (rows, width), strides) {
             Some(padded) => padded.into(),
             None => unreachable!("`load` gives as many numbers as the shape has"),
         }
@@ -286,8 +284,7 @@ impl Tensor {
     ) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
         each_number!(self.info.kind, T => {
             let values: Buffer<T> = self.load(progress)?;
-            let (shape, _) = self.strides();
-            let order = shape.set_f(self.info.fortran);
+            let order = self.shape().set_f(self.info.fortran);
             match ArrayView2::from_shape(order, &values) {
                 Ok(mask) => Ok(Tokens::of_mask(mask)),
                 Err(_) => unreachable!("`load` gives as many numbers as the shape has"),
