@@ -3,7 +3,6 @@
 mod apply;
 mod check;
 mod library;
-mod progress;
 mod repl;
 mod replay;
 mod streams;
@@ -132,7 +131,7 @@ fn rollouts(
         map: &mappings(map),
         dtype,
         columns,
-        progress: Some(&progress::reading()),
+        progress: Some(&streams::reading_bar()),
     };
     let rollouts = read(&path, &options)?;
     notes.extend(rollouts.notes.iter().map(ToString::to_string));
@@ -149,12 +148,8 @@ fn mappings(map: &[(String, String)]) -> Vec<Mapping> {
 
 /// A name with its value, as in `--set k=8` and `--map reward=score`.
 fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.trim().is_empty() => {
-            Ok((name.trim().to_string(), value.trim().to_string()))
-        }
-        _ => Err(format!(
-            "\"{text}\" is not of the form name=value, such as k=8"
-        )),
-    }
+    let trimmed = |(name, value): (&str, &str)| (name.trim().to_string(), value.trim().to_string());
+    let pair = text.split_once('=').map(trimmed);
+    pair.filter(|(name, _)| !name.is_empty())
+        .ok_or_else(|| format!("\"{text}\" is not of the form name=value, such as k=8"))
 }

@@ -14,7 +14,7 @@ use advlab::train::{Config, Ending, Evaluation, Event, Kept, Observer, Row, Run}
 use console::Term;
 use indicatif::ProgressBar;
 
-use super::{progress, report, streams, title};
+use super::{report, streams, title};
 
 /// A run on the terminal, or as plain lines.
 pub struct View {
@@ -46,7 +46,7 @@ impl View {
         let name = name.unwrap_or_default().to_string_lossy().into_owned();
         View {
             folder: run.folder().to_path_buf(),
-            bar: progress::steps("training", config.steps, run.step()),
+            bar: streams::steps_bar("training", config.steps, run.step()),
             config,
             name,
             set,

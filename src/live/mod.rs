@@ -125,7 +125,7 @@ struct InUse {
     state: State,
 }
 
-/// What was in use before a version failed at the step under way: put back where no version can do the step.
+/// The versions in use before one failed at the step under way: put back where no version can do the step.
 #[derive(Debug)]
 struct Before {
     in_use: InUse,

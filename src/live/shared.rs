@@ -1,4 +1,4 @@
-//! What the run and the thread that follows the files share: the version in use, the last batch, and what happened.
+//! The state that the run and the thread that follows the files share: the version in use, the last batch, and what happened.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

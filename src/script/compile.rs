@@ -9,7 +9,7 @@ use super::call::Call;
 use super::explain::{Script, said};
 use super::host::Host;
 use super::library::{Builtin, Functions, Library, by_name, functions_of};
-use super::lint::{Known, lint};
+use super::lint::{LintInput, lint};
 use super::params::Parameters;
 use super::recipe::{Compiled, Hook, Recipe, Version};
 use super::sandbox::on_deep_stack;
@@ -104,7 +104,7 @@ fn linted(
     library: &Library,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
     let scripts = library.found().scripts.clone();
-    let known = |name, is_import| Known {
+    let known = |name, is_import| LintInput {
         script: recipe.about_source(name),
         natives,
         imports,

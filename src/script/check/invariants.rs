@@ -1,4 +1,4 @@
-//! What must hold when the same batch is given in another way, and what is worth knowing beside it.
+//! Invariants: the same batch given in another way has the same advantages; and what is worth knowing beside them.
 
 use super::CheckResult::{Fails, Holds, Note};
 use super::rollouts::Rollouts;

@@ -1,4 +1,4 @@
-//! What to say of a function that does not exist, or not for these arguments.
+//! Messages for a function that does not exist, or not for these arguments.
 
 use super::{CLOSURE, Script, filled, find, helped, runtime, said};
 use crate::diagnostic::Diagnostic;
@@ -37,7 +37,7 @@ pub(super) fn of_recipe(name: &str) -> Option<String> {
     Some(filled(find("call", "recipe")?, &[name, hook]))
 }
 
-/// What is wrong with the number of arguments of a function that advlab has, the receiver counted too; `None` where
+/// The message for a wrong number of arguments of a function that advlab has, the receiver counted too; `None` where
 /// there may be so many.
 fn wrong_count(name: &str, given: usize) -> Option<String> {
     let mut forms: Vec<(Vec<&str>, usize)> = rows(name)

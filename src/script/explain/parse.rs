@@ -1,4 +1,4 @@
-//! What to say of a script that cannot be read.
+//! Messages for a script that cannot be read.
 
 use rhai::{LexError, ParseErrorType};
 

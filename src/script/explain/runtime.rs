@@ -1,4 +1,4 @@
-//! What to say of an error that came up while the script ran.
+//! Messages for an error that came up while the script ran.
 
 use rhai::{Dynamic, EvalAltResult};
 
@@ -32,7 +32,8 @@ pub(super) fn failed(
         EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
         EvalAltResult::ErrorMismatchDataType(wanted, found, _)
         | EvalAltResult::ErrorMismatchOutputType(wanted, found, _) => mismatch(wanted, found),
-        EvalAltResult::ErrorModuleNotFound(name, _) => no_import(name),
+        // One whose path is no literal is met only when the script runs.
+        EvalAltResult::ErrorModuleNotFound(path, _) => said("value", "import_here", &[path]),
         EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
         EvalAltResult::ErrorIndexNotFound(index, _) => {
             said("value", "no-entry", &[&index.to_string()])

@@ -1,4 +1,4 @@
-//! What to say when a bound ended the script: time, memory, depth. The engine does not say where.
+//! Messages for a script that a bound ended: time, memory, depth. The engine does not say where.
 
 use rhai::{Dynamic, EvalAltResult};
 

@@ -17,7 +17,7 @@ use super::library::{Functions, functions_of};
 use super::syntax::ValueKind;
 use crate::diagnostic::Diagnostic;
 
-pub(super) struct Known<'a> {
+pub(super) struct LintInput<'a> {
     pub(super) script: Script<'a>,
     pub(super) natives: &'a Functions,
     /// The functions of each imported script, by the path that the import wrote.
@@ -26,7 +26,7 @@ pub(super) struct Known<'a> {
 }
 
 /// All that is wrong or odd, in the order of the text.
-pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
+pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
     let mut lint = Lint {
         known,
         own: functions_of(ast),
@@ -35,8 +35,9 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
         passes_parameters_on: false,
         found: Vec::new(),
     };
-    ast.walk(&mut |path| {
-        if let Some(ASTNode::Stmt(Stmt::Import(import, _))) = path.last()
+    // An import that is not at the top is refused elsewhere.
+    for statement in ast.statements() {
+        if let Stmt::Import(import, _) = statement
             && let Expr::StringConstant(from, _) = &import.0
         {
             let alias = match import.1.name.as_str() {
@@ -45,8 +46,7 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
             };
             lint.aliases.insert(alias.to_string(), from.to_string());
         }
-        true
-    });
+    }
     for function in ast.iter_fn_def() {
         // The engine hands the statements of a body to a walk alone, and a walk goes through all functions.
         let mut module = Module::new();
@@ -83,7 +83,7 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
 }
 
 struct Lint<'k, 'a> {
-    known: &'k Known<'a>,
+    known: &'k LintInput<'a>,
     /// The functions of the script itself.
     own: Functions,
     aliases: HashMap<String, String>,

@@ -1,4 +1,4 @@
-//! What a script's own text shows, whatever the engine makes of it: powers of a negation, hooks that are misspelt,
+//! Mistakes that a script's own text shows, whatever the engine makes of it: powers of a negation, hooks that are misspelt,
 //! parameters that nobody reads.
 
 use std::sync::Arc;

@@ -15,9 +15,9 @@ use crate::train::error::{damaged, io, no_run};
 /// A version that was kept in `scripts/`, a folder for each version, named by it: its script's path in the run's
 /// folder, and its hash.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::train) struct KeptVersion {
-    pub(in crate::train) script: String,
-    pub(in crate::train) version: String,
+pub(crate) struct KeptVersion {
+    pub(crate) script: String,
+    pub(crate) version: String,
 }
 
 const FOLDER: &str = "scripts";
@@ -72,7 +72,7 @@ impl KeptVersion {
     }
 
     /// Loads the version under the name that it had: a built-in's, or that of its file.
-    pub(in crate::train) fn load(&self, run: &Path, host: &Host) -> Result<Recipe, Diagnostics> {
+    pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<Recipe, Diagnostics> {
         let path = run.join(&self.script);
         let is_this = |recipe: &Recipe| recipe.version().as_str() == self.version;
         let stem = path.file_stem().map(|stem| stem.to_string_lossy());
@@ -111,23 +111,23 @@ fn file_name(source: &str) -> String {
 
 /// The first line of `reloads.jsonl`: the versions that the run began with.
 #[derive(Deserialize)]
-pub(in crate::train) struct Start {
+pub(crate) struct Start {
     #[serde(flatten)]
-    pub(in crate::train) recipe: KeptVersion,
+    pub(crate) recipe: KeptVersion,
     loss_script: String,
     loss_version: String,
 }
 
 /// The configuration of a run and the lines of its `reloads.jsonl`.
-pub(in crate::train) struct History {
-    pub(in crate::train) config: Config,
-    pub(in crate::train) folder: PathBuf,
-    pub(in crate::train) start: Start,
+pub(crate) struct History {
+    pub(crate) config: Config,
+    pub(crate) folder: PathBuf,
+    pub(crate) start: Start,
     reloads: Vec<Value>,
 }
 
 impl History {
-    pub(in crate::train) fn read(folder: &Path) -> Result<History, Diagnostics> {
+    pub(crate) fn read(folder: &Path) -> Result<History, Diagnostics> {
         let config = read_config(folder)?;
         let reloads = journal::read(&folder.join(RELOADS))?;
         let start = reloads
@@ -147,7 +147,7 @@ impl History {
     }
 
     /// The run's loss recipe.
-    pub(in crate::train) fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
+    pub(crate) fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
         let kept = KeptVersion {
             script: self.start.loss_script.clone(),
             version: self.start.loss_version.clone(),
@@ -156,20 +156,20 @@ impl History {
     }
 
     /// The versions that the run used, each with its first step.
-    pub(in crate::train) fn used(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
+    pub(crate) fn used(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
         let start = (0, self.start.recipe.clone());
         let used = self.reloads.iter().filter(|line| line["event"] == "use");
         std::iter::once(start).chain(used.filter_map(version))
     }
 
     /// The versions that steps after the first one began with, or tried to: those whose `migrate` failed.
-    pub(in crate::train) fn switches(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
+    pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
         let is_switch = |line: &&Value| line["event"] == "use" || line["hook"] == "migrate";
         self.reloads.iter().filter(is_switch).filter_map(version)
     }
 
     /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
-    pub(in crate::train) fn rejected_before(&self, step: u64) -> Vec<String> {
+    pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
         let lines = self.reloads.iter().filter(|line| {
             let is_before = line["step"].as_u64().is_some_and(|own| own < step);
             is_before && (line["event"] == "rejected" || line["event"] == "failed")
