@@ -163,6 +163,30 @@ pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
     }
 }
 
+/// A line behind its start, broken between parts that have two blanks or three between them, or else between words;
+/// what follows stands below its beginning.
+pub fn laid_out(start: &str, line: &str, columns: usize) -> String {
+    let room = columns.saturating_sub(start.len());
+    if width(line) <= room {
+        return format!("{start}{line}");
+    }
+    let gap = if line.contains("   ") { "   " } else { "  " };
+    let mut lines = vec![String::new()];
+    for part in line.split(gap).filter(|part| !part.is_empty()) {
+        for (index, words) in wrapped("", part, room).lines().enumerate() {
+            match lines.last_mut() {
+                Some(last) if last.is_empty() => last.push_str(words),
+                Some(last) if index == 0 && width(last) + gap.len() + width(words) <= room => {
+                    last.push_str(&format!("{gap}{words}"));
+                }
+                _ => lines.push(words.to_string()),
+            }
+        }
+    }
+    let indent = " ".repeat(start.len());
+    format!("{start}{}", lines.join(&format!("\n{indent}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,5 +246,22 @@ mod tests {
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(filled("数学", 6), "数学  ");
         assert_eq!(filled("abc", 2), "abc");
+    }
+
+    #[test]
+    fn a_line_is_broken_between_its_parts_and_never_within_a_word() {
+        let line = "evaluation pass@1 0.107  pass@16 0.719  entropy 1.43";
+        assert_eq!(
+            laid_out("step 50    ", line, 50),
+            "step 50    evaluation pass@1 0.107  pass@16 0.719\n           entropy 1.43"
+        );
+        assert_eq!(
+            laid_out("step 50    ", line, usize::MAX),
+            format!("step 50    {line}")
+        );
+        let words = laid_out("step 3     ", "the script is gone", 24);
+        assert_eq!(words, "step 3     the script is\n           gone");
+        // A table that a script prints keeps its blanks.
+        assert_eq!(laid_out("step 3     ", "a     b", 80), "step 3     a     b");
     }
 }

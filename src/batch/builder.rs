@@ -97,19 +97,18 @@ impl BatchBuilder {
         self.column(name, Given::Tokens(values.into()))
     }
 
-    /// A ragged token column, f32 or f64: a row of its own length for each response.
-    #[expect(private_bounds, reason = "the two number types that tensors have")]
+    /// A ragged token column: a row of its own length for each response.
     pub fn ragged<T: Element, R: AsRef<[T]>>(
         self,
         name: impl Into<String>,
         rows: impl IntoIterator<Item = R>,
-    ) -> Self
-    where
-        Given: From<Ragged<T>>,
-    {
-        let mut ragged = Ragged::default();
-        rows.into_iter().for_each(|row| ragged.push(row.as_ref()));
-        self.column(name, ragged.into())
+    ) -> Self {
+        let mut ragged = Ragged::new(size_of::<T::Wide>() == size_of::<f64>());
+        for row in rows {
+            let row = row.as_ref().iter();
+            ragged.push(row.map(|value| value.widen().into()));
+        }
+        self.column(name, Given::Rows(ragged))
     }
 
     pub(crate) fn column(mut self, name: impl Into<String>, values: Given) -> Self {
@@ -149,9 +148,7 @@ impl BatchBuilder {
         if groups.is_empty() {
             return Err(problem("the batch has no responses".to_string()));
         }
-        if groups.len() > u32::MAX as usize {
-            return Err(too_large("responses", groups.len()));
-        }
+        check_size("responses", groups.len())?;
         self.check_names()?;
         self.check_values(&groups)?;
         let tokens = self.check_tokens(groups.len())?;
@@ -162,8 +159,7 @@ impl BatchBuilder {
             match given {
                 Given::Responses(values) => drop(responses.insert(name, values)),
                 Given::Tokens(values) => drop(tokens.insert(name, values)),
-                Given::RowsF32(rows) => drop(tokens.insert(name, rows.compact(&layout))),
-                Given::RowsF64(rows) => drop(tokens.insert(name, rows.compact(&layout))),
+                Given::Rows(rows) => drop(tokens.insert(name, rows.compact(&layout))),
             }
         }
         for (column, values) in &tokens {
@@ -290,14 +286,12 @@ impl BatchBuilder {
 
     fn tokens_by_length(&self, responses: usize) -> Result<Tokens, Problem> {
         let length = self.columns.iter().find(|(name, _)| name == "length");
-        match length {
+        let lengths = match length {
             // `check_values` has seen that they are whole.
-            Some((_, Given::Responses(lengths))) => full(
-                Tokens::ragged(),
-                lengths.iter().map(|&length| length as usize),
-            ),
-            _ => full(Tokens::ragged(), std::iter::repeat_n(0, responses)),
-        }
+            Some((_, Given::Responses(lengths))) => lengths.iter().map(|&x| x as usize).collect(),
+            _ => vec![0; responses],
+        };
+        full(Tokens::ragged(), lengths)
     }
 }
 
@@ -310,14 +304,17 @@ fn full(mut tokens: Tokens, lengths: impl IntoIterator<Item = usize>) -> Result<
 }
 
 fn check_length(row: usize) -> Result<(), Problem> {
-    if row <= u32::MAX as usize {
-        return Ok(());
-    }
-    Err(too_large("tokens in a row", row))
+    check_size("tokens in a row", row)
 }
 
-fn too_large(what: &str, found: usize) -> Problem {
-    problem(format!("{found} {what}: at most {} are possible", u32::MAX))
+fn check_size(what: &str, found: usize) -> Result<(), Problem> {
+    let most = u32::MAX;
+    if found <= most as usize {
+        return Ok(());
+    }
+    Err(problem(format!(
+        "{found} {what}: at most {most} are possible"
+    )))
 }
 
 fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), Problem> {

@@ -38,7 +38,6 @@ macro_rules! each_layout {
         }
     };
 }
-pub(crate) use each_layout;
 
 impl TokenValues {
     /// Whether the values are f64; they are computed with as f32 otherwise.
@@ -137,57 +136,54 @@ impl From<&[f64]> for Buffer<f64> {
 
 /// Rows of their own length each, one after another.
 #[derive(Clone, Debug)]
-pub(crate) struct Ragged<T> {
+pub(crate) struct Ragged {
     /// Where the rows begin, and where the last one ends.
     starts: Vec<usize>,
-    values: Vec<T>,
+    values: Vec<f64>,
+    /// Whether the values are computed with as f64.
+    pub(crate) is_f64: bool,
 }
 
-impl<T> Default for Ragged<T> {
-    fn default() -> Self {
+impl Ragged {
+    pub(crate) fn new(is_f64: bool) -> Self {
         Ragged {
             starts: vec![0],
             values: Vec::new(),
+            is_f64,
         }
     }
-}
 
-impl<T: Copy> Ragged<T> {
-    pub(crate) fn push(&mut self, row: &[T]) {
-        self.values.extend_from_slice(row);
+    pub(crate) fn push(&mut self, row: impl IntoIterator<Item = f64>) {
+        self.values.extend(row);
         self.starts.push(self.values.len());
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.starts.len() - 1
-    }
-
-    pub(crate) fn row(&self, response: usize) -> &[T] {
+    pub(crate) fn row(&self, response: usize) -> &[f64] {
         &self.values[self.starts[response]..self.starts[response + 1]]
     }
 
-    pub(crate) fn map<U>(&self, value: impl Fn(T) -> U) -> Ragged<U> {
-        Ragged {
-            starts: self.starts.clone(),
-            values: self.values.iter().map(|&from| value(from)).collect(),
-        }
-    }
-
     /// Only the tokens that count.
-    pub(super) fn compact(self, layout: &Layout) -> TokenValues
-    where
-        FloatBuffer: From<Vec<T>>,
-    {
+    pub(super) fn compact(self, layout: &Layout) -> TokenValues {
+        let mut values = Vec::new();
         if self.values.len() == layout.tokens() {
-            return FloatBuffer::from(self.values).into();
-        }
-        let mut kept = Vec::with_capacity(layout.tokens());
-        for response in 0..self.len() {
-            for run in layout.runs(response) {
-                kept.extend_from_slice(&self.row(response)[run.columns()]);
+            values = self.values;
+        } else {
+            for response in 0..layout.responses() {
+                let row = self.row(response);
+                let runs = layout.runs(response).iter();
+                runs.for_each(|run| values.extend_from_slice(&row[run.columns()]));
             }
         }
-        FloatBuffer::from(kept).into()
+        let buffer = if self.is_f64 {
+            FloatBuffer::from(values)
+        } else {
+            values
+                .iter()
+                .map(|&value| value as f32)
+                .collect::<Vec<f32>>()
+                .into()
+        };
+        buffer.into()
     }
 }
 
@@ -196,20 +192,7 @@ impl<T: Copy> Ragged<T> {
 pub(crate) enum Given {
     Responses(Buffer<f64>),
     Tokens(TokenValues),
-    RowsF32(Ragged<f32>),
-    RowsF64(Ragged<f64>),
-}
-
-impl From<Ragged<f32>> for Given {
-    fn from(rows: Ragged<f32>) -> Self {
-        Given::RowsF32(rows)
-    }
-}
-
-impl From<Ragged<f64>> for Given {
-    fn from(rows: Ragged<f64>) -> Self {
-        Given::RowsF64(rows)
-    }
+    Rows(Ragged),
 }
 
 impl Given {
@@ -219,16 +202,14 @@ impl Given {
         match self {
             Given::Responses(values) => Some((values.len(), None)),
             Given::Tokens(values) => values.shape().map(|(rows, width)| (rows, Some(width))),
-            Given::RowsF32(rows) => Some((rows.len(), None)),
-            Given::RowsF64(rows) => Some((rows.len(), None)),
+            Given::Rows(rows) => Some((rows.starts.len() - 1, None)),
         }
     }
 
     /// The length of a response's row.
     pub(super) fn row_length(&self, response: usize) -> usize {
         match self {
-            Given::RowsF32(rows) => rows.row(response).len(),
-            Given::RowsF64(rows) => rows.row(response).len(),
+            Given::Rows(rows) => rows.row(response).len(),
             _ => self.shape().and_then(|(_, width)| width).unwrap_or(0),
         }
     }
@@ -242,8 +223,7 @@ impl Given {
     ) -> Option<(usize, f64, usize)> {
         let start = columns.start;
         let (first, value, count) = match self {
-            Given::RowsF32(rows) => scan(&rows.row(response)[columns], wanted),
-            Given::RowsF64(rows) => scan(&rows.row(response)[columns], wanted),
+            Given::Rows(rows) => scan(&rows.row(response)[columns], wanted),
             Given::Tokens(values) => each_layout!(
                 values,
                 array => match array.row(response, columns.clone()) {
@@ -258,16 +238,16 @@ impl Given {
     }
 }
 
-/// Most often no value is wanted: the first pass has no branches.
+/// Most often no value is wanted: counting them has no branches.
 fn scan<T: Copy + Into<f64>>(
     row: &[T],
     wanted: impl Fn(f64) -> bool,
 ) -> Option<(usize, f64, usize)> {
     let values = row.iter().map(|&value| value.into());
-    if !values.clone().fold(false, |any, value| any | wanted(value)) {
+    let count = values.clone().filter(|&value| wanted(value)).count();
+    if count == 0 {
         return None;
     }
-    let count = values.clone().filter(|&value| wanted(value)).count();
     let (first, value) = values.enumerate().find(|&(_, value)| wanted(value))?;
     Some((first, value, count))
 }

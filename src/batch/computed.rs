@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ndarray::{Array2, ArrayViewMut1, ArrayViewMut2, LinalgScalar, s};
+use ndarray::{Array2, ArrayViewMut1, ArrayViewMut2, s};
 
 use rayon::prelude::*;
 
@@ -83,13 +83,10 @@ impl Computed {
 
     /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input.
     pub fn to_padded(&self) -> Array2<f32> {
-        // Rounds to f32: that is what trainers hold advantages in.
-        self.padded(|value| value as f32)
-    }
-
-    /// As [`Computed::to_padded`], in f64.
-    pub fn to_padded_f64(&self) -> Array2<f64> {
-        self.padded(|value| value)
+        // Zeros come from the system: rows' ends that are never written take no memory.
+        let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
+        self.fill(&mut array.view_mut());
+        array
     }
 
     /// Writes the values into an array [B, T] of the caller's, with any strides, 0 where the mask is 0.
@@ -97,60 +94,44 @@ impl Computed {
     /// # Errors
     /// A [`Diagnostic`] where the array has another shape; it stays as it is.
     pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
-        let shape = (self.layout.responses(), self.layout.width());
-        if array.dim() != shape {
-            return Err(Diagnostic::error(format!(
-                "an array {:?} for an advantage {shape:?}",
-                array.dim()
-            ))
-            .with_help("one row a response, as wide as the batch's padded columns"));
+        let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
+        if found != shape {
+            let what = format!("an array {found:?} for an advantage {shape:?}");
+            let help = "one row a response, as wide as the batch's padded columns";
+            return Err(Diagnostic::error(what).with_help(help));
         }
         array.fill(0.0);
-        self.fill(array, |value| value as f32);
+        self.fill(array);
         Ok(())
     }
 
-    fn padded<T: Copy + LinalgScalar + Send>(&self, narrow: impl Fn(f64) -> T + Sync) -> Array2<T> {
-        // Zeros come from the system: rows' ends that are never written take no memory.
-        let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
-        self.fill(&mut array.view_mut(), narrow);
-        array
-    }
-
     /// Writes the tokens that count; the other columns stay as they are.
-    fn fill<T: Copy + Send>(
-        &self,
-        array: &mut ArrayViewMut2<'_, T>,
-        narrow: impl Fn(f64) -> T + Sync,
-    ) {
+    fn fill(&self, array: &mut ArrayViewMut2<'_, f32>) {
         let width = array.ncols().max(1);
-        let fill = |response: usize, row: &mut ArrayViewMut1<'_, T>| {
+        let fill = |response: usize, row: &mut ArrayViewMut1<'_, f32>| {
             for (tokens, columns) in self.layout.stretches(response) {
                 let mut row = row.slice_mut(s![columns]);
                 let out = row.iter_mut();
+                // Rounds to f32: that is what trainers hold advantages in.
                 match (self.level, &self.values) {
-                    (Level::Token, FloatBuffer::F32(values)) => (out.zip(&values[tokens]))
-                        .for_each(|(out, &value)| *out = narrow(f64::from(value))),
-                    (Level::Token, FloatBuffer::F64(values)) => {
+                    (Level::Token, FloatBuffer::F32(values)) => {
                         out.zip(&values[tokens])
-                            .for_each(|(out, &value)| *out = narrow(value));
+                            .for_each(|(out, &value)| *out = value);
                     }
-                    (Level::Position, _) => {
+                    (Level::Token | Level::Position, _) => {
                         let value = self.lookup();
                         out.zip(tokens)
-                            .for_each(|(out, token)| *out = narrow(value(response, token)));
+                            .for_each(|(out, token)| *out = value(response, token) as f32);
                     }
                     _ => {
-                        let value = narrow(self.lookup()(response, 0));
+                        let value = self.lookup()(response, 0) as f32;
                         out.for_each(|out| *out = value);
                     }
                 }
             }
         };
         match array.as_slice_mut() {
-            Some(values) => values
-                .par_chunks_mut(width)
-                .enumerate()
+            Some(values) => (values.par_chunks_mut(width).enumerate())
                 .for_each(|(response, row)| fill(response, &mut row.into())),
             None => (array.rows_mut().into_iter().enumerate())
                 .for_each(|(response, mut row)| fill(response, &mut row)),

@@ -1,5 +1,6 @@
 //! `advlab apply RECIPE INPUT`: a recipe on rollouts that are there already.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use advlab::batch::{Dtype, Rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{shape, time, value};
+use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
 use advlab::tensor::Level;
 use anyhow::Result;
@@ -54,12 +56,22 @@ impl Apply {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new().with_seed(self.seed);
         let recipe = load(&host, &self.recipe, &self.set)?;
-        let started = Instant::now();
-        let (rollouts, mut notes) = rollouts(&self.input, &self.map, self.dtype)?;
-        let reading = started.elapsed();
-        self.spare_the_input(rollouts.path())?;
-        let mut state = recipe.init()?;
-        let mut outcome = recipe.advantage(&rollouts.batch, &mut state)?;
+        // Only what the sources name. A name that is put together is found when it is missing: then all is read.
+        let named = named(&recipe);
+        let mut columns = Some(named.as_slice());
+        let mut reading = Duration::ZERO;
+        let (rollouts, mut notes, mut state, mut outcome) = loop {
+            let started = Instant::now();
+            let (rollouts, notes) = rollouts(&self.input, &self.map, self.dtype, columns)?;
+            reading += started.elapsed();
+            self.spare_the_input(rollouts.path())?;
+            let mut state = recipe.init()?;
+            match recipe.advantage(&rollouts.batch, &mut state) {
+                Ok(outcome) => break (rollouts, notes, state, outcome),
+                Err(_) if rollouts.is_partial() => columns = None,
+                Err(error) => return Err(error.into()),
+            }
+        };
         if outcome.advantage.level() == Level::Token && rollouts.batch.layout().tokens() == 0 {
             let message = format!(
                 "{}: {} gives an advantage to each token, and no token counts here",
@@ -102,6 +114,18 @@ impl Apply {
             _ => Ok(()),
         }
     }
+}
+
+/// All words of a recipe's sources: the columns that it uses are among them.
+fn named(recipe: &Recipe) -> Vec<String> {
+    let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
+    let words = recipe
+        .sources()
+        .flat_map(|(_, text)| text.split(is_between));
+    // The gradient of a loss is by `logp`.
+    let by_logp = recipe.has(Hook::Loss).then_some("logp");
+    let words: BTreeSet<&str> = words.chain(by_logp).collect();
+    words.into_iter().map(str::to_string).collect()
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. The advantage stands also
@@ -191,12 +215,14 @@ impl Applied {
         for note in &self.notes {
             streams::tell(&[Diagnostic::note(note)]);
         }
-        let title = title(self.recipe.name(), &self.recipe, streams::whole(&out));
+        let paint = streams::whole(&out);
+        let title = title(self.recipe.name(), &self.recipe, paint);
         let shape = shape(self.rollouts.batch.layout());
         let input = self.rollouts.path().display();
         writeln!(out, "{title}\n{input}: {shape}\n")?;
         for (name, text) in self.rows() {
-            writeln!(out, "  {name:<11} {text}")?;
+            let start = format!("  {name:<11} ");
+            writeln!(out, "{}", laid_out(&start, &text, paint.width))?;
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ impl Check {
             let help = format!("`advlab check RECIPE {}`", behind[0]);
             return Err(Diagnostics::from(error.with_help(help)).into());
         }
-        let (rollouts, notes) = rollouts(input, &self.map, None)?;
+        let (rollouts, notes) = rollouts(input, &self.map, None, None)?;
         for note in notes {
             streams::tell(&[Diagnostic::note(note)]);
         }

@@ -4,7 +4,6 @@ mod apply;
 mod check;
 mod library;
 mod profile;
-mod progress;
 mod repl;
 mod replay;
 mod streams;
@@ -122,6 +121,7 @@ fn rollouts(
     input: &Path,
     map: &[(String, String)],
     dtype: Option<Dtype>,
+    columns: Option<&[String]>,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
     if input.is_dir() {
@@ -134,8 +134,8 @@ fn rollouts(
     let options = ReadOptions {
         map: &mappings(map),
         dtype,
-        columns: None,
-        progress: Some(&progress::reading()),
+        columns,
+        progress: Some(&streams::reading_bar()),
     };
     let rollouts = read(&path, &options)?;
     notes.extend(rollouts.notes.iter().map(ToString::to_string));
@@ -152,12 +152,8 @@ fn mappings(map: &[(String, String)]) -> Vec<Mapping> {
 
 /// A name with its value, as in `--set k=8` and `--map reward=score`.
 fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.trim().is_empty() => {
-            Ok((name.trim().to_string(), value.trim().to_string()))
-        }
-        _ => Err(format!(
-            "\"{text}\" is not of the form name=value, such as k=8"
-        )),
-    }
+    let trimmed = |(name, value): (&str, &str)| (name.trim().to_string(), value.trim().to_string());
+    let pair = text.split_once('=').map(trimmed);
+    pair.filter(|(name, _)| !name.is_empty())
+        .ok_or_else(|| format!("\"{text}\" is not of the form name=value, such as k=8"))
 }

@@ -48,7 +48,7 @@ pub struct Profile {
 impl Profile {
     pub fn run(self) -> Result<ExitCode> {
         let batch = match &self.input {
-            Some(input) => rollouts(input, &self.map, None)?.0.batch,
+            Some(input) => rollouts(input, &self.map, None, None)?.0.batch,
             None => made()?,
         };
         let measured = |executor: Executor, runs: u32| -> Result<Vec<f64>> {

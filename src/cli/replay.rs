@@ -8,8 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use super::progress;
-use super::streams::out;
+use super::streams::{self, out};
 
 /// Repeat a run with its reloads, and say whether every number agrees.
 ///
@@ -28,7 +27,7 @@ impl Replay {
         let replay = Repetition::open(&self.run)?;
         let run = self.run.display();
         let steps = replay.steps();
-        let bar = progress::steps("replaying", steps, 0);
+        let bar = streams::steps_bar("replaying", steps, 0);
         let difference = replay.go(&mut |event: &Event<'_>| {
             if let Event::Step { row, .. } = event {
                 bar.set_position(row.step + 1);

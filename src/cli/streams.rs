@@ -1,13 +1,20 @@
-//! The standard streams: the colours and the width of the terminal that each may be, and what is printed on them.
+//! The standard streams: the colours and the width of the terminal that each may be, what is printed on them, and bars of
+//! progress on standard error, where that is a terminal.
 
+use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use advlab::diagnostic::Diagnostic;
 use advlab::paint::{Paint, WIDTH};
 use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Columns that lines are made for, however narrow the terminal is.
 const NARROWEST: usize = 40;
+
+/// Work faster than this needs no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Prints a line to standard output; where that fails, the function ends with the error. Its reader may leave before the
 /// end, as in `advlab doc | head`: an error like any other, no panic.
@@ -55,4 +62,40 @@ pub fn tell(problems: &[Diagnostic]) {
     for problem in problems {
         eprint!("{}", problem.render_within(paint));
     }
+}
+
+fn bar_style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("=> ")
+}
+
+/// A bar over the bytes that are read: it is told how many of how many.
+pub fn reading_bar() -> impl Fn(u64, u64) + Sync {
+    let bar = ProgressBar::hidden().with_message("reading");
+    let template = "{msg} [{bar:30}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+    bar.set_style(bar_style(template));
+    move |done, total| {
+        if bar.is_hidden() && bar.elapsed() > PATIENCE {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_length(total);
+        bar.set_position(done);
+    }
+}
+
+/// A bar over the steps of a run, `done` of which were done before.
+pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps).with_prefix(what);
+    let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
+        // A speed that cannot be written is not shown.
+        let _ = write!(out, "{:.1} steps/s", state.per_sec());
+    };
+    // 80 columns have room for a million steps.
+    let style = bar_style("{prefix} [{bar:8}] {pos}/{len}  {per_sec}  {eta} left  {msg}");
+    bar.set_style(style.with_key("per_sec", speed));
+    // The steps done before say nothing of the speed.
+    bar.set_position(done);
+    bar.reset_eta();
+    bar
 }

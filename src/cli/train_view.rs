@@ -8,13 +8,13 @@ use std::time::Instant;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{BLOCKS, counted, value};
 use advlab::live::{LiveEvent, VersionChange};
-use advlab::paint::{Paint, width, wrapped};
+use advlab::paint::{Paint, laid_out, wrapped};
 use advlab::script::Recipe;
 use advlab::train::{Config, Ending, Evaluation, Event, Kept, Observer, Row, Run};
 use console::Term;
 use indicatif::ProgressBar;
 
-use super::{progress, report, streams, title};
+use super::{report, streams, title};
 
 /// A run on the terminal, or as plain lines.
 pub struct View {
@@ -46,7 +46,7 @@ impl View {
         let name = name.unwrap_or_default().to_string_lossy().into_owned();
         View {
             folder: run.folder().to_path_buf(),
-            bar: progress::steps("training", config.steps, run.step()),
+            bar: streams::steps_bar("training", config.steps, run.step()),
             config,
             name,
             set,
@@ -317,29 +317,6 @@ fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     format!("[{blocks:·<room$}]")
 }
 
-/// A line behind its start, broken between parts that have two blanks between them, or else between words; what follows
-/// stands below its beginning.
-fn laid_out(start: &str, line: &str, columns: usize) -> String {
-    let room = columns.saturating_sub(start.len());
-    if width(line) <= room {
-        return format!("{start}{line}");
-    }
-    let mut lines = vec![String::new()];
-    for part in line.split("  ").filter(|part| !part.is_empty()) {
-        for (index, words) in wrapped("", part, room).lines().enumerate() {
-            match lines.last_mut() {
-                Some(last) if last.is_empty() => last.push_str(words),
-                Some(last) if index == 0 && width(last) + 2 + width(words) <= room => {
-                    last.push_str(&format!("  {words}"));
-                }
-                _ => lines.push(words.to_string()),
-            }
-        }
-    }
-    let indent = " ".repeat(start.len());
-    format!("{start}{}", lines.join(&format!("\n{indent}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,22 +341,5 @@ mod tests {
         assert!(text.contains("evaluation     step 0    step 50"), "{text}");
         assert!(text.contains("pass@1          0.250      0.500"), "{text}");
         assert!(table(&evaluations[..1]).is_empty());
-    }
-
-    #[test]
-    fn a_line_is_broken_between_its_parts_and_never_within_a_word() {
-        let line = "evaluation pass@1 0.107  pass@16 0.719  entropy 1.43";
-        assert_eq!(
-            laid_out("step 50    ", line, 50),
-            "step 50    evaluation pass@1 0.107  pass@16 0.719\n           entropy 1.43"
-        );
-        assert_eq!(
-            laid_out("step 50    ", line, usize::MAX),
-            format!("step 50    {line}")
-        );
-        let words = laid_out("step 3     ", "the script is gone", 24);
-        assert_eq!(words, "step 3     the script is\n           gone");
-        // A table that a script prints keeps its blanks.
-        assert_eq!(laid_out("step 3     ", "a     b", 80), "step 3     a     b");
     }
 }

@@ -75,8 +75,9 @@ fn print(error: &clap::Error) {
     };
     let paint = streams::whole(&Term::stderr());
     eprint!("{} ", paint.red("Error:"));
+    let room = paint.width.saturating_sub("Error: ".len());
     for line in text.lines() {
         let indent = &line[..line.len() - line.trim_start().len()];
-        eprintln!("{}", wrapped(indent, line, paint.width));
+        eprintln!("{}", wrapped(indent, line, room));
     }
 }

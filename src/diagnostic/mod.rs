@@ -50,6 +50,7 @@ impl Span {
 
 /// A file of rollouts or settings, or a location in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FilePosition {
     /// The file; empty where the problem is in none.
     pub path: PathBuf,

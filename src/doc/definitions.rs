@@ -128,7 +128,7 @@ mod tests {
             let line = format!("fn get {}(batch: batch) -> tensor;", known.name);
             assert_eq!(text.matches(&line).count(), 1, "{line}");
         }
-        for member in MEMBERS {
+        for member in MEMBERS.iter() {
             let (name, declared) = (member.name, member.declared);
             match name {
                 "column" | "index" => assert_eq!(declared, ""),

@@ -15,7 +15,7 @@ pub(super) struct Entry {
     /// How it is written.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// What it does to levels; empty for a member.
+    /// Its effect on levels; empty for a member.
     levels: String,
     /// Where its formula is from; empty where that needs no source.
     pub(super) source: &'static str,
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn every_example_of_a_member_gives_what_it_shows() {
         let (host, batch) = (Host::new(), Batch::example());
-        for member in MEMBERS {
+        for member in MEMBERS.iter() {
             let got = match host.evaluate(member.example, &batch) {
                 Ok(answer) => shown(&answer),
                 Err(error) => panic!("{}: {}", member.call, error.render(false)),

@@ -1,14 +1,15 @@
-//! How a version of a recipe differs from the one before: lines, parameters, hooks.
+//! How a version of a recipe differs from the one before: lines and parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use similar::{Algorithm, ChangeTag, capture_diff_slices_deadline};
+use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
 
 use crate::figures;
-use crate::script::{Hook, Recipe, Setting, Version};
+use crate::script::{Recipe, Setting, Version};
 
 /// How long counting lines may take: beyond that the count may be larger than that of the smallest edit.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -31,10 +32,6 @@ pub struct VersionChange {
     pub ready_after: Duration,
     /// Parameters that are new, gone, have another value, or another default that the run's own value overrides.
     pub parameters: Vec<ParameterChange>,
-    /// Hooks that the version before did not have.
-    pub hooks_added: Vec<Hook>,
-    /// Hooks that only the version before had.
-    pub hooks_removed: Vec<Hook>,
 }
 
 /// The lines by which a file differs.
@@ -75,10 +72,6 @@ impl VersionChange {
         settings: &[(String, String)],
         (checked_in, ready_after): (Duration, Duration),
     ) -> VersionChange {
-        let only = |a: &Recipe, b: &Recipe| -> Vec<Hook> {
-            let hooks = Hook::ALL.into_iter();
-            hooks.filter(|hook| a.has(*hook) && !b.has(*hook)).collect()
-        };
         VersionChange {
             from: from.version().clone(),
             to: to.version().clone(),
@@ -86,8 +79,6 @@ impl VersionChange {
             checked_in,
             ready_after,
             parameters: parameters(from, to, settings),
-            hooks_added: only(to, from),
-            hooks_removed: only(from, to),
         }
     }
 
@@ -103,34 +94,30 @@ impl VersionChange {
 }
 
 fn files(from: &Recipe, to: &Recipe) -> Vec<FileChange> {
-    let (before, after) = (imports(from), imports(to));
-    let shared = before.iter().filter_map(|(stem, (_, old))| {
-        let (name, new) = after.get(stem)?;
-        Some((Some(name.clone()), *old, *new))
-    });
     let deadline = Instant::now() + PATIENCE;
-    [(None, from.text(), to.text())]
-        .into_iter()
-        .chain(shared)
-        .map(|(import, old, new)| {
-            let (added, removed) = count(old, new, deadline);
-            FileChange {
-                import,
-                added,
-                removed,
-            }
+    let (before, after) = (texts(from), texts(to));
+    let changes = before.into_iter().filter_map(|(stem, (_, old))| {
+        let (name, new) = after.get(&stem)?;
+        let (added, removed) = count(old, new, deadline);
+        Some(FileChange {
+            import: stem.and(Some(name.clone())),
+            added,
+            removed,
         })
+    });
+    changes
         .filter(|file| (file.added, file.removed) != (0, 0))
         .collect()
 }
 
-/// Names and sources by the name in the `import`: a resumed run has its first version in another folder.
-fn imports(recipe: &Recipe) -> BTreeMap<String, (String, &str)> {
-    let others = recipe.sources().filter(|(name, _)| *name != recipe.name());
-    let named = others.filter_map(|(name, text)| {
-        let part = |part: Option<&std::ffi::OsStr>| Some(part?.to_string_lossy().into_owned());
+/// File names and texts of a script, under `None`, and of its imports, under the name in the `import`: a resumed run has
+/// its first version in another folder.
+fn texts(recipe: &Recipe) -> BTreeMap<Option<String>, (String, &str)> {
+    let named = recipe.sources().map(|(name, text)| {
         let path = Path::new(name);
-        Some((part(path.file_stem())?, (part(path.file_name())?, text)))
+        let part = |part: Option<&OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+        let stem = (name != recipe.name()).then(|| part(path.file_stem()));
+        (stem, (part(path.file_name()), text))
     });
     named.collect()
 }
@@ -139,30 +126,24 @@ fn imports(recipe: &Recipe) -> BTreeMap<String, (String, &str)> {
 fn count(old: &str, new: &str, deadline: Instant) -> (usize, usize) {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(deadline));
-    let changes = operations
-        .iter()
-        .flat_map(|one| one.iter_changes(&old, &new));
-    changes.fold((0, 0), |(added, removed), change| match change.tag() {
-        ChangeTag::Equal => (added, removed),
-        ChangeTag::Insert => (added + 1, removed),
-        ChangeTag::Delete => (added, removed + 1),
-    })
+    let changes = operations.iter().map(|one| match one.tag() {
+        DiffTag::Equal => (0, 0),
+        _ => (one.new_range().len(), one.old_range().len()),
+    });
+    changes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
 fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<ParameterChange> {
     let declared = |recipe: &Recipe, name: &str| {
-        let found = recipe
-            .params()
-            .iter()
-            .find(|(parameter, _)| parameter.name == name);
-        found
-            .map(|(parameter, value)| (parameter.default.clone(), value.clone()))
-            .unzip()
+        let mut all = recipe.params().iter();
+        let (parameter, value) = all.find(|(parameter, _)| parameter.name == name)?;
+        Some((parameter.default.clone(), value.clone()))
     };
     let all = from.params().iter().chain(to.params().iter());
     let names: BTreeSet<&str> = all.map(|(parameter, _)| parameter.name.as_str()).collect();
     let changes = names.into_iter().map(|name| {
-        let ((old_default, was), (default, now)) = (declared(from, name), declared(to, name));
+        let (old_default, was) = declared(from, name).unzip();
+        let (default, now) = declared(to, name).unzip();
         let set_by_run = settings.iter().any(|(set, _)| set == name);
         let is_changed = was != now || set_by_run && default != old_default;
         is_changed.then(|| ParameterChange {

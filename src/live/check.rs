@@ -42,17 +42,17 @@ impl DryRuns<'_> {
         }
         let small = small(&last.batch);
         let mut warnings = Vec::new();
-        for degenerate in DEGENERATE {
-            let batch = (degenerate.of)(small.clone()).whole();
-            let name = if degenerate.is_common {
-                format!("a batch whose responses are {}", degenerate.name)
+        for (name, is_common, of) in DEGENERATE {
+            let batch = of(small.clone()).whole();
+            let name = if is_common {
+                format!("a batch whose responses are {name}")
             } else {
-                degenerate.name.to_string()
+                name.to_string()
             };
             let Err(error) = self.compare(&name, &batch, &state, last) else {
                 continue;
             };
-            if degenerate.is_common || self.guard.check().is_err() {
+            if is_common || self.guard.check().is_err() {
                 return Err(error);
             }
             // The batch may never come.
@@ -66,11 +66,11 @@ impl DryRuns<'_> {
 
     /// The state of the run as the new version takes it over.
     fn state_after(&self, observed: &Observed) -> Result<State, Diagnostics> {
-        if self.candidate.version() == observed.loaded.version() {
-            return Ok(observed.state.clone());
+        if self.candidate.version() == observed.in_use.loaded.version() {
+            return Ok(observed.in_use.state.clone());
         }
         self.candidate
-            .migrate(&observed.state)
+            .migrate(&observed.in_use.state)
             .map_err(|error| on(error, "the run's state"))
     }
 
@@ -85,9 +85,9 @@ impl DryRuns<'_> {
         let Err(error) = dry_run(self.candidate, batch, state) else {
             return Ok(());
         };
-        let in_use = observed.loaded.recipe.on(self.host);
+        let in_use = observed.in_use.loaded.recipe.on(self.host);
         let is_new = self.guard.check().is_err()
-            || dry_run(&in_use, batch, &observed.state).is_ok()
+            || dry_run(&in_use, batch, &observed.in_use.state).is_ok()
             // The version in use took what time was left: that says nothing for the new one.
             || self.guard.check().is_err();
         if is_new { Err(on(error, what)) } else { Ok(()) }

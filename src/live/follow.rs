@@ -34,7 +34,8 @@ impl Thread {
     ) -> Result<Option<Thread>, Diagnostics> {
         // Neither a pipe nor a device can be followed.
         if reading
-            .main()
+            .main
+            .as_deref()
             .is_none_or(|path| path.exists() && !path.is_file())
         {
             return Ok(None);
@@ -111,7 +112,7 @@ impl Follower {
 
     fn judge_at_start(&mut self) {
         let rejected = &self.shared.options.rejected;
-        let known = self.reading.version().filter(|version| {
+        let known = self.reading.version.as_ref().filter(|version| {
             let mut rejected = rejected.iter();
             rejected.any(|rejected| rejected == version.as_str())
         });
@@ -143,7 +144,7 @@ impl Follower {
     /// Whether the file's version passed its checks and then failed at a step.
     fn is_withdrawn(&self) -> bool {
         let current = self.shared.current();
-        let held = self.reading.version();
+        let held = self.reading.version.as_ref();
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
     }
 
@@ -207,7 +208,7 @@ impl Follower {
         }
         self.watch_files();
         match checked {
-            Ok(None) => self.say_reverted(&in_use, before.version()),
+            Ok(None) => self.say_reverted(&in_use, before.version.as_ref()),
             Ok(Some((recipe, warnings))) => {
                 let version = recipe.version().clone();
                 let times = (began.elapsed(), since.elapsed());
@@ -261,7 +262,7 @@ impl Follower {
     }
 
     fn say_rejected(&mut self, error: Diagnostics) {
-        let Some(version) = self.reading.version().cloned() else {
+        let Some(version) = self.reading.version.as_ref().cloned() else {
             return self.say_missing(error.to_string());
         };
         let rejected = LiveEvent::Rejected {
@@ -275,7 +276,7 @@ impl Follower {
 
     fn say_missing(&mut self, why: String) {
         let missing = LiveEvent::Missing {
-            path: self.reading.main().map(Into::into).unwrap_or_default(),
+            path: self.reading.main.clone().unwrap_or_default(),
             why,
             still_using: self.shared.current().version().clone(),
         };
@@ -293,7 +294,9 @@ impl Follower {
     }
 
     fn watch_files(&mut self) {
-        let outcome = self.watch.follow(self.reading.files());
+        let outcome = self
+            .watch
+            .follow(self.reading.files.keys().map(|path| path.as_path()));
         self.say_polling(outcome);
     }
 

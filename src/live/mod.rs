@@ -109,22 +109,27 @@ pub struct LiveStep {
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
-    loaded: Arc<Loaded>,
-    state: State,
+    in_use: InUse,
     /// Versions that worked, oldest first, each with the state that it left.
-    worked: VecDeque<(Arc<Loaded>, State)>,
+    worked: VecDeque<InUse>,
     /// Whether the step under way is the first one of its version.
     is_switched: bool,
     before: Option<Before>,
     _thread: Option<Thread>,
 }
 
-/// What was in use before a version failed at the step under way: put back where no version can do the step.
-#[derive(Debug)]
-struct Before {
+/// A version, and the state that its last step left.
+#[derive(Clone, Debug)]
+struct InUse {
     loaded: Arc<Loaded>,
     state: State,
-    worked: VecDeque<(Arc<Loaded>, State)>,
+}
+
+/// The versions in use before one failed at the step under way: put back where no version can do the step.
+#[derive(Debug)]
+struct Before {
+    in_use: InUse,
+    worked: VecDeque<InUse>,
     failed_on: Option<Arc<Observed>>,
     /// Why that version failed.
     error: Diagnostics,
@@ -173,24 +178,25 @@ impl LiveRecipe {
         mut options: LiveOptions,
         is_resumed: bool,
     ) -> Result<LiveRecipe, Diagnostics> {
-        let load = |recipe: Recipe, is_reload| {
-            let recipe = options.fit(recipe, is_reload)?.on(host);
-            Ok::<_, Diagnostics>(Arc::new(Loaded {
-                recipe,
+        let load = |recipe: Recipe, is_reload| -> Result<Arc<Loaded>, Diagnostics> {
+            Ok(Arc::new(Loaded {
+                recipe: options.fit(recipe, is_reload)?.on(host),
                 serial: 0,
                 times: Default::default(),
             }))
         };
         let worked = options.fallbacks.iter().cloned();
-        let worked: VecDeque<_> = worked
-            .map(|(recipe, left)| Ok((load(recipe, true)?, left)))
-            .collect::<Result<_, Diagnostics>>()?;
+        let worked = worked.map(|(recipe, state)| {
+            let loaded = load(recipe, true)?;
+            Ok(InUse { loaded, state })
+        });
+        let worked = worked.collect::<Result<_, Diagnostics>>()?;
         let loaded = load(recipe, is_resumed)?;
         let initial = loaded.recipe.init()?;
+        let state = options.state.take().unwrap_or(initial);
         Ok(LiveRecipe {
-            state: options.state.take().unwrap_or(initial),
             shared: Arc::new(Shared::new(host, options, loaded.clone())),
-            loaded,
+            in_use: InUse { loaded, state },
             worked,
             is_switched: false,
             before: None,
@@ -208,10 +214,10 @@ impl LiveRecipe {
         self.begin_step();
         self.observe(batch);
         let outcome = loop {
-            let mut state = self.state.clone();
-            match self.loaded.recipe.advantage(batch, &mut state) {
+            let mut state = self.in_use.state.clone();
+            match self.in_use.loaded.recipe.advantage(batch, &mut state) {
                 Ok(outcome) => {
-                    self.state = state;
+                    self.in_use.state = state;
                     break outcome;
                 }
                 Err(error) => self.reject(error)?,
@@ -219,7 +225,7 @@ impl LiveRecipe {
         };
         Ok(LiveStep {
             outcome,
-            loaded: self.loaded.clone(),
+            loaded: self.in_use.loaded.clone(),
             events: self.events(),
         })
     }
@@ -229,27 +235,23 @@ impl LiveRecipe {
     pub fn begin_step(&mut self) -> Arc<Loaded> {
         self.is_switched = false;
         self.before = None;
-        let next = self.newest();
-        if next.version() == self.loaded.version() {
-            self.loaded = next;
-            return self.loaded.clone();
+        let loaded = self.newest();
+        if loaded.version() == self.in_use.loaded.version() {
+            self.in_use.loaded = loaded;
+            return self.in_use.loaded.clone();
         }
         // Bounded as the check was: the run does not wait for a `migrate` without an end.
-        let host = self
-            .shared
-            .host
-            .clone()
-            .with_guard(self.shared.options.guard(&self.shared.host));
-        match next.recipe.on(&host).migrate(&self.state) {
-            Ok(migrated) => {
-                let left = std::mem::replace(&mut self.state, migrated);
-                let worked = std::mem::replace(&mut self.loaded, next);
-                push_bounded(&mut self.worked, (worked, left), FALLBACKS);
+        let guard = self.shared.options.guard(&self.shared.host);
+        let host = self.shared.host.clone().with_guard(guard);
+        match loaded.recipe.on(&host).migrate(&self.in_use.state) {
+            Ok(state) => {
+                let worked = std::mem::replace(&mut self.in_use, InUse { loaded, state });
+                push_bounded(&mut self.worked, worked, FALLBACKS);
                 self.is_switched = true;
             }
-            Err(error) => self.shared.withdraw(&next, &self.loaded, error),
+            Err(error) => self.shared.withdraw(&loaded, &self.in_use.loaded, error),
         }
-        self.loaded.clone()
+        self.in_use.loaded.clone()
     }
 
     /// Shows the batch of the step, before the hooks run on it, with the columns that they see: new versions are tried
@@ -257,8 +259,7 @@ impl LiveRecipe {
     pub fn observe(&self, batch: &Batch) {
         self.shared.ledger().last = Some(Arc::new(Observed {
             batch: batch.clone(),
-            state: self.state.clone(),
-            loaded: self.loaded.clone(),
+            in_use: self.in_use.clone(),
         }));
     }
 
@@ -270,39 +271,37 @@ impl LiveRecipe {
     /// as it was before the step, and the next one uses the newest version again.
     pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
         let before = self.before.take().unwrap_or_else(|| Before {
-            loaded: self.loaded.clone(),
-            state: self.state.clone(),
+            in_use: self.in_use.clone(),
             worked: self.worked.clone(),
             failed_on: self.shared.ledger().failed_on.clone(),
             error: error.clone(),
         });
-        let Some((worked, left)) = self.worked.pop_back() else {
+        let Some(worked) = self.worked.pop_back() else {
             return Err(self.put_back(before));
         };
         self.before = Some(before);
-        self.state = left;
-        let failed = std::mem::replace(&mut self.loaded, worked);
+        let failed = std::mem::replace(&mut self.in_use, worked).loaded;
         self.observe_again();
         let mut ledger = self.shared.ledger();
         if ledger.last.is_some() {
             ledger.failed_on = ledger.last.clone();
         }
         drop(ledger);
-        self.shared.withdraw(&failed, &self.loaded, error);
-        Ok(self.loaded.clone())
+        self.shared.withdraw(&failed, &self.in_use.loaded, error);
+        Ok(self.in_use.loaded.clone())
     }
 
     /// Goes back to before the step; gives the error of the first version that failed at it.
     fn put_back(&mut self, before: Before) -> Diagnostics {
         let count = before.worked.len() - self.worked.len();
-        self.shared.reinstate(&before.loaded, &self.loaded, count);
-        (self.loaded, self.state) = (before.loaded, before.state);
-        self.worked = before.worked;
+        let [newest, oldest] = [&before.in_use, &self.in_use].map(|one| &one.loaded);
+        self.shared.reinstate(newest, oldest, count);
+        (self.in_use, self.worked) = (before.in_use, before.worked);
         if std::mem::take(&mut self.is_switched)
-            && let Some((worked, left)) = self.worked.pop_back()
+            && let Some(worked) = self.worked.pop_back()
         {
             // A checkpoint of this moment does not know of the switch: it is made again.
-            (self.loaded, self.state) = (worked, left);
+            self.in_use = worked;
         }
         self.observe_again();
         self.shared.ledger().failed_on = before.failed_on;
@@ -320,22 +319,22 @@ impl LiveRecipe {
     /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
     /// with [`LiveRecipe::fallbacks`].
     pub fn state(&self) -> &State {
-        &self.state
+        &self.in_use.state
     }
 
     /// Sets the state of the version in use, as its hooks left it.
     pub fn set_state(&mut self, state: State) {
-        self.state = state;
+        self.in_use.state = state;
     }
 
     /// The versions that [`LiveRecipe::reject`] can go back to, oldest first, each with the state that it left.
     pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Loaded>, &State)> {
-        self.worked.iter().map(|(loaded, left)| (loaded, left))
+        self.worked.iter().map(|one| (&one.loaded, &one.state))
     }
 
     /// The version of the last step; before the first one, the version to start with.
     pub fn in_use(&self) -> &Arc<Loaded> {
-        &self.loaded
+        &self.in_use.loaded
     }
 
     /// The newest version that passed its checks: the next step uses it.

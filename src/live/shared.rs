@@ -1,4 +1,4 @@
-//! What the run and the thread that follows the files share: the version in use, the last batch, and what happened.
+//! The state that the run and the thread that follows the files share: the version in use, the last batch, and what happened.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::change::VersionChange;
 use super::event::LiveEvent;
-use super::{LiveOptions, Loaded};
+use super::{InUse, LiveOptions, Loaded};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::script::{Host, Recipe, State, Version};
+use crate::script::{Host, Recipe, Version};
 use crate::tensor::Guard;
 
 /// Published versions that are kept, to be asked for: more than a person makes in a sitting.
@@ -44,9 +44,7 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 pub(super) struct Observed {
     pub(super) batch: Batch,
-    pub(super) state: State,
-    /// The version that the state belongs to.
-    pub(super) loaded: Arc<Loaded>,
+    pub(super) in_use: InUse,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

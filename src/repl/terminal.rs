@@ -45,8 +45,7 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         // The first session has none.
         let _ = editor.load_history(file);
     }
-    let watching = session.borrow().watched.clone();
-    tell_news(&mut editor, watching)?;
+    tell_news(&mut editor, session.borrow().watched.clone())?;
     loop {
         let input = match editor.readline(PROMPT) {
             Ok(input) => input,

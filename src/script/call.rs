@@ -1,20 +1,20 @@
-//! What the hooks of one step share.
+//! The context of a call: the bounds, the randomness and the reports that the hooks of one step share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hmac_sha256::Hash as Sha256;
 
+use super::error::Problem;
 use super::host::Host;
 use super::recipe::Hook;
 use crate::tensor::{Guard, Tensor, TensorError};
 
 /// The most metrics of a step.
-pub(super) const METRICS: usize = 256;
+const METRICS: usize = 256;
 /// The most bytes that a step prints.
 const PRINTED: usize = 1 << 20;
 
-/// Shared by the hooks of one step: their bounds, their randomness, and what they report.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) guard: Arc<Guard>,
@@ -35,8 +35,8 @@ impl Call {
         })
     }
 
-    pub(super) fn report(&self, f: impl FnOnce(&mut Reports)) {
-        f(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn report<R>(&self, f: impl FnOnce(&mut Reports) -> R) -> R {
+        f(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn take_reports(&self) -> Reports {
@@ -69,18 +69,19 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Keeps a metric, the last value of each name in a hook; `false` where there are too many.
-    pub(super) fn metric(&mut self, name: &str, value: Tensor) -> bool {
+    /// Keeps a metric, the last value of each name in a hook.
+    pub(super) fn metric(&mut self, name: &str, value: Tensor) -> Result<(), Problem> {
         let mut known = self.metrics.iter_mut();
         if let Some(same) = known.find(|(of, known, _)| *of == self.hook && known == name) {
             same.2 = value;
-            return true;
+            return Ok(());
         }
-        let fits = self.metrics.len() < METRICS;
-        if fits {
-            self.metrics.push((self.hook, name.to_string(), value));
+        if self.metrics.len() == METRICS {
+            let too_many = Problem::new(format!("more than {METRICS} metrics in one step"));
+            return Err(too_many.help("is `metric` called in a loop, with another name each time?"));
         }
-        fits
+        self.metrics.push((self.hook, name.to_string(), value));
+        Ok(())
     }
 
     /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, where several have one of that
@@ -97,9 +98,9 @@ impl Reports {
             }
         };
         let metrics = self.metrics.iter();
-        metrics
-            .map(|(hook, of, value)| Ok((name(*hook, of), value.evaluate()?.get(0))))
-            .collect()
+        let named =
+            metrics.map(|(hook, of, value)| Ok((name(*hook, of), value.evaluate()?.get(0))));
+        named.collect()
     }
 
     /// The tensors that metrics wait for.

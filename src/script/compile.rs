@@ -6,10 +6,10 @@ use std::sync::Arc;
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 use super::call::Call;
-use super::explain::Script;
+use super::explain::{Script, said};
 use super::host::Host;
 use super::library::{Builtin, Functions, Library, by_name, functions_of};
-use super::lint::{Known, lint};
+use super::lint::{LintInput, lint};
 use super::params::Parameters;
 use super::recipe::{Compiled, Hook, Recipe, Version};
 use super::sandbox::on_deep_stack;
@@ -26,9 +26,7 @@ pub(super) fn compile(
     library: &Library,
 ) -> Result<Recipe, Diagnostics> {
     if text.len() > LARGEST {
-        let message = format!("{name}: the script has {} bytes", text.len());
-        let help = "values by response or token are columns of the batch: a script is a formula";
-        return Err(Diagnostic::error(message).with_help(help).into());
+        return Err(said("recipe", "large", &[name, &text.len().to_string()]).into());
     }
     on_deep_stack(|| compile_here(host, name, text, library))
 }
@@ -52,11 +50,8 @@ fn compile_here(
     let mut ast =
         compiled.map_err(|error| not_compiled(&error, Script::new(&name, &sources), library))?;
     ast.set_source(&*name);
-    let functions = natives
-        .keys()
-        .cloned()
-        .chain(functions_of(&ast).into_keys());
-    let functions: BTreeSet<String> = functions.collect();
+    let own = functions_of(&ast).into_keys();
+    let functions: BTreeSet<String> = natives.keys().cloned().chain(own).collect();
     let compiled = Compiled {
         name: name.clone(),
         hooks: hooks(&ast, &Script::new(&name, &sources))?,
@@ -109,7 +104,7 @@ fn linted(
     library: &Library,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
     let scripts = library.found().scripts.clone();
-    let known = |name, is_import| Known {
+    let known = |name, is_import| LintInput {
         script: recipe.about_source(name),
         natives,
         imports,
@@ -143,12 +138,8 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
         if function.params.len() != hook.parameters().len() {
             let wanted = format!("{}({})", hook.name(), hook.parameters().join(", "));
             let found = format!("{}({})", function.name, function.params.join(", "));
-            let message = format!("the hook `{wanted}` is defined as `{found}`");
-            let help = format!("write `fn {wanted}`; a function of your own needs another name");
-            return Err(Diagnostic::error(message)
-                .with_help(help)
-                .at(script.definition(function.name))
-                .into());
+            let diagnostic = said("recipe", "hook", &[&wanted, &found]);
+            return Err(diagnostic.at(script.definition(function.name)).into());
         }
         hooks.push(hook);
     }
@@ -167,16 +158,10 @@ fn no_hook(ast: &AST, script: &Script<'_>) -> Diagnostic {
         .iter_functions()
         .find_map(|f| Some((f.name.to_string(), suggest::nearest(f.name, names)?)));
     match slip {
-        Some((function, near)) => Diagnostic::error(format!(
-            "the script has no hook, and `{function}` is not one"
-        ))
-        .with_help(format!("did you mean `{near}`?"))
-        .at(script.definition(&function)),
-        None => Diagnostic::error(format!(
-            "{}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`",
-            script.name
-        ))
-        .with_help("`advlab new FILE --from grpo` makes a recipe to start from"),
+        Some((function, near)) => {
+            said("recipe", "near", &[&function, near]).at(script.definition(&function))
+        }
+        None => said("recipe", "none", &[script.name]),
     }
 }
 
@@ -194,13 +179,10 @@ fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, Diagnostics>
     let value = called.map_err(|error| recipe.failed_in(Hook::Params, &error))?;
     let Some(map) = value.read_lock::<Map>() else {
         let found = super::bind::kind(&value);
-        let message = format!("`params()` must return a map of parameters, it returned {found}");
-        let help = "as in `fn params() { #{ k: #{ value: 4, min: 1, doc: \"...\" } } }`";
-        return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));
+        return Err(recipe.at_hook(Hook::Params, said("recipe", "params", &[&found])));
     };
     Parameters::declared(&map).map_err(|(name, error)| {
-        let help = "as in `k: #{ value: 4, min: 1, max: 8, doc: \"...\" }`, or with `choices: [\"a\", \"b\"]`";
-        let diagnostic = Diagnostic::error(error.to_string()).with_help(help);
+        let diagnostic = said("recipe", "parameter", &[&error.to_string()]);
         match recipe.about().key(&name) {
             Some(place) => diagnostic.at(Some(place)).into(),
             None => recipe.at_hook(Hook::Params, diagnostic),

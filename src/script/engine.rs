@@ -13,9 +13,9 @@ use rhai::{Dynamic, Engine, Module, NativeCallContext, Shared};
 
 use super::batch_type;
 use super::bind;
-use super::call::{Call, METRICS};
-use super::error::{Problem, Raised, raise};
-use super::library::{Library, NoImports};
+use super::call::Call;
+use super::error::{Problem, raise};
+use super::library::Library;
 use super::numbers;
 use super::sandbox;
 use crate::tensor::{Level, Tensor};
@@ -33,7 +33,7 @@ pub(super) fn packages() -> [Shared<Module>; 6] {
     ]
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Functions {
     modules: Arc<[Shared<Module>]>,
 }
@@ -59,7 +59,6 @@ impl Functions {
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
         }
-        engine.set_module_resolver(NoImports);
         numbers::numbers(&mut engine);
         sandbox::bound(&mut engine, call);
         bind::tensor_type(&mut engine);
@@ -80,15 +79,9 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
     engine.register_fn(
         "metric",
         move |context: NativeCallContext, name: &str, value: Dynamic| {
-            let value = metric(name, &value).map_err(|problem| raise(&context, problem))?;
-            let mut kept = true;
-            metrics.report(|reports| kept = reports.metric(name, value));
-            if kept {
-                return Raised::Ok(());
-            }
-            let too_many = Problem::new(format!("more than {METRICS} metrics in one step"));
-            let help = "is `metric` called in a loop, with another name each time?";
-            Err(raise(&context, too_many.help(help)))
+            let value = metric(name, &value);
+            let kept = value.and_then(|value| metrics.report(|all| all.metric(name, value)));
+            kept.map_err(|problem| raise(&context, problem))
         },
     );
     let (prints, debugs) = (call.clone(), call.clone());

@@ -50,7 +50,7 @@ impl From<TensorError> for Problem {
     }
 }
 
-/// What a native function gives to the script that called it.
+/// The result of a native function, for the script that called it.
 pub(super) type Raised<T> = Result<T, Box<EvalAltResult>>;
 
 /// A problem as an error of the script engine, at the location of the call.

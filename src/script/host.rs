@@ -38,20 +38,7 @@ impl Default for Limits {
 }
 
 /// Loads recipes, and holds what they share: functions, limits, an executor, a seed.
-///
-/// ```
-/// use advlab::{Batch, Host};
-///
-/// let grpo = Host::new().load("grpo")?;
-/// let batch = Batch::builder()
-///     .groups(["a", "a"])
-///     .response("reward", vec![1.0, 0.0])
-///     .build()?;
-/// let outcome = grpo.advantage(&batch, &mut grpo.init()?)?;
-/// assert!(outcome.advantage.at(0, 0) > 0.0);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Host {
     pub(super) functions: Functions,
     limits: Limits,
@@ -162,7 +149,7 @@ impl Host {
 
     /// Compiles from the bytes of a reading, not from the file. The new reading has the imports that were needed too.
     pub(crate) fn load_read(&self, read: &Reading) -> (Result<Recipe, Diagnostics>, Reading) {
-        let (Some(path), Some(content)) = (read.main(), read.main_content()) else {
+        let (Some(path), Some(content)) = (read.main.as_deref(), read.main_content()) else {
             unreachable!("the reading of a built-in is not compiled again")
         };
         let folder = match path.parent() {
@@ -249,15 +236,6 @@ fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics
         let byte = error.valid_up_to();
         Diagnostic::error(format!("{path} is not text: its byte {byte} is not UTF-8")).into()
     })
-}
-
-impl std::fmt::Debug for Host {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host")
-            .field("limits", &self.limits)
-            .field("seed", &self.seed)
-            .finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

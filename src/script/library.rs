@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Module, ModuleResolver, Position, Scope, Shared};
+use rhai::{AST, Engine, EvalAltResult, Module, ModuleResolver, Position, Scope, Shared};
 
 use super::error::Problem;
 use super::reading::{self, Content};
@@ -78,7 +78,7 @@ pub(super) struct Library {
     found: Arc<Mutex<Found>>,
 }
 
-/// What a library has found so far.
+/// The findings of a library so far.
 #[derive(Default)]
 pub(super) struct Found {
     /// The imported scripts, by their names.
@@ -219,22 +219,5 @@ impl ModuleResolver for Library {
         _: Position,
     ) -> Result<Shared<Module>, Box<EvalAltResult>> {
         self.load(engine, path)
-    }
-}
-
-/// An import whose path is not a literal is met only when the script runs; it is refused there.
-pub(super) struct NoImports;
-
-impl ModuleResolver for NoImports {
-    fn resolve(
-        &self,
-        _: &Engine,
-        _: Option<&str>,
-        path: &str,
-        position: Position,
-    ) -> Result<Shared<Module>, Box<EvalAltResult>> {
-        let problem = Problem::new(format!("cannot import \"{path}\" here"))
-            .help("imports come at the top of the script, with their names written out");
-        Err(EvalAltResult::ErrorRuntime(Dynamic::from(problem), position).into())
     }
 }

@@ -6,6 +6,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 use serde::{Serialize, Serializer};
 
 use super::bind::{describe, number};
+use super::state::written;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
@@ -27,11 +28,9 @@ pub enum Setting {
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Setting::Whole(value) => write!(f, "{value}"),
-            Setting::Number(value) => write!(f, "{value:?}"),
-            Setting::Truth(value) => write!(f, "{value}"),
             Setting::Text(value) => f.write_str(value),
             Setting::Nothing => f.write_str("none"),
+            other => f.write_str(&written(&other.to_dynamic())),
         }
     }
 }

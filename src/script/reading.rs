@@ -32,9 +32,12 @@ pub(super) fn read(path: &Path) -> Content {
 /// A file that was not there counts: an import that means a built-in means a file as soon as there is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
-    pub(super) main: Option<PathBuf>,
-    pub(super) files: BTreeMap<PathBuf, Content>,
-    pub(super) version: Option<Version>,
+    /// The script itself; `None` for a built-in, which has no files.
+    pub(crate) main: Option<PathBuf>,
+    /// The script, and where its imports are or might be.
+    pub(crate) files: BTreeMap<PathBuf, Content>,
+    /// The version that was read, also where it does not compile; `None` where the script could not be read.
+    pub(crate) version: Option<Version>,
 }
 
 impl Reading {
@@ -47,23 +50,8 @@ impl Reading {
         }
     }
 
-    /// The script itself; `None` for a built-in, which has no files.
-    pub(crate) fn main(&self) -> Option<&Path> {
-        self.main.as_deref()
-    }
-
     pub(crate) fn main_content(&self) -> Option<&Content> {
         self.files.get(self.main.as_ref()?)
-    }
-
-    /// All files: the script, and where its imports are or might be.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.files.keys().map(PathBuf::as_path)
-    }
-
-    /// The version that was read, also where it does not compile; `None` where the script could not be read.
-    pub(crate) fn version(&self) -> Option<&Version> {
-        self.version.as_ref()
     }
 
     /// Whether all files that were looked at both times held the same.

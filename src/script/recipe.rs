@@ -46,22 +46,21 @@ impl Hook {
 
     /// The function's name.
     pub const fn name(self) -> &'static str {
-        match self {
-            Hook::Reward => "reward",
-            Hook::Advantage => "advantage",
-            Hook::Loss => "loss",
-            Hook::Params => "params",
-            Hook::Init => "init",
-            Hook::Migrate => "migrate",
-        }
+        self.signature().0
     }
 
     pub(super) const fn parameters(self) -> &'static [&'static str] {
+        self.signature().1
+    }
+
+    const fn signature(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Hook::Reward | Hook::Advantage | Hook::Loss => &["batch", "p"],
-            Hook::Params => &[],
-            Hook::Init => &["p"],
-            Hook::Migrate => &["old", "p"],
+            Hook::Reward => ("reward", &["batch", "p"]),
+            Hook::Advantage => ("advantage", &["batch", "p"]),
+            Hook::Loss => ("loss", &["batch", "p"]),
+            Hook::Params => ("params", &[]),
+            Hook::Init => ("init", &["p"]),
+            Hook::Migrate => ("migrate", &["old", "p"]),
         }
     }
 }

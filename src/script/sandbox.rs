@@ -140,7 +140,7 @@ mod tests {
         Host::new().compile("nested", &format!("fn advantage(batch, p) {{ {body} }}"))
     }
 
-    /// What is nested in the text itself is refused or done, however deep; a script is dropped on any thread.
+    /// A script that is nested itself is refused or done, however deep; a script is dropped on any thread.
     #[test]
     fn no_text_overflows_the_stack() {
         const DEEP: usize = 30_000;

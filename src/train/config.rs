@@ -2,6 +2,7 @@
 
 mod text;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -65,8 +66,14 @@ impl Default for Config {
     }
 }
 
-/// What TOML can say: its whole numbers have 63 bits.
+/// TOML's whole numbers have 63 bits.
 const LARGEST: u64 = i64::MAX as u64;
+
+// Bounds of whole numbers.
+const ANY: RangeInclusive<u64> = 0..=LARGEST;
+const SOME: RangeInclusive<u64> = 1..=LARGEST;
+const MANY: RangeInclusive<u64> = 1..=1 << 20;
+const FEW: RangeInclusive<u64> = 1..=1 << 16;
 
 /// Responses that are sampled at once; beyond, memory ends before patience does.
 const RESPONSES: usize = 1 << 24;
@@ -125,38 +132,27 @@ impl Config {
             let expected = format!("one of {}{near}", suggest::list(TASKS));
             return Some(("task", format!("{:?}", self.task), expected));
         }
+        let prompts = self.rollout_batch_size as u64;
         let wholes = [
             ("maze_size", self.maze_size as u64, SIZES),
             ("arithmetic_digits", self.arithmetic_digits as u64, DIGITS),
-            ("seed", self.seed, 0..=LARGEST),
-            ("steps", self.steps, 1..=LARGEST),
-            (
-                "rollout_batch_size",
-                self.rollout_batch_size as u64,
-                1..=1 << 20,
-            ),
-            ("group_size", self.group_size as u64, 1..=1 << 16),
-            ("epochs", self.epochs as u64, 1..=1 << 16),
-            ("minibatches", self.minibatches as u64, 1..=1 << 20),
+            ("seed", self.seed, ANY),
+            ("steps", self.steps, SOME),
+            ("rollout_batch_size", prompts, MANY),
+            ("group_size", self.group_size as u64, FEW),
+            ("epochs", self.epochs as u64, FEW),
+            ("minibatches", self.minibatches as u64, MANY),
             ("hidden_size", self.hidden_size as u64, 1..=1 << 14),
-            (
-                "reset_reference_every",
-                self.reset_reference_every,
-                0..=LARGEST,
-            ),
-            ("eval_every", self.eval_every, 0..=LARGEST),
-            ("eval_prompts", self.eval_prompts as u64, 1..=1 << 20),
-            ("eval_samples", self.eval_samples as u64, 1..=1 << 16),
-            ("checkpoint_every", self.checkpoint_every, 1..=LARGEST),
-            (
-                "keep_checkpoints",
-                self.keep_checkpoints as u64,
-                1..=1 << 20,
-            ),
-            ("batch_every", self.batch_every, 0..=LARGEST),
-            ("keep_batches", self.keep_batches as u64, 1..=1 << 20),
-            ("check_deadline_ms", self.check_deadline_ms, 1..=LARGEST),
-            ("hook_deadline_s", self.hook_deadline_s, 1..=LARGEST),
+            ("reset_reference_every", self.reset_reference_every, ANY),
+            ("eval_every", self.eval_every, ANY),
+            ("eval_prompts", self.eval_prompts as u64, MANY),
+            ("eval_samples", self.eval_samples as u64, FEW),
+            ("checkpoint_every", self.checkpoint_every, SOME),
+            ("keep_checkpoints", self.keep_checkpoints as u64, MANY),
+            ("batch_every", self.batch_every, ANY),
+            ("keep_batches", self.keep_batches as u64, MANY),
+            ("check_deadline_ms", self.check_deadline_ms, SOME),
+            ("hook_deadline_s", self.hook_deadline_s, SOME),
         ];
         let whole = wholes
             .into_iter()

@@ -14,35 +14,37 @@ use crate::script::{Builtin, Hook, Outcome, Recipe, State, Summary};
 use crate::tensor::Level;
 
 /// Why a step could not be done: its version failed, which another version may not, or the run did.
-pub(super) enum Failure {
+pub(super) enum StepFailure {
     Version(Diagnostics),
     Run(Diagnostics),
 }
 
-impl From<Diagnostics> for Failure {
+impl From<Diagnostics> for StepFailure {
     fn from(error: Diagnostics) -> Self {
-        Failure::Run(error)
+        StepFailure::Run(error)
     }
 }
 
-impl From<Failure> for Diagnostics {
-    fn from(failure: Failure) -> Self {
+impl From<StepFailure> for Diagnostics {
+    fn from(failure: StepFailure) -> Self {
         match failure {
-            Failure::Version(error) | Failure::Run(error) => error,
+            StepFailure::Version(error) | StepFailure::Run(error) => error,
         }
     }
 }
 
-impl From<NonFinite> for Failure {
+impl From<NonFinite> for StepFailure {
     fn from(error: NonFinite) -> Self {
         let problem = Diagnostic::error(error.to_string());
         match error {
             // Finite derivatives whose gradient is not: they came from the version's advantage or loss.
             NonFinite::Gradient { .. } => {
                 let help = "the advantage or the loss is too large for f32";
-                Failure::Version(problem.with_help(help).into())
+                StepFailure::Version(problem.with_help(help).into())
             }
-            NonFinite::Parameters => Failure::Run(problem.with_help("is `lr` too large?").into()),
+            NonFinite::Parameters => {
+                StepFailure::Run(problem.with_help("is `lr` too large?").into())
+            }
         }
     }
 }
@@ -99,7 +101,7 @@ impl Learner {
         recipe: &Recipe,
         state: &mut State,
         sampled: &Sampled,
-    ) -> Result<(Row, Vec<String>), Failure> {
+    ) -> Result<(Row, Vec<String>), StepFailure> {
         // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
         let has_later = config.epochs * config.minibatches > 1;
         let policy = has_later.then(|| self.policy.snapshot());
@@ -120,7 +122,7 @@ impl Learner {
         recipe: &Recipe,
         state: &mut State,
         sampled: &Sampled,
-    ) -> Result<(Row, Vec<String>), Failure> {
+    ) -> Result<(Row, Vec<String>), StepFailure> {
         let Sampled { rollout, batch, .. } = sampled;
         let started = Instant::now();
         let has_advantage = recipe.has(Hook::Advantage);
@@ -130,7 +132,7 @@ impl Learner {
             // The equivalent advantage of a loss is only reported: the loss runs again, on each minibatch.
             recipe.advantage(batch, &mut state.clone())
         };
-        let mut outcome = outcome.map_err(Failure::Version)?;
+        let mut outcome = outcome.map_err(StepFailure::Version)?;
         if !has_advantage {
             (outcome.metrics, outcome.prints) = Default::default();
         }
@@ -160,7 +162,7 @@ impl Learner {
             } else {
                 self.loss.loss(&minibatch, None, &mut self.loss_state)
             };
-            let loss = loss.map_err(Failure::Version)?;
+            let loss = loss.map_err(StepFailure::Version)?;
             let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
             self.policy
                 .accumulate(&rollout.prompts, &responses, &gradient)?;

@@ -30,7 +30,6 @@ mod config;
 mod error;
 mod event;
 mod folder;
-mod kept;
 mod learner;
 pub mod policy;
 pub mod random;
@@ -43,7 +42,7 @@ mod trainer;
 
 pub use config::Config;
 pub use event::{Event, Observer};
-pub use kept::Kept;
+pub use folder::Kept;
 pub use replay::{Difference, Replay};
 pub use row::{Evaluation, Milliseconds, PassAt, Row};
 pub use run::{Ending, Run};

@@ -43,7 +43,7 @@ impl Rollout {
         })
     }
 
-    /// What the responses say of the policy.
+    /// The numbers of the policy that the responses give.
     pub(super) fn evaluation(&self) -> Evaluation {
         let groups = self.rewards.chunks(self.group_size);
         let right = groups.map(|group| group.iter().filter(|reward| **reward > 0.0).count());

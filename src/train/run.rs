@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::config::Config;
 use super::event::{Event, Observer};
 use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, Recorder, journal};
-use super::learner::Failure;
+use super::learner::StepFailure;
 use super::row::Evaluation;
 use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -126,7 +126,7 @@ impl Run {
         &self.notes
     }
 
-    /// What the lint finds odd in the recipe that the run goes on with, and a loss that leads away from the advantage.
+    /// The findings of the lint in the recipe that the run goes on with, and a loss that leads away from the advantage.
     pub fn warnings(&self) -> Vec<Diagnostic> {
         let recipe = self.trainer.live.in_use().recipe();
         let flipped = flipped_loss(self.trainer.learner.loss_of(recipe));
@@ -150,8 +150,11 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Ending, Diagnostics> {
         let (first, every) = (self.step(), self.config().checkpoint_every);
-        self.trainer
-            .begin(&mut Both(&mut self.recorder, observer))?;
+        Observers(&mut self.recorder, observer).tell(&Event::Started {
+            step: first,
+            recipe: self.trainer.live.in_use().recipe(),
+            loss_recipe: &self.trainer.learner.loss,
+        })?;
         if self.saved.is_none() {
             self.checkpoint(false)?;
         }
@@ -168,15 +171,15 @@ impl Run {
                 return Ok(Ending::Stopped(self.step()));
             }
             is_evaluated = self.config().is_evaluated(self.step());
-            let mut both = Both(&mut self.recorder, observer);
+            let mut both = Observers(&mut self.recorder, observer);
             match self.trainer.train(is_evaluated, &mut both) {
                 Ok(_) => {}
-                Err(Failure::Version(error)) => {
+                Err(StepFailure::Version(error)) => {
                     self.saved = None;
                     self.checkpoint(true)?;
                     return Err(error);
                 }
-                Err(Failure::Run(error)) => return Err(error),
+                Err(StepFailure::Run(error)) => return Err(error),
             }
             if self.step().is_multiple_of(every) {
                 self.checkpoint(false)?;
@@ -222,7 +225,7 @@ fn restored(
     let fallbacks = checkpoint.fallbacks.iter().map(load);
     let rejected = history.rejected_before(checkpoint.step);
     let (_, reading) = host.load_reading(&config.recipe);
-    let in_file = reading.version().map(Version::as_str);
+    let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
     let is_in_use = in_file == Some(recipe.version().as_str());
     let note = (is_rejected && !is_in_use).then(|| {
@@ -260,9 +263,9 @@ fn first(config: Config) -> Result<Trainer, Diagnostics> {
 }
 
 /// The recorder is told first: what the other hears of is in the folder already.
-struct Both<'a>(&'a mut Recorder, &'a mut dyn Observer);
+struct Observers<'a>(&'a mut Recorder, &'a mut dyn Observer);
 
-impl Observer for Both<'_> {
+impl Observer for Observers<'_> {
     fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         self.0.tell(event)?;
         self.1.tell(event)

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::config::Config;
 use super::event::{Event, Observer};
 use super::folder::{Checkpoint, LeftState};
-use super::learner::{Failure, Learner};
+use super::learner::{Learner, StepFailure};
 use super::policy::Reference;
 use super::random::{Key, Purpose};
 use super::rollout::Rollout;
@@ -71,15 +71,6 @@ impl Trainer {
         })
     }
 
-    /// Tells that the run begins, or goes on.
-    pub(super) fn begin(&self, observer: &mut dyn Observer) -> Result<(), Diagnostics> {
-        observer.tell(&Event::Started {
-            step: self.step,
-            recipe: self.live.in_use().recipe(),
-            loss_recipe: &self.learner.loss,
-        })
-    }
-
     /// The checkpoint of this moment; its versions are kept in the run's folder.
     pub(super) fn checkpoint(
         &self,
@@ -122,13 +113,13 @@ impl Trainer {
     /// One step. `is_evaluated` says whether the policy is evaluated after it.
     ///
     /// # Errors
-    /// [`Failure::Version`], that of the newest version, where none can do the step; the snapshot is then that of
+    /// [`StepFailure::Version`], that of the newest version, where none can do the step; the snapshot is then that of
     /// before the step. Also whatever `observer` returns.
     pub(super) fn train(
         &mut self,
         is_evaluated: bool,
         observer: &mut dyn Observer,
-    ) -> Result<Row, Failure> {
+    ) -> Result<Row, StepFailure> {
         let step = self.step;
         let every = self.config.reset_reference_every;
         if every > 0 && step > 0 && step.is_multiple_of(every) {
@@ -238,7 +229,11 @@ impl Trainer {
     }
 
     /// Updates the policy with the last version that can, and tells of those that could not.
-    fn learn(&mut self, sampled: &Sampled, observer: &mut dyn Observer) -> Result<Row, Failure> {
+    fn learn(
+        &mut self,
+        sampled: &Sampled,
+        observer: &mut dyn Observer,
+    ) -> Result<Row, StepFailure> {
         let step = self.step;
         let mut failed = Vec::new();
         loop {
@@ -261,7 +256,7 @@ impl Trainer {
                         ..row
                     });
                 }
-                Err(Failure::Version(error)) => error,
+                Err(StepFailure::Version(error)) => error,
                 Err(failure) => return Err(failure),
             };
             let worked = self.live.reject(error.clone());
@@ -272,7 +267,7 @@ impl Trainer {
                 batch: Some(&sampled.batch),
                 back_to: worked.as_ref().ok().map(|loaded| loaded.recipe()),
             })?;
-            worked.map_err(Failure::Version)?;
+            worked.map_err(StepFailure::Version)?;
             // The failure has been told; what else may have happened to the file meanwhile has not.
             for event in &self.live.events() {
                 if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {

@@ -170,7 +170,7 @@ impl<'a> Cursor<'a> {
                 Type::Object => Some("an array of objects"),
                 Type::Array => Some("an array of arrays"),
                 _ => {
-                    numbers.push(number(cursor.scalar()?));
+                    numbers.push(cursor.scalar()?);
                     return Ok(());
                 }
             };
@@ -217,51 +217,43 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Passes over a value that is neither a string nor made of others.
-    fn scalar(&mut self) -> Result<&'a str, Diagnostic> {
-        let start = self.at;
-        let rest = &self.text[start..];
-        let words = ["true", "false", "null", "NaN", "Infinity", "-Infinity"];
-        if let Some(word) = words.iter().find(|word| rest.starts_with(**word)) {
-            self.at += word.len();
-            return Ok(word);
-        }
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        let leading_zero = self.peek() == Some(b'0');
-        let digits = self.digits();
-        if digits == 0 || digits > 1 && leading_zero {
-            self.at = start;
-            return Err(self.fault(match digits {
-                0 => "a value",
-                _ => "a number without leading zeros",
-            }));
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            if self.digits() == 0 {
-                return Err(self.fault("a digit after the decimal point"));
+    /// Reads a value that is neither a string nor made of others as a number: 0 and 1 for booleans, NaN for null, as which
+    /// pandas writes it.
+    pub(super) fn scalar(&mut self) -> Result<f64, Diagnostic> {
+        let rest = &self.text[self.at..];
+        if !matches!(rest.as_bytes(), [b'0'..=b'9', ..] | [b'-', b'0'..=b'9', ..]) {
+            let words = [
+                ("true", 1.0),
+                ("false", 0.0),
+                ("null", f64::NAN),
+                ("NaN", f64::NAN),
+                ("Infinity", f64::INFINITY),
+                ("-Infinity", f64::NEG_INFINITY),
+            ];
+            if let Some((word, value)) = words.iter().find(|(word, _)| rest.starts_with(word)) {
+                self.at += word.len();
+                return Ok(*value);
             }
         }
-        if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
+        let is_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+        let number = &rest[..rest.bytes().take_while(|byte| is_number(byte)).count()];
+        // What the standard library's parser takes beside JSON's numbers.
+        let expected = match number.strip_prefix('-').unwrap_or(number).as_bytes() {
+            [b'0', b'0'..=b'9', ..] => "a number without leading zeros",
+            [b'0'..=b'9', .., b'.'] => "a digit after the decimal point",
+            [b'0'..=b'9', ..] if number.contains(".e") || number.contains(".E") => {
+                "a digit after the decimal point"
             }
-            if self.digits() == 0 {
-                return Err(self.fault("a digit in the exponent"));
-            }
-        }
-        Ok(self.since(start))
-    }
-
-    fn digits(&mut self) -> usize {
-        let start = self.at;
-        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
-        }
-        self.at - start
+            [b'0'..=b'9', ..] => match number.parse() {
+                Ok(value) => {
+                    self.at += number.len();
+                    return Ok(value);
+                }
+                Err(_) => "a number",
+            },
+            _ => "a value",
+        };
+        Err(self.fault(expected))
     }
 
     /// Passes over any value, `depth` levels deep.
@@ -278,14 +270,15 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The number that a scalar stands for: 0 and 1 for booleans, NaN for null, as which pandas writes it.
-pub(super) fn number(scalar: &str) -> f64 {
-    match scalar {
-        "true" => 1.0,
-        "false" => 0.0,
-        // The standard library's parser takes all of JSON's numbers and Python's names, and rounds correctly.
-        number => number.parse().unwrap_or(f64::NAN),
-    }
+/// The fields of an object, and the types of their values.
+pub(super) fn fields(text: &str) -> Result<Vec<(String, Type)>, Diagnostic> {
+    let mut fields = Vec::new();
+    Cursor::new(text).object(|cursor, key| {
+        let name = unescape(&text[key.clone()]).unwrap_or(text[key].into());
+        fields.push((name.into_owned(), cursor.value_type()));
+        cursor.skip(0)
+    })?;
+    Ok(fields)
 }
 
 /// The string with the raw characters `raw` between its quotes; `None` where an escape is half of a surrogate pair.
@@ -359,7 +352,7 @@ mod tests {
             ("9007199254740993", 9007199254740992.0),
             ("1E+2", 100.0),
         ] {
-            let found = number(Cursor::new(text).scalar().unwrap());
+            let found = Cursor::new(text).scalar().unwrap();
             assert_eq!(found.to_bits(), value.to_bits(), "{text}");
         }
         for wrong in ["01", "-", "1.", ".5", "1e", "+1", "nan", "-01", "0x1"] {

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::json::{Cursor, Type, number, shorten, unescape};
+use super::json::{Cursor, Type, fields, shorten, unescape};
 use super::names::{Names, Role};
 use super::raw::{Header, Line, Odd, Origin, Raw, RawColumn, Schema, Values, of_numbers};
 use super::replace::Replacement;
@@ -80,7 +80,10 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
             Some(reader) => reader,
             None => {
                 let fields = fields(text).map_err(here)?;
-                reader.insert(Reader::new(schema(&fields, &Header::Lines)?))
+                reader.insert(Reader {
+                    names: schema(&fields, &Header::Lines)?,
+                    ..Reader::default()
+                })
             }
         };
         let mark = lines.bytes.len() - text.len();
@@ -112,18 +115,8 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     })
 }
 
-/// The fields of the first line, and the types of their values.
-fn fields(text: &str) -> Result<Vec<(String, Type)>, Diagnostic> {
-    let mut fields = Vec::new();
-    Cursor::new(text).object(|cursor, key| {
-        let name = unescape(&text[key.clone()]).unwrap_or(text[key].into());
-        fields.push((name.into_owned(), cursor.value_type()));
-        cursor.skip(0)
-    })?;
-    Ok(fields)
-}
-
 /// The columns so far.
+#[derive(Default)]
 struct Reader {
     names: Names,
     columns: Vec<RawColumn>,
@@ -138,18 +131,6 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(names: Names) -> Self {
-        Reader {
-            names,
-            columns: Vec::new(),
-            met: Vec::new(),
-            by_key: HashMap::new(),
-            ids: HashSet::new(),
-            lines: Vec::new(),
-            array: Vec::new(),
-        }
-    }
-
     /// Adds a line; its number is still to be set.
     fn line(&mut self, text: &str) -> Result<Line, Diagnostic> {
         let response = self.lines.len();
@@ -228,13 +209,12 @@ impl Reader {
         let column = &mut self.columns[index];
         let (start, value) = (cursor.at, cursor.value_type());
         self.array.clear();
-        let mixed = match value {
-            Type::Array if column.odd.is_none() => cursor.array(&mut self.array)?,
-            _ => {
-                cursor.skip(0)?;
-                None
-            }
-        };
+        let (mut mixed, mut number) = (None, f64::NAN);
+        match value {
+            Type::Array if column.odd.is_none() => mixed = cursor.array(&mut self.array)?,
+            Type::String | Type::Array | Type::Object => cursor.skip(0)?,
+            Type::Null | Type::Bool | Type::Number => number = cursor.scalar()?,
+        }
         if column.odd.is_some() {
             return Ok(());
         }
@@ -268,20 +248,20 @@ impl Reader {
                 is_taken
             }
             Values::Numbers(numbers) if is_number => {
-                numbers.push(number(raw));
+                numbers.push(number);
                 true
             }
             Values::Arrays(rows) if is_numbers => {
-                rows.push(&self.array);
+                rows.push(self.array.iter().copied());
                 true
             }
             values @ Values::None if is_number => {
-                *values = Values::Numbers(vec![number(raw)]);
+                *values = Values::Numbers(vec![number]);
                 true
             }
             values @ Values::None if is_numbers => {
-                let mut rows = Ragged::default();
-                rows.push(&self.array);
+                let mut rows = Ragged::new(true);
+                rows.push(self.array.iter().copied());
                 *values = Values::Arrays(rows);
                 true
             }
@@ -343,7 +323,7 @@ fn id(known: &mut HashSet<Arc<str>>, value: Type, raw: &str) -> Option<GroupId> 
         return Some(raw.into());
     }
     // pandas writes the whole numbers of a column with gaps as 7.0. Up to 2^53 they are still apart.
-    let value = number(raw);
+    let value: f64 = raw.parse().ok()?;
     let exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
     exact.then_some(GroupId::Number(value as i64))
 }

@@ -34,6 +34,7 @@ use super::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A kind of file that rollouts are read from.
+#[derive(Debug)]
 struct Format {
     endings: &'static [&'static str],
     read: fn(&Path, Schema, &Progress) -> Result<Raw, Diagnostic>,
@@ -118,6 +119,7 @@ pub struct Rollouts {
     width: Option<usize>,
     /// Whether an advantage is written to a tensor as f64.
     is_f64: bool,
+    is_partial: bool,
 }
 
 /// Reads a file of rollouts. Its name says what it is: `.jsonl`, `.safetensors` or `.npz`.
@@ -143,6 +145,11 @@ impl Rollouts {
     /// The file that the batch was read from.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether columns of the file were not read, since [`ReadOptions::columns`] does not name them.
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
     /// The line of a response in the file, from 1, where the file has lines.
@@ -183,32 +190,12 @@ impl Rollouts {
             return Err(error(what).with_help(help).into());
         }
         let spread = Spread::new(advantage, self.width, self.is_f64);
-        self.check(&spread).map_err(error)?;
+        if let Some(what) = spread.misfit(&self.origin) {
+            return Err(error(what).into());
+        }
         let mut file = Replacement::new(out)?;
         (self.format.write)(&self.path, &self.origin, &spread, &mut file)?;
         file.finish()
-    }
-
-    /// Looks for a value that the file to be has no number for.
-    fn check(&self, spread: &Spread) -> Result<(), String> {
-        let of_tensor = matches!(self.origin, Origin::Tensors(_));
-        let is_narrow = of_tensor && !spread.is_f64;
-        let holds = |value: f64| value.is_finite() && !(is_narrow && (value as f32).is_infinite());
-        let Some((response, column, value)) = spread.find(of_tensor, holds) else {
-            return Ok(());
-        };
-        let token = column
-            .map(|column| format!(", token {column},"))
-            .unwrap_or_default();
-        let why = match (value.is_finite(), of_tensor) {
-            (true, _) => ", which is too large for f32 (`--dtype f64` writes f64)",
-            (false, true) => "",
-            (false, false) => ", which JSON has no number for",
-        };
-        let place = self.origin.name_of(response);
-        Err(format!(
-            "the advantage of {place}{token} is {value}{why}; nothing was written"
-        ))
     }
 }
 
@@ -251,12 +238,6 @@ impl Format {
         };
         error.help = Some(help.to_string());
         Err(error)
-    }
-}
-
-impl fmt::Debug for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.endings[0])
     }
 }
 
@@ -331,7 +312,7 @@ fn damaged(path: &Path, what: String) -> Diagnostic {
 /// The input is not what it was when it was read.
 fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
     Diagnostic::error(format!(
-        "the file changed after it was read ({what}); nothing was written, run it again"
+        "the file changed after it was read ({what}); run it again"
     ))
     .in_file(input)
 }

@@ -114,7 +114,7 @@ impl Reading {
 }
 
 /// The names that fields are read under.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Names {
     /// Those that are not read from a field of that very name.
     readings: Vec<Reading>,
@@ -136,11 +136,8 @@ impl Names {
         header: &Header,
     ) -> Result<Names, Diagnostic> {
         let mut names = Names {
-            readings: Vec::new(),
             has_aliases: matches!(header, Header::Tensors),
-            are_dumped: false,
-            count_words: false,
-            note: None,
+            ..Names::default()
         };
         let all = || fields.iter().map(|(field, _)| field.as_str());
         for Mapping { ours, theirs } in options.map {
@@ -199,20 +196,16 @@ impl Names {
     fn recognise(&mut self, fields: &[(String, Type)]) {
         let kind = |name: &str| {
             let mut fields = fields.iter();
-            fields
-                .find(|(field, _)| field == name)
-                .map(|(_, kind)| *kind)
+            Some(fields.find(|(field, _)| field == name)?.1)
         };
         let is_known = |dump: &&Dump| {
             let mut known_by = dump.known_by.iter();
             known_by.all(|&(name, expected)| kind(name) == Some(expected))
         };
-        let Some(dump) = DUMPS.iter().find(is_known) else {
+        let dump = DUMPS.iter().find(is_known);
+        let Some(dump) = dump.filter(|_| kind("group").is_none()) else {
             return;
         };
-        if kind("group").is_some() {
-            return;
-        }
         let mut taken = Vec::new();
         for &(ours, theirs) in dump.names {
             // Some reward functions give `acc` as a share; a boolean alone is a verdict.
@@ -230,11 +223,9 @@ impl Names {
             && kind(tokens).is_some()
             && self.reading(tokens).is_none()
         {
-            let reading = Reading::new(tokens, tokens, false);
-            self.readings.push(Reading {
-                role: Role::Token,
-                ..reading
-            });
+            let mut reading = Reading::new(tokens, tokens, false);
+            reading.role = Role::Token;
+            self.readings.push(reading);
         }
         let taken = taken.join(", ");
         self.note = Some(format!("read as a dump of {}: {taken}", dump.kind));
@@ -270,11 +261,8 @@ impl Names {
 
     /// The names that a field is read under: none where its own name is given to another field.
     pub(super) fn of(&self, field: &str) -> Vec<Reading> {
-        let readings = self.readings.iter();
-        let mapped: Vec<Reading> = readings
-            .filter(|reading| reading.theirs == field)
-            .cloned()
-            .collect();
+        let mut mapped = self.readings.clone();
+        mapped.retain(|reading| reading.theirs == field);
         let own = self.own(field);
         if !mapped.is_empty() || self.reading(own).is_some() {
             return mapped;

@@ -4,6 +4,7 @@
 use std::io::{self, Read};
 
 use safetensors::Dtype;
+use serde::Deserialize;
 
 use super::json::shorten;
 use super::tensor::Kind;
@@ -53,28 +54,40 @@ impl Npy {
         }
         let mut text = vec![0; length];
         input.read_exact(&mut text).map_err(cut)?;
-        let text = String::from_utf8(text).map_err(|_| "its header is no text".to_string())?;
-        let shape = entry(&text, "shape")
-            .and_then(sizes)
-            .ok_or_else(|| wrong("shape", &text))?;
-        let fortran = match entry(&text, "fortran_order") {
-            Some(value) if value.starts_with("True") => true,
-            Some(value) if value.starts_with("False") => false,
-            _ => return Err(wrong("fortran_order", &text)),
-        };
-        let descr = entry(&text, "descr").ok_or_else(|| wrong("descr", &text))?;
-        let (kind, big_endian) = match quoted(descr) {
+        let literal = String::from_utf8(text).map_err(|_| "its header is no text".to_string())?;
+        let header: Header = serde_json::from_str(&json(&literal)).map_err(|error| {
+            let literal = shorten(literal.trim_end(), 120);
+            format!("its header cannot be read ({error}): {literal}")
+        })?;
+        let (kind, big_endian) = match header.descr.as_str() {
             Some(code) => kind(code),
             None => (Kind::Other("a structured type".to_string()), false),
         };
         Ok(Npy {
             kind,
             big_endian,
-            fortran,
-            shape,
+            fortran: header.fortran_order,
+            shape: header.shape,
             size: (prefix + length) as u64,
         })
     }
+}
+
+/// The literal's parts.
+#[derive(Deserialize)]
+struct Header {
+    descr: serde_json::Value,
+    fortran_order: bool,
+    shape: Vec<usize>,
+}
+
+/// A Python literal in JSON. Numbers of Python 2 end in an L.
+fn json(literal: &str) -> String {
+    let literal = literal.replace(['\'', '"'], "\"").replace('(', "[");
+    let literal = literal.replace("L,", ",").replace("L)", ")");
+    let literal = literal.replace(')', "]").replace(", }", "}");
+    let literal = literal.replace(",]", "]").replace(",}", "}");
+    literal.replace("False", "false").replace("True", "true")
 }
 
 /// The header of an array in row order; `code` is numpy's name for the type, such as `<f4`.
@@ -93,42 +106,6 @@ pub(super) fn header(code: &str, shape: &[usize]) -> Vec<u8> {
     bytes.extend((text.len() as u16).to_le_bytes());
     bytes.extend(text.into_bytes());
     bytes
-}
-
-fn wrong(key: &str, text: &str) -> String {
-    format!(
-        "its header has no `{key}` that can be read: {}",
-        shorten(text.trim_end(), 120)
-    )
-}
-
-/// The rest of the literal behind a key.
-fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let after = ["'", "\""].iter().find_map(|quote| {
-        let key = format!("{quote}{key}{quote}");
-        text.find(&key).map(|at| &text[at + key.len()..])
-    })?;
-    Some(after.trim_start().strip_prefix(':')?.trim_start())
-}
-
-fn quoted(text: &str) -> Option<&str> {
-    let quote = text
-        .chars()
-        .next()
-        .filter(|&letter| letter == '\'' || letter == '"')?;
-    text[1..].split_once(quote).map(|(inside, _)| inside)
-}
-
-fn sizes(text: &str) -> Option<Vec<usize>> {
-    let (inside, _) = text.strip_prefix('(')?.split_once(')')?;
-    let sizes = inside
-        .split(',')
-        .map(str::trim)
-        .filter(|size| !size.is_empty());
-    // Python 2 wrote its long numbers with an L.
-    sizes
-        .map(|size| size.trim_end_matches('L').parse().ok())
-        .collect()
 }
 
 fn kind(code: &str) -> (Kind, bool) {

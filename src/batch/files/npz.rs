@@ -1,11 +1,10 @@
 //! npz: the arrays of a zip archive, compressed or not, and a copy of an archive with one array more. The crate `zip`
 //! reads the arrays' bytes and checks their sums; see `npy` for their headers.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use zip::result::{ZipError, ZipResult};
 use zip::write::SimpleFileOptions;
@@ -28,28 +27,23 @@ const PIECE: usize = 4 << 20;
 type Zip = ZipArchive<BufReader<File>>;
 
 /// An archive whose arrays' headers have been read.
-struct Npz {
-    path: PathBuf,
-    zip: Mutex<Zip>,
+struct Npz(PathBuf);
+
+fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
+    let file = File::open(path).map_err(|error| cannot_be_read(path, &error))?;
+    ZipArchive::new(BufReader::with_capacity(256 << 10, file)).map_err(|error| {
+        let what = "it is cut off, or no zip archive of arrays as `numpy.savez` makes";
+        damaged(path, format!("{what}: {error}"))
+    })
 }
 
 fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
-    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let (length, file) = opened.map_err(|error| cannot_be_read(path, &error))?;
+    let mut zip = open_zip(path)?;
     let damaged = |what: String| damaged(path, what);
-    if length == 0 {
-        return Err(damaged("the file is empty".to_string()));
-    }
-    let zip = ZipArchive::new(BufReader::with_capacity(256 << 10, file));
-    let mut zip = zip.map_err(|error| {
-        damaged(format!(
-            "it is cut off, or no zip archive of arrays as `numpy.savez` makes: {error}"
-        ))
-    })?;
-    if let Some(twice) = twice(path, zip.central_directory_start()) {
-        return Err(damaged(format!(
-            "the archive has two entries `{twice}`, and which of the two counts nobody can say; write the file again"
-        )));
+    if entries(path, &zip).is_ok_and(|entries| entries != zip.len()) {
+        return Err(damaged(
+            "two entries of the archive have one name, and which of the two counts nobody can say; write the file again".to_string()
+        ));
     }
     let mut tensors = Vec::new();
     for at in 0..zip.len() {
@@ -79,37 +73,34 @@ fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
     Ok((zip, tensors))
 }
 
-/// A name that two entries of an archive have: what opens it keeps the last of them, and says nothing. `start` is where
-/// the directory at the end of the archive begins.
-fn twice(path: &Path, start: u64) -> Option<String> {
-    let mut file = BufReader::new(File::open(path).ok()?);
-    file.seek(SeekFrom::Start(start)).ok()?;
-    let mut names = HashSet::new();
-    let mut header = [0; 46];
-    // The directory has been read once: where it ends, something else begins.
-    while file.read_exact(&mut header).is_ok() && header.starts_with(b"PK\x01\x02") {
-        let length = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-        let mut name = vec![0; usize::from(length(28))];
-        file.read_exact(&mut name).ok()?;
-        let after = i64::from(length(30)) + i64::from(length(32));
-        file.seek_relative(after).ok()?;
-        let text = String::from_utf8_lossy(&name).into_owned();
-        if !names.insert(name) {
-            return Some(text);
-        }
+/// How many entries the end of an archive tells of: of those with one name, what opens it keeps the last, and says
+/// nothing.
+fn entries(path: &Path, zip: &Zip) -> io::Result<usize> {
+    let mut file = File::open(path)?;
+    // The number is 10 bytes into the last 22 before the comment.
+    file.seek(SeekFrom::End(-12 - zip.comment().len() as i64))?;
+    let mut entries = [0; 2];
+    file.read_exact(&mut entries)?;
+    match u16::from_le_bytes(entries) {
+        // So many, or more.
+        u16::MAX => Ok(zip.len()),
+        entries => Ok(entries.into()),
     }
-    None
 }
 
 impl Archive for Npz {
     fn path(&self) -> &Path {
-        &self.path
+        &self.0
     }
 
+    /// Opens the archive again, since arrays are unpacked beside each other.
     fn fill(&self, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()> {
-        let mut zip = self.zip.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut entry = zip.by_index(tensor.at as usize).map_err(io::Error::other)?;
-        Npy::read(&mut entry).map_err(io::Error::other)?;
+        let mut zip = open_zip(&self.0).map_err(|error| io::Error::other(error.to_string()))?;
+        let name = format!("{}.npy", tensor.name);
+        let mut entry = zip.by_name(&name).map_err(io::Error::other)?;
+        if Npy::read(&mut entry).map_err(io::Error::other)?.shape != tensor.shape {
+            return Err(io::Error::other("the file changed while it was read"));
+        }
         for piece in bytes.chunks_mut(PIECE) {
             entry.read_exact(piece)?;
             told(piece.len() as u64);
@@ -124,18 +115,9 @@ impl Archive for Npz {
 
 /// Reads the arrays' headers; the arrays are read when they are used.
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
-    let (zip, tensors) = open(path)?;
-    let archive = Npz {
-        path: path.to_path_buf(),
-        zip: Mutex::new(zip),
-    };
-    read_tensors(
-        Header::Tensors,
-        tensors,
-        Arc::new(archive),
-        schema,
-        progress,
-    )
+    let (_, tensors) = open(path)?;
+    let archive = Arc::new(Npz(path.to_path_buf()));
+    read_tensors(Header::Tensors, tensors, archive, schema, progress)
 }
 
 /// Writes a copy of `input` with the advantage as its last array.

@@ -109,7 +109,7 @@ pub(super) enum Values {
     /// The number of words a response; whether they are those of a list of messages.
     Words { counts: Vec<f64>, messages: bool },
     /// An array of numbers a response.
-    Arrays(Ragged<f64>),
+    Arrays(Ragged),
     /// An array of the whole batch, read when it is used.
     Tensor(Tensor),
     /// Something that no column is made of: the first response's, in words.
@@ -193,16 +193,13 @@ impl Raw {
     ) -> Diagnostic {
         let error = Diagnostic::error("").expected(expected).in_field(column);
         let line = response.and_then(|response| self.origin.line(response));
-        let places = [
-            response
-                .filter(|_| line.is_none())
-                .map(|response| format!("response {response}")),
-            token.map(|token| format!("token {token}")),
-        ];
-        let places: Vec<String> = places.into_iter().flatten().collect();
-        let found = match places.join(", ") {
-            nowhere if nowhere.is_empty() => found.into(),
-            place => format!("{} at {place}", found.into()),
+        let response_at = response.filter(|_| line.is_none());
+        let response_at = response_at.map(|response| format!("response {response}"));
+        let token_at = token.map(|token| format!("token {token}"));
+        let at: Vec<String> = response_at.into_iter().chain(token_at).collect();
+        let found = match at.as_slice() {
+            [] => found.into(),
+            at => format!("{} at {}", found.into(), at.join(", ")),
         };
         self.error(response, error.found(found))
     }

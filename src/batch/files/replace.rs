@@ -4,36 +4,30 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use tempfile::TempPath;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A file that is being written. Unless [`Replacement::finish`] is reached, the file that was there stays.
 pub(crate) struct Replacement {
     asked: PathBuf,
-    sink: Sink,
-}
-
-enum Sink {
-    /// A hidden file in the folder of `place`.
-    Beside {
-        file: BufWriter<NamedTempFile>,
-        place: PathBuf,
-    },
-    /// A device or a pipe: renaming over it would destroy it.
-    Through(BufWriter<File>),
+    out: BufWriter<File>,
+    /// The hidden file that is written, and the one that it becomes. A device or a pipe is written itself: renaming
+    /// over it would destroy it.
+    beside: Option<(TempPath, PathBuf)>,
 }
 
 impl Replacement {
     pub(crate) fn new(path: &Path) -> Result<Self, Diagnostics> {
-        let sink = Self::open(path).map_err(|error| cannot_be_written(path, &error))?;
+        let (file, beside) = Self::open(path).map_err(|error| cannot_be_written(path, &error))?;
         Ok(Replacement {
             asked: path.to_path_buf(),
-            sink,
+            out: BufWriter::with_capacity(1 << 20, file),
+            beside,
         })
     }
 
-    fn open(path: &Path) -> io::Result<Sink> {
+    fn open(path: &Path) -> io::Result<(File, Option<(TempPath, PathBuf)>)> {
         // The file that a link points to is replaced, not the link.
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let there = fs::metadata(&place).ok();
@@ -46,7 +40,7 @@ impl Replacement {
             }
             Some(there) if !there.is_file() => {
                 let file = File::options().write(true).open(&place)?;
-                return Ok(Sink::Through(BufWriter::with_capacity(1 << 20, file)));
+                return Ok((file, None));
             }
             Some(there) if there.permissions().readonly() => {
                 return Err(io::Error::new(
@@ -69,10 +63,8 @@ impl Replacement {
         if let Some(there) = there {
             file.as_file().set_permissions(there.permissions())?;
         }
-        Ok(Sink::Beside {
-            file: BufWriter::with_capacity(1 << 20, file),
-            place,
-        })
+        let (file, hidden) = file.into_parts();
+        Ok((file, Some((hidden, place))))
     }
 
     /// Replaces a whole file.
@@ -91,19 +83,17 @@ impl Replacement {
 
     /// Replaces the file that was asked for.
     pub(crate) fn finish(self) -> Result<(), Diagnostics> {
-        let asked = self.asked;
-        let finish = || match self.sink {
-            Sink::Beside { file, place } => {
-                let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-                // A network drive tells only now that it is full, and a rename must not outlive a crash that the
-                // contents do not.
-                file.as_file().sync_all()?;
-                file.persist(&place).map_err(|error| error.error)?;
-                Ok(())
-            }
-            Sink::Through(mut file) => file.flush(),
+        let finish = || -> io::Result<()> {
+            let file = self.out.into_inner().map_err(|error| error.into_error())?;
+            let Some((hidden, place)) = self.beside else {
+                return Ok(());
+            };
+            // A network drive tells only now that it is full, and a rename must not outlive a crash that the contents
+            // do not.
+            file.sync_all()?;
+            hidden.persist(&place).map_err(|error| error.error)
         };
-        finish().map_err(|error: io::Error| cannot_be_written(&asked, &error).into())
+        finish().map_err(|error| cannot_be_written(&self.asked, &error).into())
     }
 }
 
@@ -121,26 +111,20 @@ fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
 
 impl Write for Replacement {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.sink {
-            Sink::Beside { file, .. } => file.write(bytes),
-            Sink::Through(file) => file.write(bytes),
-        }
+        self.out.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.sink {
-            Sink::Beside { file, .. } => file.flush(),
-            Sink::Through(file) => file.flush(),
-        }
+        self.out.flush()
     }
 }
 
 impl Seek for Replacement {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        match &mut self.sink {
-            Sink::Beside { file, .. } => file.seek(to),
+        match self.beside {
+            Some(_) => self.out.seek(to),
             // An archive is written with its sizes put in later: a pipe cannot take one.
-            Sink::Through(_) => Err(io::ErrorKind::NotSeekable.into()),
+            None => Err(io::ErrorKind::NotSeekable.into()),
         }
     }
 }

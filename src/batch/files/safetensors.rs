@@ -1,9 +1,8 @@
 //! safetensors: the header's tensors, checked against the file, and a copy of a file with one tensor more. The crate
-//! reads and writes the entries; the list of them is read here, since the crate keeps one of two tensors of the same
-//! name and says nothing, and names no tensor whose location does not fit.
+//! names the types; the list of tensors is read here, since the crate refuses a file for a type that it does not know,
+//! keeps one of two tensors of the same name, and names no tensor whose location does not fit.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -11,8 +10,9 @@ use std::sync::Arc;
 
 use safetensors::Dtype;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde_json::Value;
 
+use super::json::fields;
 use super::raw::{Origin, Raw, Schema};
 use super::replace::Replacement;
 use super::spread::{self, Spread};
@@ -34,48 +34,21 @@ struct Safetensors {
     metadata: Metadata,
 }
 
-/// One tensor as the header has it. The crate's own entry refuses a type that it does not know.
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct Header {
+    #[serde(default, rename = "__metadata__")]
+    metadata: Metadata,
+    #[serde(flatten)]
+    tensors: BTreeMap<String, Value>,
+}
+
+/// One tensor as the header has it.
 #[derive(Deserialize)]
 struct Entry {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (usize, usize),
-}
-
-/// The header's entries as they stand.
-#[derive(Default)]
-struct Entries {
-    tensors: Vec<(String, Entry)>,
-    metadata: Metadata,
-}
-
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Entries;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-                let mut entries = Entries::default();
-                while let Some(name) = map.next_key::<String>()? {
-                    if name == "__metadata__" {
-                        entries.metadata = map.next_value()?;
-                        continue;
-                    }
-                    let entry = map.next_value();
-                    let entry = entry
-                        .map_err(|error| A::Error::custom(format!("tensor `{name}`: {error}")))?;
-                    entries.tensors.push((name, entry));
-                }
-                Ok(entries)
-            }
-        }
-        input.deserialize_map(Each)
-    }
 }
 
 impl Safetensors {
@@ -84,56 +57,51 @@ impl Safetensors {
         let damaged = |what: String| damaged(path, what);
         let mut file = File::open(path).map_err(no_read)?;
         let length = file.metadata().map_err(no_read)?.len();
-        if length == 0 {
-            return Err(damaged("the file is empty".to_string()));
-        }
-        if length < 8 {
+        let Some(rest) = length.checked_sub(8) else {
             return Err(damaged(format!(
                 "it has {length} bytes; a safetensors file begins with 8 that say how long its header is"
             )));
-        }
+        };
         let mut size = [0; 8];
         file.read_exact(&mut size).map_err(no_read)?;
         let size = u64::from_le_bytes(size);
-        if size > length - 8 || size > HEADER {
+        if size > rest.min(HEADER) {
             return Err(damaged(format!(
-                "its first 8 bytes say that the header has {size} bytes, and {} follow; it is cut off, or no safetensors file",
-                length - 8
+                "its first 8 bytes say that the header has {size} bytes, and {rest} follow; it is cut off, or no safetensors file"
             )));
         }
-        let mut header = vec![0; size as usize];
-        file.read_exact(&mut header).map_err(no_read)?;
-        let header: Entries = serde_json::from_slice(&header)
+        let mut text = String::new();
+        let read = (&file).take(size).read_to_string(&mut text);
+        read.map_err(no_read)?;
+        let header: Header = serde_json::from_str(&text)
             .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
         let mut names = HashSet::new();
-        if let Some((twice, _)) = header.tensors.iter().find(|(name, _)| !names.insert(name)) {
-            return Err(damaged(format!(
-                "its header tells of `{twice}` twice, and which of the two counts nobody can say; write the file again"
-            )));
+        for (name, _) in fields(&text).into_iter().flatten() {
+            if let Some(twice) = names.replace(name) {
+                return Err(damaged(format!(
+                    "its header tells of `{twice}` twice, and which of the two counts nobody can say; write the file again"
+                )));
+            }
         }
         let data = 8 + size;
-        let mut tensors = Vec::new();
-        for (name, info) in header.tensors {
-            let info = check(&name, info, data);
-            tensors.push(
-                info.map_err(|what| {
-                    damaged(format!("its header says of tensor `{name}`: {what}"))
-                })?,
-            );
-        }
+        let info = |(name, entry): (String, Value)| {
+            let info = check(&name, entry, data);
+            info.map_err(|what| damaged(format!("its header says of tensor `{name}`: {what}")))
+        };
+        let tensors = header.tensors.into_iter().map(info);
+        let mut tensors: Vec<Info> = tensors.collect::<Result<_, _>>()?;
         tensors.sort_by_key(|tensor| (tensor.at, tensor.most));
         let mut end = data;
-        for tensor in &tensors {
-            if tensor.at != end {
+        for Info { name, at, most, .. } in &tensors {
+            if *at != end {
                 return Err(damaged(format!(
-                    "its header puts tensor `{}` at byte {}, where {} is the end of the one before",
-                    tensor.name,
-                    tensor.at - data,
+                    "its header puts tensor `{name}` at byte {}, where {} is the end of the one before",
+                    at - data,
                     end - data
                 )));
             }
             // `check` has seen that this does not overflow.
-            end += tensor.most;
+            end += most;
         }
         if end != length {
             return Err(damaged(format!(
@@ -152,7 +120,8 @@ impl Safetensors {
 }
 
 /// One entry of the header; `data` is where the tensors begin.
-fn check(name: &str, entry: Entry, data: u64) -> Result<Info, String> {
+fn check(name: &str, entry: Value, data: u64) -> Result<Info, String> {
+    let entry: Entry = serde_json::from_value(entry).map_err(|error| error.to_string())?;
     let (start, end) = entry.data_offsets;
     let Some(bytes) = end.checked_sub(start) else {
         return Err(format!(
@@ -162,11 +131,9 @@ fn check(name: &str, entry: Entry, data: u64) -> Result<Info, String> {
     let dtype: Option<Dtype> = serde_json::from_value(entry.dtype.as_str().into()).ok();
     let mut sizes = entry.shape.iter().copied();
     let elements = sizes.try_fold(1usize, usize::checked_mul);
-    let fits = |dtype: Dtype| {
-        let bits = elements.and_then(|elements| elements.checked_mul(dtype.bitsize()));
-        bits.is_some() && bits == bytes.checked_mul(8)
-    };
-    if dtype.is_some_and(|dtype| !fits(dtype)) {
+    let bits = |dtype: Dtype| elements?.checked_mul(dtype.bitsize());
+    if dtype.is_some_and(|dtype| bits(dtype).is_none_or(|bits| Some(bits) != bytes.checked_mul(8)))
+    {
         let shape = shape(&entry.shape);
         return Err(format!(
             "{} {shape} does not fit its {bytes} bytes",
@@ -181,7 +148,7 @@ fn check(name: &str, entry: Entry, data: u64) -> Result<Info, String> {
         shape: entry.shape,
         big_endian: false,
         fortran: false,
-        at: at.ok_or("its place is beyond any file")?,
+        at: at.ok_or("its bytes are beyond any file")?,
         most: bytes as u64,
     })
 }
@@ -209,29 +176,39 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     )
 }
 
-/// The bytes before the tensors, which follow without a gap in the order given: name, type, shape and bytes of each.
-pub(super) fn header<'a>(
+/// A tensor of a file to be: name, type, shape, and what writes its bytes.
+pub(super) type Written<'a> = (
+    &'a str,
+    String,
+    Vec<usize>,
+    u64,
+    Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>,
+);
+
+/// Writes a file: the header, and the tensors without a gap.
+pub(super) fn write_file(
+    out: &mut dyn Write,
     metadata: &Metadata,
-    tensors: impl Iterator<Item = (&'a str, String, Vec<usize>, u64)>,
-) -> Vec<u8> {
+    tensors: &[Written],
+) -> io::Result<()> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
         header.insert("__metadata__".to_string(), serde_json::json!(metadata));
     }
     let mut start = 0;
-    for (name, dtype, shape, bytes) in tensors {
+    for (name, dtype, shape, bytes, _) in tensors {
         let end = start + bytes;
         let entry =
             serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
         header.insert(name.to_string(), entry);
         start = end;
     }
-    let mut text = serde_json::Value::Object(header).to_string().into_bytes();
+    let mut header = Value::Object(header).to_string().into_bytes();
     // Tensors then start at a multiple of 8 in the file, as readers that map it into memory want.
-    text.resize(text.len().next_multiple_of(8), b' ');
-    let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
-    bytes.append(&mut text);
-    bytes
+    header.resize(header.len().next_multiple_of(8), b' ');
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(&header)?;
+    tensors.iter().try_for_each(|(.., write)| write(out))
 }
 
 /// Writes a copy of `input` with the advantage as its last tensor.
@@ -241,46 +218,41 @@ pub(super) fn write(
     spread: &Spread,
     out: &mut Replacement,
 ) -> Result<(), Diagnostic> {
-    let Safetensors {
-        mut file,
-        tensors,
-        metadata,
-        ..
-    } = Safetensors::open(input).map_err(|error| changed(input, error))?;
-    if !origin.is(&tensors) {
+    let there = Safetensors::open(input).map_err(|error| changed(input, error))?;
+    if !origin.is(&there.tensors) {
         return Err(changed(input, "its tensors are others"));
     }
-    let kept = || tensors.iter().filter(|tensor| tensor.name != spread::NAME);
-    let entries = kept().map(|tensor| {
-        let dtype = match &tensor.kind {
-            Kind::Other(name) => name.clone(),
-            kind => kind.to_string().to_uppercase(),
-        };
-        (
-            tensor.name.as_str(),
-            dtype,
-            tensor.shape.clone(),
-            tensor.most,
-        )
-    });
+    let copy = |tensor: &Info, out: &mut dyn Write| {
+        let mut file = &there.file;
+        file.seek(SeekFrom::Start(tensor.at))?;
+        match io::copy(&mut file.take(tensor.most), out)? {
+            copied if copied == tensor.most => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
+    let kept = there.tensors.iter();
+    let kept = kept.filter(|tensor| tensor.name != spread::NAME);
+    let mut tensors: Vec<Written> = kept
+        .map(|tensor| {
+            let dtype = match &tensor.kind {
+                Kind::Other(name) => name.clone(),
+                kind => kind.to_string().to_uppercase(),
+            };
+            let write = move |out: &mut dyn Write| copy(tensor, out);
+            let (name, shape) = (tensor.name.as_str(), tensor.shape.clone());
+            (name, dtype, shape, tensor.most, Box::new(write) as _)
+        })
+        .collect();
     let dtype = if spread.is_f64 { "F64" } else { "F32" };
-    let last = (
+    let write = |out: &mut dyn Write| spread.write(out);
+    let (shape, bytes) = (spread.shape(), spread.bytes());
+    tensors.push((
         spread::NAME,
         dtype.to_string(),
-        spread.shape(),
-        spread.bytes(),
-    );
-    let header = header(&metadata, entries.chain([last]));
-    let mut write = || {
-        out.write_all(&header)?;
-        for tensor in kept() {
-            file.seek(SeekFrom::Start(tensor.at))?;
-            let copied = io::copy(&mut (&file).take(tensor.most), out)?;
-            if copied != tensor.most {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        spread.write(out)
-    };
-    write().map_err(|error| out.error(&error))
+        shape,
+        bytes,
+        Box::new(write),
+    ));
+    let written = write_file(out, &there.metadata, &tensors);
+    written.map_err(|error| out.error(&error))
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use zerocopy::{Immutable, IntoBytes};
 
+use super::raw::Origin;
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
 /// The name of the tensor in padded files.
@@ -34,30 +35,36 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// The first value that `holds` refuses: its response, its token's column where it is a token's, and the value.
-    /// A value that no token has is not written to a tensor [B, T].
-    pub(super) fn find(
-        &self,
-        of_tensor: bool,
-        holds: impl Fn(f64) -> bool,
-    ) -> Option<(usize, Option<usize>, f64)> {
+    /// The first value that the file to be has no number for, in words. A value that no token has is not written to a
+    /// tensor [B, T].
+    pub(super) fn misfit(&self, origin: &Origin) -> Option<String> {
+        let of_tensor = matches!(origin, Origin::Tensors(_));
+        let is_narrow = of_tensor && !self.is_f64;
+        let holds = |value: f64| value.is_finite() && !(is_narrow && (value as f32).is_infinite());
         let is_token = self.advantage.level() == Level::Token;
         let value = self.advantage.lookup();
         (0..self.layout.responses()).find_map(|response| {
-            let cells = match self.layout.tokens_of(response).len() {
+            let tokens = self.layout.tokens_of(response);
+            let cells = match tokens.len() {
                 length if is_token => 0..length,
                 0 if of_tensor && self.width.is_some() => 0..0,
                 _ => 0..1,
             };
-            let first = self.layout.tokens_of(response).start;
-            let value = |token| value(response, first + token);
+            let value = |token| value(response, tokens.start + token);
             let token = cells.into_iter().find(|&token| !holds(value(token)))?;
-            let mut columns = self
-                .layout
-                .stretches(response)
-                .flat_map(|(_, columns)| columns);
-            let column = columns.nth(token).filter(|_| is_token);
-            Some((response, column, value(token)))
+            let runs = self.layout.runs(response).iter();
+            let column = runs.flat_map(|run| run.columns()).nth(token);
+            let column = column.filter(|_| is_token);
+            let column = column.map_or(String::new(), |column| format!(", token {column},"));
+            let why = match (value(token).is_finite(), of_tensor) {
+                (true, _) => ", which is too large for f32 (`--dtype f64` writes f64)",
+                (false, true) => "",
+                (false, false) => ", which JSON has no number for",
+            };
+            let (name, value) = (origin.name_of(response), value(token));
+            Some(format!(
+                "the advantage of {name}{column} is {value}{why}; nothing was written"
+            ))
         })
     }
 
@@ -73,7 +80,7 @@ impl<'a> Spread<'a> {
         sizes.map(|size| size as u64).product::<u64>() * size
     }
 
-    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.is_f64 {
             self.write_as(out, |value| value)
         } else {
@@ -84,22 +91,16 @@ impl<'a> Spread<'a> {
 
     fn write_as<T: Copy + Default + IntoBytes + Immutable>(
         &self,
-        out: &mut impl Write,
+        out: &mut dyn Write,
         narrow: impl Fn(f64) -> T,
     ) -> io::Result<()> {
         let value = self.advantage.lookup();
-        let mut row = vec![T::default(); self.width.unwrap_or(1)];
-        for response in 0..self.layout.responses() {
-            row.fill(T::default());
-            if self.width.is_none() {
-                row[0] = narrow(self.advantage.at(response, 0));
-            } else {
-                let narrowed = |token| narrow(value(response, token));
-                self.layout.scatter(response, &mut row, narrowed);
-            }
-            out.write_all(row.as_bytes())?;
+        if let Some(width) = self.width {
+            let narrowed = |response, token| narrow(value(response, token));
+            return write_rows(out, self.layout, width, narrowed);
         }
-        Ok(())
+        let values = (0..self.layout.responses()).map(|response| narrow(value(response, 0)));
+        out.write_all(values.collect::<Vec<T>>().as_bytes())
     }
 
     /// A response's advantage in JSON: a number, or an array with 0 where the mask is 0. All are finite.
@@ -135,4 +136,20 @@ impl<'a> Spread<'a> {
 fn number<T: serde::Serialize>(out: &mut Vec<u8>, value: T) {
     // Writing a float to memory cannot fail.
     let _ = serde_json::to_writer(out, &value);
+}
+
+/// Writes [B, T] with a value for each token that counts, by its response and its index, and 0 elsewhere.
+pub(super) fn write_rows<T: Copy + Default + IntoBytes + Immutable>(
+    out: &mut dyn Write,
+    layout: &Layout,
+    width: usize,
+    value: impl Fn(usize, usize) -> T,
+) -> io::Result<()> {
+    let mut row = vec![T::default(); width];
+    for response in 0..layout.responses() {
+        row.fill(T::default());
+        layout.scatter(response, &mut row, |token| value(response, token));
+        out.write_all(row.as_bytes())?;
+    }
+    Ok(())
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use memmap2::MmapMut;
 use ndarray::{ArrayView2, ShapeBuilder};
 use rayon::prelude::*;
 use safetensors::Dtype as Number;
@@ -14,14 +13,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Dtype, Progress, damaged};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, GroupId, Numeric, Owner, Padded, TokenValues};
+use crate::batch::{Buffer, Element, GroupId, Numeric, Padded, TokenValues};
 use crate::diagnostic::Diagnostic;
 
 // Numbers are read where they lie, and files hold them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
-
-/// From so many bytes on, a tensor has pages of its own, given back to the system with it.
-const LARGE: usize = 4 << 20;
 
 /// Bytes that are read between two reports to the caller.
 const PIECE: usize = 64 << 20;
@@ -129,10 +125,6 @@ pub(super) fn shape(sizes: &[usize]) -> String {
 }
 
 impl Tensor {
-    pub(super) fn describe(&self) -> String {
-        self.info.describe()
-    }
-
     fn wrong(&self, found: String, expected: String) -> Diagnostic {
         let error = Diagnostic::error("").found(found).expected(expected);
         error.in_file(self.archive.path()).in_field(&self.info.name)
@@ -141,7 +133,7 @@ impl Tensor {
     /// The numbers in file order. A header may claim more bytes than there are: no memory is taken for those.
     fn load<T>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic>
     where
-        T: FromBytes + IntoBytes + Immutable + Clone + Send + Sync + 'static,
+        T: FromBytes + IntoBytes + Immutable + Send + Sync + 'static,
     {
         let info = &self.info;
         let sizes = info.shape.iter();
@@ -149,16 +141,11 @@ impl Tensor {
         let bytes = elements.and_then(|elements| elements.checked_mul(info.size()?));
         let Some(bytes) = bytes.filter(|&bytes| bytes as u64 <= info.most) else {
             let expected = format!("at most the {} bytes that the file has for it", info.most);
-            return Err(self.wrong(self.describe(), expected));
+            return Err(self.wrong(self.info.describe(), expected));
         };
-        let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
-        if bytes >= LARGE {
-            // Pages of the usual size: on a virtual machine, huge ones took the kernel two to four times as long.
-            let mut pages = MmapMut::map_anon(bytes).map_err(no_memory)?;
-            self.fill(&mut pages, progress)?;
-            return Ok(Buffer::new(Pages(pages)));
-        }
-        let mut values = vec![T::new_zeroed(); bytes / size_of::<T>()];
+        let values = T::new_vec_zeroed(bytes / size_of::<T>());
+        let no_memory = |_| self.wrong(self.info.describe(), "what the memory holds".to_string());
+        let mut values = values.map_err(no_memory)?;
         self.fill(values.as_mut_slice().as_mut_bytes(), progress)?;
         Ok(values.into())
     }
@@ -169,11 +156,11 @@ impl Tensor {
         let filled = self.archive.fill(info, bytes, &|piece| progress.add(piece));
         filled.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                let expected = format!("{length} bytes for {}", self.describe());
+                let expected = format!("{length} bytes for {}", self.info.describe());
                 self.wrong("fewer bytes: it is cut off".to_string(), expected)
             }
             io::ErrorKind::FileTooLarge => {
-                let expected = format!("as many as {} has", self.describe());
+                let expected = format!("as many as {} has", self.info.describe());
                 self.wrong(format!("more than {length} bytes"), expected)
             }
             _ => {
@@ -209,30 +196,22 @@ impl Tensor {
         &self,
         progress: &Progress,
     ) -> Result<Result<Vec<GroupId>, (usize, f64)>, Diagnostic> {
-        match self.info.kind {
-            Kind::Number(Number::U64) => Ok(Ok(self
-                .load::<u64>(progress)?
-                .iter()
-                .map(GroupId::from)
-                .collect())),
-            Kind::Number(Number::I64) => Ok(Ok(self
-                .load::<i64>(progress)?
-                .iter()
-                .map(GroupId::from)
-                .collect())),
-            _ => {
-                let values = self.numbers(progress)?.into_iter().enumerate();
-                // Beyond 2^53 a float no longer tells neighbours apart.
-                let is_whole =
-                    |value: f64| value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
-                let ids = values.map(|(index, value)| {
-                    is_whole(value)
-                        .then_some(GroupId::Number(value as i64))
-                        .ok_or((index, value))
-                });
-                Ok(ids.collect())
-            }
+        fn exact<T: Copy + Into<GroupId>>(values: &[T]) -> Vec<GroupId> {
+            values.iter().map(|&id| id.into()).collect()
         }
+        match self.info.kind {
+            Kind::Number(Number::U64) => return Ok(Ok(exact(&self.load::<u64>(progress)?))),
+            Kind::Number(Number::I64) => return Ok(Ok(exact(&self.load::<i64>(progress)?))),
+            _ => {}
+        }
+        // Beyond 2^53 a float no longer tells neighbours apart.
+        let is_whole = |value: f64| value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
+        let values = self.numbers(progress)?.into_iter().enumerate();
+        let ids = values.map(|(index, value)| match is_whole(value) {
+            true => Ok(GroupId::Number(value as i64)),
+            false => Err((index, value)),
+        });
+        Ok(ids.collect())
     }
 
     /// Strings that numpy holds as characters of four bytes, filled up with zeros.
@@ -251,53 +230,49 @@ impl Tensor {
         Ok(codes.chunks_exact(letters.max(1)).map(text).collect())
     }
 
-    /// The sizes and strides of a tensor [B, T]. Its caller has seen that there are two sizes.
-    fn strides(&self) -> ((usize, usize), (isize, isize)) {
-        let (rows, width) = (self.info.shape[0], self.info.shape[1]);
-        // A size of something in memory is below 2^63.
-        let strides = if self.info.fortran {
-            (1, rows as isize)
-        } else {
-            (width as isize, 1)
-        };
-        ((rows, width), strides)
-    }
-
     /// A tensor [B, T] as a token column: in the file's own precision, unless another one is asked for.
     pub(super) fn tokens(
         &self,
         dtype: Option<Dtype>,
         progress: &Progress,
     ) -> Result<TokenValues, Diagnostic> {
-        let Kind::Number(number) = &self.info.kind else {
-            return Err(self.wrong(self.describe(), "numbers".to_string()));
-        };
-        Ok(match (number, dtype) {
-            (Number::F64, None | Some(Dtype::F64)) => {
-                self.padded::<f64>(self.load(progress)?).into()
-            }
-            (_, Some(Dtype::F64)) => self.padded::<f64>(self.numbers(progress)?.into()).into(),
-            (Number::F32, _) => self.padded::<f32>(self.load(progress)?).into(),
-            (Number::F16, _) => self.padded::<f16>(self.load(progress)?).into(),
-            (Number::BF16, _) => self.padded::<bf16>(self.load(progress)?).into(),
-            _ => each_number!(self.info.kind, T => {
-                let values: Buffer<T> = self.load(progress)?;
-                let narrow: Vec<f32> = values.par_iter().map(|&value| value.number() as f32).collect();
+        let (is_f32, is_f64) = (dtype == Some(Dtype::F32), dtype == Some(Dtype::F64));
+        Ok(match self.info.kind {
+            Kind::Number(Number::F64) if !is_f32 => self.padded::<f64>(self.load(progress)?),
+            Kind::Number(Number::F32) if !is_f64 => self.padded::<f32>(self.load(progress)?),
+            Kind::Number(Number::F16) if !is_f64 => self.padded::<f16>(self.load(progress)?),
+            Kind::Number(Number::BF16) if !is_f64 => self.padded::<bf16>(self.load(progress)?),
+            _ => {
+                let values = self.numbers(progress)?;
                 // Integers beyond 2^24, such as hashes, are no f32.
-                let mut pairs = values.iter().zip(&narrow);
-                if dtype.is_some() || pairs.all(|(value, &f32)| value.number() == f64::from(f32)) {
-                    self.padded::<f32>(narrow.into()).into()
+                let are_f32 = || {
+                    let mut values = values.iter();
+                    values.all(|&value| f64::from(value as f32) == value)
+                };
+                if is_f32 || !is_f64 && are_f32() {
+                    let narrow: Vec<f32> = values.par_iter().map(|&value| value as f32).collect();
+                    self.padded::<f32>(narrow.into())
                 } else {
-                    self.padded::<f64>(values.iter().map(|&value| value.number()).collect()).into()
+                    self.padded::<f64>(values.into())
                 }
-            }, else return Err(self.wrong(self.describe(), "numbers".to_string()))),
+            }
         })
     }
 
-    fn padded<T: Element>(&self, values: Buffer<T>) -> Padded<T> {
-        let (shape, strides) = self.strides();
-        match Padded::with_strides(values, 0, shape, strides) {
-            Some(padded) => padded,
+    /// [B, T]. The caller has seen that there are two sizes.
+    fn shape(&self) -> (usize, usize) {
+        (self.info.shape[0], self.info.shape[1])
+    }
+
+    fn padded<T: Element>(&self, values: Buffer<T>) -> TokenValues {
+        let (rows, width) = self.shape();
+        // A size of something in memory is below 2^63.
+        let strides = match self.info.fortran {
+            true => (1, rows as isize),
+            false => (width as isize, 1),
+        };
+        match Padded::with_strides(values, 0, (rows, width), strides) {
+            Some(padded) => padded.into(),
             None => unreachable!("`load` gives as many numbers as the shape has"),
         }
     }
@@ -309,25 +284,12 @@ impl Tensor {
     ) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
         each_number!(self.info.kind, T => {
             let values: Buffer<T> = self.load(progress)?;
-            let (shape, _) = self.strides();
-            let order = shape.set_f(self.info.fortran);
+            let order = self.shape().set_f(self.info.fortran);
             match ArrayView2::from_shape(order, &values) {
                 Ok(mask) => Ok(Tokens::of_mask(mask)),
                 Err(_) => unreachable!("`load` gives as many numbers as the shape has"),
             }
-        }, else Err(self.wrong(self.describe(), "numbers or booleans".to_string())))
-    }
-}
-
-/// Pages of memory that hold numbers.
-struct Pages(MmapMut);
-
-impl<T: FromBytes + Immutable + Send + Sync + 'static> Owner<T> for Pages {
-    fn as_slice(&self) -> &[T] {
-        match <[T]>::ref_from_bytes(&self.0) {
-            Ok(values) => values,
-            Err(_) => unreachable!("pages are aligned for all numbers, and hold whole ones"),
-        }
+        }, else Err(self.wrong(self.info.describe(), "numbers or booleans".to_string())))
     }
 }
 

@@ -44,11 +44,10 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     let (rest, file) = option(arguments, "--out")?;
     let (rest, size) = option(&rest, "--n")?;
     let batch = session.data.batch.clone();
+    let wrong = Diagnostic::error("`--n` is the size of the group, from 1 to 1024");
     let size = match size.map(|text| text.parse::<usize>()) {
         Some(Ok(size @ 1..=1024)) => size,
-        Some(_) => {
-            return Err(Diagnostic::error("`--n` is the size of the group, from 1 to 1024").into());
-        }
+        Some(_) => return Err(wrong.into()),
         None => largest_group(&batch),
     };
     let recipe = session.recipe_of(&rest)?;

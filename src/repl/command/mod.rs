@@ -5,11 +5,10 @@
 mod curve;
 mod data;
 mod diff;
-mod edit;
 mod graph;
 mod plot;
 mod recipe;
-mod save;
+mod source;
 mod watch;
 
 use super::session::{Session, join};
@@ -19,8 +18,8 @@ use crate::paint::{Paint, beside, wrapped};
 use crate::suggest;
 
 pub use self::curve::{Curve, Point};
-pub(super) use self::edit::source;
 pub(super) use self::recipe::{named, title};
+pub(super) use self::source::source;
 pub(super) use self::watch::{Watched, Watching, lock};
 
 type Answered = Result<String, Diagnostics>;
@@ -89,7 +88,7 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "diff" => diff::diff,
         "curve" => curve::curve,
         "watch" => watch::watch,
-        "edit" | "e" => edit::edit,
+        "edit" | "e" => source::edit,
         "plot" => plot::plot,
         "grad" => graph::grad,
         "plan" => graph::plan,
@@ -97,7 +96,7 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "load" => data::load,
         "batch" => data::batch,
         "vars" => data::vars,
-        "save" => save::save,
+        "save" => source::save,
         "reset" => data::reset,
         "quit" | "q" | "q!" | "exit" | "x" | "wq" => |session, _| {
             session.is_over = true;

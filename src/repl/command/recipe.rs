@@ -7,7 +7,7 @@ use super::super::show;
 use super::Answered;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{time, value};
-use crate::paint::{cut, wrapped};
+use crate::paint::{cut, laid_out, wrapped};
 use crate::script::{Computed, Hook, Recipe, State, Summary};
 
 /// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or a
@@ -65,8 +65,7 @@ pub(super) fn recipe(session: &mut Session, arguments: &str) -> Answered {
         // A recipe that cannot run here is loaded all the same: the batch may be what has to change.
         unwatched = session.choose(Some(recipe.clone()));
     }
-    let paint = session.paint;
-    let text = show::recipe(&recipe, paint);
+    let text = show::recipe(&recipe, session.paint);
     let next = "advantage() and loss() are its hooks here, p its parameters; :run sums up";
     let next = session.dimmed(next);
     Ok(join(format!("{text}\n\n{next}"), unwatched))
@@ -99,7 +98,10 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let mut lines = outcome.prints.clone();
     lines.extend(outcome.notes.iter().map(|note| session.note(note)));
     lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
-    let mut row = |name: &str, text: String| lines.push(format!("  {name:<11} {}", text.trim()));
+    let mut row = |name: &str, text: String| {
+        let start = format!("  {name:<11} ");
+        lines.push(laid_out(&start, text.trim(), paint.width));
+    };
     let spread =
         |computed: &Computed| show::spread_line(&computed.buffer().iter().collect::<Vec<f64>>());
     if let Some(reward) = &outcome.reward {
@@ -109,14 +111,12 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     for (name, text) in Summary::of(&outcome).rows() {
         row(name, text);
     }
+    let default = session.script.host().load("ppo_clip")?;
     let (with_loss, of) = if recipe.has(Hook::Loss) {
-        (recipe.clone(), "")
+        (&recipe, "")
     } else {
-        let default = session.script.host().load("ppo_clip")?;
-        (
-            default,
-            "of ppo_clip, which a run takes with this advantage",
-        )
+        let of = "of ppo_clip, which a run takes with this advantage";
+        (&default, of)
     };
     let loss = with_loss.init().and_then(|mut state| {
         with_loss.loss(&session.data.batch, Some(&outcome.advantage), &mut state)

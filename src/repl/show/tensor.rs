@@ -110,14 +110,11 @@ fn in_groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
     let widest = |texts: &[String]| texts.iter().map(|text| width(text)).max().unwrap_or(0);
     let (of_label, of_number) = (widest(&labels), widest(&numbers));
     let across = ((paint.width + 2) / (of_label + 2 + of_number + 4)).max(1);
-    let cells: Vec<String> = labels
-        .iter()
-        .zip(&numbers)
-        .map(|(label, number)| {
-            let label = paint.dim(&filled(label, of_label));
-            format!("{label}  {number:>of_number$}")
-        })
-        .collect();
+    let cell = |(label, number): (&String, &String)| {
+        let label = paint.dim(&filled(label, of_label));
+        format!("{label}  {number:>of_number$}")
+    };
+    let cells: Vec<String> = labels.iter().zip(&numbers).map(cell).collect();
     let rows = cells.chunks(across);
     let mut lines: Vec<String> = rows.map(|row| format!("  {}", row.join("    "))).collect();
     lines.extend(more(values.len() - shown, "group", paint));

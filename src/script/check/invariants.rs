@@ -1,10 +1,11 @@
-//! What must hold when the same batch is given in another way, and what is worth knowing beside it.
+//! Invariants: the same batch given in another way has the same advantages; and what is worth knowing beside them.
 
 use super::CheckResult::{Fails, Holds, Note};
 use super::rollouts::Rollouts;
 use super::{Checks, largest};
 use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::Diagnostics;
+use crate::figures::counted;
 use crate::script::hooks::Outcome;
 
 /// The largest difference that rounding makes.
@@ -56,16 +57,13 @@ impl Checks<'_> {
             Ok(other) => differences(&base.advantage, &all, &other.advantage, 1.0),
             Err(error) => return self.add(check, Fails, error.to_string()),
         };
+        let exactly = if tolerance == 0.0 {
+            "the same bits"
+        } else {
+            ""
+        };
         if off <= tolerance {
-            self.add(
-                check,
-                Holds,
-                if tolerance == 0.0 {
-                    "the same bits"
-                } else {
-                    ""
-                },
-            );
+            self.add(check, Holds, exactly);
         } else {
             self.add(check, Fails, format!("differs by up to {off:.1e}"));
         }
@@ -115,7 +113,9 @@ impl Checks<'_> {
             );
         } else {
             let why = format!(
-                "{wrong_up} wrong responses are raised, {right_down} right ones lowered, of {}",
+                "{} raised, {} lowered, of {}",
+                counted(wrong_up, "wrong response"),
+                counted(right_down, "right one"),
                 layout.responses()
             );
             // A loss alone is told by its own check.

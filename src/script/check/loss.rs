@@ -1,6 +1,6 @@
 //! Checks of a loss: its gradient is its slope, and following that raises what the advantage says is good.
 
-use super::CheckResult::{Fails, Holds, Note};
+use super::CheckResult::{self, Fails, Holds, Note};
 use super::rollouts::{Rollouts, wave};
 use super::{Checks, largest};
 use crate::batch::{Computed, FloatBuffer, Level};
@@ -15,15 +15,25 @@ const DIRECTIONS: usize = 3;
 /// How far a slope may be off the gradient's, as a share of it.
 const SLOPE: f64 = 1e-4;
 
+/// How a check came out, with one line on it.
+type Told = (CheckResult, String);
+
 impl Checks<'_> {
     pub(super) fn loss(&mut self, mixed: &Rollouts) {
-        if let Err(error) = self.slope(mixed) {
-            self.refused("gradient of the loss", Fails, error);
+        let on_policy = mixed.clone().on_policy();
+        for (check, told) in [
+            ("gradient of the loss", self.slope(mixed)),
+            ("sign of the loss", self.sign(&on_policy)),
+            (
+                "gradient at logp = old_logp",
+                Ok(self.steepness(mixed, &on_policy)),
+            ),
+        ] {
+            match told {
+                Ok((result, detail)) => self.add(check, result, detail),
+                Err(error) => self.refused(check, Fails, error),
+            }
         }
-        if let Err(error) = self.sign(&mixed.clone().on_policy()) {
-            self.refused("sign of the loss", Fails, error);
-        }
-        self.on_policy(mixed);
     }
 
     /// The loss with the advantage that it sees; `sign` is -1 to turn that round.
@@ -54,7 +64,7 @@ impl Checks<'_> {
     }
 
     /// The gradient against finite differences, away from logp = old_logp, where ratios are clipped.
-    fn slope(&mut self, mixed: &Rollouts) -> Result<(), Diagnostics> {
+    fn slope(&self, mixed: &Rollouts) -> Result<Told, Diagnostics> {
         let (loss, _) = self.loss_on(mixed, 1.0)?;
         let layout = loss.gradient.layout().clone();
         let mut worst = 0.0f64;
@@ -79,25 +89,24 @@ impl Checks<'_> {
                 worst = worst.max((slope - expected).abs() / scale);
             }
         }
-        const CHECK: &str = "gradient of the loss";
         let detaches = worst > SLOPE && calls_detach(self.recipe);
-        if (worst <= SLOPE || detaches) && self.is_flat(mixed, &loss) {
-            let detail =
-                "is 0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
-            self.add(CHECK, Fails, detail);
-        } else if worst <= SLOPE {
-            self.add(CHECK, Holds, "is its slope");
-        } else if detaches {
-            let detail = "is not its slope, as something on the way is detached";
-            self.add(CHECK, Note, detail);
-        } else {
-            let detail = format!(
-                "is {:.0} % off its slope: is a number of `value()` on the way, which the gradient takes as a constant?",
-                100.0 * worst
-            );
-            self.add(CHECK, Fails, detail);
-        }
-        Ok(())
+        Ok(
+            if (worst <= SLOPE || detaches) && self.is_flat(mixed, &loss) {
+                let detail = "is 0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
+                (Fails, detail.to_string())
+            } else if worst <= SLOPE {
+                (Holds, "is its slope".to_string())
+            } else if detaches {
+                let detail = "is not its slope, as something on the way is detached";
+                (Note, detail.to_string())
+            } else {
+                let detail = format!(
+                    "is {:.0} % off its slope: is a number of `value()` on the way, which the gradient takes as a constant?",
+                    100.0 * worst
+                );
+                (Fails, detail)
+            },
+        )
     }
 
     /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of
@@ -114,72 +123,59 @@ impl Checks<'_> {
     }
 
     /// Whether -M dloss/dlogp goes where the advantage points: a descent on the loss raises what is good.
-    pub(super) fn sign(&mut self, on_policy: &Rollouts) -> Result<(), Diagnostics> {
-        const CHECK: &str = "sign of the loss";
+    pub(super) fn sign(&self, on_policy: &Rollouts) -> Result<Told, Diagnostics> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
+        let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());
         // The part that turns with the advantage: what a KL or an entropy bonus pulls at stays out of it.
-        let pairs = loss
-            .gradient
-            .buffer()
-            .iter()
-            .zip(turned.gradient.buffer().iter());
-        let odd: Vec<f64> = pairs.map(|(slope, turned)| turned - slope).collect();
+        let odd = slopes.iter().zip(turned.iter());
+        let odd: Vec<f64> = odd.map(|(slope, turned)| turned - slope).collect();
         let reads_advantage = odd.iter().any(|&x| x != 0.0);
-        let pull = if reads_advantage {
-            odd
+        let (pull, what) = if reads_advantage {
+            (odd, "the advantage")
         } else {
-            loss.gradient.buffer().iter().map(|slope| -slope).collect()
+            (slopes.iter().map(|slope| -slope).collect(), "the reward")
         };
-        let what = if reads_advantage {
-            "the advantage"
-        } else {
-            "the reward"
-        };
-        let along = correlation(
-            &Computed::new(loss.gradient.layout().clone(), Level::Token, pull),
-            &advantage,
-        );
-        if largest(advantage.buffer().iter()) == 0.0 {
-            self.add(CHECK, Note, "every advantage is 0 here: nothing to follow");
+        let pull = Computed::new(loss.gradient.layout().clone(), Level::Token, pull);
+        let along = correlation(&pull, &advantage);
+        Ok(if largest(advantage.buffer().iter()) == 0.0 {
+            let detail = "every advantage is 0 here: nothing to follow";
+            (Note, detail.to_string())
         } else if !reads_advantage && self.recipe.has(Hook::Advantage) {
-            self.add(CHECK, Note, "the loss does not use `batch.advantage`");
+            (Note, "the loss does not use `batch.advantage`".to_string())
         } else if along < -WEAK {
             let detail = format!(
                 "a smaller loss lowers what {what} says is good: is a minus missing? (correlation {along:.2})"
             );
-            self.add(CHECK, Fails, detail);
+            (Fails, detail)
         } else if along <= WEAK {
             let detail =
                 format!("at logp = old_logp it hardly follows {what} (correlation {along:.2})");
-            self.add(CHECK, Note, detail);
+            (Note, detail)
         } else {
-            self.add(CHECK, Holds, format!("follows {what}"));
-        }
-        Ok(())
+            (Holds, format!("follows {what}"))
+        })
     }
 
     /// A loss whose gradient is far larger where logp = old_logp, as it is at every step's first update.
-    fn on_policy(&mut self, mixed: &Rollouts) {
-        const CHECK: &str = "gradient at logp = old_logp";
+    fn steepness(&self, mixed: &Rollouts, on_policy: &Rollouts) -> Told {
         let steepest = |rollouts: &Rollouts| {
             let (loss, _) = self.loss_on(rollouts, 1.0).ok()?;
             Some(largest(loss.gradient.buffer().iter()))
         };
-        match (steepest(&mixed.clone().on_policy()), steepest(mixed)) {
+        let (result, detail) = match (steepest(on_policy), steepest(mixed)) {
             (Some(on), Some(off)) if on > 1e3 * off.max(1e-12) => {
+                let times = on / off.max(1e-12);
                 let detail = format!(
-                    "{:.0e} times larger than beside it: is something divided by a std of 0?",
-                    on / off.max(1e-12)
+                    "{times:.0e} times larger than beside it: is something divided by a std of 0?"
                 );
-                self.add(CHECK, Note, detail);
+                return (Note, detail);
             }
-            (Some(0.0), _) => {
-                self.add(CHECK, Note, "0: the first update of each step does nothing")
-            }
-            (Some(_), Some(_)) => self.add(CHECK, Holds, ""),
-            _ => self.add(CHECK, Note, "refused"),
-        }
+            (Some(0.0), _) => (Note, "0: the first update of each step does nothing"),
+            (Some(_), Some(_)) => (Holds, ""),
+            _ => (Note, "refused"),
+        };
+        (result, detail.to_string())
     }
 }
 

@@ -113,14 +113,10 @@ fn first_of(batch: &Batch) -> (Rollouts, String) {
 
 /// A warning where a step down the recipe's loss lowers what its advantage, or the reward, says is good.
 pub(crate) fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
-    let mut checks = Checks::new(recipe);
     // A recipe that fails on these rollouts says nothing of its sign.
-    checks.sign(&Rollouts::mixed().on_policy()).ok()?;
-    let fails = checks
-        .findings
-        .into_iter()
-        .find(|finding| finding.result == Fails)?;
-    let message = format!("{}: {}", fails.check, fails.detail);
+    let sign = Checks::new(recipe).sign(&Rollouts::mixed().on_policy());
+    let (_, detail) = sign.ok().filter(|(result, _)| *result == Fails)?;
+    let message = format!("sign of the loss: {detail}");
     Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
@@ -231,9 +227,8 @@ impl<'a> Checks<'a> {
     }
 
     fn degenerate(&mut self, mixed: &Rollouts) {
-        for degenerate in DEGENERATE {
-            let batch = (degenerate.of)(mixed.clone()).whole();
-            self.runs(degenerate.name, "", &batch);
+        for (check, _, of) in DEGENERATE {
+            self.runs(check, "", &of(mixed.clone()).whole());
         }
     }
 

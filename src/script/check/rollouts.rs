@@ -21,42 +21,20 @@ pub(crate) struct Rollouts {
     step: u64,
 }
 
-/// A degenerate batch that a recipe may meet before long.
-pub(crate) struct Degenerate {
-    pub(crate) name: &'static str,
-    /// Whether every run meets batches or groups like it, or only some kinds of runs do.
-    pub(crate) is_common: bool,
-    /// Makes it of other rollouts.
-    pub(crate) of: fn(Rollouts) -> Rollouts,
-}
+/// The name of a degenerate batch that a recipe may meet before long; whether every run meets batches or groups like it,
+/// or only some kinds of runs do; and how it is made of other rollouts.
+type Degenerate = (&'static str, bool, fn(Rollouts) -> Rollouts);
 
 pub(crate) const DEGENERATE: [Degenerate; 6] = [
-    common("all right", |rollouts| rollouts.with_rewards(|_, _| 1.0)),
-    common("all wrong", |rollouts| rollouts.with_rewards(|_, _| 0.0)),
-    rare("groups of one", |rollouts| rollouts.with_groups(|i| i)),
-    rare("one group", |rollouts| rollouts.with_groups(|_| 0)),
-    rare("one-token responses", |rollouts| {
-        rollouts.with_lengths(|_| 1)
-    }),
-    rare("a response without tokens", |rollouts| {
-        rollouts.with_lengths(|i| if i % 4 == 0 { 0 } else { usize::MAX })
+    ("all right", true, |all| all.with_rewards(|_, _| 1.0)),
+    ("all wrong", true, |all| all.with_rewards(|_, _| 0.0)),
+    ("groups of one", false, |all| all.with_groups(|i| i)),
+    ("one group", false, |all| all.with_groups(|_| 0)),
+    ("one-token responses", false, |all| all.with_lengths(|_| 1)),
+    ("a response without tokens", false, |all| {
+        all.with_lengths(|i| if i % 4 == 0 { 0 } else { usize::MAX })
     }),
 ];
-
-const fn rare(name: &'static str, of: fn(Rollouts) -> Rollouts) -> Degenerate {
-    Degenerate {
-        name,
-        is_common: false,
-        of,
-    }
-}
-
-const fn common(name: &'static str, of: fn(Rollouts) -> Rollouts) -> Degenerate {
-    Degenerate {
-        is_common: true,
-        ..rare(name, of)
-    }
-}
 
 /// How far `logp` is from `old_logp` at most: far enough for a ratio to be clipped.
 const MOVED: f64 = 0.4;
@@ -247,9 +225,8 @@ impl Rollouts {
             let mask = Array2::from_shape_fn(shape, |cell| token(cell).is_some());
             builder = builder.mask(mask.view());
             for (name, rows) in &self.tokens {
-                let values = Array2::from_shape_fn(shape, |cell| match token(cell) {
-                    Some(token) => rows[indices[cell.0]][token],
-                    None => self.padding,
+                let values = Array2::from_shape_fn(shape, |cell| {
+                    token(cell).map_or(self.padding, |token| rows[indices[cell.0]][token])
                 });
                 builder = if self.is_f64 {
                     builder.token(name, values)
@@ -299,11 +276,11 @@ mod tests {
             .token("old_logp", padded.view())
             .build()
             .unwrap();
-        let all = DEGENERATE.map(|degenerate| {
-            let batch = (degenerate.of)(Rollouts::of(&like, &[0, 2, 1], 8)).whole();
+        let all = DEGENERATE.map(|(name, _, of)| {
+            let batch = of(Rollouts::of(&like, &[0, 2, 1], 8)).whole();
             let columns: Vec<&str> = batch.columns().collect();
             let expected: Vec<&str> = like.columns().collect();
-            assert_eq!(columns, expected, "{}", degenerate.name);
+            assert_eq!(columns, expected, "{name}");
             assert!(!batch.token_column("old_logp").unwrap().is_f64());
             batch
         });
@@ -328,9 +305,9 @@ mod tests {
             .response("reward", vec![1.0, 0.0])
             .build()
             .unwrap();
-        for degenerate in DEGENERATE {
-            let batch = (degenerate.of)(Rollouts::of(&like, &[0, 1], 8)).whole();
-            assert_eq!(batch.layout().tokens(), 0, "{}", degenerate.name);
+        for (name, _, of) in DEGENERATE {
+            let batch = of(Rollouts::of(&like, &[0, 1], 8)).whole();
+            assert_eq!(batch.layout().tokens(), 0, "{name}");
         }
     }
 }

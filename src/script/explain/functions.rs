@@ -1,6 +1,6 @@
-//! What to say of a function that does not exist, or not for these arguments.
+//! Messages for a function that does not exist, or not for these arguments.
 
-use super::{CLOSURE, Script, filled, find, runtime, said};
+use super::{CLOSURE, Script, filled, find, helped, runtime, said};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 use crate::script::library::Builtin;
@@ -37,7 +37,7 @@ pub(super) fn of_recipe(name: &str) -> Option<String> {
     Some(filled(find("call", "recipe")?, &[name, hook]))
 }
 
-/// What is wrong with the number of arguments of a function that advlab has, the receiver counted too; `None` where
+/// The message for a wrong number of arguments of a function that advlab has, the receiver counted too; `None` where
 /// there may be so many.
 fn wrong_count(name: &str, given: usize) -> Option<String> {
     let mut forms: Vec<(Vec<&str>, usize)> = rows(name)
@@ -119,11 +119,7 @@ fn operator(sign: &str, arguments: &[&str]) -> Diagnostic {
     } else {
         "operator"
     };
-    let diagnostic = said("call", row, &[sign, &between]);
-    match find("reserved", sign) {
-        Some(here) => diagnostic.with_help(here),
-        None => diagnostic,
-    }
+    helped(said("call", row, &[sign, &between]), find("reserved", sign))
 }
 
 /// The kinds of a call's arguments. The types of strings have bars between them.

@@ -49,7 +49,7 @@ fn mistake(section: &str, word: &str, names: &[&str]) -> Option<Diagnostic> {
 }
 
 /// As [`mistake`], of a row that is known to be there.
-fn said(section: &str, word: &str, names: &[&str]) -> Diagnostic {
+pub(super) fn said(section: &str, word: &str, names: &[&str]) -> Diagnostic {
     let row = mistake(section, word, names);
     row.unwrap_or_else(|| Diagnostic::error(format!("{word}: {}", names.join(", "))))
 }
@@ -60,6 +60,12 @@ fn variant(error: &impl Debug) -> Option<Diagnostic> {
     let name = shown.split(|c: char| !c.is_alphanumeric()).next()?;
     let names: Vec<&str> = shown.split('"').skip(1).step_by(2).collect();
     mistake("engine", name, &names)
+}
+
+/// The diagnostic with another help, where there is one.
+fn helped(mut diagnostic: Diagnostic, help: Option<impl Into<String>>) -> Diagnostic {
+    diagnostic.help = help.map(Into::into).or(diagnostic.help.take());
+    diagnostic
 }
 
 fn problem(value: &Dynamic) -> Option<Problem> {

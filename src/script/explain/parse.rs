@@ -1,8 +1,8 @@
-//! What to say of a script that cannot be read.
+//! Messages for a script that cannot be read.
 
 use rhai::{LexError, ParseErrorType};
 
-use super::{Script, find, lower_first, mistake, runtime, said, variant};
+use super::{Script, find, helped, lower_first, mistake, runtime, said, variant};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::syntax::{TokenKind, ValueKind};
 
@@ -81,34 +81,23 @@ fn lexical(error: &LexError, token: &str) -> Diagnostic {
         LexError::UnexpectedInput(sign)
             if sign.starts_with([')', ']', '}', ',', ';', '*', '/']) =>
         {
-            Diagnostic::error(format!("something is missing before the `{sign}`"))
-                .with_help("a value, a variable or an expression is expected")
+            said("name", "before", &[sign])
         }
         LexError::UnexpectedInput(sign) => said("engine", "UnexpectedInput", &[sign]),
         LexError::MalformedEscapeSequence(sign) => {
             said("engine", "MalformedEscapeSequence", &[sign])
         }
         LexError::ImproperSymbol(sign, _) => reserved(sign),
-        other => variant(other).unwrap_or_else(|| {
-            Diagnostic::error(format!("`{token}` cannot be used here"))
-                .with_help("is another operator meant?")
-        }),
+        other => variant(other).unwrap_or_else(|| said("name", "here", &[token])),
     }
 }
 
 fn reserved(name: &str) -> Diagnostic {
-    let is_word = name.starts_with(char::is_alphabetic);
-    let (message, help) = match (name, is_word) {
-        ("eval", _) => ("there is no `eval`".to_string(), ""),
-        (name, true) => (
-            format!("`{name}` is a reserved word"),
-            "choose another name",
-        ),
-        (name, false) => (
-            format!("`{name}` is not an operator of this language"),
-            "is another operator meant?",
-        ),
+    let row = match name {
+        "eval" => "eval",
+        name if name.starts_with(char::is_alphabetic) => "word",
+        _ => "operator",
     };
-    let row = find("reserved", name).or_else(|| find("keywords", name));
-    Diagnostic::error(message).with_help(row.unwrap_or(help))
+    let here = find("reserved", name).or_else(|| find("keywords", name));
+    helped(said("name", row, &[name]), here)
 }

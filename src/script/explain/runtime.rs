@@ -1,9 +1,11 @@
-//! What to say of an error that came up while the script ran.
+//! Messages for an error that came up while the script ran.
 
 use rhai::{Dynamic, EvalAltResult};
 
 use super::script::{keys, names, parameters};
-use super::{Script, filled, find, functions, lower_first, mistake, problem, said, variant};
+use super::{
+    Script, filled, find, functions, helped, lower_first, mistake, problem, said, variant,
+};
 use crate::batch::known;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::syntax::{TokenKind, ValueKind};
@@ -30,7 +32,8 @@ pub(super) fn failed(
         EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
         EvalAltResult::ErrorMismatchDataType(wanted, found, _)
         | EvalAltResult::ErrorMismatchOutputType(wanted, found, _) => mismatch(wanted, found),
-        EvalAltResult::ErrorModuleNotFound(name, _) => no_import(name),
+        // One whose path is no literal is met only when the script runs.
+        EvalAltResult::ErrorModuleNotFound(path, _) => said("value", "import_here", &[path]),
         EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
         EvalAltResult::ErrorIndexNotFound(index, _) => {
             said("value", "no-entry", &[&index.to_string()])
@@ -56,47 +59,41 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     let (site, line) = (script.site(place), script.line(place));
     let (code, next) = (site.code, site.text(1));
     let texts: Vec<&str> = line.iter().map(|token| token.text).collect();
-    let is_in_hook = line.first().is_none_or(|first| first.column > 1);
+    let is_in_loop = texts.windows(3).any(|three| three == ["for", name, "in"]);
+    let is_argument = ["batch", "p"].contains(&name);
+    let is_outside = line.first().is_some_and(|first| first.column == 1);
+    let mut declared = script.parameters.iter().map(String::as_str);
+    let is_parameter = declared.any(|known| known == name) || parameters(code).contains(&name);
+    let mut pairs = code.windows(2).map(|two| [two[0].text, two[1].text]);
+    let constant = name.to_lowercase();
+    let (keyword, elsewhere) = (find("keywords", name), find("names", name));
+    let recipe = functions::of_recipe(name);
     // Any letter is near any other.
-    let near = names(code)
-        .into_iter()
-        .filter(|known| *known != name && name.len() > 1);
-    if next == "=>" {
-        said("arrow", "")
-    } else if next.starts_with('"') {
-        said("format", "")
-    } else if next == ":" {
-        said("block", "")
-    } else if texts.contains(&"[") && texts.windows(3).any(|three| three == ["for", name, "in"]) {
-        said("comprehension", "")
-    } else if let Some(here) = find("keywords", name) {
-        said("keyword", here)
-    } else if let Some(here) = find("names", name) {
-        said("other", here)
-    } else if name != "batch" && name.parse::<Level>().is_ok() {
-        said("level", "")
-    } else if next == "=" && texts.first() == Some(&name) {
-        said("new", "")
-    } else if parameters(code).contains(&name)
-        || script.parameters.iter().any(|known| known == name)
-    {
-        said("parameter", "")
-    } else if ["batch", "p"].contains(&name) {
-        said(if is_in_hook { "argument" } else { "outside" }, "")
-    } else if code
-        .windows(2)
-        .any(|two| [two[0].text, two[1].text] == ["const", name])
-    {
-        said("constant", &name.to_lowercase())
-    } else if is_column(name) {
-        said("column", "")
-    } else if let Some(help) = functions::of_recipe(name) {
-        said("other", &help)
-    } else if let Some(near) = suggest::nearest(name, near) {
-        said("near", near)
-    } else {
-        said("other", SEES)
-    }
+    let known = names(code).into_iter();
+    let near = suggest::nearest(name, known.filter(|known| *known != name && name.len() > 1));
+    let rows = [
+        (next == "=>", "arrow", ""),
+        (next.starts_with('"'), "format", ""),
+        (next == ":", "block", ""),
+        (is_in_loop && texts.contains(&"["), "comprehension", ""),
+        (keyword.is_some(), "keyword", keyword.unwrap_or("")),
+        (elsewhere.is_some(), "other", elsewhere.unwrap_or("")),
+        (!is_argument && name.parse::<Level>().is_ok(), "level", ""),
+        (next == "=" && texts.first() == Some(&name), "new", ""),
+        (is_parameter, "parameter", ""),
+        (is_argument && is_outside, "outside", ""),
+        (is_argument, "argument", ""),
+        (
+            pairs.any(|pair| pair == ["const", name]),
+            "constant",
+            &constant,
+        ),
+        (is_column(name), "column", ""),
+        (recipe.is_some(), "other", recipe.as_deref().unwrap_or("")),
+        (near.is_some(), "near", near.unwrap_or("")),
+    ];
+    let row = rows.into_iter().find(|(holds, ..)| *holds);
+    row.map_or_else(|| said("other", SEES), |(_, row, and)| said(row, and))
 }
 
 /// The columns that scripts ask for most, for whoever forgets the `batch.`.
@@ -148,12 +145,8 @@ fn thrown(value: &Dynamic) -> Diagnostic {
         }
         return Diagnostic::error(shown);
     };
-    let diagnostic = Diagnostic::error(problem.message);
     let help = problem.help.or_else(|| by_tensor(&*problem.tensor?));
-    match help {
-        Some(help) => diagnostic.with_help(help),
-        None => diagnostic,
-    }
+    helped(Diagnostic::error(problem.message), help)
 }
 
 /// The help for an error of an operation; `None` where its message says enough.
@@ -181,11 +174,7 @@ fn mismatch(wanted: &str, found: &str) -> Diagnostic {
 }
 
 pub(super) fn no_import(name: &str) -> Diagnostic {
-    let diagnostic = said("value", "import", &[name]);
-    match find("names", name) {
-        Some(here) => diagnostic.with_help(here),
-        None => diagnostic,
-    }
+    helped(said("value", "import", &[name]), find("names", name))
 }
 
 fn beyond(what: &str, length: usize, index: i64) -> Diagnostic {
@@ -232,12 +221,9 @@ pub(in crate::script) fn tensor_condition() -> Diagnostic {
 }
 
 pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {
-    let diagnostic = said("value", "tensor-property", &[name]);
     let help = find("properties", name).map(str::to_string);
-    match help.or_else(|| functions::signature(name)) {
-        Some(help) => diagnostic.with_help(help),
-        None => diagnostic,
-    }
+    let help = help.or_else(|| functions::signature(name));
+    helped(said("value", "tensor-property", &[name]), help)
 }
 
 /// Of the engine's `Division by zero: 1 / 0`.

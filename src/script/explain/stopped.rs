@@ -1,10 +1,10 @@
-//! What to say when a bound ended the script: time, memory, depth. The engine does not say where.
+//! Messages for a script that a bound ended: time, memory, depth. The engine does not say where.
 
 use rhai::{Dynamic, EvalAltResult};
 
 use super::super::held::{BYTES, DEPTH, Excess, Overfull};
 use super::super::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
-use super::{Script, find, problem, said};
+use super::{Script, find, helped, problem, said};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Stopped, TensorErrorKind};
 
@@ -61,8 +61,5 @@ fn terminated(why: &Dynamic) -> Diagnostic {
         Stopped::Memory { .. } | Stopped::Graph { .. } => find("stopped", "memory"),
         Stopped::Cancelled => None,
     };
-    match help {
-        Some(help) => diagnostic.with_help(help),
-        None => diagnostic,
-    }
+    helped(diagnostic, help)
 }

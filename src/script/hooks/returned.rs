@@ -1,4 +1,4 @@
-//! What a hook returned: whether it is what it has to be, and finite; else what to do, and which line made it so.
+//! Checks the result of a hook: its type, its level, and that it is finite; else which line made it so, and what to do.
 
 use rhai::Dynamic;
 

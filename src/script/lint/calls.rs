@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use rhai::{Expr, FnCallExpr, Position};
 
-use super::{Lint, Variables};
+use super::Lint;
 use crate::figures::counted;
-use crate::script::explain;
+use crate::script::explain::{self, said};
 use crate::script::syntax::{ValueKind, rows};
 use crate::suggest;
 use crate::tensor::Level;
@@ -22,14 +22,13 @@ impl Lint<'_, '_> {
         if self.known.is_import || declared.iter().any(|known| known == name) {
             return;
         }
-        let help = match declared.len() {
-            0 => format!(
-                "declare it: `fn params() {{ #{{ {name}: #{{ value: 4, min: 1, doc: \"...\" }} }} }}`"
-            ),
-            _ => suggest::did_you_mean(name, declared.iter().map(String::as_str)),
+        let diagnostic = if declared.is_empty() {
+            said("lint", "no-parameters", &[name])
+        } else {
+            let help = suggest::did_you_mean(name, declared.iter().map(String::as_str));
+            said("lint", "parameter", &[name, &help])
         };
-        let message = format!("the recipe has no parameter `{name}`");
-        self.error(position, message, help);
+        self.found_at(position, diagnostic);
     }
 
     pub(super) fn call(
@@ -37,15 +36,14 @@ impl Lint<'_, '_> {
         call: &FnCallExpr,
         position: Position,
         receiver: Option<ValueKind>,
-        variables: &mut Variables,
     ) -> ValueKind {
         let mut kinds: Vec<ValueKind> = receiver.into_iter().collect();
         for argument in &call.args {
-            let kind = self.kind(argument, variables);
+            let kind = self.kind(argument);
             kinds.push(kind);
         }
         self.no_curry(call, position, receiver);
-        let is_variable = receiver.is_none() && variables.contains_key(call.name.as_str());
+        let is_variable = receiver.is_none() && self.variables.contains_key(call.name.as_str());
         self.exists(call, position, kinds.len(), is_variable);
         self.names(call, usize::from(receiver.is_some()));
         if self.is_of_a_script(call) {
@@ -85,35 +83,30 @@ impl Lint<'_, '_> {
         if counts.contains(&count) {
             return;
         }
-        let (message, help) = match imported {
-            Some(functions) if counts.is_empty() => (
-                format!("`{path}` has no function `{name}`"),
-                suggest::did_you_mean(name, functions.keys().map(String::as_str)),
-            ),
-            None if counts.is_empty() && is_variable => (
-                format!("`{name}` is a variable, not a function"),
-                format!(
-                    "a closure is called as `{name}.call(...)`; a function is `fn {name}(...) {{ ... }}`"
-                ),
-            ),
+        let diagnostic = match imported {
+            Some(functions) if counts.is_empty() => {
+                let help = suggest::did_you_mean(name, functions.keys().map(String::as_str));
+                said("lint", "imported", &[&path, name, &help])
+            }
+            None if counts.is_empty() && is_variable => said("lint", "variable", &[name]),
             None if !self.own.contains_key(name)
                 && (counts.is_empty() || rows(name).next().is_some()) =>
             {
                 let signature = format!("{name} ({})", vec!["?"; count].join(", "));
-                let diagnostic = explain::unknown_function(&self.known.script, &signature);
-                return self.found_at(position, diagnostic);
+                explain::unknown_function(&self.known.script, &signature)
             }
             _ => {
-                let full = format!("{path}::{name}");
-                let (full, given) = (full.trim_start_matches(':'), counted(count, "argument"));
+                let name = format!("{path}::{name}");
                 let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
-                (
-                    format!("`{full}` does not take {given}"),
-                    format!("it takes {}", takes.join(" or ")),
+                let (given, takes) = (counted(count, "argument"), takes.join(" or "));
+                said(
+                    "lint",
+                    "count",
+                    &[name.trim_start_matches(':'), &given, &takes],
                 )
             }
         };
-        self.error(position, message, help);
+        self.found_at(position, diagnostic);
     }
 
     /// The engine makes a `curry` of each closure that takes variables along; one that is written out copies its arguments,
@@ -121,9 +114,7 @@ impl Lint<'_, '_> {
     fn no_curry(&mut self, call: &FnCallExpr, position: Position, receiver: Option<ValueKind>) {
         let is_closure = matches!(call.args.first(), Some(Expr::DynamicConstant(..)));
         if call.name == "curry" && (receiver.is_some() || !is_closure) {
-            let message = "there is no function `curry`".to_string();
-            let help = "a closure captures what it uses: `|x| f.call(numbers, x)`".to_string();
-            self.error(position, message, help);
+            self.found_at(position, said("lint", "curry", &[]));
         }
     }
 
@@ -140,19 +131,19 @@ impl Lint<'_, '_> {
                 let param = op.params.get(index + receivers)?;
                 matches!(param.kind, ParamKind::Level | ParamKind::Choice(_)).then_some(param.kind)
             });
-            let (message, help) = match kinds.next() {
-                Some(ParamKind::Level) if text.parse::<Level>().is_err() => (
-                    format!("there is no level \"{text}\""),
-                    suggest::did_you_mean(text, Level::ALL.map(Level::name)),
-                ),
+            let diagnostic = match kinds.next() {
+                Some(ParamKind::Level) if text.parse::<Level>().is_err() => {
+                    let help = suggest::did_you_mean(text, Level::ALL.map(Level::name));
+                    said("lint", "level", &[text, &help])
+                }
                 // Kinds are too short for a slip to be told from another kind.
-                Some(ParamKind::Choice(choices)) if !choices.contains(&text.as_str()) => (
-                    format!("`{}` has no kind \"{text}\"", call.name),
-                    format!("there is {}", suggest::list(choices.iter().copied())),
-                ),
+                Some(ParamKind::Choice(choices)) if !choices.contains(&text.as_str()) => {
+                    let choices = suggest::list(choices.iter().copied());
+                    said("lint", "choice", &[&call.name, text, &choices])
+                }
                 _ => continue,
             };
-            self.error(*position, message, help);
+            self.found_at(*position, diagnostic);
         }
     }
 }

@@ -12,12 +12,12 @@ use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 use self::written::unread_parameters;
 pub(super) use self::written::{ambiguous_powers, misspelt_hooks};
-use super::explain::{Script, tensor_condition, tensor_property};
+use super::explain::{Script, said, tensor_condition, tensor_property};
 use super::library::{Functions, functions_of};
 use super::syntax::ValueKind;
 use crate::diagnostic::Diagnostic;
 
-pub(super) struct Known<'a> {
+pub(super) struct LintInput<'a> {
     pub(super) script: Script<'a>,
     pub(super) natives: &'a Functions,
     /// The functions of each imported script, by the path that the import wrote.
@@ -26,16 +26,18 @@ pub(super) struct Known<'a> {
 }
 
 /// All that is wrong or odd, in the order of the text.
-pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
+pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
     let mut lint = Lint {
         known,
         own: functions_of(ast),
         aliases: HashMap::new(),
+        variables: HashMap::new(),
         passes_parameters_on: false,
         found: Vec::new(),
     };
-    ast.walk(&mut |path| {
-        if let Some(ASTNode::Stmt(Stmt::Import(import, _))) = path.last()
+    // An import that is not at the top is refused elsewhere.
+    for statement in ast.statements() {
+        if let Stmt::Import(import, _) = statement
             && let Expr::StringConstant(from, _) = &import.0
         {
             let alias = match import.1.name.as_str() {
@@ -44,21 +46,20 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
             };
             lint.aliases.insert(alias.to_string(), from.to_string());
         }
-        true
-    });
+    }
     for function in ast.iter_fn_def() {
         // The engine hands the statements of a body to a walk alone, and a walk goes through all functions.
         let mut module = Module::new();
         module.set_script_fn(function.clone());
         let alone = AST::new_from_module(module);
         let names = function.params.iter().map(|name| name.as_str());
-        let mut variables: Variables = names
+        lint.variables = names
             .map(|name| (name.to_string(), ValueKind::of_parameter(name)))
             .collect();
         alone.walk(&mut |path| {
             // Statements of the body itself; those inside them are looked at from there.
             if let [ASTNode::Stmt(statement)] = path {
-                lint.statement(statement, &mut variables);
+                lint.statement(statement);
             }
             true
         });
@@ -81,13 +82,13 @@ pub(super) fn lint(ast: &AST, known: &Known<'_>) -> Vec<Diagnostic> {
     found
 }
 
-type Variables = HashMap<String, ValueKind>;
-
 struct Lint<'k, 'a> {
-    known: &'k Known<'a>,
+    known: &'k LintInput<'a>,
     /// The functions of the script itself.
     own: Functions,
     aliases: HashMap<String, String>,
+    /// The kinds of the variables of the function that is looked at.
+    variables: HashMap<String, ValueKind>,
     /// Whether `p` as a whole goes to another function, which may read any parameter.
     passes_parameters_on: bool,
     found: Vec<Diagnostic>,
@@ -99,144 +100,130 @@ impl Lint<'_, '_> {
         self.found.push(diagnostic.at(place));
     }
 
-    fn error(&mut self, position: Position, message: impl Into<String>, help: impl Into<String>) {
-        self.found_at(position, Diagnostic::error(message).with_help(help));
-    }
-
-    fn block(&mut self, statements: &[Stmt], variables: &mut Variables) {
+    fn block(&mut self, statements: &[Stmt]) {
         for statement in statements {
-            self.statement(statement, variables);
+            self.statement(statement);
         }
     }
 
-    fn statement(&mut self, statement: &Stmt, variables: &mut Variables) {
+    fn statement(&mut self, statement: &Stmt) {
         match statement {
             Stmt::Var(var, ..) => {
-                let kind = self.kind(&var.1, variables);
-                variables.insert(var.0.name.to_string(), kind);
+                let kind = self.kind(&var.1);
+                self.variables.insert(var.0.name.to_string(), kind);
             }
             Stmt::Assignment(assignment) => {
-                let value = self.kind(&assignment.1.rhs, variables);
-                let before = self.kind(&assignment.1.lhs, variables);
+                let value = self.kind(&assignment.1.rhs);
+                let before = self.kind(&assignment.1.lhs);
                 if let Expr::Variable(variable, ..) = &assignment.1.lhs {
                     let kind = if assignment.0.is_op_assignment() {
                         before.with(value)
                     } else {
                         value
                     };
-                    variables.insert(variable.1.to_string(), kind);
+                    self.variables.insert(variable.1.to_string(), kind);
                 }
             }
             Stmt::For(parts, _) => {
-                let item = self.kind(&parts.2.expr, variables).element();
-                variables.insert(parts.0.name.to_string(), item);
-                self.block(parts.2.body.statements(), variables);
+                let item = self.kind(&parts.2.expr).element();
+                self.variables.insert(parts.0.name.to_string(), item);
+                self.block(parts.2.body.statements());
             }
             Stmt::If(parts, _)
             | Stmt::While(parts, _)
             | Stmt::Do(parts, ..)
             | Stmt::TryCatch(parts, _) => {
-                let condition = self.kind(&parts.expr, variables);
+                let condition = self.kind(&parts.expr);
                 if condition == ValueKind::Tensor && !matches!(statement, Stmt::TryCatch(..)) {
                     self.found_at(parts.expr.start_position(), tensor_condition());
                 }
-                self.block(parts.body.statements(), variables);
-                self.block(parts.branch.statements(), variables);
+                self.block(parts.body.statements());
+                self.block(parts.branch.statements());
             }
-            Stmt::Block(block) => self.block(block.statements(), variables),
+            Stmt::Block(block) => self.block(block.statements()),
             Stmt::Expr(expression) => {
-                self.kind(expression, variables);
+                self.kind(expression);
             }
             Stmt::FnCall(call, position) => {
-                self.call(call, *position, None, variables);
+                self.call(call, *position, None);
             }
             Stmt::Return(Some(expression), ..) | Stmt::BreakLoop(Some(expression), ..) => {
-                self.kind(expression, variables);
+                self.kind(expression);
             }
             Stmt::Switch(parts, _) => {
-                self.kind(&parts.0, variables);
+                self.kind(&parts.0);
                 for case in &parts.1.expressions {
-                    self.kind(&case.lhs, variables);
-                    self.kind(&case.rhs, variables);
+                    self.kind(&case.lhs);
+                    self.kind(&case.rhs);
                 }
             }
             _ => {}
         }
     }
 
+    fn variable(&self, name: &str) -> ValueKind {
+        let known = self.variables.get(name);
+        known.copied().unwrap_or(ValueKind::Unknown)
+    }
+
     /// The kind of an expression's value, with everything in it looked at on the way.
-    fn kind(&mut self, expression: &Expr, variables: &mut Variables) -> ValueKind {
+    fn kind(&mut self, expression: &Expr) -> ValueKind {
         match expression {
-            Expr::Variable(..) => {
-                let kind = known(expression, variables);
+            Expr::Variable(variable, ..) => {
+                let kind = self.variable(&variable.1);
                 self.passes_parameters_on |= kind == ValueKind::Parameters;
                 return kind;
             }
-            Expr::FnCall(call, position) => return self.call(call, *position, None, variables),
-            Expr::And(parts, position) => self.truths("&", parts, *position, variables),
-            Expr::Or(parts, position) => self.truths("|", parts, *position, variables),
+            Expr::FnCall(call, position) => return self.call(call, *position, None),
+            Expr::And(parts, position) => self.truths("&", parts, *position),
+            Expr::Or(parts, position) => self.truths("|", parts, *position),
             Expr::Dot(chain, ..) => {
                 let receiver = match &chain.lhs {
-                    Expr::Variable(..) => known(&chain.lhs, variables),
-                    lhs => self.kind(lhs, variables),
+                    Expr::Variable(variable, ..) => self.variable(&variable.1),
+                    lhs => self.kind(lhs),
                 };
-                return self.member(receiver, &chain.rhs, variables);
+                return self.member(receiver, &chain.rhs);
             }
             Expr::Index(chain, ..) => {
-                self.kind(&chain.rhs, variables);
-                return self.kind(&chain.lhs, variables).element();
+                self.kind(&chain.rhs);
+                return self.kind(&chain.lhs).element();
             }
             Expr::Stmt(block) => match block.statements() {
                 // The value of an `if` or a `switch` is not followed. Each statement is looked at once: blocks in blocks
                 // would take twice the time for each.
                 [before @ .., Stmt::Expr(last)] => {
-                    self.block(before, variables);
-                    return self.kind(last, variables);
+                    self.block(before);
+                    return self.kind(last);
                 }
-                statements => self.block(statements, variables),
+                statements => self.block(statements),
             },
             Expr::Array(parts, _) | Expr::InterpolatedString(parts, _) => {
-                self.all(parts.iter(), variables);
+                self.all(parts.iter());
             }
-            Expr::Map(parts, _) => self.all(parts.0.iter().map(|(_, part)| part), variables),
-            Expr::Coalesce(parts, _) => self.all(parts.iter(), variables),
+            Expr::Map(parts, _) => self.all(parts.0.iter().map(|(_, part)| part)),
+            Expr::Coalesce(parts, _) => self.all(parts.iter()),
             _ => {}
         }
         ValueKind::Unknown
     }
 
-    fn all<'e>(&mut self, parts: impl Iterator<Item = &'e Expr>, variables: &mut Variables) {
+    fn all<'e>(&mut self, parts: impl Iterator<Item = &'e Expr>) {
         for part in parts {
-            self.kind(part, variables);
+            self.kind(part);
         }
     }
 
     /// The sides of `&&` or `||`.
-    fn truths(
-        &mut self,
-        sign: &str,
-        parts: &[Expr],
-        position: Position,
-        variables: &mut Variables,
-    ) {
+    fn truths(&mut self, sign: &str, parts: &[Expr], position: Position) {
         for part in parts {
-            if self.kind(part, variables).is_tensor() {
-                self.error(
-                    position,
-                    format!("`{sign}{sign}` works on booleans, and one side is a tensor"),
-                    format!("elementwise it is `{sign}`, with brackets around comparisons: `(a > b) {sign} (c > d)`"),
-                );
+            if self.kind(part).is_tensor() {
+                self.found_at(position, said("lint", "truths", &[sign]));
             }
         }
     }
 
     /// A property, a method, or a longer chain of them, after a dot.
-    fn member(
-        &mut self,
-        receiver: ValueKind,
-        member: &Expr,
-        variables: &mut Variables,
-    ) -> ValueKind {
+    fn member(&mut self, receiver: ValueKind, member: &Expr) -> ValueKind {
         match member {
             Expr::Property(property, position) => {
                 let name = property.2.as_str();
@@ -249,28 +236,18 @@ impl Lint<'_, '_> {
                 }
                 receiver.property(name)
             }
-            Expr::MethodCall(call, position) => {
-                self.call(call, *position, Some(receiver), variables)
-            }
+            Expr::MethodCall(call, position) => self.call(call, *position, Some(receiver)),
             Expr::Dot(chain, ..) => {
-                let next = self.member(receiver, &chain.lhs, variables);
-                self.member(next, &chain.rhs, variables)
+                let next = self.member(receiver, &chain.lhs);
+                self.member(next, &chain.rhs)
             }
             Expr::Index(chain, ..) => {
-                self.kind(&chain.rhs, variables);
-                self.member(receiver, &chain.lhs, variables).element()
+                self.kind(&chain.rhs);
+                self.member(receiver, &chain.lhs).element()
             }
             _ => ValueKind::Unknown,
         }
     }
-}
-
-fn known(expression: &Expr, variables: &Variables) -> ValueKind {
-    let kind = match expression {
-        Expr::Variable(variable, ..) => variables.get(variable.1.as_str()).copied(),
-        _ => None,
-    };
-    kind.unwrap_or(ValueKind::Unknown)
 }
 
 #[cfg(test)]

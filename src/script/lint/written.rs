@@ -1,10 +1,10 @@
-//! What a script's own text shows, whatever the engine makes of it: powers of a negation, hooks that are misspelt,
+//! Mistakes that a script's own text shows, whatever the engine makes of it: powers of a negation, hooks that are misspelt,
 //! parameters that nobody reads.
 
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Span};
-use crate::script::explain::Script;
+use crate::diagnostic::{Diagnostic, Severity, Span};
+use crate::script::explain::{Script, said};
 use crate::script::library::Functions;
 use crate::script::recipe::Hook;
 use crate::script::syntax::{Token, TokenKind, code};
@@ -24,10 +24,9 @@ pub(super) fn unread_parameters(script: &Script<'_>) -> Vec<Diagnostic> {
     };
     let unread = script.parameters.iter().filter(|name| !is_read(name));
     let warnings = unread.map(|name| {
-        let message = format!("the parameter `{name}` is declared and never read");
-        Diagnostic::warning(message)
-            .with_help(format!("a hook reads it as `p.{name}`"))
-            .at(script.key(name))
+        let mut warning = said("lint", "unread", &[name]).at(script.key(name));
+        warning.severity = Severity::Warning;
+        warning
     });
     warnings.collect()
 }
@@ -47,9 +46,8 @@ pub(in crate::script) fn misspelt_hooks(
         let named = code
             .iter()
             .filter(|token| token.is_name(name) || token.text == quoted);
-        let warning = Diagnostic::warning(format!("nothing calls the function `{name}`"))
-            .with_help(format!("did you mean the hook `{near}`?"))
-            .at(script.definition(name));
+        let mut warning = said("lint", "uncalled", &[name, near]).at(script.definition(name));
+        warning.severity = Severity::Warning;
         (named.count() == counts.len()).then_some(warning)
     });
     warnings.collect()
@@ -73,22 +71,20 @@ pub(in crate::script) fn ambiguous_powers(source: &Arc<str>, text: &Arc<str>) ->
         let operand = |from: usize, to: usize, name: &str| {
             let words: Vec<&str> = text[from..to].split_whitespace().collect();
             let words = words.join(" ");
-            if words.len() > SHOWN { name.to_string() } else { words }
+            if words.len() > SHOWN {
+                name.to_string()
+            } else {
+                words
+            }
         };
         let base = operand(minus.start + 1, code[sign - 1].end(), "x");
         let exponent = operand(code[sign + 1].start, last, "y");
-        let message = format!(
-            "`-{base} ** {exponent}` is `(-{base}) ** {exponent}` here, and `-({base} ** {exponent})` in Python and in algebra"
-        );
-        let help = format!(
-            "write the brackets: `(-{base}) ** {exponent}` or `-({base} ** {exponent})`"
-        );
         let whole = text[minus.start..last].lines().next().unwrap_or("-");
         let span = Span {
             length: whole.chars().count(),
             ..minus.span(source, text)
         };
-        Some(Diagnostic::error(message).with_help(help).at(Some(span)))
+        Some(said("lint", "power", &[&base, &exponent]).at(Some(span)))
     });
     powers.collect()
 }

@@ -146,13 +146,13 @@ impl Inputs {
                 *call = format!("{what}{name}:{line}");
             }
         }
-        if let Some(place) = &mut diagnostic.span
-            && *place.source == *SOURCE
+        if let Some(span) = &mut diagnostic.span
+            && *span.source == *SOURCE
         {
-            let (name, line, text) = self.input_at(text, place.line);
-            place.source = name.into();
-            place.line = line;
-            place.text = text.into();
+            let (name, line, text) = self.input_at(text, span.line);
+            span.source = name.into();
+            span.line = line;
+            span.text = text.into();
         }
         diagnostic
     }

@@ -305,7 +305,7 @@ impl Session {
     }
 }
 
-/// What a failure of ours was about.
+/// The task that a failure of ours names.
 const EVALUATING: &str = "to evaluate this";
 
 fn whole(host: &Host, batch: &Batch) -> ScriptBatch {

@@ -1,4 +1,4 @@
-//! What can be typed next: functions, variables, and the members of what stands before a dot.
+//! The names that can be typed next: functions, variables, and the members of what stands before a dot.
 
 use rhai::{Engine, Map};
 

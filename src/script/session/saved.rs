@@ -91,18 +91,16 @@ impl Inputs {
     }
 
     pub(crate) fn has_function(&self) -> bool {
-        self.defines(|_| true)
+        self.completed()
+            .any(|input| Defines::of(&input.text) > Defines::Nothing)
     }
 
     /// Whether an advantage or a loss was typed as a function.
     pub(crate) fn has_hook(&self) -> bool {
         let makes_recipe = [Hook::Advantage, Hook::Loss].map(Hook::name);
-        self.defines(|name| makes_recipe.contains(&name))
-    }
-
-    fn defines(&self, is_it: impl Fn(&str) -> bool) -> bool {
-        let mut completed = self.completed();
-        completed.any(|input| functions(&items(&input.text)).any(|(name, _)| is_it(name)))
+        let is_hook = |(name, _): (&str, usize)| makes_recipe.contains(&name);
+        self.completed()
+            .any(|input| functions(&items(&input.text)).any(is_hook))
     }
 
     fn completed(&self) -> impl Iterator<Item = &Input> {
@@ -286,10 +284,12 @@ fn params_function(recipe: &Recipe, in_use: Option<&Recipe>) -> String {
 /// A line of `params()`.
 fn declared(parameter: &Parameter, value: &Setting) -> String {
     let mut entry = format!("value: {}", written(&value.to_dynamic()));
-    for (bound, number) in [("min", parameter.min), ("max", parameter.max)] {
-        if let Some(number) = number {
-            entry.push_str(&format!(", {bound}: {number}"));
-        }
+    let bounds = [("min", parameter.min), ("max", parameter.max)];
+    for (bound, number) in bounds
+        .into_iter()
+        .filter_map(|(bound, n)| Some((bound, n?)))
+    {
+        entry.push_str(&format!(", {bound}: {number}"));
     }
     if !parameter.choices.is_empty() {
         entry.push_str(&format!(", choices: {:?}", parameter.choices));

@@ -38,9 +38,7 @@ pub(crate) enum ValueKind {
 }
 
 /// A kind, as messages call it, and the names that the engine, its parser and declarations have for it.
-type Row = (ValueKind, &'static str, &'static str);
-
-const KINDS: &[Row] = &[
+const KINDS: [(ValueKind, &str, &str); 17] = [
     (ValueKind::Tensor, "a tensor", "tensor"),
     (ValueKind::BatchTensor, "a batch tensor", "batch tensor"),
     (ValueKind::Batch, "a batch", "batch"),
@@ -84,9 +82,9 @@ impl ValueKind {
     /// The kind of a type by the name that the engine, its parser or a declaration has for it.
     pub(crate) fn of_type(name: &str) -> ValueKind {
         let name = name.trim();
-        let is_it = |(.., names): &&Row| names.split(", ").any(|known| known == name);
-        if let Some((kind, ..)) = KINDS.iter().find(is_it) {
-            return *kind;
+        let mut kinds = KINDS.into_iter();
+        if let Some((kind, ..)) = kinds.find(|(.., names)| names.split(", ").any(|n| n == name)) {
+            return kind;
         }
         // Of longer names, as of paths of types.
         let parts = [
@@ -103,7 +101,7 @@ impl ValueKind {
 
     /// As a message calls it: "an integer".
     pub(crate) fn described(self) -> &'static str {
-        let row = KINDS.iter().find(|(kind, ..)| *kind == self);
+        let row = KINDS.into_iter().find(|(kind, ..)| *kind == self);
         row.map_or("a value of unknown type", |(_, described, _)| described)
     }
 
@@ -197,27 +195,21 @@ impl ValueKind {
                 Some(receiver) => receiver.property(name),
                 None => variable(name),
             },
-            (_, "()" | ")") => {
-                let opening = if last.text == "()" {
-                    before.len()
-                } else {
-                    opening(before)
+            (_, "()" | ")" | "]") => {
+                let opening = match last.text {
+                    "()" => before.len(),
+                    _ => opening(before),
                 };
-                let Some((function, head)) = code[..opening].split_last() else {
-                    return ValueKind::Unknown;
-                };
-                if function.kind != TokenKind::Name {
+                match (code[..opening].split_last(), last.text) {
+                    (None, "]") => ValueKind::Array,
+                    (None, _) => ValueKind::Unknown,
+                    (_, "]") => ValueKind::at_end(&code[..opening], variable).element(),
+                    (Some((function, head)), _) if function.kind == TokenKind::Name => {
+                        let receiver = after_dot(head).unwrap_or(ValueKind::Unknown);
+                        ValueKind::of_call(function.text, &[receiver], None)
+                    }
                     // A formula in brackets is most likely a tensor's.
-                    return ValueKind::Tensor;
-                }
-                let receiver = after_dot(head).unwrap_or(ValueKind::Unknown);
-                ValueKind::of_call(function.text, &[receiver], None)
-            }
-            (_, "]") => {
-                if code[..opening(before)].is_empty() {
-                    ValueKind::Array
-                } else {
-                    ValueKind::at_end(&code[..opening(before)], variable).element()
+                    _ => ValueKind::Tensor,
                 }
             }
             _ => ValueKind::Unknown,

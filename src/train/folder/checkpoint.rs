@@ -25,33 +25,33 @@ const REFERENCE: &str = "reference/";
 
 /// All that a run needs to go on to the same numbers.
 #[derive(Serialize, Deserialize)]
-pub(in crate::train) struct Checkpoint {
+pub(crate) struct Checkpoint {
     /// The step that comes next.
-    pub(in crate::train) step: u64,
-    pub(in crate::train) recipe: LeftState,
-    pub(in crate::train) loss_state: Value,
+    pub(crate) step: u64,
+    pub(crate) recipe: LeftState,
+    pub(crate) loss_state: Value,
     /// Versions to fall back to, oldest first.
-    pub(in crate::train) fallbacks: Vec<LeftState>,
+    pub(crate) fallbacks: Vec<LeftState>,
     /// Whether the run ended here because every version failed at this step.
-    pub(in crate::train) is_failed: bool,
+    pub(crate) is_failed: bool,
     /// The policy with its optimizer.
     #[serde(skip)]
-    pub(in crate::train) policy: Arrays,
+    pub(crate) policy: Arrays,
     /// The parameters of the reference policy.
     #[serde(skip)]
-    pub(in crate::train) reference: Arrays,
+    pub(crate) reference: Arrays,
 }
 
 /// A version with the state that it left.
 #[derive(Serialize, Deserialize)]
-pub(in crate::train) struct LeftState {
+pub(crate) struct LeftState {
     #[serde(flatten)]
     kept: KeptVersion,
     state: Value,
 }
 
 impl LeftState {
-    pub(in crate::train) fn keep(
+    pub(crate) fn keep(
         run: &Path,
         recipe: &Recipe,
         state: &State,
@@ -62,11 +62,7 @@ impl LeftState {
         })
     }
 
-    pub(in crate::train) fn load(
-        &self,
-        run: &Path,
-        host: &Host,
-    ) -> Result<(Recipe, State), Diagnostics> {
+    pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<(Recipe, State), Diagnostics> {
         let state = State::from_json(&self.state)?;
         Ok((self.kept.load(run, host)?, state))
     }
@@ -74,7 +70,7 @@ impl LeftState {
 
 impl Checkpoint {
     /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
-    pub(in crate::train) fn write(&self, run: &Path, keep: usize) -> Result<(), Diagnostics> {
+    pub(crate) fn write(&self, run: &Path, keep: usize) -> Result<(), Diagnostics> {
         let folder = run.join(CHECKPOINTS.folder);
         make_folder(&folder)?;
         let path = CHECKPOINTS.path(run, self.step);
@@ -141,7 +137,7 @@ impl Checkpoint {
     }
 
     /// The newest checkpoint that can be read and is not after `step`, and the errors of newer ones.
-    pub(in crate::train) fn newest(
+    pub(crate) fn newest(
         run: &Path,
         step: u64,
     ) -> Result<(Option<Checkpoint>, Vec<String>), Diagnostics> {

@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostics;
 use crate::train::error::io;
 
 #[derive(Debug)]
-pub(in crate::train) struct Journal {
+pub(crate) struct Journal {
     path: PathBuf,
     file: File,
     /// The bytes of whole lines.
@@ -19,10 +19,7 @@ pub(in crate::train) struct Journal {
 
 impl Journal {
     /// Opens a journal, or makes it, and cuts it before the first line that `keep` refuses.
-    pub(in crate::train) fn open(
-        path: &Path,
-        keep: impl Fn(&Value) -> bool,
-    ) -> Result<Journal, Diagnostics> {
+    pub(crate) fn open(path: &Path, keep: impl Fn(&Value) -> bool) -> Result<Journal, Diagnostics> {
         let kept = lines(path)?.into_iter().take_while(|(_, line)| keep(line));
         let length = kept.last().map_or(0, |(end, _)| end);
         let file = File::options()
@@ -38,11 +35,11 @@ impl Journal {
         })
     }
 
-    pub(in crate::train) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    pub(in crate::train) fn append(&mut self, line: &Value) -> Result<(), Diagnostics> {
+    pub(crate) fn append(&mut self, line: &Value) -> Result<(), Diagnostics> {
         let text = format!("{line}\n");
         // In one piece: a process that is killed leaves all of it or nothing, but on a disk that fills up.
         if let Err(error) = self.file.write_all(text.as_bytes()) {
@@ -55,13 +52,13 @@ impl Journal {
     }
 
     /// After this, what was written survives a crash of the machine.
-    pub(in crate::train) fn sync(&self) -> Result<(), Diagnostics> {
+    pub(crate) fn sync(&self) -> Result<(), Diagnostics> {
         self.file.sync_data().map_err(io("write", &self.path))
     }
 }
 
 /// The lines of a journal; none where there is no file. A torn last line does not count.
-pub(in crate::train) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }
 

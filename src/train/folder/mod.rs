@@ -25,6 +25,7 @@ pub(super) use checkpoint::{Checkpoint, LeftState};
 pub(super) use numbered::BATCHES;
 use numbered::CHECKPOINTS;
 pub(super) use recorder::Recorder;
+pub use versions::Kept;
 pub(super) use versions::{History, KeptVersion};
 
 use super::config::Config;

@@ -8,13 +8,13 @@ use crate::diagnostic::Diagnostics;
 use crate::train::error::io;
 
 /// A kind of such files: the folder in the run's, and how their names begin.
-pub(in crate::train) struct Numbered {
+pub(crate) struct Numbered {
     pub(super) folder: &'static str,
     prefix: &'static str,
 }
 
 /// `batches/step-000140.safetensors`; those on which a version failed are beside them under other names.
-pub(in crate::train) const BATCHES: Numbered = Numbered {
+pub(crate) const BATCHES: Numbered = Numbered {
     folder: "batches",
     prefix: "step-",
 };
@@ -34,7 +34,7 @@ impl Numbered {
     }
 
     /// The files with their steps, in order.
-    pub(in crate::train) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
+    pub(crate) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
         let folder = run.join(self.folder);
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,

@@ -15,8 +15,8 @@ use crate::train::row::{Row, flatten};
 
 /// The files of a run's folder that grow with it.
 #[derive(Debug)]
-pub(in crate::train) struct Recorder {
-    pub(in crate::train) folder: Folder,
+pub(crate) struct Recorder {
+    pub(crate) folder: Folder,
     metrics: Journal,
     reloads: Journal,
     events: Option<EventFile>,
@@ -28,7 +28,7 @@ pub(in crate::train) struct Recorder {
 
 impl Recorder {
     /// Opens the files, and cuts off all that they have of `step` and later ones.
-    pub(in crate::train) fn open(
+    pub(crate) fn open(
         folder: Folder,
         config: &Config,
         step: u64,
@@ -52,7 +52,7 @@ impl Recorder {
     }
 
     /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
-    pub(in crate::train) fn sync(&mut self) -> Result<(), Diagnostics> {
+    pub(crate) fn sync(&mut self) -> Result<(), Diagnostics> {
         for version in self.kept.drain(..) {
             version.sync(&self.folder.path)?;
         }

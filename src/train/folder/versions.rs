@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{RELOADS, journal, make_folder, read_config, sync_folder};
-use crate::diagnostic::Diagnostics;
+use super::{BATCHES, RELOADS, journal, make_folder, read_config, sync_folder};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Builtin, Host, Recipe};
-use crate::train::config::Config;
+use crate::train::config::{Config, settings};
 use crate::train::error::{damaged, io, no_run};
 
 /// A version that was kept in `scripts/`, a folder for each version, named by it: its script's path in the run's
 /// folder, and its hash.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::train) struct KeptVersion {
-    pub(in crate::train) script: String,
-    pub(in crate::train) version: String,
+pub(crate) struct KeptVersion {
+    pub(crate) script: String,
+    pub(crate) version: String,
 }
 
 const FOLDER: &str = "scripts";
@@ -72,7 +72,7 @@ impl KeptVersion {
     }
 
     /// Loads the version under the name that it had: a built-in's, or that of its file.
-    pub(in crate::train) fn load(&self, run: &Path, host: &Host) -> Result<Recipe, Diagnostics> {
+    pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<Recipe, Diagnostics> {
         let path = run.join(&self.script);
         let is_this = |recipe: &Recipe| recipe.version().as_str() == self.version;
         let stem = path.file_stem().map(|stem| stem.to_string_lossy());
@@ -111,23 +111,23 @@ fn file_name(source: &str) -> String {
 
 /// The first line of `reloads.jsonl`: the versions that the run began with.
 #[derive(Deserialize)]
-pub(in crate::train) struct Start {
+pub(crate) struct Start {
     #[serde(flatten)]
-    pub(in crate::train) recipe: KeptVersion,
+    pub(crate) recipe: KeptVersion,
     loss_script: String,
     loss_version: String,
 }
 
 /// The configuration of a run and the lines of its `reloads.jsonl`.
-pub(in crate::train) struct History {
-    pub(in crate::train) config: Config,
-    pub(in crate::train) folder: PathBuf,
-    pub(in crate::train) start: Start,
+pub(crate) struct History {
+    pub(crate) config: Config,
+    pub(crate) folder: PathBuf,
+    pub(crate) start: Start,
     reloads: Vec<Value>,
 }
 
 impl History {
-    pub(in crate::train) fn read(folder: &Path) -> Result<History, Diagnostics> {
+    pub(crate) fn read(folder: &Path) -> Result<History, Diagnostics> {
         let config = read_config(folder)?;
         let reloads = journal::read(&folder.join(RELOADS))?;
         let start = reloads
@@ -147,7 +147,7 @@ impl History {
     }
 
     /// The run's loss recipe.
-    pub(in crate::train) fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
+    pub(crate) fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
         let kept = KeptVersion {
             script: self.start.loss_script.clone(),
             version: self.start.loss_version.clone(),
@@ -156,20 +156,20 @@ impl History {
     }
 
     /// The versions that the run used, each with its first step.
-    pub(in crate::train) fn used(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
+    pub(crate) fn used(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
         let start = (0, self.start.recipe.clone());
         let used = self.reloads.iter().filter(|line| line["event"] == "use");
         std::iter::once(start).chain(used.filter_map(version))
     }
 
     /// The versions that steps after the first one began with, or tried to: those whose `migrate` failed.
-    pub(in crate::train) fn switches(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
+    pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
         let is_switch = |line: &&Value| line["event"] == "use" || line["hook"] == "migrate";
         self.reloads.iter().filter(is_switch).filter_map(version)
     }
 
     /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
-    pub(in crate::train) fn rejected_before(&self, step: u64) -> Vec<String> {
+    pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
         let lines = self.reloads.iter().filter(|line| {
             let is_before = line["step"].as_u64().is_some_and(|own| own < step);
             is_before && (line["event"] == "rejected" || line["event"] == "failed")
@@ -182,4 +182,86 @@ impl History {
 
 fn version(line: &Value) -> Option<(u64, KeptVersion)> {
     Some((line["step"].as_u64()?, KeptVersion::deserialize(line).ok()?))
+}
+
+/// The folder of a run, for reading; the run may be going on.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    folder: PathBuf,
+    batches: Vec<(u64, PathBuf)>,
+}
+
+impl Kept {
+    /// Looks into a folder.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it holds no batches of a run.
+    pub fn open(folder: &Path) -> Result<Kept, Diagnostics> {
+        let batches = BATCHES.all(folder).unwrap_or_default();
+        if batches.is_empty() {
+            let folder = folder.display();
+            let problem =
+                Diagnostic::error(format!("{folder} is a folder without batches of a run"));
+            let help =
+                "a run keeps them as batches/step-*.safetensors, unless its `batch_every` is 0";
+            return Err(problem.with_help(help).into());
+        }
+        Ok(Kept {
+            folder: folder.to_path_buf(),
+            batches,
+        })
+    }
+
+    /// The run's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The batches by their steps, in order: one at least. Those on which a version failed are not among them.
+    pub fn batches(&self) -> &[(u64, PathBuf)] {
+        &self.batches
+    }
+
+    /// The last batch and its step.
+    pub fn last(&self) -> (u64, &Path) {
+        match self.batches.last() {
+            Some((step, path)) => (*step, path),
+            None => unreachable!("a folder without batches is not opened"),
+        }
+    }
+
+    /// The version of the recipe that a step used, with the run's settings.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder does not say it, or the script that was kept is missing or has been edited.
+    pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
+        let history = History::read(&self.folder)?;
+        let used = history.used().take_while(|(first, _)| *first <= step);
+        let kept = used
+            .last()
+            .map_or(history.start.recipe.clone(), |(_, kept)| kept);
+        load_set(&history, host, &kept)
+    }
+
+    /// The version whose name begins so, with the run's settings; `None` where the run used no such version.
+    ///
+    /// # Errors
+    /// As [`Kept::recipe_at`].
+    pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
+        let history = History::read(&self.folder)?;
+        let mut used = history.used().map(|(_, kept)| kept);
+        let named = used.find(|kept| kept.version.starts_with(version));
+        named
+            .map(|kept| load_set(&history, host, &kept))
+            .transpose()
+    }
+}
+
+fn load_set(history: &History, host: &Host, kept: &KeptVersion) -> Result<Recipe, Diagnostics> {
+    let mut recipe = kept.load(&history.folder, host)?;
+    for (name, text) in settings(&history.config.params) {
+        // A version that has not the parameter, or has it otherwise, ran without the setting.
+        let _ = recipe.set_text(&name, &text);
+    }
+    Ok(recipe)
 }

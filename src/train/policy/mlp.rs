@@ -13,9 +13,9 @@ use super::{AdamW, AdamWConfig, Arrays, NonFinite, Responses, Samples, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::random::{Key, Purpose};
 use crate::train::task::{Prompt, TaskShape};
-use forward::{CHUNK, Pass, check, check_prompts, parts};
+use forward::{CHUNK, ForwardPass, check, check_prompts, parts};
 use network::{Network, Sizes};
-use trie::{Tokens, Trie};
+use trie::{TokenSource, Trie};
 
 /// The forward pass of a batch is remembered up to this many tokens (2 KiB each at a width of 256).
 const REMEMBERED: usize = 1 << 17;
@@ -33,7 +33,7 @@ pub struct Mlp {
     gradient: Vec<f32>,
     /// The last forward pass with the present parameters: an update on the batch that was just sampled or scored finds
     /// its activations here. Recomputing them would give the same bits.
-    last: Option<Pass>,
+    last: Option<ForwardPass>,
 }
 
 /// A policy that stays as it was, for log-probs to compare with.
@@ -45,7 +45,9 @@ impl Reference {
     /// # Errors
     /// As [`Mlp::score`].
     pub fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        Ok(Pass::of(&self.0, prompts, responses, 0)?.samples.scores)
+        Ok(ForwardPass::of(&self.0, prompts, responses, 0)?
+            .samples
+            .scores)
     }
 
     /// The parameters, from which [`Mlp::frozen_from`] makes the same reference again.
@@ -84,8 +86,8 @@ impl Mlp {
         check_prompts(&self.network.sizes, prompts)?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
         let owners: Vec<usize> = owners.collect();
-        let source = |response| Tokens::Sample(Box::new(key.stream(response as u64)));
-        let pass = Pass::new(&self.network, prompts, &owners, source, REMEMBERED);
+        let source = |response| TokenSource::Sample(Box::new(key.stream(response as u64)));
+        let pass = ForwardPass::new(&self.network, prompts, &owners, source, REMEMBERED);
         Ok(self.last.insert(pass).samples.clone())
     }
 
@@ -102,7 +104,7 @@ impl Mlp {
         prompts: &[Prompt],
         responses: &Responses,
     ) -> Result<Scores, Diagnostics> {
-        let pass = Pass::of(&self.network, prompts, responses, REMEMBERED)?;
+        let pass = ForwardPass::of(&self.network, prompts, responses, REMEMBERED)?;
         Ok(self.last.insert(pass).samples.scores.clone())
     }
 
@@ -126,7 +128,9 @@ impl Mlp {
             return Err(Diagnostic::error(message).into());
         }
         let last = self.last.as_ref();
-        let last = last.filter(|pass| pass.is_whole && pass.is_of(prompts, responses));
+        let last = last.filter(|pass| {
+            pass.is_whole && pass.samples.responses == *responses && pass.prompts == prompts
+        });
         let (owners, size) = (responses.prompts(), last.map_or(CHUNK, |pass| pass.size));
         let parts = parts(prompts.len(), owners, size);
         let chunks = (0..prompts.len()).step_by(CHUNK);
@@ -135,7 +139,7 @@ impl Mlp {
             if let Some(pass) = last {
                 return pass.tries[part].gradient(network, prompts, own, responses, dloss_dlogp);
             }
-            let source = |response| Tokens::Given(responses.response(response));
+            let source = |response| TokenSource::Given(responses.response(response));
             let trie = Trie::grow(network, prompts, owners, parts[part].clone(), source);
             trie.gradient(network, prompts, own, responses, dloss_dlogp)
         };

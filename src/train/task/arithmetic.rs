@@ -11,7 +11,7 @@ const PLUS: u32 = 10;
 const EQUALS: u32 = 11;
 
 /// From one digit to the longest numbers whose sum fits the arithmetic of the verifier.
-pub(in crate::train) const DIGITS: RangeInclusive<u64> = 1..=18;
+pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
 
 /// Sums of two numbers of n digits.
 ///

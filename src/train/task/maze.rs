@@ -1,7 +1,5 @@
 //! The maze task: walk from the start to the goal of a small grid and stop there.
 
-mod drawing;
-
 use std::ops::RangeInclusive;
 
 use super::{Prompt, Task, TaskShape, within};
@@ -19,7 +17,7 @@ const STOP: u32 = 4;
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
 /// The sides of mazes, up to a response of 4 * 32 moves.
-pub(in crate::train) const SIZES: RangeInclusive<u64> = 2..=32;
+pub(crate) const SIZES: RangeInclusive<u64> = 2..=32;
 
 /// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
 ///
@@ -151,10 +149,60 @@ impl Task for Maze {
     /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
         match self.board(&prompt.tokens) {
-            Some(board) => drawing::draw(&board, response, self.verify(prompt, response)),
+            Some(board) => draw(&board, response, self.verify(prompt, response)),
             None => format!("not a maze of {0} by {0} cells", self.size),
         }
     }
+}
+
+/// The signs of the tokens 0 to 4.
+const ARROWS: [char; 5] = ['↑', '↓', '←', '→', '■'];
+
+fn arrow(token: u32) -> char {
+    *ARROWS.get(token as usize).unwrap_or(&'?')
+}
+
+/// The maze, with the last move from each cell that the walk leaves, and the moves up to the stop with what came of
+/// them.
+fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
+    let (path, stopped) = board.walk(response);
+    let mut signs = vec!['·'; board.cells.len()];
+    for (&cell, &token) in path.iter().zip(response) {
+        signs[cell] = arrow(token);
+    }
+    if let Some(&end) = path.last() {
+        signs[end] = '×';
+    }
+    for (sign, &cell) in signs.iter_mut().zip(board.cells) {
+        match cell {
+            WALL => *sign = '█',
+            START => *sign = 'S',
+            GOAL => *sign = 'G',
+            _ => {}
+        }
+    }
+    let edge = "─".repeat(2 * board.size + 1);
+    let mut lines = vec![format!("╭{edge}╮")];
+    for row in signs.chunks(board.size) {
+        let row: Vec<String> = row.iter().map(char::to_string).collect();
+        lines.push(format!("│ {} │", row.join(" ")));
+    }
+    lines.push(format!("╰{edge}╯"));
+    let mut moves = response.split_inclusive(|&token| token == STOP);
+    let moves: String = moves
+        .next()
+        .unwrap_or_default()
+        .iter()
+        .copied()
+        .map(arrow)
+        .collect();
+    let verdict = match (correct, stopped) {
+        (true, _) => "✓",
+        (false, true) => "✗ stopped off the goal or too late",
+        (false, false) => "✗ never stopped",
+    };
+    lines.push(format!("{moves} {verdict}"));
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -162,7 +210,7 @@ mod tests {
     use super::*;
     use crate::train::random::{Key, Purpose};
 
-    pub(super) fn prompt(rows: &[&str]) -> Prompt {
+    fn prompt(rows: &[&str]) -> Prompt {
         let tokens = rows
             .concat()
             .chars()
@@ -298,5 +346,38 @@ mod tests {
             "maze: size is 1: expected from 2 to 32"
         );
         assert!(Maze::new(33).is_err());
+    }
+
+    #[test]
+    fn a_right_path_is_drawn_from_start_to_goal() {
+        let maze = Maze::new(4).unwrap();
+        let prompt = prompt(&["S.##", "#...", "..#.", "..#G"]);
+        let shown = maze.show(&prompt, &[3, 0, 1, 3, 3, 1, 1, 4, 0]);
+        let expected = "\
+╭─────────╮
+│ S ↓ █ █ │
+│ █ → → ↓ │
+│ · · █ ↓ │
+│ · · █ G │
+╰─────────╯
+→↑↓→→↓↓■ ✓";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_wrong_path_is_marked_where_it_ends() {
+        let maze = Maze::new(4).unwrap();
+        let prompt = prompt(&["S.##", "#...", "..#.", "..#G"]);
+        let expected = "\
+╭─────────╮
+│ S ↓ █ █ │
+│ █ ↓ ← · │
+│ · × █ · │
+│ · · █ G │
+╰─────────╯
+→↓→←↓■ ✗ stopped off the goal or too late";
+        assert_eq!(maze.show(&prompt, &[3, 1, 3, 2, 1, 4]), expected);
+        let endless = maze.show(&prompt, &[3, 1, 7, 1]);
+        assert!(endless.ends_with("→↓?↓ ✗ never stopped"), "{endless}");
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
+use advlab::batch::Batch;
 use advlab::script::BUILTINS;
 use advlab::tensor::op;
 use serde_json::Value;
@@ -20,6 +21,31 @@ fn apply() {
     insta::assert_snapshot!("apply_reinforce_pp", written.shown());
     assert_eq!(lab.read("out.jsonl").lines().count(), 256);
     insta::assert_snapshot!("apply_pacs", lab.run("apply pacs rollouts.jsonl").shown());
+}
+
+/// Columns that no source names are not read, and one whose name is put together is found all the same.
+#[test]
+fn apply_reads_the_columns_of_a_padded_file_that_a_recipe_needs() {
+    let lab = Lab::new();
+    let rows = ndarray::array![[-1.0, -2.0], [-0.5, f64::NAN]];
+    let batch = Batch::builder()
+        .groups([1, 1])
+        .mask(ndarray::array![[1, 1], [1, 0]].view())
+        .response("reward", vec![1.0, 0.0])
+        .token("old_logp", rows.clone())
+        .token("ref_logp", rows);
+    let batch = batch.build().expect("a batch");
+    let file = lab.path().join("batch.safetensors");
+    batch.write_safetensors(file).expect("a file");
+    let print = |name: &str| {
+        let body = format!("print(batch[{name}].sum(\"batch\").value()); batch.reward");
+        lab.write("sum.rhai", &format!("fn advantage(batch, p) {{ {body} }}"));
+        let ran = lab.run("apply sum.rhai batch.safetensors");
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.out.lines().next().expect("a line").to_string()
+    };
+    assert_eq!(print("\"old_logp\""), "-3.5");
+    assert_eq!(print("\"old\" + \"_logp\""), "-3.5");
 }
 
 /// A recipe's own loss sees its advantage; at the policy that sampled, the ratio is 1.

@@ -468,3 +468,36 @@ fn integers_that_are_no_f32_are_f64() {
     assert!(!batch.token_column("responses").unwrap().is_f64());
     assert_eq!(tokens(&batch, "hashes")[0], hash as f64);
 }
+
+#[test]
+fn of_token_columns_only_those_that_are_asked_for_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("verl.safetensors");
+    let mut tensors = verl();
+    // Nobody reads it: its NaN is no error, and its precision counts all the same.
+    let values = bytes(&[f64::NAN; 12], f64::to_le_bytes);
+    tensors.push(("values", Type::F64, vec![3, 4], values));
+    save(&path, &tensors);
+    let read = |names: &[&str]| {
+        let columns: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let options = ReadOptions {
+            columns: Some(&columns),
+            ..ReadOptions::default()
+        };
+        let rollouts = batch::read(&path, &options).unwrap();
+        let names = rollouts.batch.columns().collect::<Vec<_>>().join(" ");
+        assert!(rollouts.is_partial());
+        (names, rollouts)
+    };
+    // The reward follows from `token_reward` alone, and `logp` from `old_logp`.
+    assert_eq!(read(&[]).0, "correct token_reward");
+    assert_eq!(read(&["logp"]).0, "correct old_logp token_reward");
+    let (_, rollouts) = read(&["old_logp", "advantage"]);
+    let out = folder.path().join("out.safetensors");
+    let advantage = per_response(&rollouts, &[1.0, 2.0, 3.0]);
+    rollouts.write_advantage(&out, &advantage).unwrap();
+    let file = fs::read(&out).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&file).unwrap();
+    assert_eq!(file.tensor("advantages").unwrap().dtype(), Type::F64);
+    assert_eq!(file.len(), tensors.len() + 1);
+}

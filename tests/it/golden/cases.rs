@@ -97,14 +97,12 @@ pub fn loss_and_gradient(case: &Value, recipe: &Recipe, batch: &Batch) {
         .unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
     let value = expected["loss"].as_f64().expect("a loss");
     close(&[loss.value], &[value], &format!("{name} loss"));
-    let gradient = loss.gradient.to_padded_f64();
+    let gradient = loss.gradient.buffer();
     for (response, row) in rows(&expected["grad_logp"]).iter().enumerate() {
-        let got: Vec<f64> = gradient
-            .row(response)
-            .iter()
-            .take(row.len())
-            .copied()
-            .collect();
+        let mut got = vec![0.0; batch.layout().width()];
+        let layout = loss.gradient.layout();
+        layout.scatter(response, &mut got, |token| gradient.get(token));
+        got.truncate(row.len());
         close(&got, row, &format!("{name} grad_logp[{response}]"));
     }
 }

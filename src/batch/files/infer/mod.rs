@@ -68,6 +68,7 @@ pub(super) fn rollouts(
         } else {
             inference.is_f64
         },
+        is_partial: inference.unread.is_some(),
         batch,
     })
 }
@@ -184,12 +185,6 @@ impl Inference<'_> {
                 continue;
             };
             self.check_tokens(reading, &given)?;
-            let given = match given {
-                Given::RowsF64(rows) if self.options.dtype == Some(Dtype::F32) => {
-                    rows.map(|value| value as f32).into()
-                }
-                given => given,
-            };
             batch = batch.column(&reading.ours, given);
         }
         if let Some(tokens) = self.tokens.take() {
@@ -290,7 +285,7 @@ impl Inference<'_> {
                 let is_saved = matches!(self.raw.header, Header::Saved { .. });
                 if reading.role == Role::Token && !is_saved {
                     let value = match found.value {
-                        value if value.is_nan() && matches!(given, Given::RowsF64(_)) => {
+                        value if value.is_nan() && matches!(given, Given::Rows(_)) => {
                             "NaN or null".to_string()
                         }
                         value if value.is_finite() => format!("{value}, too large for f32,"),

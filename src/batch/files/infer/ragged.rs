@@ -3,6 +3,7 @@
 use super::{Inference, MASK};
 use crate::batch::GroupId;
 use crate::batch::column::{Given, Ragged};
+use crate::batch::files::Dtype;
 use crate::batch::files::names::{Reading, Role};
 use crate::batch::files::raw::{RawColumn, Values};
 use crate::batch::files::words;
@@ -122,7 +123,7 @@ impl Inference<'_> {
         readings.filter(move |(_, index)| is_array(*index))
     }
 
-    fn rows(&self, index: usize) -> &Ragged<f64> {
+    fn rows(&self, index: usize) -> &Ragged {
         match &self.raw.columns[index].values {
             Values::Arrays(rows) => rows,
             _ => unreachable!("a column of arrays was asked for"),
@@ -293,14 +294,17 @@ impl Inference<'_> {
 
     /// The values of a column of lines; its arrays are taken where `is_last`, since nothing else reads them.
     pub(super) fn take_lines(&mut self, index: usize, is_last: bool) -> Option<Given> {
-        match &mut self.raw.columns[index].values {
-            Values::Numbers(numbers) => Some(Given::Responses(numbers.clone().into())),
-            Values::Words { counts, .. } => Some(Given::Responses(counts.clone().into())),
-            Values::Ids { ids, .. } => numbers(ids).map(|ids| Given::Responses(ids.into())),
-            Values::Arrays(rows) if is_last => Some(std::mem::take(rows).into()),
-            Values::Arrays(rows) => Some(rows.clone().into()),
-            _ => None,
-        }
+        let is_f64 = self.options.dtype != Some(Dtype::F32);
+        let mut rows = match &mut self.raw.columns[index].values {
+            Values::Numbers(numbers) => return Some(Given::Responses(numbers.clone().into())),
+            Values::Words { counts, .. } => return Some(Given::Responses(counts.clone().into())),
+            Values::Ids { ids, .. } => return numbers(ids).map(|ids| Given::Responses(ids.into())),
+            Values::Arrays(rows) if is_last => std::mem::replace(rows, Ragged::new(is_f64)),
+            Values::Arrays(rows) => rows.clone(),
+            _ => return None,
+        };
+        rows.is_f64 = is_f64;
+        Some(Given::Rows(rows))
     }
 }
 

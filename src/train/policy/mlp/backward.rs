@@ -5,7 +5,7 @@ use std::ops::Range;
 use ndarray::linalg::general_mat_mul;
 
 use super::network::{Network, Real, Sizes, add, add_scaled, rows, rows_mut};
-use super::trie::{Node, Trie};
+use super::trie::{Prefix, Trie};
 use crate::train::policy::Responses;
 use crate::train::task::Prompt;
 
@@ -98,7 +98,7 @@ impl<F: Real> Trie<F> {
             subtrees[node] = row.to_vec();
         }
         // Children before their parents.
-        for (node, &Node { prompt, parent, .. }) in self.nodes.iter().enumerate().rev() {
+        for (node, &Prefix { prompt, parent, .. }) in self.nodes.iter().enumerate().rev() {
             let subtree = std::mem::take(&mut subtrees[node]);
             if subtree.is_empty() {
                 continue;
@@ -157,7 +157,7 @@ fn backward<F: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::policy::mlp::trie::Tokens;
+    use crate::train::policy::mlp::trie::TokenSource;
     use crate::train::random::{Key, Purpose, Stream};
     use crate::train::task::{Arithmetic, Maze, Task, training_prompts};
 
@@ -188,7 +188,7 @@ mod tests {
             let prompts = training_prompts(task, 4, 0, 3).unwrap();
             let owners: Vec<usize> = (0..3 * GROUP).map(|r| r / GROUP).collect();
             let all = (0..owners.len()).collect();
-            let source = |response| Tokens::Sample(Box::new(stream(response as u64 + 1)));
+            let source = |response| TokenSource::Sample(Box::new(stream(response as u64 + 1)));
             let trie = Trie::grow(&network, &prompts, &owners, all, source);
             let mut responses = Responses::new();
             for (&owner, tokens) in owners.iter().zip(&trie.tokens) {
@@ -207,7 +207,7 @@ mod tests {
         fn trie<F: Real>(&self, network: &Network<F>) -> Trie<F> {
             let (responses, owners) = (&self.responses, self.responses.prompts());
             let all = (0..owners.len()).collect();
-            let source = |response| Tokens::Given(responses.response(response));
+            let source = |response| TokenSource::Given(responses.response(response));
             Trie::grow(network, &self.prompts, owners, all, source)
         }
 

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::network::{Network, Sizes};
-use super::trie::{Tokens, Trie};
+use super::trie::{TokenSource, Trie};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::policy::{Responses, Samples, Scores};
 use crate::train::task::Prompt;
@@ -24,7 +24,7 @@ pub(super) fn parts(prompts: usize, owners: &[usize], size: usize) -> Vec<Vec<us
 }
 
 /// A forward pass: the responses of a batch and the tries that they make.
-pub(super) struct Pass {
+pub(super) struct ForwardPass {
     pub prompts: Vec<Prompt>,
     pub samples: Samples,
     /// The prompts of each trie.
@@ -34,15 +34,15 @@ pub(super) struct Pass {
     pub is_whole: bool,
 }
 
-impl Pass {
+impl ForwardPass {
     /// The responses whose tokens are those of `source`; hidden layers are kept for up to `remembered` tokens.
     pub fn new<'a>(
         network: &Network<f32>,
         prompts: &[Prompt],
         owners: &[usize],
-        source: impl Fn(usize) -> Tokens<'a> + Sync,
+        source: impl Fn(usize) -> TokenSource<'a> + Sync,
         remembered: usize,
-    ) -> Pass {
+    ) -> ForwardPass {
         // Two parts a thread even out what they have to do; matrix products want as many rows as there can be.
         let size = prompts.len().div_ceil(2 * rayon::current_num_threads());
         let size = size.next_multiple_of(CHUNK).clamp(CHUNK, LARGEST);
@@ -70,7 +70,7 @@ impl Pass {
                 scores.entropy.push(trie.entropy[node] as f32);
             }
         }
-        Pass {
+        ForwardPass {
             prompts: prompts.to_vec(),
             samples: Samples { responses, scores },
             size,
@@ -85,15 +85,13 @@ impl Pass {
         prompts: &[Prompt],
         responses: &Responses,
         remembered: usize,
-    ) -> Result<Pass, Diagnostics> {
+    ) -> Result<ForwardPass, Diagnostics> {
         check(&network.sizes, prompts, responses)?;
-        let source = |response| Tokens::Given(responses.response(response));
+        let source = |response| TokenSource::Given(responses.response(response));
         let owners = responses.prompts();
-        Ok(Pass::new(network, prompts, owners, source, remembered))
-    }
-
-    pub fn is_of(&self, prompts: &[Prompt], responses: &Responses) -> bool {
-        self.samples.responses == *responses && self.prompts == prompts
+        Ok(ForwardPass::new(
+            network, prompts, owners, source, remembered,
+        ))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::train::random::Stream;
 use crate::train::task::Prompt;
 
 /// The source of a response's tokens.
-pub(super) enum Tokens<'a> {
+pub(super) enum TokenSource<'a> {
     Given(&'a [u32]),
     Sample(Box<Stream>),
 }
@@ -38,7 +38,7 @@ fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
 
 /// A prefix of a response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node {
+pub(super) struct Prefix {
     /// The index of its prompt.
     pub prompt: usize,
     /// The node before its last token, and the input that says this token; none where no token came before it.
@@ -50,7 +50,7 @@ pub(super) struct Node {
 /// All prefixes of some responses, parents before children, with what the network computes from each.
 #[derive(Default)]
 pub(super) struct Trie<F> {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<Prefix>,
     /// Hidden layers behind their ReLU, [nodes, hidden].
     pub h1: Vec<F>,
     pub h2: Vec<F>,
@@ -74,9 +74,10 @@ impl<F: Real> Trie<F> {
         prompts: &[Prompt],
         owners: &[usize],
         responses: Vec<usize>,
-        source: impl Fn(usize) -> Tokens<'a>,
+        source: impl Fn(usize) -> TokenSource<'a>,
     ) -> Self {
-        let mut sources: Vec<Tokens<'a>> = responses.iter().map(|&index| source(index)).collect();
+        let mut sources: Vec<TokenSource<'a>> =
+            responses.iter().map(|&index| source(index)).collect();
         let mut trie = Self {
             tokens: vec![Vec::new(); responses.len()],
             visits: vec![Vec::new(); responses.len()],
@@ -85,7 +86,7 @@ impl<F: Real> Trie<F> {
         };
         let mut sums = Vec::new();
         let mut live = trie.plant(network, prompts, owners, &sources, &mut sums);
-        let is_sampled = matches!(sources.first(), Some(Tokens::Sample(_)));
+        let is_sampled = matches!(sources.first(), Some(TokenSource::Sample(_)));
         while !live.is_empty() {
             if is_sampled {
                 trie.evaluate(network, &sums);
@@ -103,14 +104,14 @@ impl<F: Real> Trie<F> {
         network: &Network<F>,
         prompts: &[Prompt],
         owners: &[usize],
-        sources: &[Tokens<'_>],
+        sources: &[TokenSource<'_>],
         sums: &mut Vec<F>,
     ) -> Vec<(usize, usize)> {
         let [w1, b1, ..] = network.tensors();
         let mut roots = HashMap::new();
         let mut live = Vec::new();
         for (index, source) in sources.iter().enumerate() {
-            if matches!(source, Tokens::Given([])) {
+            if matches!(source, TokenSource::Given([])) {
                 continue;
             }
             let prompt = owners[self.responses[index]];
@@ -136,7 +137,7 @@ impl<F: Real> Trie<F> {
         parent: Option<(usize, usize)>,
         position: usize,
     ) -> usize {
-        self.nodes.push(Node {
+        self.nodes.push(Prefix {
             prompt,
             parent,
             position,
@@ -199,7 +200,7 @@ impl<F: Real> Trie<F> {
         &mut self,
         network: &Network<F>,
         live: &[(usize, usize)],
-        sources: &mut [Tokens<'_>],
+        sources: &mut [TokenSource<'_>],
         sums: &mut Vec<F>,
     ) -> Vec<(usize, usize)> {
         let Sizes { task, hidden } = network.sizes;
@@ -209,12 +210,12 @@ impl<F: Real> Trie<F> {
         let mut children = vec![None; (self.nodes.len() - first) * task.vocabulary];
         let mut next = Vec::with_capacity(live.len());
         for &(response, node) in live {
-            let Node {
+            let Prefix {
                 prompt, position, ..
             } = self.nodes[node];
             let (token, is_last) = match &mut sources[response] {
-                Tokens::Given(tokens) => (tokens[position], position + 1 == tokens.len()),
-                Tokens::Sample(stream) => {
+                TokenSource::Given(tokens) => (tokens[position], position + 1 == tokens.len()),
+                TokenSource::Sample(stream) => {
                     let probabilities = &self.probabilities[node * task.vocabulary..];
                     let token = draw(stream.uniform(), &probabilities[..task.vocabulary]);
                     let is_longest = position + 1 == task.max_response_tokens;
