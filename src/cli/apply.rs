@@ -19,7 +19,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{load, pair, rollouts, streams, title};
+use super::{Computing, load, pair, rollouts, streams, title};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -50,11 +50,15 @@ pub struct Apply {
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    computing: Computing,
 }
 
 impl Apply {
     pub fn run(self) -> Result<ExitCode> {
-        let host = Host::new().with_seed(self.seed);
+        let host = Host::new()
+            .with_seed(self.seed)
+            .with_executor(self.computing.executor);
         let recipe = load(&host, &self.recipe, &self.set)?;
         // Only what the sources name. A name that is put together is found when it is missing: then all is read.
         let named = named(&recipe);

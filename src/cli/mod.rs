@@ -18,8 +18,10 @@ use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::paint::{Paint, beside, width};
 use advlab::script::{Host, Recipe};
+use advlab::tensor::Executor;
 use advlab::train::Kept;
 use anyhow::Result;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 pub use streams::reader_left;
@@ -73,6 +75,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }
+}
+
+/// How tensors are computed.
+#[derive(clap::Args, Clone, Copy)]
+struct Computing {
+    /// What computes tensors: tile by tile, or each operation in full; the bits are the same
+    #[arg(long, value_name = "NAME", default_value = "fused",
+        value_parser = PossibleValuesParser::new(["fused", "naive"])
+            .map(|name| if name == "naive" { Executor::Naive } else { Executor::Fused }))]
+    executor: Executor,
 }
 
 /// Prints what went wrong, a script's error with its line and a caret.

@@ -9,7 +9,7 @@ use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
-use super::{pair, streams};
+use super::{Computing, pair, streams};
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
@@ -32,11 +32,15 @@ pub struct Repl {
     /// Take the inputs from standard input, line by line, and end with it
     #[arg(long)]
     stdin: bool,
+    #[command(flatten)]
+    computing: Computing,
 }
 
 impl Repl {
     pub fn run(self) -> Result<ExitCode> {
-        let host = Host::new().with_seed(self.seed);
+        let host = Host::new()
+            .with_seed(self.seed)
+            .with_executor(self.computing.executor);
         let mut session = Session::new(&host, streams::on_stdout());
         if let Some(path) = &self.input {
             session.open(path, &super::mappings(&self.map))?;

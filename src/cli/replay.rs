@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
+use super::Computing;
 use super::streams::{self, out};
 
 /// Repeat a run with its reloads, and say whether every number agrees.
@@ -19,12 +20,14 @@ pub struct Replay {
     /// The run's folder
     #[arg(value_name = "DIR")]
     run: PathBuf,
+    #[command(flatten)]
+    computing: Computing,
 }
 
 impl Replay {
     /// Repeats the run; the exit status is 1 where a number differs.
     pub fn run(self) -> Result<ExitCode> {
-        let replay = Repetition::open(&self.run)?;
+        let replay = Repetition::open_with(&self.run, self.computing.executor)?;
         let run = self.run.display();
         let steps = replay.steps();
         let bar = streams::steps_bar("replaying", steps, 0);

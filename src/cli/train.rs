@@ -11,9 +11,9 @@ use advlab::train::{Config, Run};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::pair;
 use super::streams::{self, out};
 use super::train_view::View;
+use super::{Computing, pair};
 
 /// Train an embedded policy, with a recipe that can be edited while the run goes.
 ///
@@ -44,13 +44,15 @@ pub struct Train {
     /// Print the configuration, with a comment for each key, and do nothing else
     #[arg(long)]
     print_config: bool,
+    #[command(flatten)]
+    computing: Computing,
 }
 
 impl Train {
     /// Runs until all steps are done, or until Ctrl-C.
     pub fn run(self) -> Result<ExitCode> {
         let mut run = match &self.resume {
-            Some(folder) => Run::resume(folder, self.steps)?,
+            Some(folder) => Run::resume_with(folder, self.steps, self.computing.executor)?,
             None => {
                 let config = self.config()?;
                 if self.print_config {
@@ -96,6 +98,7 @@ impl Train {
         for (name, value) in &self.set {
             config.set(name, value);
         }
+        config.executor = self.computing.executor;
         config.check()?;
         Ok(config)
     }

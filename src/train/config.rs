@@ -13,6 +13,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveOptions;
 use crate::script::{Hook, Host, Limits, Recipe};
 use crate::suggest;
+use crate::tensor::Executor;
 
 /// The configuration of a run, as `advlab train --print-config` prints it. Its fields are the keys of this file:
 ///
@@ -52,6 +53,9 @@ pub struct Config {
     pub out: String,
     pub params: toml::Table,
     pub loss_params: toml::Table,
+    /// Not a key of the file: the numbers of a run are the same with any.
+    #[serde(skip)]
+    pub executor: Executor,
 }
 
 /// The default configuration, with a comment for each key.
@@ -192,10 +196,13 @@ impl Config {
     }
 
     pub(super) fn host(&self) -> Host {
-        Host::new().with_seed(self.seed).with_limits(Limits {
-            time: Duration::from_secs(self.hook_deadline_s),
-            ..Limits::default()
-        })
+        Host::new()
+            .with_seed(self.seed)
+            .with_executor(self.executor)
+            .with_limits(Limits {
+                time: Duration::from_secs(self.hook_deadline_s),
+                ..Limits::default()
+            })
     }
 
     pub(super) fn live_options(&self) -> LiveOptions {

@@ -12,6 +12,7 @@ use super::trainer::Trainer;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveRecipe;
 use crate::script::Host;
+use crate::tensor::Executor;
 
 /// A run that is being repeated. Its folder is only read.
 pub struct Replay {
@@ -42,7 +43,16 @@ impl Replay {
     /// # Errors
     /// [`Diagnostics`] where the folder is no run, or a script that it kept is missing or has been edited.
     pub fn open(folder: &Path) -> Result<Replay, Diagnostics> {
-        let history = History::read(folder)?;
+        Replay::open_with(folder, Executor::default())
+    }
+
+    /// As [`Replay::open`], with another executor; the run's numbers are the same.
+    ///
+    /// # Errors
+    /// As [`Replay::open`].
+    pub fn open_with(folder: &Path, executor: Executor) -> Result<Replay, Diagnostics> {
+        let mut history = History::read(folder)?;
+        history.config.executor = executor;
         let rows = journal::read(&folder.join(METRICS))?;
         let host = history.config.host();
         let loss = history.loss(&host)?;

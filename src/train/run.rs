@@ -15,6 +15,7 @@ use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveOptions, LiveRecipe};
 use crate::script::{Version, flipped_loss};
+use crate::tensor::Executor;
 
 /// A run and its folder.
 pub struct Run {
@@ -67,7 +68,20 @@ impl Run {
     /// [`Diagnostics`] where the folder is no run, is being written, has no usable checkpoint, or has done all its
     /// steps.
     pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, Diagnostics> {
+        Run::resume_with(path, steps, Executor::default())
+    }
+
+    /// As [`Run::resume`], with another executor; the run's numbers are the same.
+    ///
+    /// # Errors
+    /// As [`Run::resume`].
+    pub fn resume_with(
+        path: &Path,
+        steps: Option<u64>,
+        executor: Executor,
+    ) -> Result<Run, Diagnostics> {
         let (folder, mut config) = Folder::open(path)?;
+        config.executor = executor;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
