@@ -7,12 +7,13 @@ use crate::tensor::Level;
 
 /// The stretches of `from`-level values that lie in a cell of the coarser (or same) level `to`, in batch order.
 pub(super) fn stretches(layout: &Layout, from: Level, to: Level, cell: usize) -> Vec<Range<usize>> {
+    let one = |stretch: Range<usize>| Vec::from([stretch]);
     let members = |group: usize| layout.members(group).iter().map(|&member| member as usize);
     match (from, to) {
-        (from, to) if from == to => vec![cell..cell + 1],
-        (from, Level::Batch) => vec![0..layout.size(from)],
-        (Level::Token, Level::Response) => vec![layout.tokens_of(cell)],
-        (Level::Position, Level::Group) => vec![layout.positions_of(cell)],
+        (from, to) if from == to => one(cell..cell + 1),
+        (from, Level::Batch) => one(0..layout.size(from)),
+        (Level::Token, Level::Response) => one(layout.tokens_of(cell)),
+        (Level::Position, Level::Group) => one(layout.positions_of(cell)),
         (Level::Token, Level::Group) => members(cell)
             .map(|member| layout.tokens_of(member))
             .collect(),

@@ -290,7 +290,8 @@ impl<'a> Run<'a> {
                 }
                 computed[step] = true;
                 let is_scan = matches!(steps[step].tensor.inner().prim, Prim::Scan(..));
-                if !self.is_loaded(step, pass) && !(self.uniform[step] && is_scan) {
+                let ends = self.is_loaded(step, pass) || self.uniform[step] && is_scan;
+                if !ends {
                     stack.extend(&steps[step].args);
                 }
             }
