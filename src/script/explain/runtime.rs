@@ -8,6 +8,7 @@ use super::{
 };
 use crate::batch::known;
 use crate::diagnostic::{Diagnostic, Span};
+use crate::figures::counted;
 use crate::script::syntax::{TokenKind, ValueKind};
 use crate::suggest;
 use crate::tensor::{Level, TensorError, TensorErrorKind};
@@ -164,7 +165,7 @@ fn by_tensor(error: &TensorError) -> Option<String> {
 fn mismatch(wanted: &str, found: &str) -> Diagnostic {
     let (wanted, found) = (ValueKind::of_type(wanted), ValueKind::of_type(found));
     let row = match wanted {
-        ValueKind::Boolean if found.is_tensor() => return tensor_condition(),
+        ValueKind::Boolean if found.is_tensor() => return said("value", "tensor-condition", &[]),
         ValueKind::Boolean => "boolean",
         ValueKind::Integer => "integer",
         ValueKind::Number => "number",
@@ -180,8 +181,7 @@ pub(super) fn no_import(name: &str) -> Diagnostic {
 fn beyond(what: &str, length: usize, index: i64) -> Diagnostic {
     let has = match length {
         0 => "is empty".to_string(),
-        1 => "has 1 element".to_string(),
-        length => format!("has {length} elements"),
+        length => format!("has {}", counted(length, "element")),
     };
     said("value", "beyond", &[&index.to_string(), what, &has])
 }
@@ -214,10 +214,6 @@ fn property(what: &str) -> Diagnostic {
         _ => "property",
     };
     said("value", row, &[name, object.described()])
-}
-
-pub(in crate::script) fn tensor_condition() -> Diagnostic {
-    said("value", "tensor-condition", &[])
 }
 
 pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {
