@@ -34,6 +34,11 @@ fn find(section: &str, word: &str) -> Option<&'static str> {
     })
 }
 
+/// The text of a row with its names in it, for what has no message of its own.
+pub(super) fn text(section: &str, word: &str, names: &[&str]) -> Option<String> {
+    Some(filled(find(section, word)?, names))
+}
+
 /// A row with its names in it.
 fn filled(row: &str, names: &[&str]) -> String {
     let names = names.iter().enumerate();

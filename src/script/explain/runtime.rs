@@ -3,9 +3,7 @@
 use rhai::{Dynamic, EvalAltResult};
 
 use super::script::{keys, names, parameters};
-use super::{
-    Script, filled, find, functions, helped, lower_first, mistake, problem, said, variant,
-};
+use super::{Script, find, functions, helped, lower_first, mistake, problem, said, text, variant};
 use crate::batch::known;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::figures::counted;
@@ -159,7 +157,7 @@ fn by_tensor(error: &TensorError) -> Option<String> {
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => "binomial",
         _ => return None,
     };
-    Some(filled(find("tensor", row)?, &[error.op]))
+    text("tensor", row, &[error.op])
 }
 
 fn mismatch(wanted: &str, found: &str) -> Diagnostic {
