@@ -61,8 +61,7 @@ impl Train {
             }
         };
         let stop = stop_at_ctrl_c()?;
-        let set = self.set.into_iter().map(|(name, _)| name);
-        let mut view = View::new(&run, set.collect());
+        let mut view = View::new(&run);
         for note in run.notes() {
             view.note(note);
         }

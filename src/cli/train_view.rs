@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{BLOCKS, counted, value};
-use advlab::live::{LiveEvent, VersionChange};
+use advlab::live::LiveEvent;
 use advlab::paint::{Paint, laid_out, wrapped};
 use advlab::script::Recipe;
 use advlab::train::{Config, Ending, Evaluation, Event, Kept, Row, Run};
@@ -22,8 +22,6 @@ pub struct View {
     config: Config,
     /// The file name of the recipe.
     name: String,
-    /// Parameters that `--set` sets; others that the run sets are in the configuration.
-    set: Vec<String>,
     bar: ProgressBar,
     /// Lines of a log have no end.
     paint: Paint,
@@ -39,8 +37,8 @@ pub struct View {
 }
 
 impl View {
-    /// A view of a run that is about to go, with the names that `--set` gives values.
-    pub fn new(run: &Run, set: Vec<String>) -> View {
+    /// A view of a run that is about to go.
+    pub fn new(run: &Run) -> View {
         let config = run.config().clone();
         let name = Path::new(&config.recipe).file_name();
         let name = name.unwrap_or_default().to_string_lossy().into_owned();
@@ -49,7 +47,6 @@ impl View {
             bar: streams::steps_bar("training", config.steps, run.step()),
             config,
             name,
-            set,
             paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
             evaluations: run.evaluations().to_vec(),
@@ -176,20 +173,6 @@ impl View {
         }
     }
 
-    fn switched(&mut self, step: u64, change: &VersionChange) {
-        self.reloads += 1;
-        let mut change = change.clone();
-        let held = change.parameters.extract_if(.., |one| one.is_held());
-        let held: String = held
-            .map(|parameter| {
-                let is_flag = self.set.contains(&parameter.name);
-                let by = if is_flag { "--set" } else { "[params]" };
-                format!("  {parameter}: {by} holds it")
-            })
-            .collect();
-        self.at(step, &format!("{} {change}{held}", self.name));
-    }
-
     fn failed(&mut self, step: u64, recipe: &Recipe, has_batch: bool, back_to: Option<&Recipe>) {
         self.failed += 1;
         let version = recipe.version();
@@ -248,7 +231,10 @@ impl View {
         match *event {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
             Event::Live { step, event } => self.live(step, event),
-            Event::Switched { step, change, .. } => self.switched(step, change),
+            Event::Switched { step, change, .. } => {
+                self.reloads += 1;
+                self.at(step, &format!("{} {change}", self.name));
+            }
             Event::Failed {
                 step,
                 recipe,
