@@ -111,18 +111,17 @@ impl Follower {
 
     fn judge_at_start(&mut self) {
         let rejected = &self.shared.options.rejected;
-        let known = self.reading.version.as_ref().filter(|version| {
-            let mut rejected = rejected.iter();
-            rejected.any(|rejected| rejected == version.as_str())
-        });
-        match known {
-            Some(version) => self.said = Said::Rejected(version.clone()),
+        match &self.reading.version {
+            Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
+                self.said = Said::Rejected(version.clone());
+            }
             // Not settled first: a save that is under way just now is looked at again.
-            None => self.judge_until_decided(&self.reading.clone(), Instant::now()),
+            _ => self.judge_until_decided(&self.reading.clone(), Instant::now()),
         }
     }
 
-    /// Looks at the files, at an event of this moment or without one.
+    /// Looks at the files, at an event of this moment or without one, and judges them once they are quiet, where they
+    /// hold something new, or where that is asked for.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.reading.again();
         let is_changed = !now.agrees(&self.reading);
@@ -133,10 +132,15 @@ impl Follower {
             return;
         }
         if event.is_none() {
-            // The watch may be on a folder that is no more.
-            self.watch.forget();
+            // The watch may be on a folder that was deleted and made again: all are watched anew below.
+            let _ = self.watch.follow(std::iter::empty());
         }
-        self.settle_and_judge(now, event.unwrap_or_else(Instant::now), is_asked);
+        let since = event.unwrap_or_else(Instant::now);
+        let settled = self.settle(now);
+        // Saved again as it was: the change that was seen was the file being truncated for it.
+        if is_asked || !settled.agrees(&self.reading) {
+            self.judge_until_decided(&settled, since);
+        }
         self.watch_files();
     }
 
@@ -145,15 +149,6 @@ impl Follower {
         let current = self.shared.current();
         let held = self.reading.version.as_ref();
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
-    }
-
-    /// Judges the files once they are quiet, where they hold something new, or where that is asked for.
-    fn settle_and_judge(&mut self, seen: Reading, since: Instant, is_asked: bool) {
-        let settled = self.settle(seen);
-        // Saved again as it was: the change that was seen was the file being truncated for it.
-        if is_asked || !settled.agrees(&self.reading) {
-            self.judge_until_decided(&settled, since);
-        }
     }
 
     fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {

@@ -139,12 +139,8 @@ impl LiveRecipe {
         options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
         let (loaded, reading) = host.load_reading(recipe);
-        let is_resumed = options.start.is_some();
-        let recipe = match &options.start {
-            Some(start) => start.clone(),
-            None => loaded?,
-        };
-        let mut live = LiveRecipe::start(host, recipe, options, is_resumed)?;
+        let is_resumed = !options.left.is_empty();
+        let mut live = LiveRecipe::start(host, loaded, options)?;
         live._thread = Thread::start(&live.shared, reading, is_resumed)?;
         Ok(live)
     }
@@ -158,36 +154,39 @@ impl LiveRecipe {
         recipe: Recipe,
         options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
-        LiveRecipe::start(host, recipe, options, false)
+        LiveRecipe::start(host, Ok(recipe), options)
     }
 
-    /// `is_resumed` where an earlier process has used the version already: a parameter that the run sets may be missing
-    /// from it, as from any version that an edit made.
+    /// With a recipe that was loaded, unless the run is resumed.
     fn start(
         host: &Host,
-        recipe: Recipe,
+        loaded: Result<Recipe, Diagnostics>,
         mut options: LiveOptions,
-        is_resumed: bool,
     ) -> Result<LiveRecipe, Diagnostics> {
-        let load = |recipe: Recipe, is_reload| -> Result<Arc<Loaded>, Diagnostics> {
-            Ok(Arc::new(Loaded {
-                recipe: options.fit(recipe, is_reload)?.on(host),
+        let with_state = |recipe: Recipe, state| InUse {
+            loaded: Arc::new(Loaded {
+                recipe: recipe.on(host),
                 serial: 0,
                 times: Default::default(),
-            }))
+            }),
+            state,
         };
-        let worked = options.fallbacks.iter().cloned();
-        let worked = worked.map(|(recipe, state)| {
-            let loaded = load(recipe, true)?;
-            Ok(InUse { loaded, state })
-        });
-        let worked = worked.collect::<Result<_, Diagnostics>>()?;
-        let loaded = load(recipe, is_resumed)?;
-        let initial = loaded.recipe.init()?;
-        let state = options.state.take().unwrap_or(initial);
+        let mut worked = VecDeque::new();
+        for (recipe, state) in std::mem::take(&mut options.left) {
+            // A parameter that the run sets may be missing from it, as from any version that an edit made.
+            worked.push_back(with_state(options.fit(recipe, true)?, state));
+        }
+        let in_use = match worked.pop_back() {
+            Some(left) => left,
+            None => {
+                let recipe = options.fit(loaded?, false)?.on(host);
+                let state = recipe.init()?;
+                with_state(recipe, state)
+            }
+        };
         Ok(LiveRecipe {
-            shared: Arc::new(Shared::new(host, options, loaded.clone())),
-            in_use: InUse { loaded, state },
+            shared: Arc::new(Shared::new(host, options, in_use.loaded.clone())),
+            in_use,
             worked,
             is_switched: false,
             failed: Vec::new(),

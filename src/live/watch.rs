@@ -105,16 +105,6 @@ impl Watch {
         outcome
     }
 
-    /// Watches all folders anew at the next [`Watch::follow`]: a watch on one deleted and made again is dead.
-    pub(super) fn forget(&mut self) {
-        if let Ok(system) = &mut self.system {
-            for folder in std::mem::take(&mut self.folders) {
-                // As above: there is nothing to unwatch where the folder was deleted.
-                let _ = system.unwatch(&folder);
-            }
-        }
-    }
-
     /// Waits for an event, and gives its moment; `None` where it is time to look without one.
     pub(super) fn wait(&self) -> Option<Instant> {
         self.rings.recv_timeout(POLL).ok()

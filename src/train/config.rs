@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::policy::{AdamWConfig, Mlp};
-use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task, TaskShape};
+use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveOptions;
 use crate::script::{Hook, Host, Limits, Recipe};
@@ -229,16 +228,6 @@ impl Config {
             "arithmetic" => Box::new(Arithmetic::new(self.arithmetic_digits)?),
             _ => Box::new(Maze::new(self.maze_size)?),
         })
-    }
-
-    /// The policy before the first step.
-    pub(super) fn make_policy(&self, shape: &TaskShape) -> Mlp {
-        let adamw = AdamWConfig {
-            lr: self.lr,
-            weight_decay: self.weight_decay,
-            ..AdamWConfig::default()
-        };
-        Mlp::new(shape, self.hidden_size, adamw, self.seed)
     }
 }
 

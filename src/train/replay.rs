@@ -1,26 +1,24 @@
 //! Repeats a run: the same versions at the same steps, to the same numbers.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
 use super::event::Event;
-use super::folder::{History, KeptVersion, METRICS, journal};
+use super::folder::{History, METRICS, journal};
 use super::row::flatten;
 use super::trainer::Trainer;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveRecipe;
-use crate::script::Host;
+use crate::script::Recipe;
 
 /// A run that is being repeated. Its folder is only read.
 pub struct Replay {
     trainer: Trainer,
-    host: Host,
-    folder: PathBuf,
     rows: Vec<Value>,
     /// The version that a step began with, where that was not the one of the step before.
-    switches: HashMap<u64, KeptVersion>,
+    switches: HashMap<u64, Recipe>,
 }
 
 /// The first number of a repetition that is not the same.
@@ -49,11 +47,11 @@ impl Replay {
         let recipe = history.recipe.load(folder, &host)?;
         let options = history.config.live_options();
         let live = LiveRecipe::without_file(&host, recipe, options)?;
+        let switches = history.switches();
+        let switches = switches.map(|(step, kept)| Ok((step, kept.load(folder, &host)?)));
         Ok(Replay {
-            switches: history.switches().collect(),
+            switches: switches.collect::<Result<_, Diagnostics>>()?,
             trainer: Trainer::new(history.config, live, loss)?,
-            folder: history.folder,
-            host,
             rows,
         })
     }
@@ -66,7 +64,7 @@ impl Replay {
     /// Does all steps again, up to the first number that differs; `None` where all of them are the same, bit for bit.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
+    /// [`Diagnostics`] where a step cannot be repeated: a script fails where it had worked.
     pub fn go(
         mut self,
         observer: &mut dyn FnMut(&Event<'_>),
@@ -77,8 +75,7 @@ impl Replay {
         };
         for recorded in &self.rows {
             let step = self.trainer.step;
-            if let Some(kept) = self.switches.get(&step) {
-                let recipe = kept.load(&self.folder, &self.host)?;
+            if let Some(recipe) = self.switches.remove(&step) {
                 self.trainer.live.publish(recipe)?;
             }
             if !recorded["initial_evaluation"].is_null() {

@@ -224,13 +224,12 @@ fn restored(
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
     let host = config.host();
     let load = |left: &LeftState| left.load(&history.folder, &host);
-    let (recipe, state) = load(&checkpoint.recipe)?;
-    let fallbacks = checkpoint.fallbacks.iter().map(load);
+    let left = checkpoint.fallbacks.iter().chain([&checkpoint.recipe]);
     let rejected = history.rejected_before(checkpoint.step);
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
-    let is_in_use = in_file == Some(recipe.version().as_str());
+    let is_in_use = in_file == Some(&checkpoint.recipe.kept.version);
     let note = (is_rejected && !is_in_use).then(|| {
         format!(
             "{} holds a version that was rejected before: save it again to have it tried",
@@ -238,9 +237,7 @@ fn restored(
         )
     });
     let options = LiveOptions {
-        start: Some(recipe),
-        state: Some(state),
-        fallbacks: fallbacks.collect::<Result<_, _>>()?,
+        left: left.map(load).collect::<Result<_, _>>()?,
         rejected,
         ..config.live_options()
     };

@@ -7,7 +7,7 @@ use super::config::Config;
 use super::event::{Event, Tell};
 use super::folder::{Checkpoint, LeftState};
 use super::learner::{Learner, StepFailure};
-use super::policy::Reference;
+use super::policy::{AdamWConfig, Mlp, Reference};
 use super::random::{Key, Purpose};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
@@ -52,7 +52,12 @@ impl Trainer {
         loss: Recipe,
     ) -> Result<Trainer, Diagnostics> {
         let task = config.make_task()?;
-        let policy = config.make_policy(&task.shape());
+        let adamw = AdamWConfig {
+            lr: config.lr,
+            weight_decay: config.weight_decay,
+            ..AdamWConfig::default()
+        };
+        let policy = Mlp::new(&task.shape(), config.hidden_size, adamw, config.seed);
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
             reference: policy.frozen(),
