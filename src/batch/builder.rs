@@ -58,7 +58,7 @@ impl BatchBuilder {
 
     /// The mask of ragged input: a row of its own length for each response.
     pub fn ragged_mask<R: AsRef<[bool]>>(self, rows: impl IntoIterator<Item = R>) -> Self {
-        let mut tokens = Tokens::ragged();
+        let mut tokens = Tokens::new(None);
         for row in rows {
             if let Err(problem) = check_length(row.as_ref().len()) {
                 return self.fail(problem);
@@ -72,7 +72,7 @@ impl BatchBuilder {
 
     /// The number of tokens of each response, all of which count.
     pub fn lengths(self, lengths: impl IntoIterator<Item = usize>) -> Self {
-        match full(Tokens::ragged(), lengths) {
+        match full(Tokens::new(None), lengths) {
             Ok(tokens) => self.tokens(tokens),
             Err(problem) => self.fail(problem),
         }
@@ -242,7 +242,7 @@ impl BatchBuilder {
         let (tokens, from) = match (mask, rows.clone().next()) {
             (Some(tokens), _) => (tokens, "mask"),
             (None, Some((name, given, width))) => {
-                let tokens = width.map_or_else(Tokens::ragged, Tokens::padded);
+                let tokens = Tokens::new(width);
                 let lengths = (0..responses).map(|response| given.row_length(response));
                 (full(tokens, lengths)?, name)
             }
@@ -250,7 +250,7 @@ impl BatchBuilder {
         };
         check_responses(from, tokens.responses(), responses)?;
         for (column, given, width) in rows {
-            let what = match (width, tokens.width()) {
+            let what = match (width, tokens.width) {
                 (Some(found), Some(expected)) if found == expected => continue,
                 (Some(found), Some(expected)) => format!(
                     "`{column}` is {found} tokens wide, `{from}` is {expected} wide: padded columns share one shape [B, T]"
@@ -291,7 +291,7 @@ impl BatchBuilder {
             Some((_, Given::Responses(lengths))) => lengths.iter().map(|&x| x as usize).collect(),
             _ => vec![0; responses],
         };
-        full(Tokens::ragged(), lengths)
+        full(Tokens::new(None), lengths)
     }
 }
 

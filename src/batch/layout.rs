@@ -247,12 +247,9 @@ impl Layout {
 
     /// The length of the longest row.
     pub fn width(&self) -> usize {
-        let longest = || {
-            (0..self.responses())
-                .map(|response| self.row_length(response))
-                .max()
-        };
-        self.rows.width().or_else(longest).unwrap_or(0)
+        let rows = 0..self.responses();
+        let longest = || rows.map(|response| self.row_length(response)).max();
+        self.rows.width.or_else(longest).unwrap_or(0)
     }
 
     /// The layout of some of the responses, in the order given.
@@ -330,7 +327,7 @@ mod tests {
     use super::*;
 
     fn layout() -> Layout {
-        let mut tokens = Tokens::padded(5);
+        let mut tokens = Tokens::new(Some(5));
         for row in [[1, 1, 0, 1, 0], [0; 5], [0, 1, 1, 1, 1]] {
             tokens.add(&row).unwrap();
         }

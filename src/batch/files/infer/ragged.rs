@@ -237,7 +237,7 @@ impl Inference<'_> {
         let mask = self
             .arrays()
             .find(|(reading, _)| reading.role == Role::Mask);
-        let mut tokens = Tokens::ragged();
+        let mut tokens = Tokens::new(None);
         for (response, &length) in lengths.of_response.iter().enumerate() {
             let Some((reading, index)) = mask else {
                 tokens.add_full(length);
