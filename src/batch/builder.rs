@@ -249,37 +249,17 @@ impl BatchBuilder {
             (None, None) => (self.tokens_by_length(responses)?, "length"),
         };
         check_responses(from, tokens.responses(), responses)?;
-        for (column, given, width) in rows {
-            let what = match (width, tokens.width) {
-                (Some(found), Some(expected)) if found == expected => continue,
-                (Some(found), Some(expected)) => format!(
-                    "`{column}` is {found} tokens wide, `{from}` is {expected} wide: padded columns share one shape [B, T]"
-                ),
-                (None, None) => {
-                    let differs = |&response: &usize| {
-                        given.row_length(response) != tokens.row_length(response)
-                    };
-                    let Some(response) = (0..responses).find(differs) else {
-                        continue;
-                    };
-                    let what = format!(
-                        "response {response}: `{column}` has {} tokens, `{from}` has {}: the token arrays of one response are of one length",
-                        given.row_length(response),
-                        tokens.row_length(response)
-                    );
-                    return Err((Some(response), Diagnostic::error(what)));
-                }
-                (width, _) => {
-                    let (padded, ragged) = match width {
-                        Some(_) => (column, from),
-                        None => (from, column),
-                    };
-                    format!(
-                        "`{padded}` is padded [B, T], `{ragged}` is ragged: give all token columns of a batch in one way"
-                    )
-                }
-            };
-            return Err(problem(what));
+        for (column, given, _) in rows {
+            let differs =
+                |&response: &usize| given.row_length(response) != tokens.row_length(response);
+            if let Some(response) = (0..responses).find(differs) {
+                let what = format!(
+                    "response {response}: `{column}` has {} tokens, `{from}` has {}: the token columns of a batch are padded to one [B, T], or ragged with one length a response",
+                    given.row_length(response),
+                    tokens.row_length(response)
+                );
+                return Err((Some(response), Diagnostic::error(what)));
+            }
         }
         Ok(tokens)
     }
