@@ -90,7 +90,6 @@ impl Apply {
         }
         let applied = Applied {
             recipe,
-            summary: Summary::of(&outcome),
             outcome,
             rollouts,
             loss,
@@ -188,7 +187,6 @@ struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
-    summary: Summary,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Spread)>,
     notes: Vec<String>,
@@ -229,7 +227,7 @@ impl Applied {
 
     /// The rows of the table below the head: a title and a value.
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let mut rows = self.summary.rows();
+        let mut rows = Summary::of(&self.outcome).rows();
         if let Some((loss, gradient)) = &self.loss {
             let of_what = match self.outcome.loss {
                 Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
@@ -268,7 +266,7 @@ impl Applied {
             "version": recipe.version().as_str(),
             "params": params.collect::<Map<_, _>>(),
             "input": self.rollouts.path(),
-            "summary": self.summary,
+            "summary": Summary::of(outcome),
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),
             "metrics": metrics.collect::<Map<_, _>>(),

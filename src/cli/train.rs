@@ -61,13 +61,12 @@ impl Train {
             }
         };
         let stop = stop_at_ctrl_c()?;
-        let set = self.set.into_iter().map(|(name, _)| name);
-        let mut view = View::new(&run, set.collect());
+        let mut view = View::new(&run);
         for note in run.notes() {
             view.note(note);
         }
         streams::tell(&run.warnings());
-        let ending = run.go(&stop, &mut view);
+        let ending = run.go(&stop, &mut |event| view.tell(event));
         Ok(view.ended(ending))
     }
 

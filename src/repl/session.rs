@@ -219,8 +219,7 @@ impl Session {
 
     /// Goes on with another batch, and with the recipe that comes with it.
     pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), Diagnostics> {
-        if let Some(script) = &data.script {
-            let recipe = self.host.load(script)?;
+        if let Some(recipe) = data.recipe.take() {
             data.notes.extend(self.choose(Some(recipe)));
         }
         if let Some(watched) = lock(&self.watched).as_mut() {

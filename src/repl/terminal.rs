@@ -40,11 +40,9 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
     greet(&session);
     let session = Rc::new(RefCell::new(session));
     let mut editor = editor(&session).map_err(io::Error::other)?;
-    let history = history_file();
-    if let Some(file) = &history {
-        // The first session has none.
-        let _ = editor.load_history(file);
-    }
+    let history = history_file().unwrap_or_default();
+    // The first session has none.
+    let _ = editor.load_history(&history);
     tell_news(&mut editor, session.borrow().watched.clone())?;
     loop {
         let input = match editor.readline(PROMPT) {
@@ -59,9 +57,7 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         // At once also in the file: a session that is killed has lost nothing. A history that cannot be written is no
         // reason to stop.
         let _ = editor.add_history_entry(&input);
-        if let Some(file) = &history {
-            let _ = editor.append_history(file);
-        }
+        let _ = editor.append_history(&history);
         let mut session = session.borrow_mut();
         if let Some((columns, _)) = editor.dimensions() {
             session.paint.width = usize::from(columns).max(NARROWEST);

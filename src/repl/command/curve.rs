@@ -194,31 +194,26 @@ fn table(points: &[Point]) -> String {
         point.right.is_multiple_of(step) || point.right == first || point.right + 1 == points.len()
     };
     let shown: Vec<&Point> = points.iter().filter(is_shown).collect();
-    let numbers = |of: fn(&Point) -> Option<f64>| {
-        let values: Vec<f64> = shown
-            .iter()
-            .map(|one| of(one).unwrap_or(f64::NAN))
-            .collect();
-        let texts = column(&values).into_iter();
-        texts.map(|text| text.replace("NaN", "-"))
-    };
-    let right = numbers(|point| point.of_right);
-    let wrong = numbers(|point| point.of_wrong);
-    let total = numbers(|point| Some(point.total));
-    let mut lines = vec![format!(
-        "  right {:>10} {:>10} {:>10}",
-        "A+", "A-", "total |A|"
-    )];
-    for (point, ((right, wrong), total)) in shown.iter().zip(right.zip(wrong).zip(total)) {
+    let columns: [fn(&Point) -> Option<f64>; 3] = [
+        |point| point.of_right,
+        |point| point.of_wrong,
+        |point| Some(point.total),
+    ];
+    let columns = columns.map(|of| {
+        let values = shown.iter().map(|one| of(one).unwrap_or(f64::NAN));
+        column(&values.collect::<Vec<f64>>())
+    });
+    let titles = ["A+", "A-", "total |A|"].map(|title| format!(" {title:>10}"));
+    let mut lines = vec![format!("  right{}", titles.concat())];
+    for (index, point) in shown.iter().enumerate() {
         let mark = match peaks.len() {
             _ if !is_peak(point) => "",
             1 => "   peak",
             _ => "   flat",
         };
-        let number = point.right;
-        lines.push(format!(
-            "  {number:>5} {right:>10} {wrong:>10} {total:>10}{mark}"
-        ));
+        let cells = columns.each_ref().map(|own| own[index].replace("NaN", "-"));
+        let cells = cells.map(|cell| format!(" {cell:>10}")).concat();
+        lines.push(format!("  {:>5}{cells}{mark}", point.right));
     }
     let place = match last - first + 1 {
         1 if first == 1 => "where 1 is right".to_string(),

@@ -72,6 +72,15 @@ impl Panel {
     }
 }
 
+impl Range {
+    /// The numbers at the y axis: the least, the most, and 0 where it is between them.
+    fn labels(self) -> impl Iterator<Item = f64> {
+        let (least, most) = self.y;
+        let zero = (least < 0.0 && most > 0.0).then_some(0.0);
+        [least, most].into_iter().chain(zero)
+    }
+}
+
 fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let start = (f64::INFINITY, f64::NEG_INFINITY);
     values.fold(start, |(least, most), value| {
