@@ -66,7 +66,7 @@ impl Train {
             view.note(note);
         }
         streams::tell(&run.warnings());
-        let ending = run.go(&stop, &mut view);
+        let ending = run.go(&stop, &mut |event| view.tell(event));
         Ok(view.ended(ending))
     }
 

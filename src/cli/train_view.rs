@@ -10,7 +10,7 @@ use advlab::figures::{BLOCKS, counted, value};
 use advlab::live::LiveEvent;
 use advlab::paint::{Paint, laid_out, wrapped};
 use advlab::script::Recipe;
-use advlab::train::{Config, Ending, Evaluation, Event, Kept, Observer, Row, Run};
+use advlab::train::{Config, Ending, Evaluation, Event, Kept, Row, Run};
 use console::Term;
 use indicatif::ProgressBar;
 
@@ -142,7 +142,7 @@ impl View {
 
     fn step(&mut self, row: &Row) {
         self.steps += 1;
-        let pass = row.pass_at.at(1).unwrap_or(0.0);
+        let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
         self.bar.set_message(format!("batch pass@1 {pass:.3}"));
         self.bar.set_position(row.step + 1);
         if row.evaluation.is_some() {
@@ -210,10 +210,9 @@ impl View {
             self.lines("", &text);
         }
     }
-}
 
-impl Observer for View {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
+    /// Shows what happened in the run.
+    pub fn tell(&mut self, event: &Event<'_>) {
         match *event {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
             Event::Live { step, event } => self.live(step, event),
@@ -261,7 +260,6 @@ impl Observer for View {
             Event::Step { row, .. } => self.step(row),
             _ => {}
         }
-        Ok(())
     }
 }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use super::compile::compile;
 use super::engine::Functions;
+use super::explain::said;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
 use super::sandbox::guarded;
 use super::session::{Answer, Session};
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 use crate::suggest;
 use crate::tensor::{Executor, Guard, Naive};
 
@@ -106,20 +107,17 @@ impl Host {
         let error = if let Some(builtin) = Builtin::find(recipe) {
             return (self.compile(builtin.name, builtin.text), Reading::default());
         } else if let Some(kind) = another_kind(path) {
-            Diagnostic::error(format!("`{recipe}` is {kind}, not a recipe")).with_help(
-                "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: `advlab apply grpo rollouts.jsonl`",
-            )
+            said("load", "kind", &[recipe, kind])
         } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
             return self.load_read(&Reading::of(path));
         } else {
             let names = BUILTINS.iter().map(|builtin| builtin.name);
             let file = format!("{recipe}.rhai");
-            let help = match suggest::nearest(recipe, names) {
-                _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`".to_string(),
-            };
-            Diagnostic::error(format!("there is no recipe `{recipe}`")).with_help(help)
+            match suggest::nearest(recipe, names) {
+                _ if Path::new(&file).is_file() => said("load", "script", &[recipe, &file]),
+                Some(near) => said("load", "near", &[recipe, near]),
+                None => said("load", "none", &[recipe]),
+            }
         };
         (Err(error.into()), Reading::default())
     }
@@ -199,19 +197,14 @@ fn another_kind(path: &Path) -> Option<&'static str> {
 }
 
 fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
-    let path = path.display();
-    let bytes = content.as_ref().map_err(|unread| {
-        let diagnostic = Diagnostic::error(format!("cannot read {path}: {}", unread.why));
-        match unread.kind {
-            std::io::ErrorKind::NotFound => diagnostic.with_help(
-                "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
-            ),
-            _ => diagnostic,
-        }
+    let path = path.display().to_string();
+    let bytes = content.as_ref().map_err(|unread| match unread.kind {
+        std::io::ErrorKind::NotFound => said("load", "missing", &[&path, &unread.why]),
+        _ => said("load", "unread", &[&path, &unread.why]),
     })?;
     std::str::from_utf8(bytes).map_err(|error| {
-        let byte = error.valid_up_to();
-        Diagnostic::error(format!("{path} is not text: its byte {byte} is not UTF-8")).into()
+        let byte = error.valid_up_to().to_string();
+        said("load", "bytes", &[&path, &byte]).into()
     })
 }
 

@@ -20,15 +20,13 @@ pub(super) fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diag
             said("stopped", "calls", &[]).at(script.only_recursion())
         }
         EvalAltResult::ErrorDataTooLarge(what, _) => {
-            let grew = match what.to_lowercase() {
-                what if what.contains("string") => {
-                    format!("a string grew beyond {TEXT_BYTES} bytes")
-                }
-                what if what.contains("map") => format!("a map grew beyond {MAP_ENTRIES} entries"),
-                _ => format!("an array grew beyond {ARRAY_ELEMENTS} elements"),
+            let (row, most) = match what.to_lowercase() {
+                what if what.contains("string") => ("string", TEXT_BYTES),
+                what if what.contains("map") => ("map", MAP_ENTRIES),
+                _ => ("array", ARRAY_ELEMENTS),
             };
             let suspect = script.only_loop().or_else(|| script.only_call("pad"));
-            said("stopped", "grew", &[&grew]).at(suspect)
+            said("stopped", row, &[&most.to_string()]).at(suspect)
         }
         EvalAltResult::ErrorTooManyVariables(_) | EvalAltResult::ErrorTooManyModules(_) => {
             said("stopped", "variables", &[]).at(script.only_loop())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rhai::{AST, Dynamic, EvalAltResult, LexError, ParseErrorType};
 
 use super::super::error::Problem;
-use super::super::explain::{SEES, Script};
+use super::super::explain::{SEES, Script, said, text};
 use super::super::library::functions_of;
 use super::super::lint::misspelt_hooks;
 use super::super::syntax::code;
@@ -34,39 +34,36 @@ impl Session {
         let script =
             Script::new(&name, &sources).knowing(parameters.unwrap_or_default(), self.functions());
         let mut diagnostic = script.explain(error);
-        let help = match error {
+        let is_unknown = diagnostic.help.as_deref() == Some(SEES);
+        let here = match error {
             EvalAltResult::ErrorParsing(
                 ParseErrorType::BadInput(LexError::MalformedIdentifier(name))
                 | ParseErrorType::VariableUndefined(name),
                 _,
             ) if name.trim_start_matches('_').parse::<u32>().is_ok() => {
-                diagnostic.message = format!("there is no value `{name}`");
-                Some("`_` is the last value, `_2` the one before it, and so on to `_9`".to_string())
+                Some(said("prompt", "value", &[name]))
             }
             EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), _) => {
+                let unknown = || is_unknown.then(|| said("prompt", "variable", &[name]));
                 let help = self.no_variable(name);
-                if help.is_some() {
-                    diagnostic.message = format!("there is no variable `{name}`");
-                }
-                let is_unknown = diagnostic.help.as_deref() == Some(SEES);
-                let makes = "`let x = ...` makes one; `:vars` lists yours".to_string();
-                help.or(is_unknown.then_some(makes))
+                help.map_or_else(unknown, |help| {
+                    Some(said("variable", "other", &[name, &help]))
+                })
             }
             EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), _) => {
-                Some(format!("`import \"{name}\" as {name};` imports a recipe"))
+                Some(said("prompt", "import", &[name]))
             }
             EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), _)
             | EvalAltResult::ErrorAssignmentToConstant(name, _)
                 if name == "p" =>
             {
-                let of_the_recipe = of_the_recipe();
-                diagnostic.message.clone_from(&of_the_recipe.message);
-                of_the_recipe.help.clone()
+                Some(said("prompt", "p", &[]))
             }
             _ => None,
         };
-        if help.is_some() {
-            diagnostic.help = help;
+        if let Some(mut here) = here {
+            std::mem::swap(&mut diagnostic.message, &mut here.message);
+            diagnostic.help = here.help.take();
         }
         self.explain_scope(&mut diagnostic);
         self.inputs.in_its_input(text, diagnostic).into()
@@ -78,9 +75,7 @@ impl Session {
         if error.help.as_deref() == Some(SEES)
             && let Some(name) = name.filter(|name| self.scope.contains(name))
         {
-            error.help = Some(format!(
-                "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
-            ));
+            error.help = text("prompt", "scope", &[&name]);
         }
     }
 
@@ -133,10 +128,4 @@ pub(super) fn place_of_name(text: &str, name: &str) -> Option<Span> {
     let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
     let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
     Some(all[index].span(&inputs::SOURCE.into(), &text.into()))
-}
-
-/// Something was assigned to `p`.
-pub(super) fn of_the_recipe() -> Diagnostic {
-    Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
-        .with_help("`:set k=8` sets a parameter")
 }

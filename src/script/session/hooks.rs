@@ -6,6 +6,7 @@ use rhai::{Engine, EvalAltResult, Map, NativeCallContext};
 
 use super::super::batch_type::ScriptBatch;
 use super::super::error::{Problem, raise};
+use super::super::explain::said;
 use super::super::hooks::tensor_of;
 use super::super::recipe::{Hook, Recipe};
 use super::{Session, lock};
@@ -59,27 +60,19 @@ impl Session {
         let (current, failed) = (self.batch.clone(), self.failed.clone());
         move |context, given| {
             let name = hook.name();
-            let fail = |what: String, help: &str| raise(context, Problem::new(what).help(help));
+            let fail = |row, what: &str| raise(context, said("prompt", row, &[what]));
             let Some(recipe) = &recipe else {
-                return Err(fail(
-                    format!("`{name}()` is a recipe's, and none is loaded"),
-                    "`:recipe grpo` loads one; a formula that you typed is run by `:run`",
-                ));
+                return Err(fail("no-recipe", name));
             };
             let mut recipe = recipe.clone();
             if let Some((batch, p)) = given {
                 if !Arc::ptr_eq(batch.frame(), current.frame()) {
-                    return Err(fail(
-                        format!("`{name}` runs on the whole batch at the prompt, this is another"),
-                        "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some",
-                    ));
+                    return Err(fail("another-batch", name));
                 }
                 let mut settings = p.iter();
                 settings
                     .try_for_each(|(name, value)| recipe.params.set_dynamic(name, value))
-                    .map_err(|error| {
-                        fail(error.to_string(), "`:params` shows what the recipe has")
-                    })?;
+                    .map_err(|error| fail("setting", &error.to_string()))?;
             }
             tensor_of(&recipe, hook, &current).map_err(|error| {
                 let problem = Problem::new(error.to_string());

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
 pub use self::answer::{Answer, Columns};
-use self::errors::{of_the_recipe, place_of_name};
+use self::errors::place_of_name;
 use self::inputs::Inputs;
 pub use self::inspect::{GraphNode, Pairs};
 pub use self::names::Name;
@@ -23,6 +23,7 @@ pub(crate) use self::names::language_definitions;
 pub(crate) use self::saved::{Defines, is_typed};
 use super::batch_type::ScriptBatch;
 use super::call::Call;
+use super::explain::said;
 use super::host::Host;
 use super::library::Library;
 use super::lint::ambiguous_powers;
@@ -30,7 +31,7 @@ use super::recipe::Recipe;
 use super::sandbox::{guarded, on_deep_stack};
 use super::syntax::unfinished;
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 use crate::tensor::{Guard, Tensor};
 
 /// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
@@ -271,18 +272,16 @@ impl Session {
             .as_ref()
             .map_or(0, |recipe| recipe.params().iter().len());
         let is_own = p.is_some_and(|map| map.len() == known_entries);
-        let (name, diagnostic) = match self.scope.get("batch") {
-            _ if !is_own => ("p", of_the_recipe()),
+        let name = match self.scope.get("batch") {
+            _ if !is_own => "p",
             Some(batch) if batch.is::<ScriptBatch>() => return Ok(()),
-            _ => (
-                "batch",
-                Diagnostic::error("`batch` is the batch, and nothing else")
-                    .with_help("choose another name; `:load FILE` makes another batch the batch"),
-            ),
+            _ => "batch",
         };
         self.scope.rewind(known);
         self.place_own();
-        Err(diagnostic.at(place_of_name(text, name)).into())
+        Err(said("prompt", name, &[])
+            .at(place_of_name(text, name))
+            .into())
     }
 
     fn engine(&self, text: &str) -> Engine {
