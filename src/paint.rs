@@ -133,10 +133,8 @@ pub fn folded(line: &str, columns: usize) -> String {
     }
     let text = line.trim_start();
     let indent = &line[..line.len() - text.len()];
-    if let Some(mark) = ["//! ", "// "]
-        .into_iter()
-        .find(|mark| text.starts_with(mark))
-    {
+    let mut marks = ["//! ", "// "].into_iter();
+    if let Some(mark) = marks.find(|mark| text.starts_with(mark)) {
         return wrapped(&format!("{indent}{mark}"), &text[mark.len()..], columns);
     }
     let below = format!("{indent}    ");

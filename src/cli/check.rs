@@ -63,22 +63,17 @@ impl Check {
                 };
                 let sign = paint.with(color, sign);
                 let head = format!("  {sign}  {:<29}", finding.check);
-                out!(
-                    "{}",
-                    beside(head.trim_end(), 39, &finding.detail, paint.width)
-                );
+                let line = beside(head.trim_end(), 39, &finding.detail, paint.width);
+                out!("{line}");
             }
             for error in errors(&findings) {
                 out!("{}", error.render_within(paint).trim_end());
             }
             let number = |result| findings.iter().filter(|f| f.result == result).count();
-            let fails = number(CheckResult::Fails);
-            failed |= fails > 0;
-            out!(
-                "  {} hold, {fails} fail, {} to know",
-                number(CheckResult::Holds),
-                number(CheckResult::Note)
-            );
+            let results = [CheckResult::Holds, CheckResult::Fails, CheckResult::Note];
+            let [hold, fail, to_know] = results.map(number);
+            failed |= fail > 0;
+            out!("  {hold} hold, {fail} fail, {to_know} to know");
         }
         Ok(ExitCode::from(u8::from(failed)))
     }

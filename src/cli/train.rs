@@ -84,12 +84,8 @@ impl Train {
             Some(path) => Config::read(path)?,
             None => Config::default(),
         };
-        if let Some(recipe) = &self.recipe {
-            config.recipe.clone_from(recipe);
-        }
-        if let Some(out) = &self.out {
-            config.out.clone_from(out);
-        }
+        config.recipe = self.recipe.clone().unwrap_or(config.recipe);
+        config.out = self.out.clone().unwrap_or(config.out);
         config.steps = self.steps.unwrap_or(config.steps);
         config.seed = self.seed.unwrap_or(config.seed);
         for (name, value) in &self.set {

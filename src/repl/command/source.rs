@@ -89,10 +89,8 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let shown = file.display();
     if file.extension().is_none_or(|ending| ending != "rhai") {
         let help = format!("such as {}", file.with_extension("rhai").display());
-        return Err(wrong(
-            format!("{shown}: a script's file ends in .rhai"),
-            help,
-        ));
+        let message = format!("{shown}: a script's file ends in .rhai");
+        return Err(wrong(message, help));
     }
     if !session.script.inputs().has_advantage() && !session.script.inputs().has_function() {
         let help = "a formula with a value per response or token, or a function";
