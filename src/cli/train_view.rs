@@ -10,7 +10,7 @@ use advlab::figures::{BLOCKS, counted, value};
 use advlab::live::LiveEvent;
 use advlab::paint::{Paint, laid_out, wrapped};
 use advlab::script::Recipe;
-use advlab::train::{Config, Ending, Evaluation, Event, Kept, Observer, Row, Run};
+use advlab::train::{Config, Ending, Evaluation, Event, Kept, Row, Run};
 use console::Term;
 use indicatif::ProgressBar;
 
@@ -142,7 +142,7 @@ impl View {
 
     fn step(&mut self, row: &Row) {
         self.steps += 1;
-        let pass = row.pass_at.at(1).unwrap_or(0.0);
+        let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
         self.bar.set_message(format!("batch pass@1 {pass:.3}"));
         self.bar.set_position(row.step + 1);
         if row.evaluation.is_some() {
@@ -171,21 +171,6 @@ impl View {
             LiveEvent::PollingOnly { .. } => self.note(&event.to_string()),
             _ => self.at(step, &event.to_string()),
         }
-    }
-
-    fn failed(&mut self, step: u64, recipe: &Recipe, has_batch: bool, back_to: Option<&Recipe>) {
-        self.failed += 1;
-        let version = recipe.version();
-        let mut line = format!("{} {version} failed", self.name);
-        if let Some(back_to) = back_to {
-            line.push_str(&format!("  back to {}", back_to.version()));
-        }
-        if has_batch {
-            let batch = format!("batches/failed-{step:06}-{version}.safetensors");
-            let path = self.folder.join(batch);
-            line.push_str(&format!("  (its batch is {})", path.display()));
-        }
-        self.at(step, &line);
     }
 
     /// Prints lines above the bar. A run goes on where nobody reads them any more.
@@ -225,10 +210,9 @@ impl View {
             self.lines("", &text);
         }
     }
-}
 
-impl Observer for View {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
+    /// Shows what happened in the run.
+    pub fn tell(&mut self, event: &Event<'_>) {
         match *event {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
             Event::Live { step, event } => self.live(step, event),
@@ -247,7 +231,18 @@ impl Observer for View {
                 if back_to.is_some() {
                     self.say(&error.render_within(self.paint));
                 }
-                self.failed(step, recipe, batch.is_some(), back_to);
+                self.failed += 1;
+                let version = recipe.version();
+                let mut line = format!("{} {version} failed", self.name);
+                if let Some(back_to) = back_to {
+                    line.push_str(&format!("  back to {}", back_to.version()));
+                }
+                if batch.is_some() {
+                    let batch = format!("batches/failed-{step:06}-{version}.safetensors");
+                    let path = self.folder.join(batch);
+                    line.push_str(&format!("  (its batch is {})", path.display()));
+                }
+                self.at(step, &line);
             }
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
@@ -265,7 +260,6 @@ impl Observer for View {
             Event::Step { row, .. } => self.step(row),
             _ => {}
         }
-        Ok(())
     }
 }
 

@@ -40,7 +40,7 @@ impl Thread {
         {
             return Ok(None);
         }
-        let (watch, bell, outcome) = Watch::new(shared.options.poll_only);
+        let (watch, bell) = Watch::new(shared.options.poll_only);
         let mut follower = Follower {
             shared: shared.clone(),
             watch,
@@ -48,7 +48,6 @@ impl Thread {
             said: Said::Well,
             is_polling_said: false,
         };
-        follower.say_polling(outcome);
         follower.watch_files();
         if is_resumed {
             follower.judge_at_start();
@@ -217,7 +216,9 @@ impl Follower {
                 }
                 self.said = Said::Well;
                 if !warnings.is_empty() {
-                    self.shared.tell(LiveEvent::Warned { version, warnings });
+                    self.shared
+                        .ledger()
+                        .tell(LiveEvent::Warned { version, warnings });
                 }
             }
             Err(error) => self.say_rejected(error),
@@ -234,17 +235,15 @@ impl Follower {
         guard: &Guard,
     ) -> Result<(Recipe, Vec<Diagnostic>), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?;
-        let (last, failed_on) = {
-            let ledger = self.shared.ledger();
-            (ledger.last.clone(), ledger.failed_on.clone())
-        };
+        let ledger = self.shared.ledger();
         let dry_runs = DryRuns {
             candidate: &recipe,
             host,
             guard,
-            last: last.as_deref(),
-            failed_on: failed_on.as_deref(),
+            last: ledger.last.clone(),
+            failed_on: ledger.failed_on.clone(),
         };
+        drop(ledger);
         let warnings = dry_runs.run()?;
         let known = in_use.recipe().warnings();
         let is_new =
@@ -257,7 +256,7 @@ impl Follower {
     fn say(&mut self, said: Said, event: LiveEvent) {
         if self.said != said {
             self.said = said;
-            self.shared.tell(event);
+            self.shared.ledger().tell(event);
         }
     }
 
@@ -287,26 +286,20 @@ impl Follower {
     fn say_reverted(&mut self, in_use: &Loaded, before: Option<&Version>) {
         self.said = Said::Well;
         if before != Some(in_use.version()) {
-            self.shared.tell(LiveEvent::Reverted {
+            self.shared.ledger().tell(LiveEvent::Reverted {
                 version: in_use.version().clone(),
             });
         }
     }
 
+    /// Watches the files of the last reading. Says that there are no events for them, once.
     fn watch_files(&mut self) {
-        let outcome = self
-            .watch
-            .follow(self.reading.files.keys().map(|path| path.as_path()));
-        self.say_polling(outcome);
-    }
-
-    /// Says that there are no file events, once.
-    fn say_polling(&mut self, outcome: Result<(), notify::Error>) {
-        if let Err(error) = outcome
+        let files = self.reading.files.keys().map(|path| path.as_path());
+        if let Err(error) = self.watch.follow(files)
             && !std::mem::replace(&mut self.is_polling_said, true)
         {
             let why = error.to_string();
-            self.shared.tell(LiveEvent::PollingOnly { why });
+            self.shared.ledger().tell(LiveEvent::PollingOnly { why });
         }
     }
 }

@@ -114,7 +114,8 @@ pub struct LiveRecipe {
     worked: VecDeque<InUse>,
     /// Whether the step under way is the first one of its version.
     is_switched: bool,
-    before: Option<Before>,
+    /// Versions that failed at the step under way, newest first, each with its error.
+    failed: Vec<(InUse, Diagnostics)>,
     _thread: Option<Thread>,
 }
 
@@ -123,16 +124,6 @@ pub struct LiveRecipe {
 struct InUse {
     loaded: Arc<Loaded>,
     state: State,
-}
-
-/// The versions in use before one failed at the step under way: put back where no version can do the step.
-#[derive(Debug)]
-struct Before {
-    in_use: InUse,
-    worked: VecDeque<InUse>,
-    failed_on: Option<Arc<Observed>>,
-    /// Why that version failed.
-    error: Diagnostics,
 }
 
 impl LiveRecipe {
@@ -199,7 +190,7 @@ impl LiveRecipe {
             in_use: InUse { loaded, state },
             worked,
             is_switched: false,
-            before: None,
+            failed: Vec::new(),
             _thread: None,
         })
     }
@@ -234,7 +225,10 @@ impl LiveRecipe {
     /// migrated; where `migrate` fails on it, the version before stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Arc<Loaded> {
         self.is_switched = false;
-        self.before = None;
+        if !std::mem::take(&mut self.failed).is_empty() {
+            let mut ledger = self.shared.ledger();
+            ledger.failed_on = ledger.last.clone();
+        }
         let loaded = self.newest();
         if loaded.version() == self.in_use.loaded.version() {
             self.in_use.loaded = loaded;
@@ -270,33 +264,27 @@ impl LiveRecipe {
     /// That of the first version that failed at this step, where no other is left: the batch is at fault then. All is
     /// as it was before the step, and the next one uses the newest version again.
     pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
-        let before = self.before.take().unwrap_or_else(|| Before {
-            in_use: self.in_use.clone(),
-            worked: self.worked.clone(),
-            failed_on: self.shared.ledger().failed_on.clone(),
-            error: error.clone(),
-        });
         let Some(worked) = self.worked.pop_back() else {
-            return Err(self.put_back(before));
+            return Err(self.put_back(error));
         };
-        self.before = Some(before);
-        let failed = std::mem::replace(&mut self.in_use, worked).loaded;
+        let failed = std::mem::replace(&mut self.in_use, worked);
         self.observe_again();
-        let mut ledger = self.shared.ledger();
-        if ledger.last.is_some() {
-            ledger.failed_on = ledger.last.clone();
-        }
-        drop(ledger);
-        self.shared.withdraw(&failed, &self.in_use.loaded, error);
+        self.shared
+            .withdraw(&failed.loaded, &self.in_use.loaded, error.clone());
+        self.failed.push((failed, error));
         Ok(self.in_use.loaded.clone())
     }
 
-    /// Goes back to before the step; gives the error of the first version that failed at it.
-    fn put_back(&mut self, before: Before) -> Diagnostics {
-        let count = before.worked.len() - self.worked.len();
-        let [newest, oldest] = [&before.in_use, &self.in_use].map(|one| &one.loaded);
-        self.shared.reinstate(newest, oldest, count);
-        (self.in_use, self.worked) = (before.in_use, before.worked);
+    /// Goes back to before the step; gives the error of the first version that failed at it, where the last one failed
+    /// with `error`.
+    fn put_back(&mut self, mut error: Diagnostics) -> Diagnostics {
+        let (oldest, count) = (self.in_use.loaded.clone(), self.failed.len());
+        while let Some((failed, earlier)) = self.failed.pop() {
+            let worked = std::mem::replace(&mut self.in_use, failed);
+            self.worked.push_back(worked);
+            error = earlier;
+        }
+        self.shared.reinstate(&self.in_use.loaded, &oldest, count);
         if std::mem::take(&mut self.is_switched)
             && let Some(worked) = self.worked.pop_back()
         {
@@ -304,8 +292,7 @@ impl LiveRecipe {
             self.in_use = worked;
         }
         self.observe_again();
-        self.shared.ledger().failed_on = before.failed_on;
-        before.error
+        error
     }
 
     /// Shows the last batch with the version and the state that are in use now.
@@ -344,17 +331,20 @@ impl LiveRecipe {
 
     /// A version that was published, as long as it is among the last ones.
     pub fn version(&self, version: &Version) -> Option<Arc<Loaded>> {
-        self.shared.published(version)
+        let ledger = self.shared.ledger();
+        let mut newest_first = ledger.history.iter().rev();
+        newest_first.find(|one| one.version() == version).cloned()
     }
 
     /// How two versions differ, as from one step to the next: others may have been published in between.
     pub fn change(&self, from: &Loaded, to: &Loaded) -> VersionChange {
-        self.shared.change(from, &to.recipe, to.times)
+        let settings = &self.shared.options.settings;
+        VersionChange::between(&from.recipe, &to.recipe, settings, to.times)
     }
 
     /// Events since the last call, in order. [`LiveRecipe::step`] gives them too.
     pub fn events(&self) -> Vec<LiveEvent> {
-        self.shared.drain()
+        self.shared.ledger().events.drain(..).collect()
     }
 
     /// Puts a version into use with no check but of its hooks and parameters: from the next step on, it is the newest.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::event::Observer;
+use super::event::Event;
 use super::folder::{History, KeptVersion, METRICS, journal};
 use super::row::flatten;
 use super::trainer::Trainer;
@@ -46,7 +46,7 @@ impl Replay {
         let rows = journal::read(&folder.join(METRICS))?;
         let host = history.config.host();
         let loss = history.loss(&host)?;
-        let recipe = history.start.recipe.load(folder, &host)?;
+        let recipe = history.recipe.load(folder, &host)?;
         let options = history.config.live_options();
         let live = LiveRecipe::without_file(&host, recipe, options)?;
         Ok(Replay {
@@ -67,7 +67,14 @@ impl Replay {
     ///
     /// # Errors
     /// [`Diagnostics`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
-    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Option<Difference>, Diagnostics> {
+    pub fn go(
+        mut self,
+        observer: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Option<Difference>, Diagnostics> {
+        let tell = &mut |event: &Event<'_>| {
+            observer(event);
+            Ok(())
+        };
         for recorded in &self.rows {
             let step = self.trainer.step;
             if let Some(kept) = self.switches.get(&step) {
@@ -75,10 +82,10 @@ impl Replay {
                 self.trainer.live.publish(recipe)?;
             }
             if !recorded["initial_evaluation"].is_null() {
-                self.trainer.initial = Some(self.trainer.evaluate(observer)?);
+                self.trainer.initial = Some(self.trainer.evaluate(tell)?);
             }
             let is_evaluated = !recorded["evaluation"].is_null();
-            let repeated = self.trainer.train(is_evaluated, observer)?.to_json();
+            let repeated = self.trainer.train(is_evaluated, tell)?.to_json();
             if let Some(difference) = difference(step, recorded, &repeated) {
                 return Ok(Some(difference));
             }

@@ -24,13 +24,9 @@ pub struct Row {
     /// Mean reward after the recipe's `reward` hook, summed over tokens where it has one for each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe_reward_mean: Option<f64>,
-    /// Estimates of pass@k on the step's own prompts.
+    /// The policy on the step's own prompts.
     #[serde(flatten)]
-    pub pass_at: PassAt,
-    /// Mean entropy of a token, nats.
-    pub entropy: f64,
-    /// Mean tokens of a response.
-    pub length: f64,
+    pub sampled: Evaluation,
     /// Share of the groups in which every advantage is exactly 0.
     pub groups_without_signal: f64,
     /// Mean advantage, over its own level.
@@ -67,8 +63,8 @@ pub struct Row {
     pub ms: Milliseconds,
 }
 
-/// The policy on prompts that training never draws.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The policy on some prompts: those that training never draws, or those of a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Estimates of pass@k.
     #[serde(flatten)]

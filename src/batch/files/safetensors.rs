@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use safetensors::Dtype;
@@ -16,7 +16,7 @@ use super::json::fields;
 use super::raw::{Origin, Raw, Schema};
 use super::replace::Replacement;
 use super::spread::{self, Spread};
-use super::tensor::{Archive, Info, Kind, read_at, shape};
+use super::tensor::{Info, Kind, number, read_at, shape};
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors, saved};
 use crate::diagnostic::Diagnostic;
 
@@ -28,7 +28,6 @@ pub(super) type Metadata = BTreeMap<String, String>;
 
 /// A file whose header has been read.
 struct Safetensors {
-    path: PathBuf,
     file: File,
     tensors: Vec<Info>,
     metadata: Metadata,
@@ -111,7 +110,6 @@ impl Safetensors {
             )));
         }
         Ok(Safetensors {
-            path: path.to_path_buf(),
             file,
             tensors,
             metadata: header.metadata,
@@ -128,7 +126,7 @@ fn check(name: &str, entry: Value, data: u64) -> Result<Info, String> {
             "it ends at byte {end}, before its start at {start}"
         ));
     };
-    let dtype: Option<Dtype> = serde_json::from_value(entry.dtype.as_str().into()).ok();
+    let dtype = number(&entry.dtype);
     let mut sizes = entry.shape.iter().copied();
     let elements = sizes.try_fold(1usize, usize::checked_mul);
     let bits = |dtype: Dtype| elements?.checked_mul(dtype.bitsize());
@@ -153,27 +151,18 @@ fn check(name: &str, entry: Value, data: u64) -> Result<Info, String> {
     })
 }
 
-impl Archive for Safetensors {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn fill(&self, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()> {
-        read_at(&self.file, tensor.at, bytes, told)
-    }
-}
-
 /// Reads the header; the tensors are read when they are used.
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
-    let file = Safetensors::open(path)?;
-    let header = saved::header(path, &file.metadata)?;
-    read_tensors(
-        header,
-        file.tensors.clone(),
-        Arc::new(file),
-        schema,
-        progress,
-    )
+    let Safetensors {
+        file,
+        tensors,
+        metadata,
+    } = Safetensors::open(path)?;
+    let header = saved::header(path, &metadata)?;
+    let fill = move |tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)| {
+        read_at(&file, tensor.at, bytes, told)
+    };
+    read_tensors(path, header, tensors, Arc::new(fill), schema, progress)
 }
 
 /// A tensor of a file to be: name, type, shape, and what writes its bytes.

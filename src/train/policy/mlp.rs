@@ -191,9 +191,8 @@ impl Mlp {
     /// # Errors
     /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
     pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
-        let (network, optimizer) = network::restored(&self.network, &self.optimizer, state)?;
-        self.network = Arc::new(network);
-        self.optimizer = optimizer;
+        let network = Arc::make_mut(&mut self.network);
+        network::restore(network, &mut self.optimizer, state)?;
         self.gradient.fill(0.0);
         self.last = None;
         Ok(())
