@@ -107,9 +107,7 @@ fn whole(text: &str) -> Result<u64, &'static str> {
 
 /// Whether somebody means a recipe: a script, or a built-in whose name no file has.
 fn is_recipe(path: &Path) -> bool {
-    let is_builtin = path
-        .to_str()
-        .is_some_and(|name| Builtin::find(name).is_some());
+    let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
     path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
 }
 

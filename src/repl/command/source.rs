@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use super::super::session::{Session, join};
 use super::super::terminal::highlighted;
-use super::recipe::first_message;
 use super::{Answered, title, wrong};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -118,7 +117,7 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let recipe = match session.script.host().load(&file.display().to_string()) {
         Ok(recipe) => recipe,
         Err(error) => {
-            let why = first_message(&error);
+            let why = &error[0].message;
             return Ok(format!("{shown}: {lines}, no recipe yet: {why}"));
         }
     };
