@@ -305,3 +305,34 @@ fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), Pr
         "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_another_length_are_refused_padded_or_ragged() {
+        let batch = || Batch::builder().groups([0, 0]);
+        let padded = || Array2::<f32>::zeros((2, 3));
+        let of_other_width = batch()
+            .mask(Array2::<u8>::ones((2, 2)).view())
+            .token("logp", padded());
+        let mixed = batch().lengths([3, 1]).token("logp", padded());
+        let ragged = batch()
+            .ragged("value", [vec![1.0], vec![2.0, 3.0]])
+            .ragged::<f64, _>("logp", [[1.0], [2.0]]);
+        for (built, found) in [
+            (
+                of_other_width,
+                "response 0: `logp` has 3 tokens, `mask` has 2",
+            ),
+            (mixed, "response 1: `logp` has 3 tokens, `mask` has 1"),
+            (ragged, "response 1: `logp` has 1 tokens, `value` has 2"),
+        ] {
+            let error = built.build().unwrap_err().to_string();
+            assert!(error.starts_with(found), "{error}");
+        }
+    }
+}

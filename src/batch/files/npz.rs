@@ -107,10 +107,6 @@ fn fill(path: &Path, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io:
 /// Reads the arrays' headers; the arrays are read when they are used.
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
     let (_, tensors) = open(path)?;
-    let again = path.to_path_buf();
-    let fill = move |tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)| {
-        fill(&again, tensor, bytes, told)
-    };
     let header = Header::Tensors;
     read_tensors(path, header, tensors, Arc::new(fill), schema, progress)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -62,8 +62,9 @@ pub(super) struct Info {
     pub(super) most: u64,
 }
 
-/// Reads a tensor's bytes, all that there are, and calls the last argument with the bytes of each piece.
-pub(super) type Fill = dyn Fn(&Info, &mut [u8], &dyn Fn(u64)) -> io::Result<()> + Send + Sync;
+/// Reads a tensor's bytes, all that the file has, and calls the last argument with the bytes of each piece.
+pub(super) type Fill =
+    dyn Fn(&Path, &Info, &mut [u8], &dyn Fn(u64)) -> io::Result<()> + Send + Sync;
 
 pub(super) struct Tensor {
     pub(super) info: Info,
@@ -147,7 +148,7 @@ impl Tensor {
     fn fill(&self, bytes: &mut [u8], progress: &Progress) -> Result<(), Diagnostic> {
         let info = &self.info;
         let length = bytes.len();
-        let filled = (self.fill)(info, bytes, &|piece| progress.add(piece));
+        let filled = (self.fill)(&self.path, info, bytes, &|piece| progress.add(piece));
         filled.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 let expected = format!("{length} bytes for {}", self.info.describe());
@@ -215,11 +216,9 @@ impl Tensor {
         };
         let codes: Buffer<u32> = self.load(progress)?;
         let text = |codes: &[u32]| -> String {
-            let end = codes.iter().rposition(|&code| code != 0);
-            let letters = codes[..end.map_or(0, |last| last + 1)].iter();
-            letters
-                .map(|&code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
-                .collect()
+            let letter = |&code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+            let padded: String = codes.iter().map(letter).collect();
+            padded.trim_end_matches('\0').to_string()
         };
         Ok(codes.chunks_exact(letters.max(1)).map(text).collect())
     }
