@@ -61,6 +61,9 @@ impl Paint {
 /// The columns of a line where no terminal says how wide it is: in files, pipes and tests.
 pub const WIDTH: usize = 80;
 
+/// Columns that lines are made for, however narrow the terminal is.
+pub const NARROWEST: usize = 40;
+
 /// The columns of a terminal that a string takes: some letters take two, some none, and [`Paint`]'s codes none.
 pub fn width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
@@ -130,10 +133,8 @@ pub fn folded(line: &str, columns: usize) -> String {
     }
     let text = line.trim_start();
     let indent = &line[..line.len() - text.len()];
-    if let Some(mark) = ["//! ", "// "]
-        .into_iter()
-        .find(|mark| text.starts_with(mark))
-    {
+    let mut marks = ["//! ", "// "].into_iter();
+    if let Some(mark) = marks.find(|mark| text.starts_with(mark)) {
         return wrapped(&format!("{indent}{mark}"), &text[mark.len()..], columns);
     }
     let below = format!("{indent}    ");

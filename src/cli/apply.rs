@@ -60,7 +60,7 @@ impl Apply {
         let named = named(&recipe);
         let mut columns = Some(named.as_slice());
         let mut reading = Duration::ZERO;
-        let (rollouts, mut notes, mut state, mut outcome) = loop {
+        let (rollouts, notes, mut state, mut outcome) = loop {
             let started = Instant::now();
             let (rollouts, notes) = rollouts(&self.input, &self.map, self.dtype, columns)?;
             reading += started.elapsed();
@@ -82,7 +82,7 @@ impl Apply {
             return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
         let loss = loss(&recipe, &rollouts, &mut outcome, &mut state);
-        notes.append(&mut outcome.notes);
+        outcome.notes.splice(..0, notes);
 
         let started = Instant::now();
         if let Some(output) = &self.output {
@@ -93,7 +93,6 @@ impl Apply {
             outcome,
             rollouts,
             loss,
-            notes,
             reading,
             writing: self.output.map(|output| (output, started.elapsed())),
         };
@@ -189,7 +188,6 @@ struct Applied {
     outcome: Outcome,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Spread)>,
-    notes: Vec<String>,
     reading: Duration,
     /// The output, and how long writing it took.
     writing: Option<(PathBuf, Duration)>,
@@ -210,7 +208,7 @@ impl Applied {
         for line in &self.outcome.prints {
             writeln!(out, "{line}")?;
         }
-        for note in &self.notes {
+        for note in &self.outcome.notes {
             streams::tell(&[Diagnostic::note(note)]);
         }
         let paint = streams::whole(&out);
@@ -270,7 +268,7 @@ impl Applied {
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),
             "metrics": metrics.collect::<Map<_, _>>(),
-            "notes": self.notes,
+            "notes": outcome.notes,
             "prints": outcome.prints,
             "seconds": {
                 "read": self.reading.as_secs_f64(),

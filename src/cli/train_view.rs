@@ -173,21 +173,6 @@ impl View {
         }
     }
 
-    fn failed(&mut self, step: u64, recipe: &Recipe, has_batch: bool, back_to: Option<&Recipe>) {
-        self.failed += 1;
-        let version = recipe.version();
-        let mut line = format!("{} {version} failed", self.name);
-        if let Some(back_to) = back_to {
-            line.push_str(&format!("  back to {}", back_to.version()));
-        }
-        if has_batch {
-            let batch = format!("batches/failed-{step:06}-{version}.safetensors");
-            let path = self.folder.join(batch);
-            line.push_str(&format!("  (its batch is {})", path.display()));
-        }
-        self.at(step, &line);
-    }
-
     /// Prints lines above the bar. A run goes on where nobody reads them any more.
     fn say(&self, lines: &str) {
         self.bar.suspend(|| {
@@ -246,7 +231,18 @@ impl View {
                 if back_to.is_some() {
                     self.say(&error.render_within(self.paint));
                 }
-                self.failed(step, recipe, batch.is_some(), back_to);
+                self.failed += 1;
+                let version = recipe.version();
+                let mut line = format!("{} {version} failed", self.name);
+                if let Some(back_to) = back_to {
+                    line.push_str(&format!("  back to {}", back_to.version()));
+                }
+                if batch.is_some() {
+                    let batch = format!("batches/failed-{step:06}-{version}.safetensors");
+                    let path = self.folder.join(batch);
+                    line.push_str(&format!("  (its batch is {})", path.display()));
+                }
+                self.at(step, &line);
             }
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {

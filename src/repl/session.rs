@@ -203,10 +203,8 @@ impl Session {
     pub(super) fn edit(&mut self, file: &Path) -> Result<(), Diagnostics> {
         let Some(edit) = &mut self.editor else {
             let help = "write a file with your editor: `:watch FILE` follows it";
-            return Err(wrong(
-                "`:edit` needs a terminal, and there is none here",
-                help,
-            ));
+            let message = "`:edit` needs a terminal, and there is none here";
+            return Err(wrong(message, help));
         };
         let help = "$VISUAL or $EDITOR names the editor";
         edit(file).map_err(|error| wrong(format!("the editor failed: {error}"), help))

@@ -1,6 +1,5 @@
 //! The host: what loads recipes, and what bounds them.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +131,8 @@ impl Host {
             _ => Path::new("."),
         };
         let name = path.display().to_string();
-        let library = Library::new(Some(folder), read.files.clone());
+        let mut library = Library::new(Some(folder));
+        library.read.clone_from(&read.files);
         let compiled = text_of(path, content).and_then(|text| {
             guarded("to compile the script", || {
                 compile(self, &name, text, &library)
@@ -156,7 +156,7 @@ impl Host {
     /// # Errors
     /// As [`Host::load`].
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
-        compile(self, name, text, &Library::new(None, BTreeMap::new()))
+        compile(self, name, text, &Library::new(None))
     }
 
     /// As [`Host::compile`], with imports of scripts in a folder too.
@@ -166,12 +166,7 @@ impl Host {
         text: &str,
         folder: &Path,
     ) -> Result<Recipe, Diagnostics> {
-        compile(
-            self,
-            name,
-            text,
-            &Library::new(Some(folder), BTreeMap::new()),
-        )
+        compile(self, name, text, &Library::new(Some(folder)))
     }
 
     /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.

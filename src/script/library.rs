@@ -86,8 +86,8 @@ pub(super) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
 #[derive(Clone)]
 pub(super) struct Library {
     folder: Option<PathBuf>,
-    /// Files that have been read already.
-    read: BTreeMap<PathBuf, Content>,
+    /// Files that have been read already, and are not read again.
+    pub(super) read: BTreeMap<PathBuf, Content>,
     found: Arc<Mutex<Found>>,
 }
 
@@ -109,11 +109,11 @@ pub(super) struct Found {
 }
 
 impl Library {
-    /// `folder` is the script's own; `None` for a built-in. What `read` has is not read again.
-    pub(super) fn new(folder: Option<&Path>, read: BTreeMap<PathBuf, Content>) -> Library {
+    /// `folder` is the script's own; `None` for a built-in.
+    pub(super) fn new(folder: Option<&Path>) -> Library {
         Library {
             folder: folder.map(Path::to_path_buf),
-            read,
+            read: BTreeMap::new(),
             found: Arc::default(),
         }
     }

@@ -13,7 +13,7 @@ mod plan;
 mod tests;
 mod value;
 
-pub use crate::batch::{Level, UnknownLevel};
+pub use crate::batch::Level;
 pub(crate) use binomial::binomial_ratio;
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub(crate) use exec::{Executor, Naive};

@@ -45,10 +45,12 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     let (rest, size) = option(&rest, "--n")?;
     let batch = session.data.batch.clone();
     let wrong = Diagnostic::error("`--n` is the size of the group, from 1 to 1024");
+    let layout = batch.layout();
+    let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
     let size = match size.map(|text| text.parse::<usize>()) {
         Some(Ok(size @ 1..=1024)) => size,
         Some(_) => return Err(wrong.into()),
-        None => largest_group(&batch),
+        None => sizes.max().unwrap_or(1).clamp(2, 1024),
     };
     let recipe = session.recipe_of(&rest)?;
     session.script.guard().rearm();
@@ -62,12 +64,6 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     Ok(format!("{drawn}\n{table}\n{note}"))
 }
 
-fn largest_group(batch: &Batch) -> usize {
-    let layout = batch.layout();
-    let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
-    sizes.max().unwrap_or(1).clamp(2, 1024)
-}
-
 impl Curve {
     /// The curve for groups of `size`, in one batch that has as large a share of groups of each accuracy as `like`, and
     /// its token columns. Accuracies that `like` lacks have one group each, together a small share.
@@ -78,8 +74,9 @@ impl Curve {
         let groups = in_proportion(&accuracies(like), size);
         let batch = batch(like, size, &groups)?;
         let advantage = recipe.advantage(&batch, &mut recipe.init()?)?.advantage;
-        let point = |(group, &right): (usize, &usize)| {
-            let of = |response: usize| advantage.at(group * size + response, 0);
+        // The groups that lead have 0, 1, ... right responses.
+        let point = |right: usize| {
+            let of = |response: usize| advantage.at(right * size + response, 0);
             Point {
                 right,
                 of_right: (right > 0).then(|| of(0)),
@@ -88,12 +85,7 @@ impl Curve {
             }
         };
         Ok(Curve {
-            points: groups
-                .iter()
-                .enumerate()
-                .take(size + 1)
-                .map(point)
-                .collect(),
+            points: (0..=size).map(point).collect(),
             depends_on_batch: !groups_are_independent(recipe, &batch)?,
         })
     }

@@ -2,7 +2,7 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::super::held::{BYTES, DEPTH, Excess, Overfull};
+use super::super::held::Overfull;
 use super::super::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
 use super::{Script, find, helped, problem, said};
 use crate::diagnostic::Diagnostic;
@@ -38,11 +38,7 @@ pub(super) fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diag
 fn terminated(why: &Dynamic) -> Diagnostic {
     if let Some(overfull) = why.read_lock::<Overfull>() {
         // A variable, or the state as `this`, that holds too much.
-        let (row, most) = match overfull.excess {
-            Excess::Depth => ("nested", DEPTH),
-            Excess::Entries => ("entries", MAP_ENTRIES),
-            Excess::Bytes => ("bytes", BYTES >> 20),
-        };
+        let (row, most) = overfull.excess;
         return said("stopped", row, &[&overfull.variable, &most.to_string()]);
     }
     let by_tensor = problem(why).and_then(|problem| problem.tensor);

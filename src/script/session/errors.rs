@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rhai::{AST, Dynamic, EvalAltResult, LexError, ParseErrorType};
 
+use super::super::compile::natives;
 use super::super::error::Problem;
 use super::super::explain::{SEES, Script, said, text};
 use super::super::library::functions_of;
@@ -30,9 +31,11 @@ impl Session {
             let of_recipe = recipe.sources();
             sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
         }
-        let parameters = self.recipe.as_ref().map(|recipe| recipe.about().parameters);
-        let script =
-            Script::new(&name, &sources).knowing(parameters.unwrap_or_default(), self.functions());
+        let mut script = Script::new(&name, &sources);
+        script.functions = self.functions();
+        if let Some(recipe) = &self.recipe {
+            script.parameters = recipe.about().parameters;
+        }
         let mut diagnostic = script.explain(error);
         let is_unknown = diagnostic.help.as_deref() == Some(SEES);
         let here = match error {
@@ -111,14 +114,9 @@ impl Session {
 
     /// The names of all functions that an input can call.
     fn functions(&self) -> Vec<String> {
-        let engine = self.engine("");
-        let mut names: Vec<String> =
-            engine.collect_fn_metadata(None, |info| Some(info.metadata.name.to_string()), true);
-        let own = self.functions.iter_functions();
-        names.extend(own.map(|function| function.name.to_string()));
-        names.sort();
-        names.dedup();
-        names
+        let mut functions = natives(&self.engine(""));
+        functions.append(&mut functions_of(&self.functions));
+        functions.into_keys().collect()
     }
 }
 

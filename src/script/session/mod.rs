@@ -8,7 +8,6 @@ mod inspect;
 mod names;
 mod saved;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -93,7 +92,7 @@ impl Session {
             scope: Scope::new(),
             functions: AST::empty(),
             inputs: Inputs::default(),
-            library: Library::new(Some(Path::new(".")), BTreeMap::new()),
+            library: Library::new(Some(Path::new("."))),
             recipe: None,
             failed: Arc::default(),
         };
@@ -116,7 +115,7 @@ impl Session {
         self.scope = Scope::new();
         self.functions = AST::empty();
         self.inputs = Inputs::default();
-        self.library = Library::new(Some(Path::new(".")), BTreeMap::new());
+        self.library = Library::new(Some(Path::new(".")));
         self.scope.push(LAST, ());
         self.place_own();
     }

@@ -83,7 +83,7 @@ impl World {
     }
 
     pub(super) fn layout(&self) -> Layout {
-        let mut tokens = Tokens::padded(self.width());
+        let mut tokens = Tokens::new(Some(self.width()));
         for row in &self.mask {
             tokens.add(row).unwrap();
         }
