@@ -28,21 +28,6 @@ impl Paint {
         self.with("2", text)
     }
 
-    /// Something wrong.
-    pub fn red(self, text: &str) -> String {
-        self.with("31", text)
-    }
-
-    /// Something good, or the first of two things.
-    pub fn green(self, text: &str) -> String {
-        self.with("32", text)
-    }
-
-    /// Something to look at, or the second of two things.
-    pub fn yellow(self, text: &str) -> String {
-        self.with("33", text)
-    }
-
     /// A picture's ink.
     pub fn blue(self, text: &str) -> String {
         self.with("34", text)

@@ -285,7 +285,7 @@ pub(super) fn highlighted(text: &str, paint: Paint) -> String {
         out.push_str(&text[at..token.start]);
         out.push_str(&match token.kind {
             TokenKind::Keyword => paint.with("35", token.text),
-            TokenKind::String => paint.green(token.text),
+            TokenKind::String => paint.with("32", token.text),
             TokenKind::Number => paint.with("36", token.text),
             TokenKind::Comment => paint.dim(token.text),
             TokenKind::Name if is_call => paint.blue(token.text),

@@ -82,8 +82,10 @@ impl Host {
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.
     pub fn with_guard(self, guard: Arc<Guard>) -> Host {
-        let guard = Some(guard);
-        Host { guard, ..self }
+        Host {
+            guard: Some(guard),
+            ..self
+        }
     }
 
     /// The guard of the next call.

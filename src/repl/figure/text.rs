@@ -24,11 +24,7 @@ impl Figure {
 
 /// The ink of a series: in the order of the legend.
 fn ink(paint: Paint, series: usize, text: &str) -> String {
-    match series % 3 {
-        0 => paint.blue(text),
-        1 => paint.yellow(text),
-        _ => paint.green(text),
-    }
+    paint.with(["34", "33", "32"][series % 3], text)
 }
 
 /// Letters of dots, each with the series that drew it last.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rhai::{Engine, EvalAltResult, Map, NativeCallContext};
+use rhai::{Engine, EvalAltResult, Map, NativeCallContext as Context};
 
 use super::super::batch_type::ScriptBatch;
 use super::super::error::{Problem, raise};
@@ -38,15 +38,13 @@ impl Session {
     pub(super) fn hooks(&self, engine: &mut Engine) {
         for hook in Hook::OF_BATCH {
             let alone = Arc::new(self.hook(hook));
-            let (of_batch, of_both) = (alone.clone(), alone.clone());
+            let (of_batch, of_both, name) = (alone.clone(), alone.clone(), hook.name());
             engine
-                .register_fn(hook.name(), move |context: NativeCallContext| {
-                    alone(&context, None)
-                })
-                .register_fn(hook.name(), move |context: NativeCallContext, batch| {
+                .register_fn(name, move |context: Context| alone(&context, None))
+                .register_fn(name, move |context: Context, batch| {
                     of_batch(&context, Some((batch, Map::new())))
                 })
-                .register_fn(hook.name(), move |context: NativeCallContext, batch, p| {
+                .register_fn(name, move |context: Context, batch, p| {
                     of_both(&context, Some((batch, p)))
                 });
         }
@@ -55,7 +53,7 @@ impl Session {
     fn hook(
         &self,
         hook: Hook,
-    ) -> impl Fn(&NativeCallContext, Given) -> Result<Tensor, Box<EvalAltResult>> + use<> {
+    ) -> impl Fn(&Context, Given) -> Result<Tensor, Box<EvalAltResult>> + use<> {
         let recipe = self.recipe.clone();
         let (current, failed) = (self.batch.clone(), self.failed.clone());
         move |context, given| {
