@@ -82,10 +82,8 @@ impl Host {
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.
     pub fn with_guard(self, guard: Arc<Guard>) -> Host {
-        Host {
-            guard: Some(guard),
-            ..self
-        }
+        let guard = Some(guard);
+        Host { guard, ..self }
     }
 
     /// The guard of the next call.

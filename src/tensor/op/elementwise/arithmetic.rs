@@ -107,7 +107,6 @@ pub(in crate::tensor::op) static POW: Op = Op {
     ..ROW
 };
 
-/// The negative by its sign; [`NEG`] is the same by a name.
 const NEGATIVE: Op = Op {
     name: "-",
     doc: "the negative",
