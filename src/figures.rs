@@ -108,23 +108,19 @@ pub fn column(numbers: &[f64]) -> Vec<String> {
     }
     let whole_digits = largest.max(1.0).log10().floor() as i32;
     let most = (3 - whole_digits).clamp(0, 3) as usize;
-    let fits = |decimals: usize| {
-        let scale = 10f64.powi(decimals as i32);
-        let full = 10f64.powi(most as i32);
-        finite().all(|number| {
-            let rounded = (number * full).round() / full;
-            ((rounded * scale).round() / scale - rounded).abs() < 0.1 / full
-        })
+    let decimals = |number: f64| {
+        let text = format!("{number:.most$}");
+        let (_, digits) = trimmed(&text).split_once('.').unwrap_or_default();
+        digits.len()
     };
-    let decimals = (0..most).find(|&decimals| fits(decimals)).unwrap_or(most);
-    let text = |&number: &f64| match format!("{number:.decimals$}") {
-        // A zero but for rounding has no sign.
-        text if text.starts_with('-')
-            && !text.contains(|c: char| ('1'..='9').contains(&c) || c.is_alphabetic()) =>
-        {
-            text[1..].to_string()
+    let decimals = finite().map(decimals).max().unwrap_or(0);
+    let text = |&number: &f64| {
+        let text = format!("{number:.decimals$}");
+        match text.strip_prefix('-') {
+            // A zero but for rounding has no sign.
+            Some(zero) if zero.parse() == Ok(0.0) => zero.to_string(),
+            _ => text,
         }
-        text => text,
     };
     numbers.iter().map(text).collect()
 }

@@ -28,21 +28,6 @@ impl Paint {
         self.with("2", text)
     }
 
-    /// Something wrong.
-    pub fn red(self, text: &str) -> String {
-        self.with("31", text)
-    }
-
-    /// Something good, or the first of two things.
-    pub fn green(self, text: &str) -> String {
-        self.with("32", text)
-    }
-
-    /// Something to look at, or the second of two things.
-    pub fn yellow(self, text: &str) -> String {
-        self.with("33", text)
-    }
-
     /// A picture's ink.
     pub fn blue(self, text: &str) -> String {
         self.with("34", text)
@@ -61,6 +46,9 @@ impl Paint {
 /// The columns of a line where no terminal says how wide it is: in files, pipes and tests.
 pub const WIDTH: usize = 80;
 
+/// Columns that lines are made for, however narrow the terminal is.
+pub const NARROWEST: usize = 40;
+
 /// The columns of a terminal that a string takes: some letters take two, some none, and [`Paint`]'s codes none.
 pub fn width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
@@ -76,15 +64,11 @@ pub(crate) fn visible(text: &str) -> String {
         letter.is_control()
             || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if obeyed(letter) {
-            shown.extend(letter.escape_unicode());
-        } else {
-            shown.push(letter);
-        }
-    }
-    shown
+    let shown = |letter: char| match letter {
+        letter if obeyed(letter) => letter.escape_unicode().to_string(),
+        letter => letter.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 /// A string in at most so many columns, with `…` where it is cut.
@@ -92,16 +76,12 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_string();
     }
-    let mut short = String::new();
     let mut taken = 1;
-    for letter in text.chars() {
+    let fits = |letter: &char| {
         taken += letter.width().unwrap_or(0);
-        if taken > room {
-            break;
-        }
-        short.push(letter);
-    }
-    short + "…"
+        taken <= room
+    };
+    text.chars().take_while(fits).collect::<String>() + "…"
 }
 
 /// A string with blanks behind it, up to so many columns.
@@ -112,20 +92,22 @@ pub fn filled(text: &str, columns: usize) -> String {
 /// Text in lines of at most `columns`, each behind the same start. A word that is longer has a line of its own.
 pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     let room = columns.saturating_sub(width(start));
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if !line.is_empty() && width(&line) + 1 + width(word) > room {
-            lines.push(format!("{start}{line}"));
-            line.clear();
+    let lines = lines_of(text.split_whitespace(), " ", room);
+    format!("{start}{}", lines.join(&format!("\n{start}")))
+}
+
+/// Parts with a gap between them, as many in a line as have room.
+fn lines_of<'t>(parts: impl Iterator<Item = &'t str>, gap: &str, room: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if width(line) + gap.len() + width(part) <= room => {
+                line.push_str(&format!("{gap}{part}"));
+            }
+            _ => lines.push(part.to_string()),
         }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
     }
-    lines.push(format!("{start}{line}"));
-    lines.join("\n")
+    lines
 }
 
 /// A line of a script or a formula as it is, or where it is too long in several: what stands after a wide gap, or does not
@@ -136,10 +118,8 @@ pub fn folded(line: &str, columns: usize) -> String {
     }
     let text = line.trim_start();
     let indent = &line[..line.len() - text.len()];
-    if let Some(mark) = ["//! ", "// "]
-        .into_iter()
-        .find(|mark| text.starts_with(mark))
-    {
+    let mut marks = ["//! ", "// "].into_iter();
+    if let Some(mark) = marks.find(|mark| text.starts_with(mark)) {
         return wrapped(&format!("{indent}{mark}"), &text[mark.len()..], columns);
     }
     let below = format!("{indent}    ");
@@ -171,18 +151,10 @@ pub fn laid_out(start: &str, line: &str, columns: usize) -> String {
         return format!("{start}{line}");
     }
     let gap = if line.contains("   ") { "   " } else { "  " };
-    let mut lines = vec![String::new()];
-    for part in line.split(gap).filter(|part| !part.is_empty()) {
-        for (index, words) in wrapped("", part, room).lines().enumerate() {
-            match lines.last_mut() {
-                Some(last) if last.is_empty() => last.push_str(words),
-                Some(last) if index == 0 && width(last) + gap.len() + width(words) <= room => {
-                    last.push_str(&format!("{gap}{words}"));
-                }
-                _ => lines.push(words.to_string()),
-            }
-        }
-    }
+    let parts = line.split(gap).filter(|part| !part.is_empty());
+    // A part that is too long is broken between its words.
+    let parts: Vec<String> = parts.map(|part| wrapped("", part, room)).collect();
+    let lines = lines_of(parts.iter().flat_map(|part| part.lines()), gap, room);
     let indent = " ".repeat(start.len());
     format!("{start}{}", lines.join(&format!("\n{indent}")))
 }

@@ -58,7 +58,7 @@ impl BatchBuilder {
 
     /// The mask of ragged input: a row of its own length for each response.
     pub fn ragged_mask<R: AsRef<[bool]>>(self, rows: impl IntoIterator<Item = R>) -> Self {
-        let mut tokens = Tokens::ragged();
+        let mut tokens = Tokens::new(None);
         for row in rows {
             if let Err(problem) = check_length(row.as_ref().len()) {
                 return self.fail(problem);
@@ -72,7 +72,7 @@ impl BatchBuilder {
 
     /// The number of tokens of each response, all of which count.
     pub fn lengths(self, lengths: impl IntoIterator<Item = usize>) -> Self {
-        match full(Tokens::ragged(), lengths) {
+        match full(Tokens::new(None), lengths) {
             Ok(tokens) => self.tokens(tokens),
             Err(problem) => self.fail(problem),
         }
@@ -242,44 +242,24 @@ impl BatchBuilder {
         let (tokens, from) = match (mask, rows.clone().next()) {
             (Some(tokens), _) => (tokens, "mask"),
             (None, Some((name, given, width))) => {
-                let tokens = width.map_or_else(Tokens::ragged, Tokens::padded);
+                let tokens = Tokens::new(width);
                 let lengths = (0..responses).map(|response| given.row_length(response));
                 (full(tokens, lengths)?, name)
             }
             (None, None) => (self.tokens_by_length(responses)?, "length"),
         };
         check_responses(from, tokens.responses(), responses)?;
-        for (column, given, width) in rows {
-            let what = match (width, tokens.width()) {
-                (Some(found), Some(expected)) if found == expected => continue,
-                (Some(found), Some(expected)) => format!(
-                    "`{column}` is {found} tokens wide, `{from}` is {expected} wide: padded columns share one shape [B, T]"
-                ),
-                (None, None) => {
-                    let differs = |&response: &usize| {
-                        given.row_length(response) != tokens.row_length(response)
-                    };
-                    let Some(response) = (0..responses).find(differs) else {
-                        continue;
-                    };
-                    let what = format!(
-                        "response {response}: `{column}` has {} tokens, `{from}` has {}: the token arrays of one response are of one length",
-                        given.row_length(response),
-                        tokens.row_length(response)
-                    );
-                    return Err((Some(response), Diagnostic::error(what)));
-                }
-                (width, _) => {
-                    let (padded, ragged) = match width {
-                        Some(_) => (column, from),
-                        None => (from, column),
-                    };
-                    format!(
-                        "`{padded}` is padded [B, T], `{ragged}` is ragged: give all token columns of a batch in one way"
-                    )
-                }
-            };
-            return Err(problem(what));
+        for (column, given, _) in rows {
+            let differs =
+                |&response: &usize| given.row_length(response) != tokens.row_length(response);
+            if let Some(response) = (0..responses).find(differs) {
+                let what = format!(
+                    "response {response}: `{column}` has {} tokens, `{from}` has {}: the token columns of a batch are padded to one [B, T], or ragged with one length a response",
+                    given.row_length(response),
+                    tokens.row_length(response)
+                );
+                return Err((Some(response), Diagnostic::error(what)));
+            }
         }
         Ok(tokens)
     }
@@ -291,7 +271,7 @@ impl BatchBuilder {
             Some((_, Given::Responses(lengths))) => lengths.iter().map(|&x| x as usize).collect(),
             _ => vec![0; responses],
         };
-        full(Tokens::ragged(), lengths)
+        full(Tokens::new(None), lengths)
     }
 }
 
@@ -324,4 +304,35 @@ fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), Pr
     Err(problem(format!(
         "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_another_length_are_refused_padded_or_ragged() {
+        let batch = || Batch::builder().groups([0, 0]);
+        let padded = || Array2::<f32>::zeros((2, 3));
+        let of_other_width = batch()
+            .mask(Array2::<u8>::ones((2, 2)).view())
+            .token("logp", padded());
+        let mixed = batch().lengths([3, 1]).token("logp", padded());
+        let ragged = batch()
+            .ragged("value", [vec![1.0], vec![2.0, 3.0]])
+            .ragged::<f64, _>("logp", [[1.0], [2.0]]);
+        for (built, found) in [
+            (
+                of_other_width,
+                "response 0: `logp` has 3 tokens, `mask` has 2",
+            ),
+            (mixed, "response 1: `logp` has 3 tokens, `mask` has 1"),
+            (ragged, "response 1: `logp` has 1 tokens, `value` has 2"),
+        ] {
+            let error = built.build().unwrap_err().to_string();
+            assert!(error.starts_with(found), "{error}");
+        }
+    }
 }

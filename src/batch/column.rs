@@ -177,11 +177,7 @@ impl Ragged {
         let buffer = if self.is_f64 {
             FloatBuffer::from(values)
         } else {
-            values
-                .iter()
-                .map(|&value| value as f32)
-                .collect::<Vec<f32>>()
-                .into()
+            FloatBuffer::F32(values.iter().map(|&value| value as f32).collect())
         };
         buffer.into()
     }

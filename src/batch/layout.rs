@@ -215,7 +215,7 @@ impl Layout {
     }
 
     /// The tokens of a response, stretch by stretch: their indices in a token tensor, and their columns in their row.
-    pub fn stretches(
+    pub(crate) fn stretches(
         &self,
         response: usize,
     ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
@@ -233,11 +233,12 @@ impl Layout {
     where
         R: IndexMut<usize, Output: Sized> + ?Sized,
     {
-        for (tokens, columns) in self.stretches(response) {
-            for (token, column) in tokens.zip(columns) {
-                row[column] = value(token);
-            }
-        }
+        let columns = self.runs(response).iter().flat_map(|run| run.columns());
+        let mut token = self.token_start[response];
+        columns.for_each(|column| {
+            row[column] = value(token);
+            token += 1;
+        });
     }
 
     /// The length of the row that a response's tokens came in: T for padded input, its own length for ragged.
@@ -247,12 +248,9 @@ impl Layout {
 
     /// The length of the longest row.
     pub fn width(&self) -> usize {
-        let longest = || {
-            (0..self.responses())
-                .map(|response| self.row_length(response))
-                .max()
-        };
-        self.rows.width().or_else(longest).unwrap_or(0)
+        let rows = 0..self.responses();
+        let longest = || rows.map(|response| self.row_length(response)).max();
+        self.rows.width.or_else(longest).unwrap_or(0)
     }
 
     /// The layout of some of the responses, in the order given.
@@ -330,7 +328,7 @@ mod tests {
     use super::*;
 
     fn layout() -> Layout {
-        let mut tokens = Tokens::padded(5);
+        let mut tokens = Tokens::new(Some(5));
         for row in [[1, 1, 0, 1, 0], [0; 5], [0, 1, 1, 1, 1]] {
             tokens.add(&row).unwrap();
         }
@@ -352,7 +350,9 @@ mod tests {
         let mut row = [9; 5];
         layout.scatter(0, &mut row, |token| token);
         assert_eq!(row, [0, 1, 9, 2, 9]);
-        assert_eq!(layout.stretches(2).collect::<Vec<_>>(), [(3..7, 1..5)]);
+        let mut row = [9; 5];
+        layout.scatter(2, &mut row, |token| token);
+        assert_eq!(row, [9, 3, 4, 5, 6]);
         assert_eq!(layout.size(Level::Position), 4, "4 of group b, none of a");
         assert_eq!(layout.response_of_token(2), 0);
         assert_eq!(layout.response_of_token(3), 2);

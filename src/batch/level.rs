@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// Where a tensor has its values.
@@ -72,32 +73,18 @@ impl fmt::Display for Level {
     }
 }
 
-/// A name that no level has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownLevel {
-    /// The name that was written.
-    pub found: String,
-}
-
-impl fmt::Display for UnknownLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let help = suggest::did_you_mean(&self.found, Level::ALL.map(Level::name));
-        write!(f, "there is no level \"{}\": {help}", self.found)
-    }
-}
-
-impl std::error::Error for UnknownLevel {}
-
 impl FromStr for Level {
-    type Err = UnknownLevel;
+    type Err = Diagnostic;
 
-    fn from_str(name: &str) -> Result<Self, UnknownLevel> {
-        Level::ALL
-            .into_iter()
+    fn from_str(name: &str) -> Result<Self, Diagnostic> {
+        let mut levels = Level::ALL.into_iter();
+        let unknown = || {
+            let help = suggest::did_you_mean(name, Level::ALL.map(Level::name));
+            Diagnostic::error(format!("there is no level \"{name}\": {help}"))
+        };
+        levels
             .find(|level| level.name() == name)
-            .ok_or_else(|| UnknownLevel {
-                found: name.to_string(),
-            })
+            .ok_or_else(unknown)
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
 pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
 pub use layout::{GroupId, Layout, Numeric, Run};
-pub use level::{Level, UnknownLevel};
+pub use level::Level;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///

@@ -64,7 +64,7 @@ impl Apply {
         let named = named(&recipe);
         let mut columns = Some(named.as_slice());
         let mut reading = Duration::ZERO;
-        let (rollouts, mut notes, mut state, mut outcome) = loop {
+        let (rollouts, notes, mut state, mut outcome) = loop {
             let started = Instant::now();
             let (rollouts, notes) = rollouts(&self.input, &self.map, self.dtype, columns)?;
             reading += started.elapsed();
@@ -86,7 +86,7 @@ impl Apply {
             return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
         let loss = loss(&recipe, &rollouts, &mut outcome, &mut state);
-        notes.append(&mut outcome.notes);
+        outcome.notes.splice(..0, notes);
 
         let started = Instant::now();
         if let Some(output) = &self.output {
@@ -94,11 +94,9 @@ impl Apply {
         }
         let applied = Applied {
             recipe,
-            summary: Summary::of(&outcome),
             outcome,
             rollouts,
             loss,
-            notes,
             reading,
             writing: self.output.map(|output| (output, started.elapsed())),
         };
@@ -192,10 +190,8 @@ struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
-    summary: Summary,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Spread)>,
-    notes: Vec<String>,
     reading: Duration,
     /// The output, and how long writing it took.
     writing: Option<(PathBuf, Duration)>,
@@ -216,7 +212,7 @@ impl Applied {
         for line in &self.outcome.prints {
             writeln!(out, "{line}")?;
         }
-        for note in &self.notes {
+        for note in &self.outcome.notes {
             streams::tell(&[Diagnostic::note(note)]);
         }
         let paint = streams::whole(&out);
@@ -233,7 +229,7 @@ impl Applied {
 
     /// The rows of the table below the head: a title and a value.
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let mut rows = self.summary.rows();
+        let mut rows = Summary::of(&self.outcome).rows();
         if let Some((loss, gradient)) = &self.loss {
             let of_what = match self.outcome.loss {
                 Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
@@ -272,11 +268,11 @@ impl Applied {
             "version": recipe.version().as_str(),
             "params": params.collect::<Map<_, _>>(),
             "input": self.rollouts.path(),
-            "summary": self.summary,
+            "summary": Summary::of(outcome),
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),
             "metrics": metrics.collect::<Map<_, _>>(),
-            "notes": self.notes,
+            "notes": outcome.notes,
             "prints": outcome.prints,
             "seconds": {
                 "read": self.reading.as_secs_f64(),

@@ -65,50 +65,33 @@ impl Check {
                 };
                 let sign = paint.with(color, sign);
                 let head = format!("  {sign}  {:<29}", finding.check);
-                out!(
-                    "{}",
-                    beside(head.trim_end(), 39, &finding.detail, paint.width)
-                );
+                let line = beside(head.trim_end(), 39, &finding.detail, paint.width);
+                out!("{line}");
             }
             for error in errors(&findings) {
                 out!("{}", error.render_within(paint).trim_end());
             }
             let number = |result| findings.iter().filter(|f| f.result == result).count();
-            let fails = number(CheckResult::Fails);
-            failed |= fails > 0;
-            out!(
-                "  {} hold, {fails} fail, {} to know",
-                number(CheckResult::Holds),
-                number(CheckResult::Note)
-            );
+            let results = [CheckResult::Holds, CheckResult::Fails, CheckResult::Note];
+            let [hold, fail, to_know] = results.map(number);
+            failed |= fail > 0;
+            out!("  {hold} hold, {fail} fail, {to_know} to know");
         }
         Ok(ExitCode::from(u8::from(failed)))
     }
 
     /// The rollouts behind the recipes, where there are any.
     fn input(&mut self) -> Result<Option<Batch>> {
-        let is_rollouts = |name: &String| {
+        let is_behind = self.recipes.len() > 1;
+        let is_rollouts = |name: &mut String| {
             let path = Path::new(name);
             let ending = path.extension().and_then(|ending| ending.to_str());
             path.is_dir() || matches!(ending, Some("jsonl" | "ndjson" | "safetensors" | "npz"))
         };
-        let Some(first) = self.recipes.iter().position(is_rollouts) else {
+        let Some(input) = self.recipes.pop_if(|name| is_behind && is_rollouts(name)) else {
             return Ok(None);
         };
-        let behind = self.recipes.split_off(first);
-        let input = Path::new(&behind[0]);
-        if first == 0 || behind.len() > 1 {
-            let is_folder = input.is_dir();
-            let kind = if is_folder {
-                "a folder"
-            } else {
-                "a file of rollouts"
-            };
-            let error = Diagnostic::error(format!("`{}` is {kind}, not a recipe", behind[0]));
-            let help = format!("`advlab check RECIPE {}`", behind[0]);
-            return Err(Diagnostics::from(error.with_help(help)).into());
-        }
-        let (rollouts, notes) = rollouts(input, &self.map, None, None)?;
+        let (rollouts, notes) = rollouts(Path::new(&input), &self.map, None, None)?;
         for note in notes {
             streams::tell(&[Diagnostic::note(note)]);
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{self, counted, shape};
-use advlab::paint::Paint;
+use advlab::paint::{Paint, beside};
 use advlab::script::{Hook, Host, Recipe};
 use advlab::tensor::profile::{Profile as Stages, Stage};
 use advlab::tensor::{Executor, Level};
@@ -228,9 +228,17 @@ impl Profiled {
             .iter()
             .filter(large)
             .flat_map(|stage| &stage.operations);
-        let told = names.map(|operation| match &operation.origin {
-            Some(origin) => format!("`{}` (line {})", operation.name, origin.line),
-            None => format!("`{}`", operation.name),
+        let mut told: BTreeMap<String, usize> = BTreeMap::new();
+        for operation in names {
+            let line = operation.origin.as_ref().map(|origin| origin.line);
+            let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+            *told
+                .entry(format!("`{}`{line}", operation.name))
+                .or_default() += 1;
+        }
+        let told = told.into_iter().map(|(name, times)| match times {
+            1 => name,
+            times => format!("{name}, {times} times"),
         });
         told.collect()
     }
@@ -363,7 +371,10 @@ impl Profiled {
         );
         match &self.whole()[..] {
             [] => out!("fell back  nothing: all token operations went tile by tile"),
-            names => out!("fell back  computed in full: {}", names.join(", ")),
+            names => {
+                let names = format!("computed in full: {}", names.join("; "));
+                out!("{}", beside("fell back", 11, &names, paint.width));
+            }
         }
         Ok(())
     }

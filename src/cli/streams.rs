@@ -6,12 +6,9 @@ use std::io;
 use std::time::Duration;
 
 use advlab::diagnostic::Diagnostic;
-use advlab::paint::{Paint, WIDTH};
+use advlab::paint::{NARROWEST, Paint, WIDTH};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-
-/// Columns that lines are made for, however narrow the terminal is.
-const NARROWEST: usize = 40;
 
 /// Work faster than this needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);

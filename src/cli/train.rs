@@ -63,13 +63,12 @@ impl Train {
             }
         };
         let stop = stop_at_ctrl_c()?;
-        let set = self.set.into_iter().map(|(name, _)| name);
-        let mut view = View::new(&run, set.collect());
+        let mut view = View::new(&run);
         for note in run.notes() {
             view.note(note);
         }
         streams::tell(&run.warnings());
-        let ending = run.go(&stop, &mut view);
+        let ending = run.go(&stop, &mut |event| view.tell(event));
         Ok(view.ended(ending))
     }
 
@@ -87,12 +86,8 @@ impl Train {
             Some(path) => Config::read(path)?,
             None => Config::default(),
         };
-        if let Some(recipe) = &self.recipe {
-            config.recipe.clone_from(recipe);
-        }
-        if let Some(out) = &self.out {
-            config.out.clone_from(out);
-        }
+        config.recipe = self.recipe.clone().unwrap_or(config.recipe);
+        config.out = self.out.clone().unwrap_or(config.out);
         config.steps = self.steps.unwrap_or(config.steps);
         config.seed = self.seed.unwrap_or(config.seed);
         for (name, value) in &self.set {
@@ -111,9 +106,7 @@ fn whole(text: &str) -> Result<u64, &'static str> {
 
 /// Whether somebody means a recipe: a script, or a built-in whose name no file has.
 fn is_recipe(path: &Path) -> bool {
-    let is_builtin = path
-        .to_str()
-        .is_some_and(|name| Builtin::find(name).is_some());
+    let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
     path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
 }
 

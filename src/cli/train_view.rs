@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{BLOCKS, counted, value};
-use advlab::live::{LiveEvent, VersionChange};
+use advlab::live::LiveEvent;
 use advlab::paint::{Paint, laid_out, wrapped};
 use advlab::script::Recipe;
-use advlab::train::{Config, Ending, Evaluation, Event, Kept, Observer, Row, Run};
+use advlab::train::{Config, Ending, Evaluation, Event, Kept, Row, Run};
 use console::Term;
 use indicatif::ProgressBar;
 
@@ -22,8 +22,6 @@ pub struct View {
     config: Config,
     /// The file name of the recipe.
     name: String,
-    /// Parameters that `--set` sets; others that the run sets are in the configuration.
-    set: Vec<String>,
     bar: ProgressBar,
     /// Lines of a log have no end.
     paint: Paint,
@@ -39,8 +37,8 @@ pub struct View {
 }
 
 impl View {
-    /// A view of a run that is about to go, with the names that `--set` gives values.
-    pub fn new(run: &Run, set: Vec<String>) -> View {
+    /// A view of a run that is about to go.
+    pub fn new(run: &Run) -> View {
         let config = run.config().clone();
         let name = Path::new(&config.recipe).file_name();
         let name = name.unwrap_or_default().to_string_lossy().into_owned();
@@ -49,7 +47,6 @@ impl View {
             bar: streams::steps_bar("training", config.steps, run.step()),
             config,
             name,
-            set,
             paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
             evaluations: run.evaluations().to_vec(),
@@ -145,7 +142,7 @@ impl View {
 
     fn step(&mut self, row: &Row) {
         self.steps += 1;
-        let pass = row.pass_at.at(1).unwrap_or(0.0);
+        let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
         self.bar.set_message(format!("batch pass@1 {pass:.3}"));
         self.bar.set_position(row.step + 1);
         if row.evaluation.is_some() {
@@ -174,35 +171,6 @@ impl View {
             LiveEvent::PollingOnly { .. } => self.note(&event.to_string()),
             _ => self.at(step, &event.to_string()),
         }
-    }
-
-    fn switched(&mut self, step: u64, change: &VersionChange) {
-        self.reloads += 1;
-        let mut change = change.clone();
-        let held = change.parameters.extract_if(.., |one| one.is_held());
-        let held: String = held
-            .map(|parameter| {
-                let is_flag = self.set.contains(&parameter.name);
-                let by = if is_flag { "--set" } else { "[params]" };
-                format!("  {parameter}: {by} holds it")
-            })
-            .collect();
-        self.at(step, &format!("{} {change}{held}", self.name));
-    }
-
-    fn failed(&mut self, step: u64, recipe: &Recipe, has_batch: bool, back_to: Option<&Recipe>) {
-        self.failed += 1;
-        let version = recipe.version();
-        let mut line = format!("{} {version} failed", self.name);
-        if let Some(back_to) = back_to {
-            line.push_str(&format!("  back to {}", back_to.version()));
-        }
-        if has_batch {
-            let batch = format!("batches/failed-{step:06}-{version}.safetensors");
-            let path = self.folder.join(batch);
-            line.push_str(&format!("  (its batch is {})", path.display()));
-        }
-        self.at(step, &line);
     }
 
     /// Prints lines above the bar. A run goes on where nobody reads them any more.
@@ -242,14 +210,16 @@ impl View {
             self.lines("", &text);
         }
     }
-}
 
-impl Observer for View {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
+    /// Shows what happened in the run.
+    pub fn tell(&mut self, event: &Event<'_>) {
         match *event {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
             Event::Live { step, event } => self.live(step, event),
-            Event::Switched { step, change, .. } => self.switched(step, change),
+            Event::Switched { step, change, .. } => {
+                self.reloads += 1;
+                self.at(step, &format!("{} {change}", self.name));
+            }
             Event::Failed {
                 step,
                 recipe,
@@ -261,7 +231,18 @@ impl Observer for View {
                 if back_to.is_some() {
                     self.say(&error.render_within(self.paint));
                 }
-                self.failed(step, recipe, batch.is_some(), back_to);
+                self.failed += 1;
+                let version = recipe.version();
+                let mut line = format!("{} {version} failed", self.name);
+                if let Some(back_to) = back_to {
+                    line.push_str(&format!("  back to {}", back_to.version()));
+                }
+                if batch.is_some() {
+                    let batch = format!("batches/failed-{step:06}-{version}.safetensors");
+                    let path = self.folder.join(batch);
+                    line.push_str(&format!("  (its batch is {})", path.display()));
+                }
+                self.at(step, &line);
             }
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
@@ -279,7 +260,6 @@ impl Observer for View {
             Event::Step { row, .. } => self.step(row),
             _ => {}
         }
-        Ok(())
     }
 }
 

@@ -74,7 +74,7 @@ fn print(error: &clap::Error) {
         return eprint!("{text}");
     };
     let paint = streams::whole(&Term::stderr());
-    eprint!("{} ", paint.red("Error:"));
+    eprint!("{} ", paint.with("31", "Error:"));
     let room = paint.width.saturating_sub("Error: ".len());
     for line in text.lines() {
         let indent = &line[..line.len() - line.trim_start().len()];

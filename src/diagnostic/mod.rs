@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How bad a problem is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Severity {
     /// The task cannot be done.
+    #[default]
     Error,
     /// It is done, but may not do what it looks like.
     Warning,
@@ -70,7 +71,7 @@ pub struct Diagnostic(
 );
 
 /// The parts of a [`Diagnostic`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
     /// How bad it is.
@@ -113,13 +114,7 @@ impl Diagnostic {
         Diagnostic(Box::new(Problem {
             severity,
             message: message.into(),
-            span: None,
-            file: FilePosition::default(),
-            found: None,
-            expected: None,
-            help: None,
-            notes: Vec::new(),
-            is_not_finite: false,
+            ..Problem::default()
         }))
     }
 

@@ -45,8 +45,8 @@ impl Diagnostic {
     /// In the words and colours of those with a span.
     fn without_span(&self, paint: Paint) -> String {
         let word = match self.severity {
-            Severity::Error => paint.red("Error:"),
-            Severity::Warning => paint.yellow("Warning:"),
+            Severity::Error => paint.with("31", "Error:"),
+            Severity::Warning => paint.with("33", "Warning:"),
             Severity::Note => paint.dim("Note:"),
         };
         let sentence = match self.location() {

@@ -1,5 +1,7 @@
 //! The dry runs that a version must pass before a step uses it.
 
+use std::sync::Arc;
+
 use super::shared::Observed;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
@@ -19,22 +21,26 @@ pub(super) struct DryRuns<'a> {
     pub(super) candidate: &'a Recipe,
     pub(super) host: &'a Host,
     pub(super) guard: &'a Guard,
-    pub(super) last: Option<&'a Observed>,
-    pub(super) failed_on: Option<&'a Observed>,
+    pub(super) last: Option<Arc<Observed>>,
+    pub(super) failed_on: Option<Arc<Observed>>,
 }
 
 impl DryRuns<'_> {
     /// The diagnostics are worth a warning, and no more.
     pub(super) fn run(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
         let initial = self.candidate.init()?;
-        let Some(last) = self.last else {
-            return self.before_the_first_batch(&initial);
+        let Some(last) = &self.last else {
+            // Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
+            return match dry_run(self.candidate, &Rollouts::mixed().whole(), &initial) {
+                Err(error) if self.guard.check().is_err() => Err(on(error, "a small batch")),
+                _ => Ok(Vec::new()),
+            };
         };
         let state = self.state_after(last)?;
         dry_run(self.candidate, &last.batch, &state)
             .map_err(|error| on(error, "the last batch"))?;
-        if let Some(other) = self.failed_on
-            && !std::ptr::eq(last, other)
+        if let Some(other) = &self.failed_on
+            && !Arc::ptr_eq(last, other)
         {
             let state = self.state_after(other)?;
             let what = "the batch on which a version failed at a step";
@@ -91,14 +97,6 @@ impl DryRuns<'_> {
             // The version in use took what time was left: that says nothing for the new one.
             || self.guard.check().is_err();
         if is_new { Err(on(error, what)) } else { Ok(()) }
-    }
-
-    /// Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
-    fn before_the_first_batch(&self, initial: &State) -> Result<Vec<Diagnostic>, Diagnostics> {
-        match dry_run(self.candidate, &Rollouts::mixed().whole(), initial) {
-            Err(error) if self.guard.check().is_err() => Err(on(error, "a small batch")),
-            _ => Ok(Vec::new()),
-        }
     }
 }
 

@@ -40,7 +40,7 @@ impl Thread {
         {
             return Ok(None);
         }
-        let (watch, bell, outcome) = Watch::new(shared.options.poll_only);
+        let (watch, bell) = Watch::new(shared.options.poll_only);
         let mut follower = Follower {
             shared: shared.clone(),
             watch,
@@ -48,7 +48,6 @@ impl Thread {
             said: Said::Well,
             is_polling_said: false,
         };
-        follower.say_polling(outcome);
         follower.watch_files();
         if is_resumed {
             follower.judge_at_start();
@@ -112,18 +111,17 @@ impl Follower {
 
     fn judge_at_start(&mut self) {
         let rejected = &self.shared.options.rejected;
-        let known = self.reading.version.as_ref().filter(|version| {
-            let mut rejected = rejected.iter();
-            rejected.any(|rejected| rejected == version.as_str())
-        });
-        match known {
-            Some(version) => self.said = Said::Rejected(version.clone()),
+        match &self.reading.version {
+            Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
+                self.said = Said::Rejected(version.clone());
+            }
             // Not settled first: a save that is under way just now is looked at again.
-            None => self.judge_until_decided(&self.reading.clone(), Instant::now()),
+            _ => self.judge_until_decided(&self.reading.clone(), Instant::now()),
         }
     }
 
-    /// Looks at the files, at an event of this moment or without one.
+    /// Looks at the files, at an event of this moment or without one, and judges them once they are quiet, where they
+    /// hold something new, or where that is asked for.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.reading.again();
         let is_changed = !now.agrees(&self.reading);
@@ -134,10 +132,15 @@ impl Follower {
             return;
         }
         if event.is_none() {
-            // The watch may be on a folder that is no more.
-            self.watch.forget();
+            // The watch may be on a folder that was deleted and made again: all are watched anew below.
+            let _ = self.watch.follow(std::iter::empty());
         }
-        self.settle_and_judge(now, event.unwrap_or_else(Instant::now), is_asked);
+        let since = event.unwrap_or_else(Instant::now);
+        let settled = self.settle(now);
+        // Saved again as it was: the change that was seen was the file being truncated for it.
+        if is_asked || !settled.agrees(&self.reading) {
+            self.judge_until_decided(&settled, since);
+        }
         self.watch_files();
     }
 
@@ -146,15 +149,6 @@ impl Follower {
         let current = self.shared.current();
         let held = self.reading.version.as_ref();
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
-    }
-
-    /// Judges the files once they are quiet, where they hold something new, or where that is asked for.
-    fn settle_and_judge(&mut self, seen: Reading, since: Instant, is_asked: bool) {
-        let settled = self.settle(seen);
-        // Saved again as it was: the change that was seen was the file being truncated for it.
-        if is_asked || !settled.agrees(&self.reading) {
-            self.judge_until_decided(&settled, since);
-        }
     }
 
     fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {
@@ -217,7 +211,9 @@ impl Follower {
                 }
                 self.said = Said::Well;
                 if !warnings.is_empty() {
-                    self.shared.tell(LiveEvent::Warned { version, warnings });
+                    self.shared
+                        .ledger()
+                        .tell(LiveEvent::Warned { version, warnings });
                 }
             }
             Err(error) => self.say_rejected(error),
@@ -234,17 +230,15 @@ impl Follower {
         guard: &Guard,
     ) -> Result<(Recipe, Vec<Diagnostic>), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?;
-        let (last, failed_on) = {
-            let ledger = self.shared.ledger();
-            (ledger.last.clone(), ledger.failed_on.clone())
-        };
+        let ledger = self.shared.ledger();
         let dry_runs = DryRuns {
             candidate: &recipe,
             host,
             guard,
-            last: last.as_deref(),
-            failed_on: failed_on.as_deref(),
+            last: ledger.last.clone(),
+            failed_on: ledger.failed_on.clone(),
         };
+        drop(ledger);
         let warnings = dry_runs.run()?;
         let known = in_use.recipe().warnings();
         let is_new =
@@ -257,7 +251,7 @@ impl Follower {
     fn say(&mut self, said: Said, event: LiveEvent) {
         if self.said != said {
             self.said = said;
-            self.shared.tell(event);
+            self.shared.ledger().tell(event);
         }
     }
 
@@ -287,26 +281,20 @@ impl Follower {
     fn say_reverted(&mut self, in_use: &Loaded, before: Option<&Version>) {
         self.said = Said::Well;
         if before != Some(in_use.version()) {
-            self.shared.tell(LiveEvent::Reverted {
+            self.shared.ledger().tell(LiveEvent::Reverted {
                 version: in_use.version().clone(),
             });
         }
     }
 
+    /// Watches the files of the last reading. Says that there are no events for them, once.
     fn watch_files(&mut self) {
-        let outcome = self
-            .watch
-            .follow(self.reading.files.keys().map(|path| path.as_path()));
-        self.say_polling(outcome);
-    }
-
-    /// Says that there are no file events, once.
-    fn say_polling(&mut self, outcome: Result<(), notify::Error>) {
-        if let Err(error) = outcome
+        let files = self.reading.files.keys().map(|path| path.as_path());
+        if let Err(error) = self.watch.follow(files)
             && !std::mem::replace(&mut self.is_polling_said, true)
         {
             let why = error.to_string();
-            self.shared.tell(LiveEvent::PollingOnly { why });
+            self.shared.ledger().tell(LiveEvent::PollingOnly { why });
         }
     }
 }

@@ -114,7 +114,8 @@ pub struct LiveRecipe {
     worked: VecDeque<InUse>,
     /// Whether the step under way is the first one of its version.
     is_switched: bool,
-    before: Option<Before>,
+    /// Versions that failed at the step under way, newest first, each with its error.
+    failed: Vec<(InUse, Diagnostics)>,
     _thread: Option<Thread>,
 }
 
@@ -123,16 +124,6 @@ pub struct LiveRecipe {
 struct InUse {
     loaded: Arc<Loaded>,
     state: State,
-}
-
-/// The versions in use before one failed at the step under way: put back where no version can do the step.
-#[derive(Debug)]
-struct Before {
-    in_use: InUse,
-    worked: VecDeque<InUse>,
-    failed_on: Option<Arc<Observed>>,
-    /// Why that version failed.
-    error: Diagnostics,
 }
 
 impl LiveRecipe {
@@ -148,12 +139,8 @@ impl LiveRecipe {
         options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
         let (loaded, reading) = host.load_reading(recipe);
-        let is_resumed = options.start.is_some();
-        let recipe = match &options.start {
-            Some(start) => start.clone(),
-            None => loaded?,
-        };
-        let mut live = LiveRecipe::start(host, recipe, options, is_resumed)?;
+        let is_resumed = !options.left.is_empty();
+        let mut live = LiveRecipe::start(host, loaded, options)?;
         live._thread = Thread::start(&live.shared, reading, is_resumed)?;
         Ok(live)
     }
@@ -167,39 +154,42 @@ impl LiveRecipe {
         recipe: Recipe,
         options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
-        LiveRecipe::start(host, recipe, options, false)
+        LiveRecipe::start(host, Ok(recipe), options)
     }
 
-    /// `is_resumed` where an earlier process has used the version already: a parameter that the run sets may be missing
-    /// from it, as from any version that an edit made.
+    /// With a recipe that was loaded, unless the run is resumed.
     fn start(
         host: &Host,
-        recipe: Recipe,
+        loaded: Result<Recipe, Diagnostics>,
         mut options: LiveOptions,
-        is_resumed: bool,
     ) -> Result<LiveRecipe, Diagnostics> {
-        let load = |recipe: Recipe, is_reload| -> Result<Arc<Loaded>, Diagnostics> {
-            Ok(Arc::new(Loaded {
-                recipe: options.fit(recipe, is_reload)?.on(host),
+        let with_state = |recipe: Recipe, state| InUse {
+            loaded: Arc::new(Loaded {
+                recipe: recipe.on(host),
                 serial: 0,
                 times: Default::default(),
-            }))
+            }),
+            state,
         };
-        let worked = options.fallbacks.iter().cloned();
-        let worked = worked.map(|(recipe, state)| {
-            let loaded = load(recipe, true)?;
-            Ok(InUse { loaded, state })
-        });
-        let worked = worked.collect::<Result<_, Diagnostics>>()?;
-        let loaded = load(recipe, is_resumed)?;
-        let initial = loaded.recipe.init()?;
-        let state = options.state.take().unwrap_or(initial);
+        let mut worked = VecDeque::new();
+        for (recipe, state) in std::mem::take(&mut options.left) {
+            // A parameter that the run sets may be missing from it, as from any version that an edit made.
+            worked.push_back(with_state(options.fit(recipe, true)?, state));
+        }
+        let in_use = match worked.pop_back() {
+            Some(left) => left,
+            None => {
+                let recipe = options.fit(loaded?, false)?.on(host);
+                let state = recipe.init()?;
+                with_state(recipe, state)
+            }
+        };
         Ok(LiveRecipe {
-            shared: Arc::new(Shared::new(host, options, loaded.clone())),
-            in_use: InUse { loaded, state },
+            shared: Arc::new(Shared::new(host, options, in_use.loaded.clone())),
+            in_use,
             worked,
             is_switched: false,
-            before: None,
+            failed: Vec::new(),
             _thread: None,
         })
     }
@@ -234,7 +224,10 @@ impl LiveRecipe {
     /// migrated; where `migrate` fails on it, the version before stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Arc<Loaded> {
         self.is_switched = false;
-        self.before = None;
+        if !std::mem::take(&mut self.failed).is_empty() {
+            let mut ledger = self.shared.ledger();
+            ledger.failed_on = ledger.last.clone();
+        }
         let loaded = self.newest();
         if loaded.version() == self.in_use.loaded.version() {
             self.in_use.loaded = loaded;
@@ -270,33 +263,27 @@ impl LiveRecipe {
     /// That of the first version that failed at this step, where no other is left: the batch is at fault then. All is
     /// as it was before the step, and the next one uses the newest version again.
     pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
-        let before = self.before.take().unwrap_or_else(|| Before {
-            in_use: self.in_use.clone(),
-            worked: self.worked.clone(),
-            failed_on: self.shared.ledger().failed_on.clone(),
-            error: error.clone(),
-        });
         let Some(worked) = self.worked.pop_back() else {
-            return Err(self.put_back(before));
+            return Err(self.put_back(error));
         };
-        self.before = Some(before);
-        let failed = std::mem::replace(&mut self.in_use, worked).loaded;
+        let failed = std::mem::replace(&mut self.in_use, worked);
         self.observe_again();
-        let mut ledger = self.shared.ledger();
-        if ledger.last.is_some() {
-            ledger.failed_on = ledger.last.clone();
-        }
-        drop(ledger);
-        self.shared.withdraw(&failed, &self.in_use.loaded, error);
+        self.shared
+            .withdraw(&failed.loaded, &self.in_use.loaded, error.clone());
+        self.failed.push((failed, error));
         Ok(self.in_use.loaded.clone())
     }
 
-    /// Goes back to before the step; gives the error of the first version that failed at it.
-    fn put_back(&mut self, before: Before) -> Diagnostics {
-        let count = before.worked.len() - self.worked.len();
-        let [newest, oldest] = [&before.in_use, &self.in_use].map(|one| &one.loaded);
-        self.shared.reinstate(newest, oldest, count);
-        (self.in_use, self.worked) = (before.in_use, before.worked);
+    /// Goes back to before the step; gives the error of the first version that failed at it, where the last one failed
+    /// with `error`.
+    fn put_back(&mut self, mut error: Diagnostics) -> Diagnostics {
+        let (oldest, count) = (self.in_use.loaded.clone(), self.failed.len());
+        while let Some((failed, earlier)) = self.failed.pop() {
+            let worked = std::mem::replace(&mut self.in_use, failed);
+            self.worked.push_back(worked);
+            error = earlier;
+        }
+        self.shared.reinstate(&self.in_use.loaded, &oldest, count);
         if std::mem::take(&mut self.is_switched)
             && let Some(worked) = self.worked.pop_back()
         {
@@ -304,8 +291,7 @@ impl LiveRecipe {
             self.in_use = worked;
         }
         self.observe_again();
-        self.shared.ledger().failed_on = before.failed_on;
-        before.error
+        error
     }
 
     /// Shows the last batch with the version and the state that are in use now.
@@ -344,17 +330,20 @@ impl LiveRecipe {
 
     /// A version that was published, as long as it is among the last ones.
     pub fn version(&self, version: &Version) -> Option<Arc<Loaded>> {
-        self.shared.published(version)
+        let ledger = self.shared.ledger();
+        let mut newest_first = ledger.history.iter().rev();
+        newest_first.find(|one| one.version() == version).cloned()
     }
 
     /// How two versions differ, as from one step to the next: others may have been published in between.
     pub fn change(&self, from: &Loaded, to: &Loaded) -> VersionChange {
-        self.shared.change(from, &to.recipe, to.times)
+        let settings = &self.shared.options.settings;
+        VersionChange::between(&from.recipe, &to.recipe, settings, to.times)
     }
 
     /// Events since the last call, in order. [`LiveRecipe::step`] gives them too.
     pub fn events(&self) -> Vec<LiveEvent> {
-        self.shared.drain()
+        self.shared.ledger().events.drain(..).collect()
     }
 
     /// Puts a version into use with no check but of its hooks and parameters: from the next step on, it is the newest.

@@ -27,15 +27,10 @@ pub struct LiveOptions {
     pub settings: Vec<(String, String)>,
     /// Hooks that each version must have, as the run calls them whatever happens.
     pub requires: Vec<Hook>,
-    /// The version to start with, as a resumed run has it from its checkpoint. The content of the file is then checked
-    /// before the first step as any new version; the file may even be missing.
-    pub start: Option<Recipe>,
-    /// The state to start with: one that the version to start with has left
-    /// ([`LiveRecipe::state`](super::LiveRecipe::state)).
-    pub state: Option<State>,
-    /// Versions to fall back to from the first step on, oldest first, each with the state that it left
-    /// ([`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks)).
-    pub fallbacks: Vec<(Recipe, State)>,
+    /// The versions of a run that is resumed, oldest first, each with the state that it left: the last one is in use,
+    /// the others are to fall back to ([`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks)). The content of the
+    /// file is then checked before the first step as any new version; the file may even be missing.
+    pub left: Vec<(Recipe, State)>,
     /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one
     /// of them still, it is not tried until it is saved again.
     pub rejected: Vec<String>,

@@ -9,7 +9,7 @@ use super::event::LiveEvent;
 use super::{InUse, LiveOptions, Loaded};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::script::{Host, Recipe, Version};
+use crate::script::{Host, Recipe};
 use crate::tensor::Guard;
 
 /// Published versions that are kept, to be asked for: more than a person makes in a sitting.
@@ -32,8 +32,8 @@ pub(super) struct Ledger {
     pub(super) last: Option<Arc<Observed>>,
     /// The last batch on which a version failed at a step.
     pub(super) failed_on: Option<Arc<Observed>>,
-    events: VecDeque<LiveEvent>,
-    history: VecDeque<Arc<Loaded>>,
+    pub(super) events: VecDeque<LiveEvent>,
+    pub(super) history: VecDeque<Arc<Loaded>>,
     published: u64,
     is_stopped: bool,
     /// The check that is under way, for whoever ends it.
@@ -112,32 +112,6 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    pub(super) fn tell(&self, event: LiveEvent) {
-        self.ledger().tell(event);
-    }
-
-    pub(super) fn drain(&self) -> Vec<LiveEvent> {
-        self.ledger().events.drain(..).collect()
-    }
-
-    pub(super) fn published(&self, version: &Version) -> Option<Arc<Loaded>> {
-        let ledger = self.ledger();
-        let mut newest_first = ledger.history.iter().rev();
-        newest_first
-            .find(|loaded| loaded.version() == version)
-            .cloned()
-    }
-
-    /// How a recipe differs from a version, as the run sets both.
-    pub(super) fn change(
-        &self,
-        from: &Loaded,
-        to: &Recipe,
-        times: (Duration, Duration),
-    ) -> VersionChange {
-        VersionChange::between(&from.recipe, to, &self.options.settings, times)
-    }
-
     /// Puts a version into use, unless the one that it was compared with is so no more.
     pub(super) fn publish(
         &self,
@@ -145,7 +119,8 @@ impl Shared {
         recipe: Recipe,
         times: (Duration, Duration),
     ) -> bool {
-        let change = self.change(compared_with, &recipe, times);
+        let settings = &self.options.settings;
+        let change = VersionChange::between(&compared_with.recipe, &recipe, settings, times);
         let mut ledger = self.ledger();
         if !Arc::ptr_eq(&ledger.current, compared_with) {
             return false;

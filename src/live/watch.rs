@@ -26,15 +26,16 @@ const POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {
     rings: Receiver<Instant>,
-    system: Option<RecommendedWatcher>,
+    /// The error of a system that gives no events, until it has been told; none where they are not wanted.
+    system: Result<RecommendedWatcher, Option<notify::Error>>,
     /// The names of the files, for the thread that gets the events.
     names: Arc<Mutex<BTreeSet<OsString>>>,
     folders: BTreeSet<PathBuf>,
 }
 
 impl Watch {
-    /// A watch without files yet, and the bell that wakes it: see [`ring`]. The error says why there are no events.
-    pub(super) fn new(poll_only: bool) -> (Watch, SyncSender<Instant>, Result<(), notify::Error>) {
+    /// A watch without files yet, and the bell that wakes it: see [`ring`].
+    pub(super) fn new(poll_only: bool) -> (Watch, SyncSender<Instant>) {
         let (bell, rings) = sync_channel(1);
         let names: Arc<Mutex<BTreeSet<OsString>>> = Arc::default();
         let handler = {
@@ -45,29 +46,29 @@ impl Watch {
                 }
             }
         };
-        let system = (!poll_only).then(|| notify::recommended_watcher(handler));
-        let (system, outcome) = match system.transpose() {
-            Ok(system) => (system, Ok(())),
-            Err(error) => (None, Err(error)),
-        };
         let watch = Watch {
             rings,
-            system,
+            system: if poll_only {
+                Err(None)
+            } else {
+                notify::recommended_watcher(handler).map_err(Some)
+            },
             names,
             folders: BTreeSet::new(),
         };
-        (watch, bell, outcome)
+        (watch, bell)
     }
 
-    /// Watches the folders of these files, and no others.
+    /// Watches the folders of these files, and no others. The error says why there are no events.
     ///
     /// Folders, not files: an editor that renames a new file over the old one leaves a watch on the old one.
     pub(super) fn follow<'a>(
         &mut self,
         files: impl Iterator<Item = &'a Path>,
     ) -> Result<(), notify::Error> {
-        let Some(system) = &mut self.system else {
-            return Ok(());
+        let system = match &mut self.system {
+            Ok(system) => system,
+            Err(error) => return error.take().map_or(Ok(()), Err),
         };
         let mut folders = BTreeSet::new();
         let mut names = BTreeSet::new();
@@ -102,16 +103,6 @@ impl Watch {
         }
         self.folders = watched;
         outcome
-    }
-
-    /// Watches all folders anew at the next [`Watch::follow`]: a watch on one deleted and made again is dead.
-    pub(super) fn forget(&mut self) {
-        if let Some(system) = &mut self.system {
-            for folder in std::mem::take(&mut self.folders) {
-                // As above: there is nothing to unwatch where the folder was deleted.
-                let _ = system.unwatch(&folder);
-            }
-        }
     }
 
     /// Waits for an event, and gives its moment; `None` where it is time to look without one.
@@ -194,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_bell_that_rings_is_not_rung_again() {
-        let (watch, bell, _) = Watch::new(true);
+        let (watch, bell) = Watch::new(true);
         for _ in 0..1000 {
             ring(&bell);
         }

@@ -54,8 +54,8 @@ pub(super) struct Data {
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
     pub(super) run: Option<(Kept, u64)>,
-    /// The script whose test batch it is.
-    pub(super) script: Option<String>,
+    /// The recipe whose test batch it is.
+    pub(super) recipe: Option<Recipe>,
 }
 
 impl Data {
@@ -65,7 +65,7 @@ impl Data {
             batch: Arc::new(batch),
             notes: Vec::new(),
             run: None,
-            script: None,
+            recipe: None,
         }
     }
 
@@ -138,16 +138,11 @@ impl Data {
     fn of_step(kept: Kept, step: u64) -> Result<Data, Diagnostics> {
         let Some((_, path)) = kept.batches().iter().find(|(own, _)| *own == step) else {
             let mut steps: Vec<u64> = kept.batches().iter().map(|(own, _)| *own).collect();
-            let which = if steps.len() > NEAREST {
-                "around it, "
-            } else {
-                ""
-            };
             steps.sort_by_key(|own| own.abs_diff(step));
             steps.truncate(NEAREST);
             steps.sort_unstable();
             let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
-            let help = format!("{which}it has those of {}", steps.join(", "));
+            let help = format!("the nearest are those of {}", steps.join(", "));
             let message = format!("the run has kept no batch of step {step}");
             return Err(wrong(message, help));
         };
@@ -157,7 +152,8 @@ impl Data {
     }
 
     fn of_script(host: &Host, name: String) -> Result<Data, Diagnostics> {
-        let mut data = match host.load(&name)?.test_batch()? {
+        let recipe = host.load(&name)?;
+        let mut data = match recipe.test_batch()? {
             Some(batch) => Data::new(format!("the test batch of {name}"), batch),
             None => {
                 let mut data = Data::builtin();
@@ -165,7 +161,7 @@ impl Data {
                 data
             }
         };
-        data.script = Some(name);
+        data.recipe = Some(recipe);
         Ok(data)
     }
 }

@@ -140,11 +140,8 @@ impl Session {
                 return Some(format!("{stays}\n{}", rendered.trim_end()));
             }
         };
-        let hooks = [Hook::Advantage, Hook::Loss].into_iter();
-        let calls: String = hooks
-            .filter(|&hook| recipe.has(hook))
-            .map(|hook| format!("{}(), ", hook.name()))
-            .collect();
+        let hooks = Hook::OF_BATCH.into_iter().filter(|&hook| recipe.has(hook));
+        let calls: String = hooks.map(|hook| format!("{}(), ", hook.name())).collect();
         let unwatched = self.choose(Some(recipe));
         if was_typed {
             return unwatched;

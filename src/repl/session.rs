@@ -203,10 +203,8 @@ impl Session {
     pub(super) fn edit(&mut self, file: &Path) -> Result<(), Diagnostics> {
         let Some(edit) = &mut self.editor else {
             let help = "write a file with your editor: `:watch FILE` follows it";
-            return Err(wrong(
-                "`:edit` needs a terminal, and there is none here",
-                help,
-            ));
+            let message = "`:edit` needs a terminal, and there is none here";
+            return Err(wrong(message, help));
         };
         let help = "$VISUAL or $EDITOR names the editor";
         edit(file).map_err(|error| wrong(format!("the editor failed: {error}"), help))
@@ -219,8 +217,7 @@ impl Session {
 
     /// Goes on with another batch, and with the recipe that comes with it.
     pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), Diagnostics> {
-        if let Some(script) = &data.script {
-            let recipe = self.host.load(script)?;
+        if let Some(recipe) = data.recipe.take() {
             data.notes.extend(self.choose(Some(recipe)));
         }
         if let Some(watched) = lock(&self.watched).as_mut() {

@@ -17,14 +17,12 @@ use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper
 
 use super::command::{Watched, Watching, lock};
 use super::session::Session;
-use crate::paint::Paint;
+use crate::paint::{NARROWEST, Paint};
 use crate::script::{Name, Token, TokenKind, lex};
 
 const PROMPT: &str = "> ";
 /// How often a script that is watched is looked at: what it changes is shown before a hand is back at the keys.
 const LOOK: Duration = Duration::from_millis(100);
-/// Columns that answers are made for, however narrow the terminal is.
-const NARROWEST: usize = 40;
 /// Inputs that are kept from session to session.
 const HISTORY: usize = 5000;
 
@@ -40,11 +38,9 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
     greet(&session);
     let session = Rc::new(RefCell::new(session));
     let mut editor = editor(&session).map_err(io::Error::other)?;
-    let history = history_file();
-    if let Some(file) = &history {
-        // The first session has none.
-        let _ = editor.load_history(file);
-    }
+    let history = history_file().unwrap_or_default();
+    // The first session has none.
+    let _ = editor.load_history(&history);
     tell_news(&mut editor, session.borrow().watched.clone())?;
     loop {
         let input = match editor.readline(PROMPT) {
@@ -59,9 +55,7 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         // At once also in the file: a session that is killed has lost nothing. A history that cannot be written is no
         // reason to stop.
         let _ = editor.add_history_entry(&input);
-        if let Some(file) = &history {
-            let _ = editor.append_history(file);
-        }
+        let _ = editor.append_history(&history);
         let mut session = session.borrow_mut();
         if let Some((columns, _)) = editor.dimensions() {
             session.paint.width = usize::from(columns).max(NARROWEST);
@@ -113,10 +107,7 @@ fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
         .max_history_size(HISTORY)?
         .build();
     let mut editor = Editor::with_config(config)?;
-    editor.set_helper(Some(Prompt {
-        session: session.clone(),
-        history: HistoryHinter::new(),
-    }));
+    editor.set_helper(Some(Prompt(session.clone())));
     Ok(editor)
 }
 
@@ -191,14 +182,11 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
 }
 
 /// Completion, hints and colours for the line that is typed.
-struct Prompt {
-    session: Rc<RefCell<Session>>,
-    history: HistoryHinter,
-}
+struct Prompt(Rc<RefCell<Session>>);
 
 impl Prompt {
     fn paint(&self) -> Paint {
-        self.session.borrow().paint
+        self.0.borrow().paint
     }
 }
 
@@ -213,7 +201,7 @@ impl Completer for Prompt {
         cursor: usize,
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let (start, all) = self.session.borrow().complete(line, cursor);
+        let (start, all) = self.0.borrow().complete(line, cursor);
         let pair = |name: Name| Pair {
             display: if name.call.is_empty() {
                 name.text.clone()
@@ -250,9 +238,9 @@ impl Hinter for Prompt {
         if cursor < line.len() || line.is_empty() {
             return None;
         }
-        let hint = self.session.borrow().hint(line);
+        let hint = self.0.borrow().hint(line);
         let is_input = hint.is_none();
-        let shown = hint.or_else(|| self.history.hint(line, cursor, context))?;
+        let shown = hint.or_else(|| HistoryHinter::new().hint(line, cursor, context))?;
         Some(Ahead { shown, is_input })
     }
 }
@@ -280,7 +268,7 @@ impl Highlighter for Prompt {
 
 impl Validator for Prompt {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        let is_incomplete = self.session.borrow().is_incomplete(context.input());
+        let is_incomplete = self.0.borrow().is_incomplete(context.input());
         Ok(if is_incomplete {
             ValidationResult::Incomplete
         } else {
@@ -297,7 +285,7 @@ pub(super) fn highlighted(text: &str, paint: Paint) -> String {
         out.push_str(&text[at..token.start]);
         out.push_str(&match token.kind {
             TokenKind::Keyword => paint.with("35", token.text),
-            TokenKind::String => paint.green(token.text),
+            TokenKind::String => paint.with("32", token.text),
             TokenKind::Number => paint.with("36", token.text),
             TokenKind::Comment => paint.dim(token.text),
             TokenKind::Name if is_call => paint.blue(token.text),

@@ -9,6 +9,7 @@ use rhai::{
 };
 
 use super::error::{Problem, Raised, origin, raise};
+use super::explain::said;
 use super::syntax::ValueKind;
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
@@ -45,11 +46,9 @@ pub(super) fn tensor_type(engine: &mut Engine) {
             let value = evaluated(&context, tensor)?;
             let within = usize::try_from(index).ok().filter(|&i| i < value.len());
             within.map(|index| value.get(index)).ok_or_else(|| {
-                let (level, length) = (tensor.level(), value.len());
-                let message = format!(
-                    "index {index} is out of range for a {level} tensor of {length} values"
-                );
-                raise(&context, Problem::new(message).help("indices count from 0"))
+                let (index, length) = (index.to_string(), value.len().to_string());
+                let names = [&index, tensor.level().name(), &length];
+                raise(&context, said("tensor", "index", &names))
             })
         });
     for name in ["to_string", "to_debug"] {
@@ -66,9 +65,7 @@ fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Raised<Arc<Value>>
 fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
     let level = tensor.level();
     if level != Level::Batch {
-        let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
-        let help = "reduce it first, as in `x.mean(\"batch\").value()`";
-        return Err(raise(context, Problem::new(message).help(help)));
+        return Err(raise(context, said("tensor", "value", &[level.name()])));
     }
     Ok(evaluated(context, tensor)?.get(0))
 }
@@ -144,11 +141,9 @@ fn call(
     };
     if args.len() > op.params.len() {
         // A row of that name with more arguments has brought the call here.
-        let (name, takes, gets) = (op.name, op.params.len(), args.len());
-        let message = format!("`{name}` of values takes {takes} arguments, and gets {gets}");
-        let signature = op.signature();
-        let help = format!("it is `{signature}`; of more values: `max(a, max(b, c))`");
-        return Err(raise(context, Problem::new(message).help(help)));
+        let (takes, gets) = (op.params.len().to_string(), args.len().to_string());
+        let names = [op.name, &takes, &gets, &op.signature()];
+        return Err(raise(context, said("tensor", "count", &names)));
     }
     let arguments = args
         .iter()

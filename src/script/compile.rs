@@ -1,6 +1,6 @@
 //! Makes a recipe of a script: compiles it with its imports, reads its hooks and parameters, and lints it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
@@ -50,8 +50,8 @@ fn compile_here(
     let mut ast =
         compiled.map_err(|error| not_compiled(&error, Script::new(&name, &sources), library))?;
     ast.set_source(&*name);
-    let own = functions_of(&ast).into_keys();
-    let functions: BTreeSet<String> = natives.keys().cloned().chain(own).collect();
+    let mut functions = natives.clone();
+    functions.append(&mut functions_of(&ast));
     let compiled = Compiled {
         name: name.clone(),
         hooks: hooks(&ast, &Script::new(&name, &sources))?,
@@ -60,7 +60,7 @@ fn compile_here(
         ast,
         sources,
         warnings: Vec::new(),
-        functions: functions.into_iter().collect(),
+        functions: functions.into_keys().collect(),
     };
     let mut recipe = Recipe {
         script: Arc::new(compiled),
@@ -75,7 +75,8 @@ fn compile_here(
     Ok(recipe)
 }
 
-fn natives(engine: &Engine) -> Functions {
+/// The functions of an engine, by their names.
+pub(super) fn natives(engine: &Engine) -> Functions {
     by_name(engine.collect_fn_metadata(
         None,
         |info| Some((info.metadata.name.to_string(), info.metadata.num_params)),

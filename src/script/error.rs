@@ -2,6 +2,7 @@
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
+use crate::diagnostic::Diagnostic;
 use crate::tensor::{Origin, TensorError, TensorErrorKind};
 
 #[derive(Clone, Debug)]
@@ -37,6 +38,16 @@ impl Problem {
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+}
+
+impl From<Diagnostic> for Problem {
+    fn from(mut diagnostic: Diagnostic) -> Self {
+        Problem {
+            message: std::mem::take(&mut diagnostic.message),
+            help: diagnostic.help.take(),
+            tensor: None,
+        }
     }
 }
 

@@ -12,9 +12,9 @@ use super::batch_type::ScriptBatch;
 use super::sandbox::MAP_ENTRIES;
 
 /// Arrays, maps and closures within one another.
-pub(super) const DEPTH: usize = 64;
+const DEPTH: usize = 64;
 /// Bytes of all that the variables of a function hold, beside tensors.
-pub(super) const BYTES: usize = 64 << 20;
+const BYTES: usize = 64 << 20;
 /// Reads of variables between two weighings, at least. Odd: a loop has an even number of them as often as not, and each
 /// of its variables is to have its turn.
 const READS: u64 = 61;
@@ -33,12 +33,8 @@ pub(super) struct Overfull {
     pub(super) excess: Excess,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Excess {
-    Depth,
-    Entries,
-    Bytes,
-}
+/// The word of the row that tells it, and the bound that it is beyond.
+pub(super) type Excess = (&'static str, usize);
 
 /// Weighs variables as they are read, and lends the batch to closures.
 pub(super) fn watch(engine: &mut Engine) {
@@ -98,7 +94,7 @@ struct Scale {
 impl Scale {
     fn weigh(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
         if depth > DEPTH {
-            return Err(Excess::Depth);
+            return Err(("nested", DEPTH));
         }
         if !value.is_shared() {
             return self.inside(value, depth);
@@ -128,7 +124,7 @@ impl Scale {
             self.add(text.len())
         } else if let Some(map) = value.read_lock::<Map>() {
             if map.len() > MAP_ENTRIES {
-                return Err(Excess::Entries);
+                return Err(("entries", MAP_ENTRIES));
             }
             map.iter().try_for_each(|(key, value)| {
                 self.add(ENTRY_BYTES + key.len())?;
@@ -143,7 +139,7 @@ impl Scale {
         self.values += 1;
         self.bytes += bytes;
         if self.bytes > BYTES {
-            return Err(Excess::Bytes);
+            return Err(("mebibytes", BYTES >> 20));
         }
         Ok(())
     }

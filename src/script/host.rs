@@ -1,19 +1,19 @@
 //! The host: what loads recipes, and what bounds them.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::compile::compile;
 use super::engine::Functions;
+use super::explain::said;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
 use super::sandbox::guarded;
 use super::session::{Answer, Session};
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 use crate::suggest;
 use crate::tensor::profile::Profile;
 use crate::tensor::{Context, Executor, Guard};
@@ -129,20 +129,17 @@ impl Host {
         let error = if let Some(builtin) = Builtin::find(recipe) {
             return (self.compile(builtin.name, builtin.text), Reading::default());
         } else if let Some(kind) = another_kind(path) {
-            Diagnostic::error(format!("`{recipe}` is {kind}, not a recipe")).with_help(
-                "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: `advlab apply grpo rollouts.jsonl`",
-            )
+            said("load", "kind", &[recipe, kind])
         } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
             return self.load_read(&Reading::of(path));
         } else {
             let names = BUILTINS.iter().map(|builtin| builtin.name);
             let file = format!("{recipe}.rhai");
-            let help = match suggest::nearest(recipe, names) {
-                _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`".to_string(),
-            };
-            Diagnostic::error(format!("there is no recipe `{recipe}`")).with_help(help)
+            match suggest::nearest(recipe, names) {
+                _ if Path::new(&file).is_file() => said("load", "script", &[recipe, &file]),
+                Some(near) => said("load", "near", &[recipe, near]),
+                None => said("load", "none", &[recipe]),
+            }
         };
         (Err(error.into()), Reading::default())
     }
@@ -157,7 +154,8 @@ impl Host {
             _ => Path::new("."),
         };
         let name = path.display().to_string();
-        let library = Library::new(Some(folder), read.files.clone());
+        let mut library = Library::new(Some(folder));
+        library.read.clone_from(&read.files);
         let compiled = text_of(path, content).and_then(|text| {
             guarded("to compile the script", || {
                 compile(self, &name, text, &library)
@@ -181,7 +179,7 @@ impl Host {
     /// # Errors
     /// As [`Host::load`].
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
-        compile(self, name, text, &Library::new(None, BTreeMap::new()))
+        compile(self, name, text, &Library::new(None))
     }
 
     /// As [`Host::compile`], with imports of scripts in a folder too.
@@ -191,12 +189,7 @@ impl Host {
         text: &str,
         folder: &Path,
     ) -> Result<Recipe, Diagnostics> {
-        compile(
-            self,
-            name,
-            text,
-            &Library::new(Some(folder), BTreeMap::new()),
-        )
+        compile(self, name, text, &Library::new(Some(folder)))
     }
 
     /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
@@ -222,19 +215,14 @@ fn another_kind(path: &Path) -> Option<&'static str> {
 }
 
 fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
-    let path = path.display();
-    let bytes = content.as_ref().map_err(|unread| {
-        let diagnostic = Diagnostic::error(format!("cannot read {path}: {}", unread.why));
-        match unread.kind {
-            std::io::ErrorKind::NotFound => diagnostic.with_help(
-                "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins",
-            ),
-            _ => diagnostic,
-        }
+    let path = path.display().to_string();
+    let bytes = content.as_ref().map_err(|unread| match unread.kind {
+        std::io::ErrorKind::NotFound => said("load", "missing", &[&path, &unread.why]),
+        _ => said("load", "unread", &[&path, &unread.why]),
     })?;
     std::str::from_utf8(bytes).map_err(|error| {
-        let byte = error.valid_up_to();
-        Diagnostic::error(format!("{path} is not text: its byte {byte} is not UTF-8")).into()
+        let byte = error.valid_up_to().to_string();
+        said("load", "bytes", &[&path, &byte]).into()
     })
 }
 

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rhai::{AST, Engine, EvalAltResult, Module, ModuleResolver, Position, Scope, Shared};
+use rhai::{
+    AST, Engine, EvalAltResult, Expr, Module, ModuleResolver, Position, Scope, Shared, Stmt,
+};
 
 use super::error::Problem;
+use super::explain::said;
 use super::reading::{self, Content};
 use crate::suggest;
 
@@ -66,15 +69,25 @@ pub(super) fn functions_of(ast: &AST) -> Functions {
     by_name(functions.map(|f| (f.name.to_string(), f.params.len())))
 }
 
-const AN_IMPORT: &str =
-    "an import is the name of a built-in, or of a file in the script's own folder";
+/// The imports at the top of a script: the path that each writes, and its alias, which may be empty.
+pub(super) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
+    ast.statements().iter().filter_map(|statement| {
+        let Stmt::Import(import, _) = statement else {
+            return None;
+        };
+        let Expr::StringConstant(path, _) = &import.0 else {
+            return None;
+        };
+        Some((path.as_str(), import.1.name.as_str()))
+    })
+}
 
 /// Finds imports: beside the script for a file, among the built-ins for all.
 #[derive(Clone)]
 pub(super) struct Library {
     folder: Option<PathBuf>,
-    /// Files that have been read already.
-    read: BTreeMap<PathBuf, Content>,
+    /// Files that have been read already, and are not read again.
+    pub(super) read: BTreeMap<PathBuf, Content>,
     found: Arc<Mutex<Found>>,
 }
 
@@ -96,11 +109,11 @@ pub(super) struct Found {
 }
 
 impl Library {
-    /// `folder` is the script's own; `None` for a built-in. What `read` has is not read again.
-    pub(super) fn new(folder: Option<&Path>, read: BTreeMap<PathBuf, Content>) -> Library {
+    /// `folder` is the script's own; `None` for a built-in.
+    pub(super) fn new(folder: Option<&Path>) -> Library {
         Library {
             folder: folder.map(Path::to_path_buf),
-            read,
+            read: BTreeMap::new(),
             found: Arc::default(),
         }
     }
@@ -114,26 +127,23 @@ impl Library {
         let name = path.strip_suffix(".rhai").unwrap_or(path);
         let is_plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
-            let problem = Problem::new(format!("cannot import \"{path}\""));
-            return Err(problem.help(AN_IMPORT));
+            return Err(said("import", "path", &[path]).into());
         }
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{name}.rhai"));
             let read = self.read.get(&file).cloned();
             let read = read.unwrap_or_else(|| reading::read(&file));
             self.found().files.insert(file.clone(), read.clone());
-            let cannot = |why: String| {
-                let file = file.display();
-                Problem::new(format!("cannot import \"{path}\": {file}: {why}"))
-            };
+            let shown = file.display().to_string();
+            let cannot = |why: &str| said("import", "file", &[path, &shown, why]);
             match read {
                 Ok(bytes) => {
                     let text = String::from_utf8(bytes.to_vec());
-                    let text = text.map_err(|error| cannot(error.to_string()))?;
-                    return Ok((file.display().to_string(), text));
+                    let text = text.map_err(|error| cannot(&error.to_string()))?;
+                    return Ok((shown, text));
                 }
                 Err(unread) if unread.kind == std::io::ErrorKind::NotFound => {}
-                Err(unread) => return Err(cannot(unread.why)),
+                Err(unread) => return Err(cannot(&unread.why).into()),
             }
         }
         if let Some(builtin) = Builtin::find(name) {
@@ -142,11 +152,10 @@ impl Library {
         let beside = self.beside();
         let builtins = BUILTINS.iter().map(|builtin| builtin.name);
         let names = builtins.chain(beside.iter().map(String::as_str));
-        let help = match suggest::nearest(name, names) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("{AN_IMPORT}; `advlab recipes` lists the built-ins"),
-        };
-        Err(Problem::new(format!("there is no recipe \"{name}\" to import")).help(help))
+        Err(match suggest::nearest(name, names) {
+            Some(near) => said("import", "near", &[name, near]).into(),
+            None => said("import", "none", &[name]).into(),
+        })
     }
 
     /// The names of the scripts in the folder.
@@ -160,47 +169,18 @@ impl Library {
         names.collect()
     }
 
-    fn load(&self, engine: &Engine, path: &str) -> Result<Shared<Module>, Box<EvalAltResult>> {
-        {
-            let mut found = self.found();
-            if let Some(module) = found.modules.get(path) {
-                return Ok(module.clone());
-            }
-            if found.loading.iter().any(|open| open == path) {
-                found.missing = Some(path.to_string());
-                let ring = found.loading.iter();
-                let ring: String = ring.map(|open| format!("\"{open}\" imports ")).collect();
-                return Err(Problem::new(format!("circular import: {ring}\"{path}\""))
-                    .help("put what both need into a script of its own, and import that")
-                    .into());
-            }
-            found.loading.push(path.to_string());
-        }
-        let compiled = self.compile(engine, path);
-        let mut found = self.found();
-        found.loading.pop();
-        let module = Shared::new(compiled?);
-        found.modules.insert(path.to_string(), module.clone());
-        Ok(module)
-    }
-
     fn compile(&self, engine: &Engine, path: &str) -> Result<Module, Box<EvalAltResult>> {
         let (name, text) = self
             .read(path)
             .inspect_err(|_| self.found().missing = Some(path.to_string()))?;
-        let text: Arc<str> = text.into();
-        self.found()
-            .sources
-            .insert(name.as_str().into(), text.clone());
+        let mut sources = [(name.as_str().into(), text.as_str().into())].into();
+        self.found().sources.append(&mut sources);
         let in_module = |error| {
-            Box::new(EvalAltResult::ErrorInModule(
-                name.clone(),
-                error,
-                Position::NONE,
-            ))
+            let error = EvalAltResult::ErrorInModule(name.clone(), error, Position::NONE);
+            Box::new(error)
         };
-        let compiled = engine.compile(&*text);
-        let mut ast: AST = compiled.map_err(|error| in_module(error.into()))?;
+        let compiled = engine.compile(text);
+        let mut ast = compiled.map_err(|error| in_module(error.into()))?;
         ast.set_source(name.as_str());
         let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
         let mut found = self.found();
@@ -218,6 +198,24 @@ impl ModuleResolver for Library {
         path: &str,
         _: Position,
     ) -> Result<Shared<Module>, Box<EvalAltResult>> {
-        self.load(engine, path)
+        {
+            let mut found = self.found();
+            if let Some(module) = found.modules.get(path) {
+                return Ok(module.clone());
+            }
+            if found.loading.iter().any(|open| open == path) {
+                found.missing = Some(path.to_string());
+                let ring = found.loading.iter();
+                let ring: String = ring.map(|open| format!("\"{open}\" imports ")).collect();
+                return Err(Problem::from(said("import", "circular", &[&ring, path])).into());
+            }
+            found.loading.push(path.to_string());
+        }
+        let compiled = self.compile(engine, path);
+        let mut found = self.found();
+        found.loading.pop();
+        let module = Shared::new(compiled?);
+        found.modules.insert(path.to_string(), module.clone());
+        Ok(module)
     }
 }

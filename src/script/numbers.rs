@@ -5,16 +5,17 @@
 
 use std::any::TypeId;
 
-use rhai::{Dynamic, Engine, EvalAltResult, FLOAT, INT, NativeCallContext};
+use rhai::{Dynamic, Engine, FLOAT, INT};
 
-use super::error::{Problem, raise};
+use super::error::raise;
+use super::explain::said;
 
-/// Registers exact comparisons, quotients of integers that are numbers, and that `^` is no power.
+/// Registers exact comparisons, quotients of integers that are numbers, and what is refused.
 pub(super) fn numbers(engine: &mut Engine) {
     // The engine looks its own operators up only where they are slow.
     engine.set_fast_operators(false);
     quotients(engine);
-    no_power(engine);
+    refused(engine);
     macro_rules! comparisons {
         ($($sign:literal $compare:tt),+) => {$(
             engine.register_fn($sign, |a: FLOAT, b: FLOAT| a $compare b);
@@ -25,16 +26,20 @@ pub(super) fn numbers(engine: &mut Engine) {
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
 }
 
-/// Rhai's own `^` of integers goes bit by bit (`2 ^ 3` is 1), and everybody means the power.
-fn no_power(engine: &mut Engine) {
-    for sign in ["^", "^="] {
-        engine.register_fn(
-            sign,
-            move |context: NativeCallContext, _: INT, _: INT| -> Result<INT, Box<EvalAltResult>> {
-                let problem = Problem::new(format!("`{sign}` is not defined for integers"));
-                Err(raise(&context, problem.help("a power is `x ** 2`")))
-            },
-        );
+/// Refuses what Rhai has and no recipe means: its `^` of integers goes bit by bit (`2 ^ 3` is 1), where everybody means
+/// the power, and a `sleep`, which it has for each number type, would make a run wait.
+fn refused(engine: &mut Engine) {
+    let (int, float) = (TypeId::of::<INT>(), TypeId::of::<FLOAT>());
+    let pair = [int; 2];
+    for (name, types) in [
+        ("^", &pair[..]),
+        ("^=", &pair),
+        ("sleep", &[int]),
+        ("sleep", &[float]),
+    ] {
+        engine.register_raw_fn(name, types, move |context, _| {
+            Err::<INT, _>(raise(&context, said("refused", name, &[])))
+        });
     }
 }
 

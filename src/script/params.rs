@@ -6,6 +6,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 use serde::{Serialize, Serializer};
 
 use super::bind::{describe, number};
+use super::explain::said;
 use super::state::written;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
@@ -147,18 +148,14 @@ impl Parameter {
     }
 
     fn wrong(&self, found: &Setting) -> Diagnostic {
-        let (name, takes) = (&self.name, self.takes());
-        let Setting::Text(text) = found else {
-            return Diagnostic::error(format!("`{name}` is {found}: it takes {takes}"));
-        };
         let choices = self.choices.iter().map(String::as_str);
-        let near = suggest::nearest(text, choices);
-        Diagnostic::error(match near {
-            Some(near) => {
-                format!("`{name}` is \"{text}\": did you mean `{near}`? It takes {takes}")
-            }
-            None => format!("`{name}` is \"{text}\": it takes {takes}"),
-        })
+        let (shown, near) = match found {
+            Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(text, choices)),
+            found => (found.to_string(), None),
+        };
+        let row = near.map_or("value", |_| "near-value");
+        let names = [&self.name, &shown, &self.takes(), near.unwrap_or("")];
+        said("params", row, &names)
     }
 }
 
@@ -210,7 +207,7 @@ impl Parameters {
     }
 
     pub(super) fn set_dynamic(&mut self, name: &str, value: &Dynamic) -> Result<(), Diagnostic> {
-        let cannot = || Diagnostic::error(format!("`{name}` cannot be {}", describe(value)));
+        let cannot = || said("params", "kind", &[name, &describe(value)]);
         self.set(name, Setting::from_dynamic(value).ok_or_else(cannot)?)
     }
 
@@ -220,13 +217,9 @@ impl Parameters {
             return Ok(&mut self.0[index]);
         }
         let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
-        let instead = if self.0.is_empty() {
-            "it has none at all".to_string()
-        } else {
-            suggest::did_you_mean(name, names)
-        };
-        let message = format!("the recipe has no parameter `{name}`: {instead}");
-        Err(Diagnostic::error(message))
+        let row = if self.0.is_empty() { "none" } else { "unknown" };
+        let instead = suggest::did_you_mean(name, names);
+        Err(said("params", row, &[name, &instead]))
     }
 
     /// The map that hooks get as `p`.
@@ -250,29 +243,21 @@ impl fmt::Display for Parameters {
 const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
 fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
-    let fail = |what: String| Diagnostic::error(format!("parameter `{name}`: {what}"));
+    let fail = |row, what: &str, found: &str| said("params", row, &[name, what, found]);
     let Some(map) = value.read_lock::<Map>() else {
-        let found = describe(value);
-        let example = format!("`#{{ value: {value}, doc: \"...\" }}`");
-        return Err(fail(format!(
-            "must be a map such as {example}, this is {found}"
-        )));
+        return Err(fail("map", &value.to_string(), &describe(value)));
     };
     if let Some(key) = map.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        let near = suggest::did_you_mean(key, KEYS);
-        return Err(fail(format!("there is no key `{key}`: {near}")));
+        return Err(fail("key", key, &suggest::did_you_mean(key, KEYS)));
     }
-    let Some(default) = map.get("value") else {
-        return Err(fail("needs a `value`, which is its default".to_string()));
-    };
-    let default = Setting::from_dynamic(default)
-        .ok_or_else(|| fail(format!("`value` cannot be {}", describe(default))))?;
+    let default = map.get("value").ok_or_else(|| fail("no-value", "", ""))?;
+    let default =
+        Setting::from_dynamic(default).ok_or_else(|| fail("no-default", &describe(default), ""))?;
     let bound = |key: &str| match map.get(key) {
         None => Ok(None),
-        Some(bound) => number(bound).map(Some).ok_or_else(|| {
-            let found = describe(bound);
-            fail(format!("`{key}` must be a number, this is {found}"))
-        }),
+        Some(bound) => number(bound)
+            .map(Some)
+            .ok_or_else(|| fail("bound", key, &describe(bound))),
     };
     let string = |value: &Dynamic| Some(value.read_lock::<ImmutableString>()?.to_string());
     let strings = |value: &Dynamic| {
@@ -285,20 +270,18 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
-        let why = format!("`min` is {min} and `max` is {max}: no value is between");
-        return Err(fail(why));
+        return Err(fail("between", &min.to_string(), &max.to_string()));
     }
     let parameter = Parameter {
         name: name.to_string(),
         default: default.clone(),
         min,
         max,
-        choices: choices
-            .ok_or_else(|| fail("`choices` must be an array of strings".to_string()))?,
-        doc: doc.ok_or_else(|| fail("`doc` must be a string".to_string()))?,
+        choices: choices.ok_or_else(|| fail("choices", "", ""))?,
+        doc: doc.ok_or_else(|| fail("doc", "", ""))?,
     };
     parameter
         .check(default)
-        .map_err(|error| fail(format!("its own default does not fit: {}", error.message)))?;
+        .map_err(|error| fail("default", &error.message, ""))?;
     Ok(parameter)
 }

@@ -226,8 +226,10 @@ impl Recipe {
     pub(super) fn about_source<'a>(&'a self, name: &'a Arc<str>) -> Script<'a> {
         let parameters = self.params.iter();
         let parameters = parameters.map(|(parameter, _)| parameter.name.clone());
-        Script::new(name, &self.script.sources)
-            .knowing(parameters.collect(), self.script.functions.clone())
+        let mut script = Script::new(name, &self.script.sources);
+        script.parameters = parameters.collect();
+        script.functions.clone_from(&self.script.functions);
+        script
     }
 
     pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {

@@ -3,14 +3,12 @@
 //! None of these ends can be caught by a script's `try`. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge`
 //! and the like, which it lets nobody catch; tensors' own, which native functions report, are made into such (`raise`).
 
-use std::any::TypeId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rhai::{Dynamic, Engine, FLOAT, INT, NativeCallContext};
+use rhai::{Dynamic, Engine};
 
 use super::call::Call;
-use super::error::{Problem, raise};
 use super::held;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Stopped;
@@ -75,18 +73,6 @@ pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
         }
         guard.check().err().map(Dynamic::from::<Stopped>)
     });
-    refuse_sleep(engine);
-}
-
-fn refuse_sleep(engine: &mut Engine) {
-    // Rhai has one for each number type.
-    for number in [TypeId::of::<INT>(), TypeId::of::<FLOAT>()] {
-        let refuse = |context: NativeCallContext, _: &mut [&mut Dynamic]| {
-            let problem = Problem::new("a recipe cannot sleep: the run would wait for it");
-            Err::<(), _>(raise(&context, problem.help("take the line out")))
-        };
-        engine.register_raw_fn("sleep", [number], refuse);
-    }
 }
 
 #[cfg(test)]

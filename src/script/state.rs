@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
-use super::held::{self, Excess};
-use super::sandbox::MAP_ENTRIES;
+use super::bind::describe;
+use super::explain::text;
+use super::held;
 use crate::tensor::{Level, Tensor};
 
 /// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
@@ -26,18 +27,9 @@ impl State {
     /// Takes what a hook returned, or left behind as `this`.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, Unfit> {
         if !value.is_map() {
-            let found = super::bind::describe(&value);
-            return Err(Unfit::new(format!(
-                "{found}, and the state is a map, as in `#{{ count: 0 }}`"
-            )));
+            return Err(Unfit::new("no-map", &describe(&value)));
         }
-        held::check(&value).map_err(|excess| {
-            Unfit::new(match excess {
-                Excess::Depth => format!("a map nested more than {} deep", held::DEPTH),
-                Excess::Entries => format!("a map of more than {MAP_ENTRIES} entries"),
-                Excess::Bytes => format!("a map of more than {} MiB", held::BYTES >> 20),
-            })
-        })?;
+        held::check(&value).map_err(|(row, most)| Unfit::new(row, &most.to_string()))?;
         Ok(State(Arc::new(plain(value, 0)?)))
     }
 
@@ -105,9 +97,12 @@ pub(super) struct Unfit {
 }
 
 impl Unfit {
-    fn new(why: String) -> Unfit {
-        let path = Vec::new();
-        Unfit { path, why }
+    /// Why it is none: the row, and the kind or the number in it.
+    fn new(row: &str, what: &str) -> Unfit {
+        Unfit {
+            path: Vec::new(),
+            why: text("state", row, &[what]).unwrap_or_default(),
+        }
     }
 
     fn inside(mut self, step: String) -> Unfit {
@@ -142,8 +137,7 @@ impl fmt::Display for Unfit {
 fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
     let mut value = value.flatten();
     if depth > DEPTH {
-        let why = format!("nested more than {DEPTH} deep, which a checkpoint cannot keep");
-        return Err(Unfit::new(why));
+        return Err(Unfit::new("checkpoint", &DEPTH.to_string()));
     }
     if let Some(mut map) = value.write_lock::<Map>() {
         for (key, inner) in map.iter_mut() {
@@ -155,23 +149,13 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
             let value = plain(inner.take(), depth + 1);
             *inner = value.map_err(|unfit| unfit.inside(format!("[{index}]")))?;
         }
-    } else if let Some(why) = unfit(&value) {
-        return Err(Unfit::new(why));
+    } else if let Some(tensor) = value.read_lock::<Tensor>() {
+        return Err(match tensor.level() {
+            Level::Batch => Unfit::new("batch-tensor", ""),
+            level => Unfit::new("tensor", level.name()),
+        });
+    } else if !["i64", "f64", "bool", "char", "string", "()"].contains(&value.type_name()) {
+        return Err(Unfit::new("other", &describe(&value)));
     }
     Ok(value)
-}
-
-fn unfit(value: &Dynamic) -> Option<String> {
-    if let Some(tensor) = value.read_lock::<Tensor>() {
-        let level = tensor.level();
-        let how = match level {
-            Level::Batch => "keep its number, `x.value()`",
-            _ => "keep a number, as in `x.mean(\"batch\").value()`",
-        };
-        let why = format!("a {level} tensor, which belongs to one batch: {how}");
-        return Some(why);
-    }
-    let lasts = ["i64", "f64", "bool", "char", "string", "()"].contains(&value.type_name());
-    let what = super::bind::describe(value);
-    (!lasts).then(|| format!("{what}, which cannot be kept from step to step"))
 }

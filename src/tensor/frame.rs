@@ -12,6 +12,13 @@ use crate::batch::Layout;
 #[derive(Clone, Debug)]
 pub(crate) struct ResponsesId(Arc<()>);
 
+impl ResponsesId {
+    /// Its identity for as long as it lives.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+}
+
 impl PartialEq for ResponsesId {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -338,7 +338,8 @@ impl Tensor {
     pub(crate) fn mark(&self, origin: &Origin) {
         let mut stack = vec![self.clone()];
         while let Some(tensor) = stack.pop() {
-            if tensor.0.args.is_empty() || tensor.0.origin.set(origin.clone()).is_err() {
+            let is_shared = tensor.0.args.is_empty() && !matches!(tensor.0.prim, Prim::Count(_));
+            if is_shared || tensor.0.origin.set(origin.clone()).is_err() {
                 continue;
             }
             stack.extend(tensor.0.args.iter().cloned());

@@ -117,7 +117,6 @@ impl Guard {
         used.load(Ordering::Relaxed) > self.memory / 2 || nodes.load(Ordering::Relaxed) > NODES / 2
     }
 
-    /// The bytes that tensors hold now.
     #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)

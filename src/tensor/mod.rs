@@ -15,7 +15,7 @@ pub mod profile;
 mod tests;
 mod value;
 
-pub use crate::batch::{Level, UnknownLevel};
+pub use crate::batch::Level;
 pub(crate) use binomial::binomial_ratio;
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;

@@ -42,7 +42,8 @@ impl Plan {
         let mut index: HashMap<usize, usize> = HashMap::new();
         let mut equal: HashMap<Key, usize> = HashMap::new();
         // An explicit stack: graphs are as deep as a script's loops are long.
-        let mut stack: Vec<(&Tensor, usize)> = outputs.iter().map(|tensor| (tensor, 0)).collect();
+        let mut stack: Vec<(&Tensor, usize)> =
+            outputs.iter().rev().map(|tensor| (tensor, 0)).collect();
         while let Some((tensor, next)) = stack.pop() {
             if index.contains_key(&tensor.id()) {
                 continue;

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::policy::{AdamWConfig, Mlp};
-use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task, TaskShape};
+use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveOptions;
 use crate::script::{Hook, Host, Limits, Recipe};
@@ -101,21 +100,23 @@ impl Config {
             return wrong(key, format!("{key} is {found}"), expected);
         }
         let (prompts, minibatches) = (self.rollout_batch_size, self.minibatches);
-        let sampled = prompts * self.group_size;
-        let evaluated = self.eval_prompts * self.eval_samples;
-        let too_many = format!("at most {RESPONSES}");
         if minibatches > prompts {
             let found = format!("minibatches is {minibatches}");
             let expected = format!("at most rollout_batch_size, {prompts}");
             return wrong("minibatches", found, expected);
         }
-        if sampled > RESPONSES {
-            let found = format!("rollout_batch_size times group_size is {sampled} responses");
-            return wrong("rollout_batch_size", found, too_many);
-        }
-        if evaluated > RESPONSES {
-            let found = format!("eval_prompts times eval_samples is {evaluated} responses");
-            return wrong("eval_prompts", found, too_many);
+        let (sampled, evaluated) = (
+            self.group_size * prompts,
+            self.eval_prompts * self.eval_samples,
+        );
+        for (key, samples, responses) in [
+            ("rollout_batch_size", "group_size", sampled),
+            ("eval_prompts", "eval_samples", evaluated),
+        ] {
+            if responses > RESPONSES {
+                let found = format!("{key} times {samples} is {responses} responses");
+                return wrong(key, found, format!("at most {RESPONSES}"));
+            }
         }
         for (key, values) in [("params", &self.params), ("loss_params", &self.loss_params)] {
             let is_wrong =
@@ -234,16 +235,6 @@ impl Config {
             "arithmetic" => Box::new(Arithmetic::new(self.arithmetic_digits)?),
             _ => Box::new(Maze::new(self.maze_size)?),
         })
-    }
-
-    /// The policy before the first step.
-    pub(super) fn make_policy(&self, shape: &TaskShape) -> Mlp {
-        let adamw = AdamWConfig {
-            lr: self.lr,
-            weight_decay: self.weight_decay,
-            ..AdamWConfig::default()
-        };
-        Mlp::new(shape, self.hidden_size, adamw, self.seed)
     }
 }
 

@@ -73,18 +73,5 @@ pub enum Event<'a> {
     },
 }
 
-/// Is told of the events of a run.
-pub trait Observer {
-    /// Tells what happened.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] for anything that must end the run, such as a full disk.
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics>;
-}
-
-impl<F: FnMut(&Event<'_>)> Observer for F {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
-        self(event);
-        Ok(())
-    }
-}
+/// Tells an event to the run's folder and to whoever looks on; an error ends the run.
+pub(super) type Tell<'a> = dyn FnMut(&Event<'_>) -> Result<(), Diagnostics> + 'a;

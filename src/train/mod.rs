@@ -4,7 +4,7 @@
 //! - [`Run`] is the loop over both, with a folder: sample groups, verify, make the batch, ask the newest version of the
 //!   recipe, update in epochs of minibatches, evaluate. It can be stopped at any moment, and resumed to the same
 //!   numbers. [`Replay`] repeats one.
-//! - [`Config`] is what a run is set to, and [`Event`] what it tells an [`Observer`].
+//! - [`Config`] is what a run is set to, and [`Event`] what it tells whoever looks on.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@
 //! let mut run = Run::create(config)?;
 //! run.go(&AtomicBool::new(false), &mut |event: &Event<'_>| {
 //!     if let Event::Step { row, .. } = event {
-//!         println!("{} {:?}", row.step, row.pass_at.at(1));
+//!         println!("{} {:?}", row.step, row.sampled.pass_at.at(1));
 //!     }
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -41,7 +41,7 @@ pub mod task;
 mod trainer;
 
 pub use config::Config;
-pub use event::{Event, Observer};
+pub use event::Event;
 pub use folder::Kept;
 pub use replay::{Difference, Replay};
 pub use row::{Evaluation, Milliseconds, PassAt, Row};

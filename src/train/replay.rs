@@ -1,27 +1,25 @@
 //! Repeats a run: the same versions at the same steps, to the same numbers.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
-use super::event::Observer;
-use super::folder::{History, KeptVersion, METRICS, journal};
+use super::event::Event;
+use super::folder::{History, METRICS, journal};
 use super::row::flatten;
 use super::trainer::Trainer;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveRecipe;
-use crate::script::Host;
+use crate::script::Recipe;
 use crate::tensor::Executor;
 
 /// A run that is being repeated. Its folder is only read.
 pub struct Replay {
     trainer: Trainer,
-    host: Host,
-    folder: PathBuf,
     rows: Vec<Value>,
     /// The version that a step began with, where that was not the one of the step before.
-    switches: HashMap<u64, KeptVersion>,
+    switches: HashMap<u64, Recipe>,
 }
 
 /// The first number of a repetition that is not the same.
@@ -56,14 +54,14 @@ impl Replay {
         let rows = journal::read(&folder.join(METRICS))?;
         let host = history.config.host();
         let loss = history.loss(&host)?;
-        let recipe = history.start.recipe.load(folder, &host)?;
+        let recipe = history.recipe.load(folder, &host)?;
         let options = history.config.live_options();
         let live = LiveRecipe::without_file(&host, recipe, options)?;
+        let switches = history.switches();
+        let switches = switches.map(|(step, kept)| Ok((step, kept.load(folder, &host)?)));
         Ok(Replay {
-            switches: history.switches().collect(),
+            switches: switches.collect::<Result<_, Diagnostics>>()?,
             trainer: Trainer::new(history.config, live, loss)?,
-            folder: history.folder,
-            host,
             rows,
         })
     }
@@ -76,19 +74,25 @@ impl Replay {
     /// Does all steps again, up to the first number that differs; `None` where all of them are the same, bit for bit.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a step cannot be repeated: a kept script cannot be loaded, or fails where it had worked.
-    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Option<Difference>, Diagnostics> {
+    /// [`Diagnostics`] where a step cannot be repeated: a script fails where it had worked.
+    pub fn go(
+        mut self,
+        observer: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Option<Difference>, Diagnostics> {
+        let tell = &mut |event: &Event<'_>| {
+            observer(event);
+            Ok(())
+        };
         for recorded in &self.rows {
             let step = self.trainer.step;
-            if let Some(kept) = self.switches.get(&step) {
-                let recipe = kept.load(&self.folder, &self.host)?;
+            if let Some(recipe) = self.switches.remove(&step) {
                 self.trainer.live.publish(recipe)?;
             }
             if !recorded["initial_evaluation"].is_null() {
-                self.trainer.initial = Some(self.trainer.evaluate(observer)?);
+                self.trainer.initial = Some(self.trainer.evaluate(tell)?);
             }
             let is_evaluated = !recorded["evaluation"].is_null();
-            let repeated = self.trainer.train(is_evaluated, observer)?.to_json();
+            let repeated = self.trainer.train(is_evaluated, tell)?.to_json();
             if let Some(difference) = difference(step, recorded, &repeated) {
                 return Ok(Some(difference));
             }

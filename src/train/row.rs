@@ -24,13 +24,9 @@ pub struct Row {
     /// Mean reward after the recipe's `reward` hook, summed over tokens where it has one for each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe_reward_mean: Option<f64>,
-    /// Estimates of pass@k on the step's own prompts.
+    /// The policy on the step's own prompts.
     #[serde(flatten)]
-    pub pass_at: PassAt,
-    /// Mean entropy of a token, nats.
-    pub entropy: f64,
-    /// Mean tokens of a response.
-    pub length: f64,
+    pub sampled: Evaluation,
     /// Share of the groups in which every advantage is exactly 0.
     pub groups_without_signal: f64,
     /// Mean advantage, over its own level.
@@ -67,8 +63,8 @@ pub struct Row {
     pub ms: Milliseconds,
 }
 
-/// The policy on prompts that training never draws.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The policy on some prompts: those that training never draws, or those of a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Estimates of pass@k.
     #[serde(flatten)]
@@ -98,7 +94,7 @@ pub struct Milliseconds {
 
 /// Estimates of pass@k, the chance that one of k responses is right, for k = 1, 2, 4, ... up to the group's size.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PassAt(Vec<(usize, f64)>);
+pub struct PassAt(BTreeMap<usize, f64>);
 
 impl PassAt {
     /// Estimates from the responses that were right in each group, all groups having `group_size` responses.
@@ -115,20 +111,18 @@ impl PassAt {
             passed / right.len().max(1) as f64
         };
         let powers = std::iter::successors(Some(1), |k| Some(k * 2));
-        let mut ks: Vec<usize> = powers.take_while(|k| *k < group_size).collect();
-        ks.push(group_size);
-        PassAt(ks.into_iter().map(|k| (k, estimate(k))).collect())
+        let ks = powers.take_while(|k| *k < group_size).chain([group_size]);
+        PassAt(ks.map(|k| (k, estimate(k))).collect())
     }
 
     /// The estimate for `k`, where there is one.
     pub fn at(&self, k: usize) -> Option<f64> {
-        let found = self.0.iter().find(|(other, _)| *other == k);
-        found.map(|(_, estimate)| *estimate)
+        self.0.get(&k).copied()
     }
 
     /// The largest k and its estimate.
     pub fn last(&self) -> Option<(usize, f64)> {
-        self.0.last().copied()
+        self.0.last_key_value().map(|(k, estimate)| (*k, *estimate))
     }
 }
 
@@ -144,14 +138,11 @@ impl<'de> Deserialize<'de> for PassAt {
     /// The keys `pass@k` of a map, which may have others.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PassAt, D::Error> {
         let map = BTreeMap::<String, f64>::deserialize(deserializer)?;
-        let all = map.into_iter();
         let named = |(name, estimate): (String, f64)| {
             let k = name.strip_prefix("pass@")?.parse().ok()?;
             Some((k, estimate))
         };
-        let mut all: Vec<(usize, f64)> = all.filter_map(named).collect();
-        all.sort_by_key(|(k, _)| *k);
-        Ok(PassAt(all))
+        Ok(PassAt(map.into_iter().filter_map(named).collect()))
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::config::Config;
-use super::event::{Event, Observer};
+use super::event::Event;
 use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, Recorder, journal};
 use super::learner::StepFailure;
 use super::row::Evaluation;
@@ -161,10 +161,10 @@ impl Run {
     pub fn go(
         &mut self,
         stop: &AtomicBool,
-        observer: &mut dyn Observer,
+        observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Ending, Diagnostics> {
         let (first, every) = (self.step(), self.config().checkpoint_every);
-        Observers(&mut self.recorder, observer).tell(&Event::Started {
+        both(&mut self.recorder, observer)(&Event::Started {
             step: first,
             recipe: self.trainer.live.in_use().recipe(),
             loss_recipe: &self.trainer.learner.loss,
@@ -173,20 +173,23 @@ impl Run {
             self.checkpoint(false)?;
         }
         if first == 0 && !stop.load(Ordering::Relaxed) {
-            self.trainer.initial = Some(self.trainer.evaluate(observer)?);
+            let mut tell = both(&mut self.recorder, observer);
+            self.trainer.initial = Some(self.trainer.evaluate(&mut tell)?);
         }
         let mut is_evaluated = true;
         while self.step() < self.config().steps {
             if stop.load(Ordering::Relaxed) {
                 self.checkpoint(false)?;
                 if !is_evaluated {
-                    self.trainer.evaluate(observer)?;
+                    self.trainer
+                        .evaluate(&mut both(&mut self.recorder, observer))?;
                 }
                 return Ok(Ending::Stopped(self.step()));
             }
             is_evaluated = self.config().is_evaluated(self.step());
-            let mut both = Observers(&mut self.recorder, observer);
-            match self.trainer.train(is_evaluated, &mut both) {
+            let trainer = &mut self.trainer;
+            let trained = trainer.train(is_evaluated, &mut both(&mut self.recorder, observer));
+            match trained {
                 Ok(_) => {}
                 Err(StepFailure::Version(error)) => {
                     self.saved = None;
@@ -235,13 +238,12 @@ fn restored(
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
     let host = config.host();
     let load = |left: &LeftState| left.load(&history.folder, &host);
-    let (recipe, state) = load(&checkpoint.recipe)?;
-    let fallbacks = checkpoint.fallbacks.iter().map(load);
+    let left = checkpoint.fallbacks.iter().chain([&checkpoint.recipe]);
     let rejected = history.rejected_before(checkpoint.step);
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
-    let is_in_use = in_file == Some(recipe.version().as_str());
+    let is_in_use = in_file == Some(&checkpoint.recipe.kept.version);
     let note = (is_rejected && !is_in_use).then(|| {
         format!(
             "{} holds a version that was rejected before: save it again to have it tried",
@@ -249,9 +251,7 @@ fn restored(
         )
     });
     let options = LiveOptions {
-        start: Some(recipe),
-        state: Some(state),
-        fallbacks: fallbacks.collect::<Result<_, _>>()?,
+        left: left.map(load).collect::<Result<_, _>>()?,
         rejected,
         ..config.live_options()
     };
@@ -276,12 +276,14 @@ fn first(config: Config) -> Result<Trainer, Diagnostics> {
     Trainer::new(config, live, loss)
 }
 
-/// The recorder is told first: what the other hears of is in the folder already.
-struct Observers<'a>(&'a mut Recorder, &'a mut dyn Observer);
-
-impl Observer for Observers<'_> {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
-        self.0.tell(event)?;
-        self.1.tell(event)
+/// The recorder is told first: what the observer hears of is in the folder already.
+fn both<'a>(
+    recorder: &'a mut Recorder,
+    observer: &'a mut dyn FnMut(&Event<'_>),
+) -> impl FnMut(&Event<'_>) -> Result<(), Diagnostics> + 'a {
+    move |event| {
+        recorder.tell(event)?;
+        observer(event);
+        Ok(())
     }
 }

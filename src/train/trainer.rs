@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::config::Config;
-use super::event::{Event, Observer};
+use super::event::{Event, Tell};
 use super::folder::{Checkpoint, LeftState};
 use super::learner::{Learner, StepFailure};
-use super::policy::Reference;
+use super::policy::{AdamWConfig, Mlp, Reference};
 use super::random::{Key, Purpose};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
@@ -52,7 +52,12 @@ impl Trainer {
         loss: Recipe,
     ) -> Result<Trainer, Diagnostics> {
         let task = config.make_task()?;
-        let policy = config.make_policy(&task.shape());
+        let adamw = AdamWConfig {
+            lr: config.lr,
+            weight_decay: config.weight_decay,
+            ..AdamWConfig::default()
+        };
+        let policy = Mlp::new(&task.shape(), config.hidden_size, adamw, config.seed);
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
             reference: policy.frozen(),
@@ -114,11 +119,11 @@ impl Trainer {
     ///
     /// # Errors
     /// [`StepFailure::Version`], that of the newest version, where none can do the step; the snapshot is then that of
-    /// before the step. Also whatever `observer` returns.
+    /// before the step. Also whatever `tell` returns.
     pub(super) fn train(
         &mut self,
         is_evaluated: bool,
-        observer: &mut dyn Observer,
+        tell: &mut Tell<'_>,
     ) -> Result<Row, StepFailure> {
         let step = self.step;
         let every = self.config.reset_reference_every;
@@ -129,19 +134,19 @@ impl Trainer {
             Some(sampled) => sampled,
             None => self.sample()?,
         };
-        self.begin_step(observer)?;
+        self.begin_step(tell)?;
         self.live.observe(&sampled.batch);
-        let mut row = self.learn(&sampled, observer)?;
+        let mut row = self.learn(&sampled, tell)?;
         self.step += 1;
         row.initial_evaluation = self.initial.take();
         if is_evaluated {
             let started = Instant::now();
-            row.evaluation = Some(self.evaluate(observer)?);
+            row.evaluation = Some(self.evaluate(tell)?);
             row.ms.evaluate = milliseconds(started);
         }
         row.ms.write = self.write;
         let started = Instant::now();
-        observer.tell(&Event::Step {
+        tell(&Event::Step {
             row: &row,
             batch: &sampled.batch,
         })?;
@@ -167,18 +172,11 @@ impl Trainer {
         let started = Instant::now();
         let (batch, kl) = rollout.batch(step, &self.reference)?;
         let reward = Spread::of(rollout.rewards.iter().copied());
-        let Evaluation {
-            pass_at,
-            entropy,
-            length,
-        } = rollout.evaluation();
         let row = Row {
             step,
             reward_mean: reward.mean,
             reward_std: reward.std,
-            pass_at,
-            entropy,
-            length,
+            sampled: rollout.evaluation(),
             kl,
             ms: Milliseconds {
                 sample,
@@ -195,12 +193,12 @@ impl Trainer {
     }
 
     /// Takes the newest version, and tells what has become of the file.
-    fn begin_step(&mut self, observer: &mut dyn Observer) -> Result<(), Diagnostics> {
+    fn begin_step(&mut self, tell: &mut Tell<'_>) -> Result<(), Diagnostics> {
         let step = self.step;
         let before = self.live.in_use().clone();
         let loaded = self.live.begin_step();
         for event in &self.live.events() {
-            observer.tell(&Event::Live { step, event })?;
+            tell(&Event::Live { step, event })?;
             if let LiveEvent::Rejected {
                 version,
                 error,
@@ -209,7 +207,7 @@ impl Trainer {
             } = event
                 && let Some(failed) = self.live.version(version)
             {
-                observer.tell(&Event::Failed {
+                tell(&Event::Failed {
                     step,
                     recipe: failed.recipe(),
                     error,
@@ -219,7 +217,7 @@ impl Trainer {
             }
         }
         if loaded.version() != before.version() {
-            observer.tell(&Event::Switched {
+            tell(&Event::Switched {
                 step,
                 recipe: loaded.recipe(),
                 change: &self.live.change(&before, &loaded),
@@ -229,11 +227,7 @@ impl Trainer {
     }
 
     /// Updates the policy with the last version that can, and tells of those that could not.
-    fn learn(
-        &mut self,
-        sampled: &Sampled,
-        observer: &mut dyn Observer,
-    ) -> Result<Row, StepFailure> {
+    fn learn(&mut self, sampled: &Sampled, tell: &mut Tell<'_>) -> Result<Row, StepFailure> {
         let step = self.step;
         let mut failed = Vec::new();
         loop {
@@ -248,7 +242,7 @@ impl Trainer {
                 Ok((row, prints)) => {
                     self.live.set_state(state);
                     for line in &prints {
-                        observer.tell(&Event::Printed { step, line })?;
+                        tell(&Event::Printed { step, line })?;
                     }
                     return Ok(Row {
                         version,
@@ -260,7 +254,7 @@ impl Trainer {
                 Err(failure) => return Err(failure),
             };
             let worked = self.live.reject(error.clone());
-            observer.tell(&Event::Failed {
+            tell(&Event::Failed {
                 step,
                 recipe,
                 error: &error,
@@ -271,7 +265,7 @@ impl Trainer {
             // The failure has been told; what else may have happened to the file meanwhile has not.
             for event in &self.live.events() {
                 if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
-                    observer.tell(&Event::Live { step, event })?;
+                    tell(&Event::Live { step, event })?;
                 }
             }
             failed.push(version);
@@ -279,10 +273,7 @@ impl Trainer {
     }
 
     /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
-    pub(super) fn evaluate(
-        &mut self,
-        observer: &mut dyn Observer,
-    ) -> Result<Evaluation, Diagnostics> {
+    pub(super) fn evaluate(&mut self, tell: &mut Tell<'_>) -> Result<Evaluation, Diagnostics> {
         // The last step that is done; before the first one, none.
         let last = self.step.wrapping_sub(1);
         let key = Key::new(self.config.seed, Purpose::EvaluationResponses, last);
@@ -293,7 +284,7 @@ impl Trainer {
         let evaluation = rollout.evaluation();
         let prompt = rollout.prompts.first();
         let example = prompt.map(|prompt| self.task.show(prompt, rollout.responses.response(0)));
-        observer.tell(&Event::Evaluated {
+        tell(&Event::Evaluated {
             done: self.step,
             evaluation: &evaluation,
             example: &example.unwrap_or_default(),

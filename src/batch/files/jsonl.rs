@@ -226,6 +226,13 @@ impl Reader {
         let is_numbers = value == Type::Array && mixed.is_none();
         let is_number = matches!(value, Type::Number | Type::Bool);
         let mut before = None;
+        if matches!(column.values, Values::None) {
+            if is_number {
+                column.values = Values::Numbers(Vec::new());
+            } else if is_numbers {
+                column.values = Values::Arrays(Ragged::new(true));
+            }
+        }
         let is_taken = match &mut column.values {
             Values::Words { counts, messages } => {
                 let words = match value {
@@ -253,16 +260,6 @@ impl Reader {
             }
             Values::Arrays(rows) if is_numbers => {
                 rows.push(self.array.iter().copied());
-                true
-            }
-            values @ Values::None if is_number => {
-                *values = Values::Numbers(vec![number]);
-                true
-            }
-            values @ Values::None if is_numbers => {
-                let mut rows = Ragged::new(true);
-                rows.push(self.array.iter().copied());
-                *values = Values::Arrays(rows);
                 true
             }
             _ => false,

@@ -29,7 +29,7 @@ use self::json::Type;
 use self::names::Names;
 use self::raw::{Header, Origin, Raw, RawColumn, Schema, Values};
 use self::spread::Spread;
-use self::tensor::{Archive, Info, Tensor};
+use self::tensor::{Fill, Info, Tensor};
 use super::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -277,9 +277,10 @@ impl Progress<'_> {
 }
 
 fn read_tensors(
+    path: &Path,
     header: Header,
     tensors: Vec<Info>,
-    archive: Arc<dyn Archive>,
+    fill: Arc<Fill>,
     schema: Schema,
     progress: &Progress,
 ) -> Result<Raw, Diagnostic> {
@@ -289,11 +290,15 @@ fn read_tensors(
     let names = schema(&fields.collect::<Vec<_>>(), &header)?;
     progress.expect(tensors.iter().map(|tensor| tensor.most).sum());
     let columns = tensors.iter().map(|info| {
-        let (info, archive) = (info.clone(), archive.clone());
-        RawColumn::new(info.name.clone(), Values::Tensor(Tensor { info, archive }))
+        let tensor = Tensor {
+            info: info.clone(),
+            path: path.to_path_buf(),
+            fill: fill.clone(),
+        };
+        RawColumn::new(info.name.clone(), Values::Tensor(tensor))
     });
     Ok(Raw {
-        path: archive.path().to_path_buf(),
+        path: path.to_path_buf(),
         header,
         names,
         columns: columns.collect(),

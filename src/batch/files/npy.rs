@@ -7,7 +7,7 @@ use safetensors::Dtype;
 use serde::Deserialize;
 
 use super::json::shorten;
-use super::tensor::Kind;
+use super::tensor::{Kind, number};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy's own are at most a few hundred bytes, and it refuses more than 10000 by default.
@@ -113,31 +113,23 @@ fn kind(code: &str) -> (Kind, bool) {
         Some(order @ ('<' | '>' | '|' | '=')) => (order, &code[1..]),
         _ => ('|', code),
     };
-    let number = match name {
-        "b1" | "?" => Dtype::BOOL,
-        "u1" => Dtype::U8,
-        "i1" => Dtype::I8,
-        "u2" => Dtype::U16,
-        "i2" => Dtype::I16,
-        "u4" => Dtype::U32,
-        "i4" => Dtype::I32,
-        "u8" => Dtype::U64,
-        "i8" => Dtype::I64,
-        "f2" => Dtype::F16,
-        "f4" => Dtype::F32,
-        "f8" => Dtype::F64,
-        _ => {
-            let letters = name.strip_prefix('U').and_then(|rest| rest.parse().ok());
-            let other = match name {
-                "O" => format!("{} (pickled)", UNREAD_STRINGS[0]),
-                _ if name.starts_with(['S', 'a']) => format!("{} (`{code}`)", UNREAD_STRINGS[1]),
-                _ => format!("numpy type `{code}`"),
-            };
-            let kind = letters.map_or(Kind::Other(other), Kind::String);
-            return (kind, order == '>');
-        }
+    let size = |letter: char| name.strip_prefix(letter)?.parse::<usize>().ok();
+    let of_bits = |letter: char| {
+        let bits = size(letter.to_ascii_lowercase())?.checked_mul(8)?;
+        number(&format!("{letter}{bits}"))
     };
-    (Kind::Number(number), order == '>')
+    let known = match name {
+        "b1" | "?" => Some(Dtype::BOOL),
+        _ => ['U', 'I', 'F'].into_iter().find_map(of_bits),
+    };
+    let other = || match name {
+        "O" => format!("{} (pickled)", UNREAD_STRINGS[0]),
+        _ if name.starts_with(['S', 'a']) => format!("{} (`{code}`)", UNREAD_STRINGS[1]),
+        _ => format!("numpy type `{code}`"),
+    };
+    let strings = || size('U').map(Kind::String);
+    let kind = known.map(Kind::Number).or_else(strings);
+    (kind.unwrap_or_else(|| Kind::Other(other())), order == '>')
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use zip::result::{ZipError, ZipResult};
@@ -14,7 +14,7 @@ use super::npy::{self, Npy};
 use super::raw::{Header, Origin, Raw, Schema};
 use super::replace::Replacement;
 use super::spread::{self, Spread};
-use super::tensor::{Archive, Info};
+use super::tensor::Info;
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors};
 use crate::diagnostic::Diagnostic;
 
@@ -25,9 +25,6 @@ const DEFLATE: u64 = 1032;
 const PIECE: usize = 4 << 20;
 
 type Zip = ZipArchive<BufReader<File>>;
-
-/// An archive whose arrays' headers have been read.
-struct Npz(PathBuf);
 
 fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
     let file = File::open(path).map_err(|error| cannot_be_read(path, &error))?;
@@ -88,36 +85,30 @@ fn entries(path: &Path, zip: &Zip) -> io::Result<usize> {
     }
 }
 
-impl Archive for Npz {
-    fn path(&self) -> &Path {
-        &self.0
+/// Opens the archive again, since arrays are unpacked beside each other.
+fn fill(path: &Path, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()> {
+    let mut zip = open_zip(path).map_err(|error| io::Error::other(error.to_string()))?;
+    let name = format!("{}.npy", tensor.name);
+    let mut entry = zip.by_name(&name).map_err(io::Error::other)?;
+    if Npy::read(&mut entry).map_err(io::Error::other)?.shape != tensor.shape {
+        return Err(io::Error::other("the file changed while it was read"));
     }
-
-    /// Opens the archive again, since arrays are unpacked beside each other.
-    fn fill(&self, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()> {
-        let mut zip = open_zip(&self.0).map_err(|error| io::Error::other(error.to_string()))?;
-        let name = format!("{}.npy", tensor.name);
-        let mut entry = zip.by_name(&name).map_err(io::Error::other)?;
-        if Npy::read(&mut entry).map_err(io::Error::other)?.shape != tensor.shape {
-            return Err(io::Error::other("the file changed while it was read"));
-        }
-        for piece in bytes.chunks_mut(PIECE) {
-            entry.read_exact(piece)?;
-            told(piece.len() as u64);
-        }
-        // The sum is checked when the end is read; and there should be an end.
-        match entry.read(&mut [0])? {
-            0 => Ok(()),
-            _ => Err(io::ErrorKind::FileTooLarge.into()),
-        }
+    for piece in bytes.chunks_mut(PIECE) {
+        entry.read_exact(piece)?;
+        told(piece.len() as u64);
+    }
+    // The sum is checked when the end is read; and there should be an end.
+    match entry.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(io::ErrorKind::FileTooLarge.into()),
     }
 }
 
 /// Reads the arrays' headers; the arrays are read when they are used.
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
     let (_, tensors) = open(path)?;
-    let archive = Arc::new(Npz(path.to_path_buf()));
-    read_tensors(Header::Tensors, tensors, archive, schema, progress)
+    let header = Header::Tensors;
+    read_tensors(path, header, tensors, Arc::new(fill), schema, progress)
 }
 
 /// Writes a copy of `input` with the advantage as its last array.

@@ -193,15 +193,13 @@ impl Raw {
     ) -> Diagnostic {
         let error = Diagnostic::error("").expected(expected).in_field(column);
         let line = response.and_then(|response| self.origin.line(response));
-        let response_at = response.filter(|_| line.is_none());
-        let response_at = response_at.map(|response| format!("response {response}"));
-        let token_at = token.map(|token| format!("token {token}"));
-        let at: Vec<String> = response_at.into_iter().chain(token_at).collect();
-        let found = match at.as_slice() {
-            [] => found.into(),
-            at => format!("{} at {}", found.into(), at.join(", ")),
+        let at = match (response.filter(|_| line.is_none()), token) {
+            (Some(response), Some(token)) => format!(" at response {response}, token {token}"),
+            (Some(response), None) => format!(" at response {response}"),
+            (None, Some(token)) => format!(" at token {token}"),
+            (None, None) => String::new(),
         };
-        self.error(response, error.found(found))
+        self.error(response, error.found(format!("{}{at}", found.into())))
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use safetensors::Dtype;
@@ -16,7 +16,7 @@ use super::json::fields;
 use super::raw::{Origin, Raw, Schema};
 use super::replace::Replacement;
 use super::spread::{self, Spread};
-use super::tensor::{Archive, Info, Kind, read_at, shape};
+use super::tensor::{Info, Kind, number, read_at, shape};
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors, saved};
 use crate::diagnostic::Diagnostic;
 
@@ -25,14 +25,6 @@ const HEADER: u64 = 100_000_000;
 
 /// The header's free strings.
 pub(super) type Metadata = BTreeMap<String, String>;
-
-/// A file whose header has been read.
-struct Safetensors {
-    path: PathBuf,
-    file: File,
-    tensors: Vec<Info>,
-    metadata: Metadata,
-}
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
@@ -51,72 +43,66 @@ struct Entry {
     data_offsets: (usize, usize),
 }
 
-impl Safetensors {
-    fn open(path: &Path) -> Result<Self, Diagnostic> {
-        let no_read = |error: io::Error| cannot_be_read(path, &error);
-        let damaged = |what: String| damaged(path, what);
-        let mut file = File::open(path).map_err(no_read)?;
-        let length = file.metadata().map_err(no_read)?.len();
-        let Some(rest) = length.checked_sub(8) else {
-            return Err(damaged(format!(
-                "it has {length} bytes; a safetensors file begins with 8 that say how long its header is"
-            )));
-        };
-        let mut size = [0; 8];
-        file.read_exact(&mut size).map_err(no_read)?;
-        let size = u64::from_le_bytes(size);
-        if size > rest.min(HEADER) {
-            return Err(damaged(format!(
-                "its first 8 bytes say that the header has {size} bytes, and {rest} follow; it is cut off, or no safetensors file"
-            )));
-        }
-        let mut text = String::new();
-        let read = (&file).take(size).read_to_string(&mut text);
-        read.map_err(no_read)?;
-        let header: Header = serde_json::from_str(&text)
-            .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
-        let mut names = HashSet::new();
-        for (name, _) in fields(&text).into_iter().flatten() {
-            if let Some(twice) = names.replace(name) {
-                return Err(damaged(format!(
-                    "its header tells of `{twice}` twice, and which of the two counts nobody can say; write the file again"
-                )));
-            }
-        }
-        let data = 8 + size;
-        let info = |(name, entry): (String, Value)| {
-            let info = check(&name, entry, data);
-            info.map_err(|what| damaged(format!("its header says of tensor `{name}`: {what}")))
-        };
-        let tensors = header.tensors.into_iter().map(info);
-        let mut tensors: Vec<Info> = tensors.collect::<Result<_, _>>()?;
-        tensors.sort_by_key(|tensor| (tensor.at, tensor.most));
-        let mut end = data;
-        for Info { name, at, most, .. } in &tensors {
-            if *at != end {
-                return Err(damaged(format!(
-                    "its header puts tensor `{name}` at byte {}, where {} is the end of the one before",
-                    at - data,
-                    end - data
-                )));
-            }
-            // `check` has seen that this does not overflow.
-            end += most;
-        }
-        if end != length {
-            return Err(damaged(format!(
-                "its header tells of {} bytes of tensors, and {} are there; it is cut off or was written over",
-                end - data,
-                length - data
-            )));
-        }
-        Ok(Safetensors {
-            path: path.to_path_buf(),
-            file,
-            tensors,
-            metadata: header.metadata,
-        })
+/// The file, its tensors in their order, and the header's strings.
+fn open(path: &Path) -> Result<(File, Vec<Info>, Metadata), Diagnostic> {
+    let no_read = |error: io::Error| cannot_be_read(path, &error);
+    let damaged = |what: String| damaged(path, what);
+    let mut file = File::open(path).map_err(no_read)?;
+    let length = file.metadata().map_err(no_read)?.len();
+    let Some(rest) = length.checked_sub(8) else {
+        return Err(damaged(format!(
+            "it has {length} bytes; a safetensors file begins with 8 that say how long its header is"
+        )));
+    };
+    let mut size = [0; 8];
+    file.read_exact(&mut size).map_err(no_read)?;
+    let size = u64::from_le_bytes(size);
+    if size > rest.min(HEADER) {
+        return Err(damaged(format!(
+            "its first 8 bytes say that the header has {size} bytes, and {rest} follow; it is cut off, or no safetensors file"
+        )));
     }
+    let mut text = String::new();
+    let read = (&file).take(size).read_to_string(&mut text);
+    read.map_err(no_read)?;
+    let header: Header = serde_json::from_str(&text)
+        .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
+    let mut names = HashSet::new();
+    for (name, _) in fields(&text).into_iter().flatten() {
+        if let Some(twice) = names.replace(name) {
+            return Err(damaged(format!(
+                "its header tells of `{twice}` twice, and which of the two counts nobody can say; write the file again"
+            )));
+        }
+    }
+    let data = 8 + size;
+    let info = |(name, entry): (String, Value)| {
+        let info = check(&name, entry, data);
+        info.map_err(|what| damaged(format!("its header says of tensor `{name}`: {what}")))
+    };
+    let tensors = header.tensors.into_iter().map(info);
+    let mut tensors: Vec<Info> = tensors.collect::<Result<_, _>>()?;
+    tensors.sort_by_key(|tensor| (tensor.at, tensor.most));
+    let mut end = data;
+    for Info { name, at, most, .. } in &tensors {
+        if *at != end {
+            return Err(damaged(format!(
+                "its header puts tensor `{name}` at byte {}, where {} is the end of the one before",
+                at - data,
+                end - data
+            )));
+        }
+        // `check` has seen that this does not overflow.
+        end += most;
+    }
+    if end != length {
+        return Err(damaged(format!(
+            "its header tells of {} bytes of tensors, and {} are there; it is cut off or was written over",
+            end - data,
+            length - data
+        )));
+    }
+    Ok((file, tensors, header.metadata))
 }
 
 /// One entry of the header; `data` is where the tensors begin.
@@ -128,7 +114,7 @@ fn check(name: &str, entry: Value, data: u64) -> Result<Info, String> {
             "it ends at byte {end}, before its start at {start}"
         ));
     };
-    let dtype: Option<Dtype> = serde_json::from_value(entry.dtype.as_str().into()).ok();
+    let dtype = number(&entry.dtype);
     let mut sizes = entry.shape.iter().copied();
     let elements = sizes.try_fold(1usize, usize::checked_mul);
     let bits = |dtype: Dtype| elements?.checked_mul(dtype.bitsize());
@@ -153,27 +139,14 @@ fn check(name: &str, entry: Value, data: u64) -> Result<Info, String> {
     })
 }
 
-impl Archive for Safetensors {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn fill(&self, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()> {
-        read_at(&self.file, tensor.at, bytes, told)
-    }
-}
-
 /// Reads the header; the tensors are read when they are used.
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
-    let file = Safetensors::open(path)?;
-    let header = saved::header(path, &file.metadata)?;
-    read_tensors(
-        header,
-        file.tensors.clone(),
-        Arc::new(file),
-        schema,
-        progress,
-    )
+    let (file, tensors, metadata) = open(path)?;
+    let header = saved::header(path, &metadata)?;
+    let fill = move |_: &Path, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)| {
+        read_at(&file, tensor.at, bytes, told)
+    };
+    read_tensors(path, header, tensors, Arc::new(fill), schema, progress)
 }
 
 /// A tensor of a file to be: name, type, shape, and what writes its bytes.
@@ -218,20 +191,19 @@ pub(super) fn write(
     spread: &Spread,
     out: &mut Replacement,
 ) -> Result<(), Diagnostic> {
-    let there = Safetensors::open(input).map_err(|error| changed(input, error))?;
-    if !origin.is(&there.tensors) {
+    let (file, there, metadata) = open(input).map_err(|error| changed(input, error))?;
+    if !origin.is(&there) {
         return Err(changed(input, "its tensors are others"));
     }
     let copy = |tensor: &Info, out: &mut dyn Write| {
-        let mut file = &there.file;
+        let mut file = &file;
         file.seek(SeekFrom::Start(tensor.at))?;
         match io::copy(&mut file.take(tensor.most), out)? {
             copied if copied == tensor.most => Ok(()),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    let kept = there.tensors.iter();
-    let kept = kept.filter(|tensor| tensor.name != spread::NAME);
+    let kept = there.iter().filter(|tensor| tensor.name != spread::NAME);
     let mut tensors: Vec<Written> = kept
         .map(|tensor| {
             let dtype = match &tensor.kind {
@@ -253,6 +225,6 @@ pub(super) fn write(
         bytes,
         Box::new(write),
     ));
-    let written = write_file(out, &there.metadata, &tensors);
+    let written = write_file(out, &metadata, &tensors);
     written.map_err(|error| out.error(&error))
 }

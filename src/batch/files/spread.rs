@@ -105,28 +105,28 @@ impl<'a> Spread<'a> {
 
     /// A response's advantage in JSON: a number, or an array with 0 where the mask is 0. All are finite.
     pub(super) fn json(&self, response: usize, out: &mut Vec<u8>) {
-        if self.advantage.level() == Level::Response {
-            return number(out, self.advantage.at(response, 0));
+        match self.advantage.buffer() {
+            _ if self.advantage.level() == Level::Response => {
+                number(out, self.advantage.at(response, 0));
+            }
+            FloatBuffer::F32(values) => self.array(response, values, out),
+            FloatBuffer::F64(values) => self.array(response, values, out),
         }
-        let mut column = 0;
+    }
+
+    fn array<T>(&self, response: usize, values: &[T], out: &mut Vec<u8>)
+    where
+        T: Copy + Default + serde::Serialize,
+    {
+        let mut row = vec![T::default(); self.layout.row_length(response)];
+        let scattered = row.as_mut_slice();
+        self.layout.scatter(response, scattered, |at| values[at]);
         out.push(b'[');
-        let pad = |out: &mut Vec<u8>, columns: std::ops::Range<usize>| {
-            columns.for_each(|_| out.extend_from_slice(b"0.0, "));
-        };
-        for (tokens, columns) in self.layout.stretches(response) {
-            pad(out, column..columns.start);
-            for token in tokens {
-                match self.advantage.buffer() {
-                    FloatBuffer::F32(values) => number(out, values[token]),
-                    FloatBuffer::F64(values) => number(out, values[token]),
-                }
+        for (column, value) in row.into_iter().enumerate() {
+            if column > 0 {
                 out.extend_from_slice(b", ");
             }
-            column = columns.end;
-        }
-        pad(out, column..self.layout.row_length(response));
-        if out.ends_with(b", ") {
-            out.truncate(out.len() - 2);
+            number(out, value);
         }
         out.push(b']');
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -32,6 +32,11 @@ pub(super) enum Kind {
     Other(String),
 }
 
+/// A type by its name in safetensors, such as `F32`.
+pub(super) fn number(name: &str) -> Option<Number> {
+    serde_json::from_value(name.into()).ok()
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,24 +62,14 @@ pub(super) struct Info {
     pub(super) most: u64,
 }
 
-/// A file of tensors that can be read one after another.
-pub(super) trait Archive: Send + Sync {
-    fn path(&self) -> &Path;
+/// Reads a tensor's bytes, all that the file has, and calls the last argument with the bytes of each piece.
+pub(super) type Fill =
+    dyn Fn(&Path, &Info, &mut [u8], &dyn Fn(u64)) -> io::Result<()> + Send + Sync;
 
-    /// Reads a tensor's bytes, all that there are, and calls `told` with the bytes of each piece.
-    fn fill(&self, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()>;
-}
-
-#[derive(Clone)]
 pub(super) struct Tensor {
     pub(super) info: Info,
-    pub(super) archive: Arc<dyn Archive>,
-}
-
-impl fmt::Debug for Tensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.info.fmt(f)
-    }
+    pub(super) path: PathBuf,
+    pub(super) fill: Arc<Fill>,
 }
 
 /// Runs `$body` with `$T` the type of a tensor's numbers.
@@ -127,7 +122,7 @@ pub(super) fn shape(sizes: &[usize]) -> String {
 impl Tensor {
     fn wrong(&self, found: String, expected: String) -> Diagnostic {
         let error = Diagnostic::error("").found(found).expected(expected);
-        error.in_file(self.archive.path()).in_field(&self.info.name)
+        error.in_file(&self.path).in_field(&self.info.name)
     }
 
     /// The numbers in file order. A header may claim more bytes than there are: no memory is taken for those.
@@ -153,7 +148,7 @@ impl Tensor {
     fn fill(&self, bytes: &mut [u8], progress: &Progress) -> Result<(), Diagnostic> {
         let info = &self.info;
         let length = bytes.len();
-        let filled = self.archive.fill(info, bytes, &|piece| progress.add(piece));
+        let filled = (self.fill)(&self.path, info, bytes, &|piece| progress.add(piece));
         filled.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 let expected = format!("{length} bytes for {}", self.info.describe());
@@ -165,7 +160,7 @@ impl Tensor {
             }
             _ => {
                 let what = format!("tensor `{}` is damaged: {error}", info.name);
-                damaged(self.archive.path(), what)
+                damaged(&self.path, what)
             }
         })?;
         if info.kind == Kind::Number(Number::BOOL) {
@@ -221,11 +216,9 @@ impl Tensor {
         };
         let codes: Buffer<u32> = self.load(progress)?;
         let text = |codes: &[u32]| -> String {
-            let end = codes.iter().rposition(|&code| code != 0);
-            let letters = codes[..end.map_or(0, |last| last + 1)].iter();
-            letters
-                .map(|&code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
-                .collect()
+            let letter = |&code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+            let padded: String = codes.iter().map(letter).collect();
+            padded.trim_end_matches('\0').to_string()
         };
         Ok(codes.chunks_exact(letters.max(1)).map(text).collect())
     }

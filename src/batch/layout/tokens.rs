@@ -53,29 +53,19 @@ pub(crate) struct Tokens {
     runs: Vec<Run>,
     run_start: Vec<usize>,
     /// The lengths of the rows that the tokens came in, for writing an advantage back.
-    rows: Rows,
-}
-
-#[derive(Clone, Debug)]
-enum Rows {
-    Padded(usize),
-    Ragged(Vec<u32>),
+    lengths: Vec<u32>,
+    /// T, where the rows are padded.
+    pub(crate) width: Option<usize>,
 }
 
 impl Tokens {
-    /// Rows padded to `width`; `add` follows for each.
-    pub(crate) fn padded(width: usize) -> Self {
+    /// Rows padded to `width`, or of their own length each; `add` follows for each.
+    pub(crate) fn new(width: Option<usize>) -> Self {
         Tokens {
             runs: Vec::new(),
             run_start: vec![0],
-            rows: Rows::Padded(width),
-        }
-    }
-
-    pub(crate) fn ragged() -> Self {
-        Tokens {
-            rows: Rows::Ragged(Vec::new()),
-            ..Tokens::padded(0)
+            lengths: Vec::new(),
+            width,
         }
     }
 
@@ -89,7 +79,7 @@ impl Tokens {
         };
         let rows = (0..mask.nrows()).into_par_iter();
         let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
-        let mut tokens = Tokens::padded(mask.ncols());
+        let mut tokens = Tokens::new(Some(mask.ncols()));
         for (row, runs) in rows.into_iter().enumerate() {
             let runs = runs.map_err(|(column, value)| (row, column, value))?;
             tokens.add_runs(&runs, mask.ncols());
@@ -116,14 +106,12 @@ impl Tokens {
     fn add_runs(&mut self, runs: &[Run], length: usize) {
         self.runs.extend_from_slice(runs);
         self.run_start.push(self.runs.len());
-        if let Rows::Ragged(lengths) = &mut self.rows {
-            lengths.push(length as u32);
-        }
+        self.lengths.push(length as u32);
     }
 
     /// The rows of some responses.
     pub(super) fn select(&self, responses: &[usize]) -> Self {
-        let mut tokens = self.width().map_or_else(Tokens::ragged, Tokens::padded);
+        let mut tokens = Tokens::new(self.width);
         for &response in responses {
             tokens.add_runs(self.runs(response), self.row_length(response));
         }
@@ -132,10 +120,7 @@ impl Tokens {
 
     /// The length of a row, tokens that do not count included.
     pub(crate) fn row_length(&self, response: usize) -> usize {
-        match &self.rows {
-            Rows::Padded(width) => *width,
-            Rows::Ragged(lengths) => lengths[response] as usize,
-        }
+        self.lengths[response] as usize
     }
 
     pub(crate) fn runs(&self, response: usize) -> &[Run] {
@@ -149,14 +134,6 @@ impl Tokens {
         let ends = runs.map(|run| run.start);
         let ends = ends.chain([self.row_length(response)]);
         starts.zip(ends).map(|(start, end)| start..end)
-    }
-
-    /// T, where the rows are padded.
-    pub(crate) fn width(&self) -> Option<usize> {
-        match &self.rows {
-            Rows::Padded(width) => Some(*width),
-            Rows::Ragged(_) => None,
-        }
     }
 
     pub(crate) fn responses(&self) -> usize {

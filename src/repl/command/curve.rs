@@ -45,10 +45,12 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     let (rest, size) = option(&rest, "--n")?;
     let batch = session.data.batch.clone();
     let wrong = Diagnostic::error("`--n` is the size of the group, from 1 to 1024");
+    let layout = batch.layout();
+    let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
     let size = match size.map(|text| text.parse::<usize>()) {
         Some(Ok(size @ 1..=1024)) => size,
         Some(_) => return Err(wrong.into()),
-        None => largest_group(&batch),
+        None => sizes.max().unwrap_or(1).clamp(2, 1024),
     };
     let recipe = session.recipe_of(&rest)?;
     session.script.guard().rearm();
@@ -62,12 +64,6 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     Ok(format!("{drawn}\n{table}\n{note}"))
 }
 
-fn largest_group(batch: &Batch) -> usize {
-    let layout = batch.layout();
-    let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
-    sizes.max().unwrap_or(1).clamp(2, 1024)
-}
-
 impl Curve {
     /// The curve for groups of `size`, in one batch that has as large a share of groups of each accuracy as `like`, and
     /// its token columns. Accuracies that `like` lacks have one group each, together a small share.
@@ -78,8 +74,9 @@ impl Curve {
         let groups = in_proportion(&accuracies(like), size);
         let batch = batch(like, size, &groups)?;
         let advantage = recipe.advantage(&batch, &mut recipe.init()?)?.advantage;
-        let point = |(group, &right): (usize, &usize)| {
-            let of = |response: usize| advantage.at(group * size + response, 0);
+        // The groups that lead have 0, 1, ... right responses.
+        let point = |right: usize| {
+            let of = |response: usize| advantage.at(right * size + response, 0);
             Point {
                 right,
                 of_right: (right > 0).then(|| of(0)),
@@ -88,12 +85,7 @@ impl Curve {
             }
         };
         Ok(Curve {
-            points: groups
-                .iter()
-                .enumerate()
-                .take(size + 1)
-                .map(point)
-                .collect(),
+            points: (0..=size).map(point).collect(),
             depends_on_batch: !groups_are_independent(recipe, &batch)?,
         })
     }
@@ -194,31 +186,26 @@ fn table(points: &[Point]) -> String {
         point.right.is_multiple_of(step) || point.right == first || point.right + 1 == points.len()
     };
     let shown: Vec<&Point> = points.iter().filter(is_shown).collect();
-    let numbers = |of: fn(&Point) -> Option<f64>| {
-        let values: Vec<f64> = shown
-            .iter()
-            .map(|one| of(one).unwrap_or(f64::NAN))
-            .collect();
-        let texts = column(&values).into_iter();
-        texts.map(|text| text.replace("NaN", "-"))
-    };
-    let right = numbers(|point| point.of_right);
-    let wrong = numbers(|point| point.of_wrong);
-    let total = numbers(|point| Some(point.total));
-    let mut lines = vec![format!(
-        "  right {:>10} {:>10} {:>10}",
-        "A+", "A-", "total |A|"
-    )];
-    for (point, ((right, wrong), total)) in shown.iter().zip(right.zip(wrong).zip(total)) {
+    let columns: [fn(&Point) -> Option<f64>; 3] = [
+        |point| point.of_right,
+        |point| point.of_wrong,
+        |point| Some(point.total),
+    ];
+    let columns = columns.map(|of| {
+        let values = shown.iter().map(|one| of(one).unwrap_or(f64::NAN));
+        column(&values.collect::<Vec<f64>>())
+    });
+    let titles = ["A+", "A-", "total |A|"].map(|title| format!(" {title:>10}"));
+    let mut lines = vec![format!("  right{}", titles.concat())];
+    for (index, point) in shown.iter().enumerate() {
         let mark = match peaks.len() {
             _ if !is_peak(point) => "",
             1 => "   peak",
             _ => "   flat",
         };
-        let number = point.right;
-        lines.push(format!(
-            "  {number:>5} {right:>10} {wrong:>10} {total:>10}{mark}"
-        ));
+        let cells = columns.each_ref().map(|own| own[index].replace("NaN", "-"));
+        let cells = cells.map(|cell| format!(" {cell:>10}")).concat();
+        lines.push(format!("  {:>5}{cells}{mark}", point.right));
     }
     let place = match last - first + 1 {
         1 if first == 1 => "where 1 is right".to_string(),

@@ -5,10 +5,9 @@ use std::path::Path;
 use super::super::data::Data;
 use super::super::session::Session;
 use super::super::show;
-use super::recipe::first_message;
 use super::{Answered, option};
 use crate::batch::Mapping;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 pub(super) fn load(session: &mut Session, path: &str) -> Answered {
     let (mut path, mut map) = (path.to_string(), Vec::new());
@@ -50,10 +49,10 @@ pub(super) fn vars(session: &mut Session, _: &str) -> Answered {
     }
     let names = variables.iter().map(|(name, _)| name.len());
     let width = names.max().unwrap_or(0);
-    let line = |(name, value): &(String, Result<_, _>)| {
+    let line = |(name, value): &(String, Result<_, Diagnostics>)| {
         let shown = match value {
             Ok(answer) => show::brief(answer, show::two_lines(session.paint)),
-            Err(error) => first_message(error),
+            Err(error) => error[0].message.clone(),
         };
         format!("  {name:<width$}  {shown}")
     };

@@ -4,7 +4,6 @@ use super::super::session::Session;
 use super::recipe::{assign, named, title};
 use super::{Answered, wrong};
 use crate::Batch;
-use crate::batch::Layout;
 use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, share, value};
 use crate::paint::{Paint, beside};
@@ -174,15 +173,11 @@ impl Both {
 
     fn by_accuracy(&self, outcomes: [&Outcome; 2], right: &[bool], paint: Paint) -> Vec<String> {
         let layout = outcomes[0].advantage.layout();
-        let sizes: Vec<usize> = (0..layout.groups())
-            .map(|group| layout.members(group).len())
-            .collect();
+        let members = |group: usize| layout.members(group).iter().map(|&one| one as usize);
+        let sizes: Vec<usize> = (0..layout.groups()).map(|one| members(one).len()).collect();
         let is_uniform = sizes.windows(2).all(|pair| pair[0] == pair[1]);
-        let parts = match sizes.first() {
-            Some(&size) if is_uniform && size <= 16 => size,
-            _ => BINS,
-        };
-        let is_exact = is_uniform && sizes.first() == Some(&parts);
+        let exact = sizes.first().filter(|size| is_uniform && **size <= 16);
+        let parts = *exact.unwrap_or(&BINS);
         let titles = ["mean A of right", "mean A of wrong", "sum of |A|, a group"];
         let titles: String = titles.map(|title| format!("  {title:^18}")).concat();
         let letters = format!("  {:>8}  {:>8}", "a", "b").repeat(3);
@@ -195,58 +190,45 @@ impl Both {
             _ if sum.abs() <= self.rounding * number as f64 => "0".to_string(),
             number => value(sum / number as f64),
         };
-        let bins = bins(layout, outcomes.map(by_response), right, parts);
-        for (index, bin) in bins.iter().enumerate() {
-            let (groups, _) = bin[GROUPS];
+        // All right has a bin of its own, and so has all wrong where groups are of one size.
+        let bin = |group: usize| {
+            let rights = members(group).filter(|&response| right[response]).count();
+            rights * parts / sizes[group].max(1)
+        };
+        let bins: Vec<usize> = (0..layout.groups()).map(bin).collect();
+        let advantages = outcomes.map(by_response);
+        for index in 0..=parts {
+            let groups = (0..layout.groups()).filter(|&group| bins[group] == index);
+            let all: Vec<usize> = groups.clone().flat_map(members).collect();
+            let groups = groups.count();
             if groups == 0 {
                 continue;
             }
+            let (rights, wrongs): (Vec<usize>, Vec<usize>) =
+                all.iter().partition(|&&response| right[response]);
             let accuracy = match index {
-                index if is_exact => format!("{index}/{parts}"),
+                index if exact.is_some() => format!("{index}/{parts}"),
                 index if index == parts => "1".to_string(),
                 index => format!("{:.2} up", index as f64 / parts as f64),
             };
-            let pair = |(number, [a, b]): Sums| {
-                format!("  {:>8}  {:>8}", mean(a, number), mean(b, number))
-            };
-            let cells = bin.map(pair).concat();
-            lines.push(format!("  {accuracy:<8}  {groups:>6}{cells}"));
+            let mut line = format!("  {accuracy:<8}  {groups:>6}");
+            for own in [&rights, &wrongs] {
+                for advantage in &advantages {
+                    let sum = own.iter().map(|&response| advantage[response]).sum();
+                    line.push_str(&format!("  {:>8}", mean(sum, own.len())));
+                }
+            }
+            for advantage in &advantages {
+                let sum = all.iter().map(|&response| advantage[response].abs()).sum();
+                line.push_str(&format!("  {:>8}", mean(sum, groups)));
+            }
+            lines.push(line);
         }
         if self.level == Level::Token {
             lines.push(paint.dim("  (of a response that has values by token, their mean)"));
         }
         lines
     }
-}
-
-/// Sums of so many values for each recipe.
-type Sums = (usize, [f64; 2]);
-
-/// Of the groups of one accuracy the advantages of right responses, of wrong ones, and the sizes of all in a group.
-type Bin = [Sums; 3];
-const RIGHT: usize = 0;
-const WRONG: usize = 1;
-const GROUPS: usize = 2;
-
-/// The groups by how many of them are right. All right has a bin of its own, and so has all wrong where groups are of one
-/// size.
-fn bins(layout: &Layout, advantages: [Vec<f64>; 2], right: &[bool], parts: usize) -> Vec<Bin> {
-    let mut bins = vec![Bin::default(); parts + 1];
-    for group in 0..layout.groups() {
-        let members = layout.members(group).iter().map(|&one| one as usize);
-        let rights = members.clone().filter(|&response| right[response]).count();
-        let bin = &mut bins[rights * parts / members.len().max(1)];
-        bin[GROUPS].0 += 1;
-        for response in members {
-            let label = if right[response] { RIGHT } else { WRONG };
-            bin[label].0 += 1;
-            for (recipe, of_recipe) in advantages.iter().enumerate() {
-                bin[label].1[recipe] += of_recipe[response];
-                bin[GROUPS].1[recipe] += of_recipe[response].abs();
-            }
-        }
-    }
-    bins
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {

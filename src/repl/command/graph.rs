@@ -56,12 +56,10 @@ pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
 
 pub(super) fn time(session: &mut Session, text: &str) -> Answered {
     let times = session.script.time(text)?;
-    let (least, most) = (times[0], times[times.len() - 1]);
+    let runs = times.len();
+    let [least, middle, most] = [0, runs / 2, runs - 1].map(|index| shown(times[index]));
+    let runs = counted(runs, "run");
     Ok(format!(
-        "{}   in the middle of {}, from {} to {}",
-        shown(times[times.len() / 2]),
-        counted(times.len(), "run"),
-        shown(least),
-        shown(most)
+        "{middle}   in the middle of {runs}, from {least} to {most}"
     ))
 }

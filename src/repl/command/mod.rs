@@ -30,6 +30,8 @@ const HELP: &str = include_str!("../help.txt");
 
 /// A row of the table.
 pub(super) struct Command {
+    /// How it is called: `:set k=8`.
+    call: &'static str,
     /// The name after the colon.
     pub(super) name: &'static str,
     /// Its arguments, as help shows them; brackets enclose those that can be left out.
@@ -42,8 +44,9 @@ pub(super) fn commands() -> impl Iterator<Item = Command> {
     table.lines().filter_map(|line| {
         let (call, doc) = row(line)?;
         let (name, arguments) = call.split_once(' ').unwrap_or((call, ""));
-        let name = name.trim_start_matches(':');
+        let name = name.strip_prefix(':')?;
         Some(Command {
+            call,
             name,
             arguments,
             doc,
@@ -60,12 +63,6 @@ fn row(line: &'static str) -> Option<(&'static str, &'static str)> {
 impl Command {
     pub(super) fn find(name: &str) -> Option<Command> {
         commands().find(|command| command.name == name)
-    }
-
-    /// How it is called: `:set k=8`.
-    fn call(&self) -> String {
-        let call = format!(":{} {}", self.name, self.arguments);
-        call.trim_end().to_string()
     }
 
     fn needs_argument(&self) -> bool {
@@ -112,7 +109,7 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
     };
     match Command::find(name) {
         Some(row) if row.needs_argument() && arguments.is_empty() => {
-            let help = format!("it is `{}`", row.call());
+            let help = format!("it is `{}`", row.call);
             Err(wrong(format!("`:{name}` needs an argument"), help))
         }
         _ => command(session, arguments),
@@ -134,7 +131,7 @@ pub(super) fn help(session: &mut Session, name: &str) -> Answered {
         return Ok(doc::overview(paint));
     }
     let command = Command::find(name.trim_start_matches(':')).map(|command| {
-        let call = paint.bold(&command.call());
+        let call = paint.bold(command.call);
         format!("{call}\n{}", wrapped("  ", command.doc, paint.width))
     });
     match command {

@@ -38,14 +38,10 @@ pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnosti
         .filter(|_| !setting.starts_with('-'));
     let Some((name, text)) = pair else {
         let message = format!("`{setting}` is not of the form name=value, such as k=8");
-        let error = Diagnostic::error(message);
-        return Err(match setting.strip_prefix('-') {
-            Some(_) => {
-                error.with_help("settings have no `--` here: `:recipe passk k=2`, `:set k=2`")
-            }
-            None => error,
-        }
-        .into());
+        let help = "settings have no `--` here: `:recipe passk k=2`, `:set k=2`";
+        let mut error = Diagnostic::error(message);
+        error.help = setting.starts_with('-').then(|| help.to_string());
+        return Err(error.into());
     };
     Ok(recipe.set_text(name.trim(), text.trim())?)
 }
@@ -53,9 +49,8 @@ pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnosti
 /// A recipe's name, version and settings in one line.
 pub(in crate::repl) fn title(recipe: &Recipe) -> String {
     let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());
-    format!("{name} {version} {settings}")
-        .trim_end()
-        .to_string()
+    let title = format!("{name} {version} {settings}");
+    title.trim_end().to_string()
 }
 
 pub(super) fn recipe(session: &mut Session, arguments: &str) -> Answered {
@@ -111,12 +106,14 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     for (name, text) in Summary::of(&outcome).rows() {
         row(name, text);
     }
-    let default = session.script.host().load("ppo_clip")?;
     let (with_loss, of) = if recipe.has(Hook::Loss) {
-        (&recipe, "")
+        (recipe.clone(), "")
     } else {
-        let of = "of ppo_clip, which a run takes with this advantage";
-        (&default, of)
+        let default = session.script.host().load("ppo_clip")?;
+        (
+            default,
+            "of ppo_clip, which a run takes with this advantage",
+        )
     };
     let loss = with_loss.init().and_then(|mut state| {
         with_loss.loss(&session.data.batch, Some(&outcome.advantage), &mut state)
@@ -126,7 +123,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
             row("loss", format!("{}   {of}", value(loss.value)));
             row("dloss/dlogp", spread(&loss.gradient));
         }
-        Err(error) => row("loss", format!("none: {}", first_message(&error))),
+        Err(error) => row("loss", format!("none: {}", error[0].message)),
     }
     for (name, number) in &outcome.metrics {
         row("metric", format!("{name} {}", value(*number)));
@@ -137,10 +134,4 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     }
     row("time", time(outcome.time));
     Ok(lines.join("\n"))
-}
-
-/// The first of some problems in a few words, without its location.
-pub(super) fn first_message(error: &Diagnostics) -> String {
-    let first = error.first();
-    first.map_or(String::new(), |first| first.message.clone())
 }

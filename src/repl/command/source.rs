@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use super::super::session::{Session, join};
 use super::super::terminal::highlighted;
-use super::recipe::first_message;
 use super::{Answered, title, wrong};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -90,10 +89,8 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let shown = file.display();
     if file.extension().is_none_or(|ending| ending != "rhai") {
         let help = format!("such as {}", file.with_extension("rhai").display());
-        return Err(wrong(
-            format!("{shown}: a script's file ends in .rhai"),
-            help,
-        ));
+        let message = format!("{shown}: a script's file ends in .rhai");
+        return Err(wrong(message, help));
     }
     if !session.script.inputs().has_advantage() && !session.script.inputs().has_function() {
         let help = "a formula with a value per response or token, or a function";
@@ -118,7 +115,7 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let recipe = match session.script.host().load(&file.display().to_string()) {
         Ok(recipe) => recipe,
         Err(error) => {
-            let why = first_message(&error);
+            let why = &error[0].message;
             return Ok(format!("{shown}: {lines}, no recipe yet: {why}"));
         }
     };

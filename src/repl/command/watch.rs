@@ -37,10 +37,8 @@ pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
         let help = format!(
             "`advlab new my.rhai --from {file}` makes a copy to edit, and that can be watched"
         );
-        return Err(wrong(
-            format!("`{file}` is built in, and never changes"),
-            help,
-        ));
+        let message = format!("`{file}` is built in, and never changes");
+        return Err(wrong(message, help));
     }
     let live = LiveRecipe::watch(&session.host, file, LiveOptions::default())?;
     live.observe(&session.data.batch);
@@ -97,10 +95,8 @@ impl Watched {
     fn published(&mut self, published: &VersionChange) -> String {
         // Versions that came and went since the last look are not told of one by one.
         let loaded = self.live.version(&published.to);
-        let mut next = loaded
-            .unwrap_or_else(|| self.live.newest())
-            .recipe()
-            .clone();
+        let loaded = loaded.unwrap_or_else(|| self.live.newest());
+        let mut next = loaded.recipe().clone();
         next.keep_settings(&self.last);
         let changed = match difference(&self.last, &next, &self.batch, self.paint) {
             Ok(text) => text,

@@ -52,10 +52,10 @@ impl Series {
 impl Panel {
     /// `None` where there is no finite point.
     fn range(&self) -> Option<Range> {
-        let points = || self.series.iter().flat_map(Series::finite);
-        points().next()?;
-        let mut x = extent(points().map(|(x, _)| x));
-        let mut y = extent(points().map(|(_, y)| y));
+        let points = self.series.iter().flat_map(Series::finite);
+        let spans = points.map(|(x, y)| [(x, x), (y, y)]);
+        let hull = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
+        let [mut x, mut y] = spans.reduce(|a, b| [hull(a[0], b[0]), hull(a[1], b[1])])?;
         let bars = self.series.iter().find(|series| series.mark == Mark::Bars);
         if let Some(bars) = bars {
             y = (y.0.min(0.0), y.1.max(0.0));
@@ -72,9 +72,11 @@ impl Panel {
     }
 }
 
-fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let start = (f64::INFINITY, f64::NEG_INFINITY);
-    values.fold(start, |(least, most), value| {
-        (least.min(value), most.max(value))
-    })
+impl Range {
+    /// The numbers at the y axis: the least, the most, and 0 where it is between them.
+    fn labels(self) -> impl Iterator<Item = f64> {
+        let (least, most) = self.y;
+        let zero = (least < 0.0 && most > 0.0).then_some(0.0);
+        [least, most].into_iter().chain(zero)
+    }
 }

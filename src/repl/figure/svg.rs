@@ -50,17 +50,15 @@ impl Panel {
         let y = |value: f64| under - along(value, range.y) * (under - above);
         out.push_str(&line(left, above, left, under));
         out.push_str(&line(left, under, right, under));
-        let mut labels = vec![range.y.0, range.y.1];
-        if range.y.0 < 0.0 && range.y.1 > 0.0 {
-            out.push_str(&line(left, y(0.0), right, y(0.0)));
-            labels.push(0.0);
+        if let Some(zero) = range.labels().nth(2) {
+            out.push_str(&line(left, y(zero), right, y(zero)));
         }
-        for label in labels {
+        for label in range.labels() {
             out.push_str(&text(left - 6.0, y(label) + 4.0, "end", &value(label)));
         }
+        let middle = (left + right) / 2.0;
         out.push_str(&text(left, under + 16.0, "start", &value(range.x.0)));
         out.push_str(&text(right, under + 16.0, "end", &value(range.x.1)));
-        let middle = (left + right) / 2.0;
         out.push_str(&text(middle, under + 16.0, "middle", &self.x));
         for (index, series) in self.series.iter().enumerate() {
             let ink = INKS[index % INKS.len()];

@@ -24,11 +24,7 @@ impl Figure {
 
 /// The ink of a series: in the order of the legend.
 fn ink(paint: Paint, series: usize, text: &str) -> String {
-    match series % 3 {
-        0 => paint.blue(text),
-        1 => paint.yellow(text),
-        _ => paint.green(text),
-    }
+    paint.with(["34", "33", "32"][series % 3], text)
 }
 
 /// Letters of dots, each with the series that drew it last.
@@ -74,13 +70,11 @@ impl Panel {
         let taken = paint::width(&legend);
         let y = cut(&self.y, paint.width.saturating_sub(2 + taken));
         let mut lines = vec![format!("  {y}{legend}")];
-        let zero = zero_row(range);
         for (index, row) in canvas.letters.chunks(across).enumerate() {
-            let (label, axis) = match index {
-                0 => (value(range.y.1), '┤'),
-                _ if index == DOWN - 1 => (value(range.y.0), '┤'),
-                _ if Some(index) == zero => ("0".to_string(), '┤'),
-                _ => (String::new(), '│'),
+            let here = range.labels().find(|&y| row_of(y, range) / 4 == index);
+            let (label, axis) = match here {
+                Some(label) => (value(label), '┤'),
+                None => (String::new(), '│'),
             };
             let drawn = row.iter().map(|&(bits, series)| match bits {
                 0 => " ".to_string(),
@@ -121,11 +115,10 @@ impl Panel {
             across,
             letters: vec![(0, 0); across * DOWN],
         };
-        let (width, height) = (2 * across, 4 * DOWN);
+        let width = 2 * across;
         let at = |(x, y): (f64, f64)| {
             let x = (along(x, range.x) * (width - 1) as f64).round() as usize;
-            let y = ((1.0 - along(y, range.y)) * (height - 1) as f64).round() as usize;
-            (x, y)
+            (x, row_of(y, range))
         };
         for (number, series) in self.series.iter().enumerate() {
             let dots: Vec<(usize, usize)> = series.finite().map(at).collect();
@@ -154,12 +147,7 @@ impl Panel {
     }
 }
 
-/// The row of letters that 0 lies in, where it is neither the first nor the last.
-fn zero_row(range: Range) -> Option<usize> {
-    let (least, most) = range.y;
-    if least >= 0.0 || most <= 0.0 {
-        return None;
-    }
-    let row = (most / (most - least) * (4 * DOWN - 1) as f64 / 4.0) as usize;
-    (1..DOWN - 1).contains(&row).then_some(row)
+/// The row of dots that a value lies in, from the top.
+fn row_of(y: f64, range: Range) -> usize {
+    ((1.0 - along(y, range.y)) * (4 * DOWN - 1) as f64).round() as usize
 }

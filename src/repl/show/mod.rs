@@ -43,16 +43,13 @@ pub(super) fn brief(answer: &Answer, columns: usize) -> String {
             let start: String = text.chars().take(STRING + 1).collect();
             paint::cut(&format!("{start:?}"), STRING)
         }
-        Answer::Tensor(computed) => match computed.buffer().len() {
-            1 => {
-                let value = figures::value(computed.buffer().get(0));
-                format!("{} tensor {value}", computed.level())
+        Answer::Tensor(computed) => {
+            let (level, buffer) = (computed.level(), computed.buffer());
+            match buffer.len() {
+                1 => format!("{level} tensor {}", figures::value(buffer.get(0))),
+                length => format!("{level} tensor of {}", figures::counted(length, "value")),
             }
-            length => {
-                let values = figures::counted(length, "value");
-                format!("{} tensor of {values}", computed.level())
-            }
-        },
+        }
         Answer::Batch(columns) => format!("batch of {}", shape(&columns.layout)),
         Answer::Array(items, length) => {
             let shown: Vec<String> = items.iter().map(|item| brief(item, columns)).collect();

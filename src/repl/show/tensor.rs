@@ -65,9 +65,6 @@ pub(in crate::repl) fn spread_line(values: &[f64]) -> String {
     line
 }
 
-/// The label and the values of a line.
-type Labelled = (String, Vec<f64>);
-
 /// The first values: of groups several a line, else a line a group or a response.
 fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
     let (level, layout) = (computed.level(), computed.layout());
@@ -77,22 +74,25 @@ fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String
     // Responses of more than one group, where there is more than one.
     let is_single = layout.groups() == 1;
     let each = if is_single { ROWS } else { OF_A_GROUP };
-    let of_group = |group| -> Vec<(String, Vec<usize>)> {
+    let at = |index: usize| values[index];
+    let of_group = |group| -> Vec<(String, Vec<f64>)> {
         let label = label(layout, group);
         let members = layout.members(group).iter().map(|&one| one as usize);
         match level {
             Level::Token => members
                 .take(each)
                 .enumerate()
-                .map(|(index, one)| (format!("{label} #{index}"), layout.tokens_of(one).collect()))
+                .map(|(index, one)| {
+                    let own = layout.tokens_of(one).map(at);
+                    (format!("{label} #{index}"), own.collect())
+                })
                 .collect(),
-            Level::Position => vec![(label, layout.positions_of(group).collect())],
-            _ => vec![(label, members.collect())],
+            Level::Position => vec![(label, layout.positions_of(group).map(at).collect())],
+            _ => vec![(label, members.map(at).collect())],
         }
     };
     let rows = (0..layout.groups()).flat_map(of_group).take(ROWS);
-    let of = |own: Vec<usize>| own.into_iter().map(|index| values[index]).collect();
-    let rows: Vec<Labelled> = rows.map(|(label, own)| (label, of(own))).collect();
+    let rows: Vec<(String, Vec<f64>)> = rows.collect();
     let (whole, noun) = match level {
         Level::Token => (layout.responses(), "response"),
         _ => (layout.groups(), "group"),
@@ -127,7 +127,7 @@ fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
 }
 
 /// Rows of numbers that line up, as many of each as fit.
-fn table(rows: &[Labelled], paint: Paint) -> Vec<String> {
+fn table(rows: &[(String, Vec<f64>)], paint: Paint) -> Vec<String> {
     let labels = rows.iter().map(|(label, _)| width(label));
     let of_label = labels.max().unwrap_or(0);
     // Not more than fit at two letters a number.
@@ -144,7 +144,7 @@ fn table(rows: &[Labelled], paint: Paint) -> Vec<String> {
     let all_fit = room(0) >= longest;
     let across = if all_fit { room(0) } else { room(10) };
     let mut numbers = numbers.iter();
-    let line = |(label, own): &Labelled| {
+    let line = |(label, own): &(String, Vec<f64>)| {
         let cells = numbers.by_ref().take(fitting(own)).enumerate();
         let cells = cells.filter(|(index, _)| *index < across);
         let cells: String = cells

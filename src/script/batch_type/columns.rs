@@ -7,6 +7,7 @@ use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::Batch;
 use crate::batch::known;
 use crate::script::error::Problem;
+use crate::script::explain::said;
 use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Level, Tensor};
@@ -142,28 +143,23 @@ impl ScriptBatch {
 
     fn unknown(&self, batch: &Batch, name: &str) -> Problem {
         let own: Vec<&str> = batch.column_names().collect();
-        let problem = Problem::new(format!("the batch has no column `{name}`"));
         if let Some(theirs) = own.iter().find(|theirs| known::ours(theirs) == Some(name)) {
-            let help = format!("the file calls it `{theirs}`: `--map {name}={theirs}`");
-            return problem.help(help);
+            return said("column", "theirs", &[name, theirs]).into();
         }
         let derived = DERIVED.iter().map(|(name, _)| *name);
         let also = ["advantage", "groups", "step"];
         let near = suggest::nearest(name, own.iter().copied().chain(derived).chain(also));
-        problem.help(match (known::ours(name).or(near), name) {
-            (Some("mask"), _) => {
-                "tokens with mask 0 are in no tensor: a script needs no mask".to_string()
-            }
-            (Some("group"), _) => "a reduction names the level, `x.mean(\"group\")`; `batch.groups` has the groups".to_string(),
-            (Some(ours), _) if ours != name => format!("did you mean `{ours}`?"),
-            (_, "ref_logp") => "log-probs under the reference policy are needed for a KL: add the column, or set `kl_beta` to 0".to_string(),
-            (_, "advantage") => "a run computes the advantage before the loss; a file needs it as a column (`advlab apply grpo INPUT -o FILE` adds one); at the prompt it is `advantage()` of a recipe with that hook: beside a loss, type `fn advantage(batch, p) { ... }` as well".to_string(),
+        let diagnostic = match (known::ours(name).or(near), name) {
+            (Some(row @ ("mask" | "group")), _) => said("column", row, &[name]),
+            (Some(ours), _) if ours != name => said("column", "near", &[name, ours]),
+            (_, "ref_logp" | "advantage") => said("column", name, &[name]),
             _ => {
                 let (_, derived) = self.column_names();
+                let row = if derived.is_empty() { "own" } else { "all" };
                 let derived = suggest::list(derived.iter().map(String::as_str));
-                let follow = if derived.is_empty() { "" } else { "; from these follow " };
-                format!("it has {}{follow}{derived}", suggest::list(own))
+                said("column", row, &[name, &suggest::list(own), &derived])
             }
-        })
+        };
+        diagnostic.into()
     }
 }

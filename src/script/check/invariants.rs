@@ -57,15 +57,10 @@ impl Checks<'_> {
             Ok(other) => differences(&base.advantage, &all, &other.advantage, 1.0),
             Err(error) => return self.add(check, Fails, error.to_string()),
         };
-        let exactly = if tolerance == 0.0 {
-            "the same bits"
-        } else {
-            ""
-        };
-        if off <= tolerance {
-            self.add(check, Holds, exactly);
-        } else {
-            self.add(check, Fails, format!("differs by up to {off:.1e}"));
+        match off <= tolerance {
+            true if tolerance == 0.0 => self.add(check, Holds, "the same bits"),
+            true => self.add(check, Holds, ""),
+            false => self.add(check, Fails, format!("differs by up to {off:.1e}")),
         }
     }
 
@@ -106,25 +101,21 @@ impl Checks<'_> {
         };
         let (wrong_up, right_down) = (of(0.0, |mean| mean > EXACT), of(1.0, |mean| mean < -EXACT));
         if largest((0..layout.responses()).map(mean)) == 0.0 {
-            self.add(
-                SIGN,
-                Note,
-                "every advantage is 0: this recipe teaches nothing",
-            );
-        } else {
-            let why = format!(
-                "{} raised, {} lowered, of {}",
-                counted(wrong_up, "wrong response"),
-                counted(right_down, "right one"),
-                layout.responses()
-            );
-            // A loss alone is told by its own check.
-            if base.loss.is_none() && prefers_wrong(layout, right, mean) {
-                let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
-                return self.add(SIGN, Fails, why);
-            }
-            self.holds_or(SIGN, (wrong_up, right_down) == (0, 0), Note, why);
+            let why = "every advantage is 0: this recipe teaches nothing";
+            return self.add(SIGN, Note, why);
         }
+        let why = format!(
+            "{} raised, {} lowered, of {}",
+            counted(wrong_up, "wrong response"),
+            counted(right_down, "right one"),
+            layout.responses()
+        );
+        // A loss alone is told by its own check.
+        if base.loss.is_none() && prefers_wrong(layout, right, mean) {
+            let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
+            return self.add(SIGN, Fails, why);
+        }
+        self.holds_or(SIGN, (wrong_up, right_down) == (0, 0), Note, why);
     }
 
     /// How far the advantages of a group are off where it is alone in its batch.

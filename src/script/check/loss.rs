@@ -5,6 +5,7 @@ use super::rollouts::{Rollouts, wave};
 use super::{Checks, largest};
 use crate::batch::{Computed, FloatBuffer, Level};
 use crate::diagnostic::Diagnostics;
+use crate::script::explain::text;
 use crate::script::hooks::Loss;
 use crate::script::recipe::{Hook, Recipe};
 use crate::script::syntax::{TokenKind, code};
@@ -17,6 +18,10 @@ const SLOPE: f64 = 1e-4;
 
 /// How a check came out, with one line on it.
 type Told = (CheckResult, String);
+
+fn detail(row: &str, names: &[&str]) -> String {
+    text("check", row, names).unwrap_or_default()
+}
 
 impl Checks<'_> {
     pub(super) fn loss(&mut self, mixed: &Rollouts) {
@@ -90,23 +95,14 @@ impl Checks<'_> {
             }
         }
         let detaches = worst > SLOPE && calls_detach(self.recipe);
-        Ok(
-            if (worst <= SLOPE || detaches) && self.is_flat(mixed, &loss) {
-                let detail = "is 0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
-                (Fails, detail.to_string())
-            } else if worst <= SLOPE {
-                (Holds, "is its slope".to_string())
-            } else if detaches {
-                let detail = "is not its slope, as something on the way is detached";
-                (Note, detail.to_string())
-            } else {
-                let detail = format!(
-                    "is {:.0} % off its slope: is a number of `value()` on the way, which the gradient takes as a constant?",
-                    100.0 * worst
-                );
-                (Fails, detail)
-            },
-        )
+        let (result, row) = match worst <= SLOPE {
+            holds if (holds || detaches) && self.is_flat(mixed, &loss) => (Fails, "flat"),
+            true => (Holds, "slope"),
+            false if detaches => (Note, "detached"),
+            false => (Fails, "off"),
+        };
+        let percent = format!("{:.0}", 100.0 * worst);
+        Ok((result, detail(row, &[&percent])))
     }
 
     /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of
@@ -138,23 +134,14 @@ impl Checks<'_> {
         };
         let pull = Computed::new(loss.gradient.layout().clone(), Level::Token, pull);
         let along = correlation(&pull, &advantage);
-        Ok(if largest(advantage.buffer().iter()) == 0.0 {
-            let detail = "every advantage is 0 here: nothing to follow";
-            (Note, detail.to_string())
-        } else if !reads_advantage && self.recipe.has(Hook::Advantage) {
-            (Note, "the loss does not use `batch.advantage`".to_string())
-        } else if along < -WEAK {
-            let detail = format!(
-                "a smaller loss lowers what {what} says is good: is a minus missing? (correlation {along:.2})"
-            );
-            (Fails, detail)
-        } else if along <= WEAK {
-            let detail =
-                format!("at logp = old_logp it hardly follows {what} (correlation {along:.2})");
-            (Note, detail)
-        } else {
-            (Holds, format!("follows {what}"))
-        })
+        let (result, row) = match along {
+            _ if largest(advantage.buffer().iter()) == 0.0 => (Note, "nothing"),
+            _ if !reads_advantage && self.recipe.has(Hook::Advantage) => (Note, "unused"),
+            along if along < -WEAK => (Fails, "against"),
+            along if along <= WEAK => (Note, "hardly"),
+            _ => (Holds, "follows"),
+        };
+        Ok((result, detail(row, &[what, &format!("{along:.2}")])))
     }
 
     /// A loss whose gradient is far larger where logp = old_logp, as it is at every step's first update.
@@ -163,19 +150,15 @@ impl Checks<'_> {
             let (loss, _) = self.loss_on(rollouts, 1.0).ok()?;
             Some(largest(loss.gradient.buffer().iter()))
         };
-        let (result, detail) = match (steepest(on_policy), steepest(mixed)) {
+        match (steepest(on_policy), steepest(mixed)) {
             (Some(on), Some(off)) if on > 1e3 * off.max(1e-12) => {
-                let times = on / off.max(1e-12);
-                let detail = format!(
-                    "{times:.0e} times larger than beside it: is something divided by a std of 0?"
-                );
-                return (Note, detail);
+                let times = format!("{:.0e}", on / off.max(1e-12));
+                (Note, detail("steep", &[&times]))
             }
-            (Some(0.0), _) => (Note, "0: the first update of each step does nothing"),
-            (Some(_), Some(_)) => (Holds, ""),
-            _ => (Note, "refused"),
-        };
-        (result, detail.to_string())
+            (Some(0.0), _) => (Note, detail("still", &[])),
+            (Some(_), Some(_)) => (Holds, String::new()),
+            _ => (Note, "refused".to_string()),
+        }
     }
 }
 

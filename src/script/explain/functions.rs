@@ -1,6 +1,6 @@
 //! Messages for a function that does not exist, or not for these arguments.
 
-use super::{CLOSURE, Script, filled, find, helped, runtime, said};
+use super::{CLOSURE, Script, find, helped, runtime, said, text};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 use crate::script::library::Builtin;
@@ -19,22 +19,18 @@ pub(super) fn signature(name: &str) -> Option<String> {
     let rows: Vec<String> = rows(name).map(Op::signature).collect();
     if rows.is_empty() {
         let member = member(name)?;
-        return Some(filled(
-            find("call", "member")?,
-            &[member.call, member.example],
-        ));
+        return text("call", "member", &[member.call, member.example]);
     }
     let to_level = rows.iter().any(|row| row.contains("(level"));
-    let row = find("call", if to_level { "level" } else { "row" })?;
-    Some(filled(row, &[&rows.join("` or `")]))
+    let row = if to_level { "level" } else { "row" };
+    text("call", row, &[&rows.join("` or `")])
 }
 
 /// The help for who writes the name of a built-in recipe alone; `None` for any other name.
 pub(super) fn of_recipe(name: &str) -> Option<String> {
-    let text = Builtin::find(name)?.text;
-    let is_loss = !text.contains("fn advantage(");
+    let is_loss = !Builtin::find(name)?.text.contains("fn advantage(");
     let hook = if is_loss { "loss" } else { "advantage" };
-    Some(filled(find("call", "recipe")?, &[name, hook]))
+    text("call", "recipe", &[name, hook])
 }
 
 /// The message for a wrong number of arguments of a function that advlab has, the receiver counted too; `None` where
@@ -87,27 +83,26 @@ pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -
         return Diagnostic::error(message).with_help(help);
     }
     let is_known = script.functions.iter().any(|known| known == short);
-    let message = if is_known {
-        format!("there is no function `{name}` {with}")
+    let with = if is_known {
+        format!(" {with}")
     } else {
-        format!("there is no function `{name}`")
+        String::new()
     };
     let known = script.functions.iter().map(String::as_str);
     let known = known.filter(|known| !known.starts_with(CLOSURE));
-    let help = if let Some(here) = find("functions", short) {
-        here.to_string()
-    } else if runtime::is_column(short) {
-        format!("the column is `batch.{short}`, without parentheses")
-    } else if is_known {
-        format!("`{short}` exists, but takes other arguments")
-    } else if let Some(help) = of_recipe(short) {
-        help
-    } else if let Some(near) = suggest::nearest(short, known) {
-        format!("did you mean `{near}`?")
-    } else {
-        "`advlab doc` lists the functions that scripts have".to_string()
-    };
-    Diagnostic::error(message).with_help(help)
+    let column = || format!("the column is `batch.{short}`, without parentheses");
+    let help = find("functions", short)
+        .map(str::to_string)
+        .or_else(|| runtime::is_column(short).then(column))
+        .or_else(|| is_known.then(|| format!("`{short}` exists, but takes other arguments")))
+        .or_else(|| of_recipe(short))
+        .or_else(|| {
+            Some(format!(
+                "did you mean `{}`?",
+                suggest::nearest(short, known)?
+            ))
+        });
+    helped(said("call", "none", &[name, &with]), help)
 }
 
 fn operator(sign: &str, arguments: &[&str]) -> Diagnostic {

@@ -9,7 +9,7 @@ mod script;
 mod stopped;
 
 pub(super) use functions::unknown_function;
-pub(super) use runtime::{SEES, tensor_condition, tensor_property};
+pub(super) use runtime::{SEES, tensor_property};
 pub(super) use script::Script;
 
 use std::fmt::Debug;
@@ -34,6 +34,11 @@ fn find(section: &str, word: &str) -> Option<&'static str> {
     })
 }
 
+/// The text of a row with its names in it, for what has no message of its own.
+pub(super) fn text(section: &str, word: &str, names: &[&str]) -> Option<String> {
+    Some(filled(find(section, word)?, names))
+}
+
 /// A row with its names in it.
 fn filled(row: &str, names: &[&str]) -> String {
     let names = names.iter().enumerate();
@@ -42,10 +47,12 @@ fn filled(row: &str, names: &[&str]) -> String {
     })
 }
 
-/// The diagnostic of a row that has a sentence and a help.
+/// The diagnostic of a row that has a sentence, and a help where there is one.
 fn mistake(section: &str, word: &str, names: &[&str]) -> Option<Diagnostic> {
-    let (sentence, help) = find(section, word)?.split_once(" | ")?;
-    Some(Diagnostic::error(filled(sentence, names)).with_help(filled(help, names)))
+    let row = find(section, word)?;
+    let (sentence, help) = row.split_once(" | ").unwrap_or((row, ""));
+    let help = (!help.is_empty()).then(|| filled(help, names));
+    Some(helped(Diagnostic::error(filled(sentence, names)), help))
 }
 
 /// As [`mistake`], of a row that is known to be there.

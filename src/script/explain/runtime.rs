@@ -3,11 +3,10 @@
 use rhai::{Dynamic, EvalAltResult};
 
 use super::script::{keys, names, parameters};
-use super::{
-    Script, filled, find, functions, helped, lower_first, mistake, problem, said, variant,
-};
+use super::{Script, find, functions, helped, lower_first, mistake, problem, said, text, variant};
 use crate::batch::known;
 use crate::diagnostic::{Diagnostic, Span};
+use crate::figures::counted;
 use crate::script::syntax::{TokenKind, ValueKind};
 use crate::suggest;
 use crate::tensor::{Level, TensorError, TensorErrorKind};
@@ -158,13 +157,13 @@ fn by_tensor(error: &TensorError) -> Option<String> {
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => "binomial",
         _ => return None,
     };
-    Some(filled(find("tensor", row)?, &[error.op]))
+    text("tensor", row, &[error.op])
 }
 
 fn mismatch(wanted: &str, found: &str) -> Diagnostic {
     let (wanted, found) = (ValueKind::of_type(wanted), ValueKind::of_type(found));
     let row = match wanted {
-        ValueKind::Boolean if found.is_tensor() => return tensor_condition(),
+        ValueKind::Boolean if found.is_tensor() => return said("value", "tensor-condition", &[]),
         ValueKind::Boolean => "boolean",
         ValueKind::Integer => "integer",
         ValueKind::Number => "number",
@@ -180,8 +179,7 @@ pub(super) fn no_import(name: &str) -> Diagnostic {
 fn beyond(what: &str, length: usize, index: i64) -> Diagnostic {
     let has = match length {
         0 => "is empty".to_string(),
-        1 => "has 1 element".to_string(),
-        length => format!("has {length} elements"),
+        length => format!("has {}", counted(length, "element")),
     };
     said("value", "beyond", &[&index.to_string(), what, &has])
 }
@@ -214,10 +212,6 @@ fn property(what: &str) -> Diagnostic {
         _ => "property",
     };
     said("value", row, &[name, object.described()])
-}
-
-pub(in crate::script) fn tensor_condition() -> Diagnostic {
-    said("value", "tensor-condition", &[])
 }
 
 pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {

@@ -45,18 +45,6 @@ impl<'a> Script<'a> {
         }
     }
 
-    pub(in crate::script) fn knowing(
-        self,
-        parameters: Vec<String>,
-        functions: Vec<String>,
-    ) -> Self {
-        Script {
-            parameters,
-            functions,
-            ..self
-        }
-    }
-
     pub(in crate::script) fn explain(&self, error: &EvalAltResult) -> Diagnostic {
         let mut source: Arc<str> = self.name.clone();
         let mut trace = Vec::new();

@@ -2,7 +2,7 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::super::held::{BYTES, DEPTH, Excess, Overfull};
+use super::super::held::Overfull;
 use super::super::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
 use super::{Script, find, helped, problem, said};
 use crate::diagnostic::Diagnostic;
@@ -20,15 +20,13 @@ pub(super) fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diag
             said("stopped", "calls", &[]).at(script.only_recursion())
         }
         EvalAltResult::ErrorDataTooLarge(what, _) => {
-            let grew = match what.to_lowercase() {
-                what if what.contains("string") => {
-                    format!("a string grew beyond {TEXT_BYTES} bytes")
-                }
-                what if what.contains("map") => format!("a map grew beyond {MAP_ENTRIES} entries"),
-                _ => format!("an array grew beyond {ARRAY_ELEMENTS} elements"),
+            let (row, most) = match what.to_lowercase() {
+                what if what.contains("string") => ("string", TEXT_BYTES),
+                what if what.contains("map") => ("map", MAP_ENTRIES),
+                _ => ("array", ARRAY_ELEMENTS),
             };
             let suspect = script.only_loop().or_else(|| script.only_call("pad"));
-            said("stopped", "grew", &[&grew]).at(suspect)
+            said("stopped", row, &[&most.to_string()]).at(suspect)
         }
         EvalAltResult::ErrorTooManyVariables(_) | EvalAltResult::ErrorTooManyModules(_) => {
             said("stopped", "variables", &[]).at(script.only_loop())
@@ -40,11 +38,7 @@ pub(super) fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diag
 fn terminated(why: &Dynamic) -> Diagnostic {
     if let Some(overfull) = why.read_lock::<Overfull>() {
         // A variable, or the state as `this`, that holds too much.
-        let (row, most) = match overfull.excess {
-            Excess::Depth => ("nested", DEPTH),
-            Excess::Entries => ("entries", MAP_ENTRIES),
-            Excess::Bytes => ("bytes", BYTES >> 20),
-        };
+        let (row, most) = overfull.excess;
         return said("stopped", row, &[&overfull.variable, &most.to_string()]);
     }
     let by_tensor = problem(why).and_then(|problem| problem.tensor);

@@ -152,14 +152,15 @@ impl Recipe {
             };
             let correct = run.batch().column("correct").ok();
             let correct = correct.and_then(|tensor| tensor.evaluate().ok());
-            *state = run.finished_state()?;
             let reports = run.input.call().take_reports();
+            let metrics = run.metrics(&reports)?;
+            *state = run.finished_state()?;
             Ok(Outcome {
                 reward,
                 advantage,
                 loss,
                 correct: correct.map(|value| value.over(batch.layout())),
-                metrics: run.metrics(&reports)?,
+                metrics,
                 notes: reports.notes,
                 prints: reports.prints,
                 time: started.elapsed(),
@@ -189,12 +190,13 @@ impl Recipe {
             }
             let (loss, gradient) = run.loss()?;
             let (value, gradient) = run.differentiated(&loss, &gradient)?;
-            *state = run.finished_state()?;
             let reports = run.input.call().take_reports();
+            let metrics = run.metrics(&reports)?;
+            *state = run.finished_state()?;
             Ok(Loss {
                 value,
                 gradient: gradient.over(batch.layout()),
-                metrics: run.metrics(&reports)?,
+                metrics,
                 prints: reports.prints,
                 notes: reports.notes,
                 time: started.elapsed(),

@@ -45,20 +45,16 @@ impl Lint<'_, '_> {
         self.no_curry(call, position, receiver);
         let is_variable = receiver.is_none() && self.variables.contains_key(call.name.as_str());
         self.exists(call, position, kinds.len(), is_variable);
-        self.names(call, usize::from(receiver.is_some()));
-        if self.is_of_a_script(call) {
+        // One of this script, or of one that it imports.
+        if !call.namespace.is_empty() || self.own.contains_key(call.name.as_str()) {
             return ValueKind::Unknown;
         }
+        self.names(call, usize::from(receiver.is_some()));
         let level = call.args.iter().find_map(|argument| match argument {
             Expr::StringConstant(level, _) => Some(level.as_str()),
             _ => None,
         });
         ValueKind::of_call(&call.name, &kinds, level)
-    }
-
-    /// Whether the function is one of this script or of one that it imports.
-    fn is_of_a_script(&self, call: &FnCallExpr) -> bool {
-        !call.namespace.is_empty() || self.own.contains_key(call.name.as_str())
     }
 
     /// Reports a function that does not exist, or does not take `count` arguments; a method's receiver counts as one.
@@ -120,9 +116,6 @@ impl Lint<'_, '_> {
 
     /// Levels and kinds that are written out: a slip in a branch that is rarely taken is found before it is.
     fn names(&mut self, call: &FnCallExpr, receivers: usize) {
-        if self.is_of_a_script(call) {
-            return;
-        }
         for (index, argument) in call.args.iter().enumerate() {
             let Expr::StringConstant(text, position) = argument else {
                 continue;

@@ -12,8 +12,8 @@ use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 use self::written::unread_parameters;
 pub(super) use self::written::{ambiguous_powers, misspelt_hooks};
-use super::explain::{Script, said, tensor_condition, tensor_property};
-use super::library::{Functions, functions_of};
+use super::explain::{Script, said, tensor_property};
+use super::library::{Functions, functions_of, imports_of};
 use super::syntax::ValueKind;
 use crate::diagnostic::Diagnostic;
 
@@ -27,26 +27,19 @@ pub(super) struct LintInput<'a> {
 
 /// All that is wrong or odd, in the order of the text.
 pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
+    // An import that is not at the top is refused elsewhere.
+    let aliases = imports_of(ast).map(|(path, alias)| match alias {
+        "" => (path.to_string(), path.to_string()),
+        alias => (alias.to_string(), path.to_string()),
+    });
     let mut lint = Lint {
         known,
         own: functions_of(ast),
-        aliases: HashMap::new(),
+        aliases: aliases.collect(),
         variables: HashMap::new(),
         passes_parameters_on: false,
         found: Vec::new(),
     };
-    // An import that is not at the top is refused elsewhere.
-    for statement in ast.statements() {
-        if let Stmt::Import(import, _) = statement
-            && let Expr::StringConstant(from, _) = &import.0
-        {
-            let alias = match import.1.name.as_str() {
-                "" => from.as_str(),
-                alias => alias,
-            };
-            lint.aliases.insert(alias.to_string(), from.to_string());
-        }
-    }
     for function in ast.iter_fn_def() {
         // The engine hands the statements of a body to a walk alone, and a walk goes through all functions.
         let mut module = Module::new();
@@ -116,10 +109,9 @@ impl Lint<'_, '_> {
                 let value = self.kind(&assignment.1.rhs);
                 let before = self.kind(&assignment.1.lhs);
                 if let Expr::Variable(variable, ..) = &assignment.1.lhs {
-                    let kind = if assignment.0.is_op_assignment() {
-                        before.with(value)
-                    } else {
-                        value
+                    let kind = match assignment.0.is_op_assignment() {
+                        true => ValueKind::joined(&[before, value]),
+                        false => value,
                     };
                     self.variables.insert(variable.1.to_string(), kind);
                 }
@@ -135,7 +127,8 @@ impl Lint<'_, '_> {
             | Stmt::TryCatch(parts, _) => {
                 let condition = self.kind(&parts.expr);
                 if condition == ValueKind::Tensor && !matches!(statement, Stmt::TryCatch(..)) {
-                    self.found_at(parts.expr.start_position(), tensor_condition());
+                    let diagnostic = said("value", "tensor-condition", &[]);
+                    self.found_at(parts.expr.start_position(), diagnostic);
                 }
                 self.block(parts.body.statements());
                 self.block(parts.branch.statements());

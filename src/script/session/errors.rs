@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use rhai::{AST, Dynamic, EvalAltResult, LexError, ParseErrorType};
 
+use super::super::compile::natives;
 use super::super::error::Problem;
-use super::super::explain::{SEES, Script};
+use super::super::explain::{SEES, Script, said, text};
 use super::super::library::functions_of;
 use super::super::lint::misspelt_hooks;
 use super::super::syntax::code;
@@ -30,43 +31,42 @@ impl Session {
             let of_recipe = recipe.sources();
             sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
         }
-        let parameters = self.recipe.as_ref().map(|recipe| recipe.about().parameters);
-        let script =
-            Script::new(&name, &sources).knowing(parameters.unwrap_or_default(), self.functions());
+        let mut script = Script::new(&name, &sources);
+        script.functions = self.functions();
+        if let Some(recipe) = &self.recipe {
+            script.parameters = recipe.about().parameters;
+        }
         let mut diagnostic = script.explain(error);
-        let help = match error {
+        let is_unknown = diagnostic.help.as_deref() == Some(SEES);
+        let here = match error {
             EvalAltResult::ErrorParsing(
                 ParseErrorType::BadInput(LexError::MalformedIdentifier(name))
                 | ParseErrorType::VariableUndefined(name),
                 _,
             ) if name.trim_start_matches('_').parse::<u32>().is_ok() => {
-                diagnostic.message = format!("there is no value `{name}`");
-                Some("`_` is the last value, `_2` the one before it, and so on to `_9`".to_string())
+                Some(said("prompt", "value", &[name]))
             }
             EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), _) => {
+                let unknown = || is_unknown.then(|| said("prompt", "variable", &[name]));
                 let help = self.no_variable(name);
-                if help.is_some() {
-                    diagnostic.message = format!("there is no variable `{name}`");
-                }
-                let is_unknown = diagnostic.help.as_deref() == Some(SEES);
-                let makes = "`let x = ...` makes one; `:vars` lists yours".to_string();
-                help.or(is_unknown.then_some(makes))
+                help.map_or_else(unknown, |help| {
+                    Some(said("variable", "other", &[name, &help]))
+                })
             }
             EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), _) => {
-                Some(format!("`import \"{name}\" as {name};` imports a recipe"))
+                Some(said("prompt", "import", &[name]))
             }
             EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), _)
             | EvalAltResult::ErrorAssignmentToConstant(name, _)
                 if name == "p" =>
             {
-                let of_the_recipe = of_the_recipe();
-                diagnostic.message.clone_from(&of_the_recipe.message);
-                of_the_recipe.help.clone()
+                Some(said("prompt", "p", &[]))
             }
             _ => None,
         };
-        if help.is_some() {
-            diagnostic.help = help;
+        if let Some(mut here) = here {
+            std::mem::swap(&mut diagnostic.message, &mut here.message);
+            diagnostic.help = here.help.take();
         }
         self.explain_scope(&mut diagnostic);
         self.inputs.in_its_input(text, diagnostic).into()
@@ -78,9 +78,7 @@ impl Session {
         if error.help.as_deref() == Some(SEES)
             && let Some(name) = name.filter(|name| self.scope.contains(name))
         {
-            error.help = Some(format!(
-                "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
-            ));
+            error.help = text("prompt", "scope", &[&name]);
         }
     }
 
@@ -116,14 +114,9 @@ impl Session {
 
     /// The names of all functions that an input can call.
     fn functions(&self) -> Vec<String> {
-        let engine = self.engine("");
-        let mut names: Vec<String> =
-            engine.collect_fn_metadata(None, |info| Some(info.metadata.name.to_string()), true);
-        let own = self.functions.iter_functions();
-        names.extend(own.map(|function| function.name.to_string()));
-        names.sort();
-        names.dedup();
-        names
+        let mut functions = natives(&self.engine(""));
+        functions.append(&mut functions_of(&self.functions));
+        functions.into_keys().collect()
     }
 }
 
@@ -133,10 +126,4 @@ pub(super) fn place_of_name(text: &str, name: &str) -> Option<Span> {
     let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
     let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
     Some(all[index].span(&inputs::SOURCE.into(), &text.into()))
-}
-
-/// Something was assigned to `p`.
-pub(super) fn of_the_recipe() -> Diagnostic {
-    Diagnostic::error("`p` holds the recipe's parameters, which are not changed here")
-        .with_help("`:set k=8` sets a parameter")
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use rhai::{Engine, EvalAltResult, Map, NativeCallContext};
+use rhai::{Engine, EvalAltResult, Map, NativeCallContext as Context};
 
 use super::super::batch_type::ScriptBatch;
 use super::super::error::{Problem, raise};
+use super::super::explain::said;
 use super::super::hooks::tensor_of;
 use super::super::recipe::{Hook, Recipe};
 use super::{Session, lock};
@@ -37,15 +38,13 @@ impl Session {
     pub(super) fn hooks(&self, engine: &mut Engine) {
         for hook in Hook::OF_BATCH {
             let alone = Arc::new(self.hook(hook));
-            let (of_batch, of_both) = (alone.clone(), alone.clone());
+            let (of_batch, of_both, name) = (alone.clone(), alone.clone(), hook.name());
             engine
-                .register_fn(hook.name(), move |context: NativeCallContext| {
-                    alone(&context, None)
-                })
-                .register_fn(hook.name(), move |context: NativeCallContext, batch| {
+                .register_fn(name, move |context: Context| alone(&context, None))
+                .register_fn(name, move |context: Context, batch| {
                     of_batch(&context, Some((batch, Map::new())))
                 })
-                .register_fn(hook.name(), move |context: NativeCallContext, batch, p| {
+                .register_fn(name, move |context: Context, batch, p| {
                     of_both(&context, Some((batch, p)))
                 });
         }
@@ -54,32 +53,24 @@ impl Session {
     fn hook(
         &self,
         hook: Hook,
-    ) -> impl Fn(&NativeCallContext, Given) -> Result<Tensor, Box<EvalAltResult>> + use<> {
+    ) -> impl Fn(&Context, Given) -> Result<Tensor, Box<EvalAltResult>> + use<> {
         let recipe = self.recipe.clone();
         let (current, failed) = (self.batch.clone(), self.failed.clone());
         move |context, given| {
             let name = hook.name();
-            let fail = |what: String, help: &str| raise(context, Problem::new(what).help(help));
+            let fail = |row, what: &str| raise(context, said("prompt", row, &[what]));
             let Some(recipe) = &recipe else {
-                return Err(fail(
-                    format!("`{name}()` is a recipe's, and none is loaded"),
-                    "`:recipe grpo` loads one; a formula that you typed is run by `:run`",
-                ));
+                return Err(fail("no-recipe", name));
             };
             let mut recipe = recipe.clone();
             if let Some((batch, p)) = given {
                 if !Arc::ptr_eq(batch.frame(), current.frame()) {
-                    return Err(fail(
-                        format!("`{name}` runs on the whole batch at the prompt, this is another"),
-                        "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some",
-                    ));
+                    return Err(fail("another-batch", name));
                 }
                 let mut settings = p.iter();
                 settings
                     .try_for_each(|(name, value)| recipe.params.set_dynamic(name, value))
-                    .map_err(|error| {
-                        fail(error.to_string(), "`:params` shows what the recipe has")
-                    })?;
+                    .map_err(|error| fail("setting", &error.to_string()))?;
             }
             tensor_of(&recipe, hook, &current).map_err(|error| {
                 let problem = Problem::new(error.to_string());

@@ -8,11 +8,12 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rhai::{AST, Engine, Expr, LexError, ParseError, ParseErrorType, Position, Stmt, Token};
+use rhai::{AST, Engine, LexError, ParseError, ParseErrorType, Position, Token};
 
 use super::{Answer, LAST, VALUES};
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostic;
+use crate::script::library::imports_of;
 use crate::script::recipe::Recipe;
 use crate::script::syntax::last_values;
 use crate::tensor::Level;
@@ -78,15 +79,10 @@ impl Inputs {
 
     pub(super) fn push(&mut self, text: &str, ast: &AST) {
         // Of the input itself: those in functions are the functions' own.
-        for statement in ast.statements() {
-            if let Stmt::Import(import, _) = statement
-                && let Expr::StringConstant(from, _) = &import.0
-                && !import.1.name.is_empty()
-            {
-                let line = format!("import \"{from}\" as {}; ", import.1.name);
-                if !self.imports.contains(&line) {
-                    self.imports.push(line);
-                }
+        for (path, alias) in imports_of(ast) {
+            let line = format!("import \"{path}\" as {alias}; ");
+            if !alias.is_empty() && !self.imports.contains(&line) {
+                self.imports.push(line);
             }
         }
         if self.lines() > LINES {

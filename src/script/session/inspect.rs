@@ -45,10 +45,9 @@ impl Session {
         let typed = self.inputs.all.iter().rev().map(|input| &*input.text);
         let texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
         let functions_of = |text: &str| {
-            let items = items(text).into_iter();
-            let named =
-                items.filter(|item| item.function().is_some_and(|(known, _)| known == name));
-            let functions: Vec<String> = named.map(|item| item.text().to_string()).collect();
+            let named = items(text).into_iter();
+            let named = named.filter(|item| item.function() == Some(name));
+            let functions: Vec<String> = named.map(|item| item.text).collect();
             functions.join("\n\n")
         };
         let mut found = texts.map(functions_of);
@@ -172,31 +171,30 @@ impl Session {
     /// As [`Session::evaluate`].
     pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
         // All of it there, and not each run: the values are dropped there too, and no run pays for the stack.
-        guarded(EVALUATING, || self.times(text))?
-    }
-
-    fn times(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
-        // Once before the clock runs, with all that can go wrong.
-        let _ = self.value(text)?;
-        let engine = self.engine(text);
-        let ast = self.functions.merge(&self.compile(&engine, text)?);
-        let scope = self.scope.clone();
-        let (mut times, started) = (Vec::new(), Instant::now());
-        while times.len() < LEAST_RUNS || (times.len() < RUNS && started.elapsed() < MEASURING) {
-            let begun = Instant::now();
-            let outcome = self.run_compiled(&engine, &ast, text);
-            let computed = outcome.and_then(|value| {
-                let tensor = value.read_lock::<Tensor>();
-                let computed = tensor.map_or(Ok(()), |tensor| tensor.evaluate().map(drop));
-                computed.map_err(|error| self.failed_in(text, error))
-            });
-            times.push(begun.elapsed());
-            self.scope = scope.clone();
-            computed?;
-        }
-        self.batch.call().take_reports();
-        times.sort();
-        Ok(times)
+        guarded(EVALUATING, || {
+            // Once before the clock runs, with all that can go wrong.
+            let _ = self.value(text)?;
+            let engine = self.engine(text);
+            let ast = self.functions.merge(&self.compile(&engine, text)?);
+            let scope = self.scope.clone();
+            let (mut times, started) = (Vec::new(), Instant::now());
+            while times.len() < LEAST_RUNS || (times.len() < RUNS && started.elapsed() < MEASURING)
+            {
+                let begun = Instant::now();
+                let outcome = self.run_compiled(&engine, &ast, text);
+                let computed = outcome.and_then(|value| {
+                    let tensor = value.read_lock::<Tensor>();
+                    let computed = tensor.map_or(Ok(()), |tensor| tensor.evaluate().map(drop));
+                    computed.map_err(|error| self.failed_in(text, error))
+                });
+                times.push(begun.elapsed());
+                self.scope = scope.clone();
+                computed?;
+            }
+            self.batch.call().take_reports();
+            times.sort();
+            Ok(times)
+        })?
     }
 
     /// Runs an input for its value, and leaves the session as it was.

@@ -8,14 +8,13 @@ mod inspect;
 mod names;
 mod saved;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
 pub use self::answer::{Answer, Columns};
-use self::errors::{of_the_recipe, place_of_name};
+use self::errors::place_of_name;
 use self::inputs::Inputs;
 pub use self::inspect::{GraphNode, Pairs};
 pub use self::names::Name;
@@ -23,6 +22,7 @@ pub(crate) use self::names::language_definitions;
 pub(crate) use self::saved::{Defines, is_typed};
 use super::batch_type::ScriptBatch;
 use super::call::Call;
+use super::explain::said;
 use super::host::Host;
 use super::library::Library;
 use super::lint::ambiguous_powers;
@@ -30,7 +30,7 @@ use super::recipe::Recipe;
 use super::sandbox::{guarded, on_deep_stack};
 use super::syntax::unfinished;
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 use crate::tensor::{Guard, Tensor};
 
 /// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
@@ -92,7 +92,7 @@ impl Session {
             scope: Scope::new(),
             functions: AST::empty(),
             inputs: Inputs::default(),
-            library: Library::new(Some(Path::new(".")), BTreeMap::new()),
+            library: Library::new(Some(Path::new("."))),
             recipe: None,
             failed: Arc::default(),
         };
@@ -115,7 +115,7 @@ impl Session {
         self.scope = Scope::new();
         self.functions = AST::empty();
         self.inputs = Inputs::default();
-        self.library = Library::new(Some(Path::new(".")), BTreeMap::new());
+        self.library = Library::new(Some(Path::new(".")));
         self.scope.push(LAST, ());
         self.place_own();
     }
@@ -154,7 +154,7 @@ impl Session {
         })?;
         let reports = self.batch.call().take_reports();
         let metrics = on_deep_stack(|| reports.metrics())
-            .map_err(|error| self.failed_in("", error))
+            .map_err(|error| self.failed_in(text, error))
             .inspect_err(|_| {
                 self.scope.rewind(known);
             })?;
@@ -276,18 +276,16 @@ impl Session {
             .as_ref()
             .map_or(0, |recipe| recipe.params().iter().len());
         let is_own = p.is_some_and(|map| map.len() == known_entries);
-        let (name, diagnostic) = match self.scope.get("batch") {
-            _ if !is_own => ("p", of_the_recipe()),
+        let name = match self.scope.get("batch") {
+            _ if !is_own => "p",
             Some(batch) if batch.is::<ScriptBatch>() => return Ok(()),
-            _ => (
-                "batch",
-                Diagnostic::error("`batch` is the batch, and nothing else")
-                    .with_help("choose another name; `:load FILE` makes another batch the batch"),
-            ),
+            _ => "batch",
         };
         self.scope.rewind(known);
         self.place_own();
-        Err(diagnostic.at(place_of_name(text, name)).into())
+        Err(said("prompt", name, &[])
+            .at(place_of_name(text, name))
+            .into())
     }
 
     fn engine(&self, text: &str) -> Engine {

@@ -6,7 +6,7 @@ use super::Session;
 use super::inputs::{Input, Inputs};
 use crate::diagnostic::Diagnostics;
 use crate::script::state::written;
-use crate::script::syntax::{Item, Rewriting, is_pure, items, names};
+use crate::script::syntax::{Item, ItemKind, Rewriting, is_pure, items, names};
 use crate::script::{Builtin, Hook, MEMBERS, Owner, Parameter, Recipe, Setting};
 use crate::tensor::op;
 
@@ -27,18 +27,18 @@ impl Defines {
     pub(crate) fn of(text: &str) -> Defines {
         let is_hook = |name: &str| Hook::ALL.iter().any(|hook| hook.name() == name);
         let items = items(text);
-        let defined = functions(&items).map(|(name, _)| {
-            if is_hook(name) {
-                Defines::Hook
-            } else {
-                Defines::Helpers
-            }
-        });
-        defined.max().unwrap_or(Defines::Nothing)
+        if functions(&items).any(is_hook) {
+            Defines::Hook
+        } else if functions(&items).next().is_some() {
+            Defines::Helpers
+        } else {
+            Defines::Nothing
+        }
     }
 }
 
-fn functions(items: &[Item]) -> impl Iterator<Item = (&str, usize)> {
+/// The names of the functions among them.
+fn functions(items: &[Item]) -> impl Iterator<Item = &str> {
     items.iter().filter_map(Item::function)
 }
 
@@ -98,9 +98,10 @@ impl Inputs {
     /// Whether an advantage or a loss was typed as a function.
     pub(crate) fn has_hook(&self) -> bool {
         let makes_recipe = [Hook::Advantage, Hook::Loss].map(Hook::name);
-        let is_hook = |(name, _): (&str, usize)| makes_recipe.contains(&name);
-        self.completed()
-            .any(|input| functions(&items(&input.text)).any(is_hook))
+        self.completed().any(|input| {
+            let items = items(&input.text);
+            functions(&items).any(|name| makes_recipe.contains(&name))
+        })
     }
 
     fn completed(&self) -> impl Iterator<Item = &Input> {
@@ -111,7 +112,7 @@ impl Inputs {
         let typed = self.completed().map(|input| (input, items(&input.text)));
         let typed: Vec<Typed<'_>> = typed.collect();
         let mut all = typed.iter().flat_map(|(_, items)| functions(items));
-        let declares = all.any(|(name, _)| name == Hook::Params.name());
+        let declares = all.any(|name| name == Hook::Params.name());
         let declared = declared_of(&typed).filter(|_| !declares);
         let made = sections(&typed, declared);
         let has_hook = self.has_hook();
@@ -132,7 +133,7 @@ impl Inputs {
             script.push(params_function(recipe, in_use.filter(|_| has_hook)));
         }
         let functions = made.functions.iter();
-        script.extend(functions.map(|function| function.text().to_string()));
+        script.extend(functions.map(|function| function.text.clone()));
         if !body.is_empty() {
             script.push(format!("fn advantage(batch, p) {{\n{body}\n}}"));
         }
@@ -170,24 +171,18 @@ fn sections(typed: &[Typed<'_>], declared: Option<&Recipe>) -> Sections {
         };
         let mut statements = Vec::new();
         for item in items {
-            let (text, needs_import) = rewriting.of(item.text(), item.function().is_some());
-            match item {
-                Item::Import(line) => made.import(line.clone()),
-                Item::Function {
-                    name, parameters, ..
-                } => {
+            let (text, needs_import) = rewriting.of(&item.text, item.function().is_some());
+            let kind = item.kind.clone();
+            match kind {
+                ItemKind::Import => made.import(item.text.clone()),
+                ItemKind::Function(..) => {
                     // A function that is typed again replaces the one before.
-                    let known = &mut made.functions;
-                    known.retain(|known| known.function() != item.function());
-                    known.push(Item::Function {
-                        name: name.clone(),
-                        parameters: *parameters,
-                        text,
-                    });
+                    made.functions.retain(|known| known.kind != kind);
+                    made.functions.push(Item { kind, text });
                 }
                 // A `_` before there was a value.
-                Item::Statement(text) if text == "_" && values.is_empty() => {}
-                Item::Statement(_) => statements.push((None, text)),
+                ItemKind::Statement if item.text == "_" && values.is_empty() => {}
+                ItemKind::Statement => statements.push((None, text)),
             }
             if let Some(recipe) = rewriting.recipe.filter(|_| needs_import) {
                 made.import(format!("import \"{recipe}\" as {recipe};"));
@@ -253,8 +248,8 @@ fn changes_nothing(text: &str) -> bool {
 
 /// The beginning of the names of values, which nothing else begins with.
 fn prefix_of_values(typed: &[Typed<'_>]) -> String {
-    let texts = typed.iter().flat_map(|(_, items)| items).map(Item::text);
-    let taken = names(texts);
+    let items = typed.iter().flat_map(|(_, items)| items);
+    let taken = names(items.map(|item| item.text.as_str()));
     let mut prefix = "value_".to_string();
     while taken.iter().any(|name| name.starts_with(&prefix)) {
         prefix.push('_');

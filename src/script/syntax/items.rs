@@ -5,45 +5,38 @@ use std::collections::HashSet;
 use super::token::{Token, TokenKind, code, lex};
 use crate::script::Hook;
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ItemKind {
+    /// A line of its own, with its semicolon.
+    Import,
+    /// The engine knows a function by its name and the number of its parameters.
+    Function(String, usize),
+    /// Without the semicolon.
+    Statement,
+}
+
 /// A part of an input, with the comments before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
-    /// A line of its own, with its semicolon.
-    Import(String),
-    /// The engine knows a function by its name and the number of its parameters.
-    Function {
-        name: String,
-        parameters: usize,
-        text: String,
-    },
-    /// Without the semicolon.
-    Statement(String),
+pub(crate) struct Item {
+    pub(crate) kind: ItemKind,
+    pub(crate) text: String,
 }
 
 impl Item {
-    /// The name and the number of parameters of a function.
-    pub(crate) fn function(&self) -> Option<(&str, usize)> {
-        match self {
-            Item::Function {
-                name, parameters, ..
-            } => Some((name, *parameters)),
+    /// The name of a function.
+    pub(crate) fn function(&self) -> Option<&str> {
+        match &self.kind {
+            ItemKind::Function(name, _) => Some(name),
             _ => None,
-        }
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        match self {
-            Item::Import(text) | Item::Statement(text) | Item::Function { text, .. } => text,
         }
     }
 
     /// A function without its head, anything else as it is.
     pub(crate) fn body(&self) -> &str {
-        let text = self.text();
-        let head = code(text).into_iter().find(|token| token.text == "{");
-        match (self, head) {
-            (Item::Function { .. }, Some(brace)) => &text[brace.start..],
-            _ => text,
+        let mut tokens = code(&self.text).into_iter();
+        match (self.function(), tokens.find(|token| token.text == "{")) {
+            (Some(_), Some(brace)) => &self.text[brace.start..],
+            _ => &self.text,
         }
     }
 }
@@ -87,16 +80,15 @@ fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<Item> {
             .position(|token| token.kind == TokenKind::Name)?;
         let head = code[name + 1..].iter();
         let head = head.take_while(|token| !matches!(token.text, "()" | ")"));
-        return Some(Item::Function {
-            name: code[name].text.to_string(),
-            parameters: head.filter(|token| token.kind == TokenKind::Name).count(),
-            text: whole,
-        });
+        let parameters = head.filter(|token| token.kind == TokenKind::Name).count();
+        let kind = ItemKind::Function(code[name].text.to_string(), parameters);
+        return Some(Item { kind, text: whole });
     }
-    Some(match first.text {
-        "import" => Item::Import(format!("{own};")),
-        _ => Item::Statement(whole),
-    })
+    let (kind, text) = match first.text {
+        "import" => (ItemKind::Import, format!("{own};")),
+        _ => (ItemKind::Statement, whole),
+    };
+    Some(Item { kind, text })
 }
 
 pub(crate) fn names<'a>(texts: impl IntoIterator<Item = &'a str>) -> HashSet<&'a str> {
@@ -206,12 +198,14 @@ mod tests {
 
     #[test]
     fn an_input_falls_into_its_items_whatever_stands_around_them() {
-        let function = |name: &str, parameters, text: &str| Item::Function {
-            name: name.to_string(),
-            parameters,
+        let item = |kind, text: &str| Item {
+            kind,
             text: text.to_string(),
         };
-        let statement = |text: &str| Item::Statement(text.to_string());
+        let function = |name: &str, parameters, text: &str| {
+            item(ItemKind::Function(name.to_string(), parameters), text)
+        };
+        let statement = |text: &str| item(ItemKind::Statement, text);
         assert_eq!(
             items("// why\nfn  f(a, b) { a; b } let x = 1 // note; fn\n; x"),
             [
@@ -223,7 +217,7 @@ mod tests {
         assert_eq!(
             items("import \"grpo\" as g; private fn h() { `}`; (1) } if a { b }"),
             [
-                Item::Import("import \"grpo\" as g;".to_string()),
+                item(ItemKind::Import, "import \"grpo\" as g;"),
                 function("h", 0, "private fn h() { `}`; (1) }"),
                 statement("if a { b }"),
             ]

@@ -140,8 +140,8 @@ impl ValueKind {
         }
     }
 
-    /// The kind of an operation on such values.
-    fn joined(kinds: &[ValueKind]) -> ValueKind {
+    /// The kind of an operation on such values, or that an assignment such as `x += y` leaves in `x`.
+    pub(crate) fn joined(kinds: &[ValueKind]) -> ValueKind {
         let has = |kind| kinds.contains(&kind);
         if has(ValueKind::Tensor) {
             ValueKind::Tensor
@@ -150,11 +150,6 @@ impl ValueKind {
         } else {
             ValueKind::Unknown
         }
-    }
-
-    /// The kind that an assignment such as `x += y` leaves in `x`.
-    pub(crate) fn with(self, other: ValueKind) -> ValueKind {
-        ValueKind::joined(&[self, other])
     }
 
     /// The kind of the result for such arguments, the receiver first; `level` is the string among them.

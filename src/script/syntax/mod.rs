@@ -7,6 +7,6 @@ mod items;
 mod kind;
 mod token;
 
-pub(crate) use items::{Item, Rewriting, is_pure, items, last_values, names};
+pub(crate) use items::{Item, ItemKind, Rewriting, is_pure, items, last_values, names};
 pub(crate) use kind::{ValueKind, rows};
 pub(crate) use token::{Token, TokenKind, Unfinished, code, lex, unfinished};

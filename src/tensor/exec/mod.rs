@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::error::TensorError;
+use super::error::{TensorError, TensorErrorKind};
 use super::guard::Stopped;
 use super::{Context, Guard, Level, Plan, Value};
 use crate::batch::{FloatBuffer, Layout};
@@ -37,7 +37,11 @@ impl Context {
     /// [`TensorError`] where values do not allow an operation, or where the guard says to stop.
     pub(crate) fn run(&self, plan: &Plan) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         match self.executor {
-            Executor::Fused => fused::run(plan, self),
+            Executor::Fused => fused::run(plan, self).or_else(|error| match error.kind {
+                TensorErrorKind::Stopped(_) => Err(error),
+                // Of several errors that of the first operation is told, as by the naive executor.
+                _ => naive::run(plan, self),
+            }),
             Executor::Naive => naive::run(plan, self),
         }
     }

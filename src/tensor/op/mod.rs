@@ -64,15 +64,12 @@ impl Class {
     /// The class's effect on levels, in one sentence.
     pub const fn levels(self) -> &'static str {
         match self {
-            Class::Elementwise | Class::Logic => {
+            Class::Elementwise | Class::Logic | Class::Combinatorics => {
                 "arguments of any levels; the result is at the coarsest level that is finer than each"
             }
             Class::Reduction => "from the tensor's level to the coarser one that is named",
             Class::Order => "the result is at the tensor's own level",
             Class::Scan => "a token tensor; the result is a token tensor",
-            Class::Combinatorics => {
-                "arguments of any levels; the result is at the coarsest level that is finer than each"
-            }
             Class::Field => "as the formula says",
         }
     }

@@ -46,7 +46,7 @@ pub(crate) struct Checkpoint {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct LeftState {
     #[serde(flatten)]
-    kept: KeptVersion,
+    pub(crate) kept: KeptVersion,
     state: Value,
 }
 

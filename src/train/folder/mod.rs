@@ -25,8 +25,9 @@ pub(super) use checkpoint::{Checkpoint, LeftState};
 pub(super) use numbered::BATCHES;
 use numbered::CHECKPOINTS;
 pub(super) use recorder::Recorder;
+pub(super) use versions::History;
 pub use versions::Kept;
-pub(super) use versions::{History, KeptVersion};
+use versions::KeptVersion;
 
 use super::config::Config;
 use super::error::{io, no_run};

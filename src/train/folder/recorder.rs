@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
 use crate::script::Recipe;
 use crate::train::config::Config;
-use crate::train::event::{Event, Observer};
+use crate::train::event::Event;
 use crate::train::row::{Row, flatten};
 
 /// The files of a run's folder that grow with it.
@@ -82,10 +82,8 @@ impl Recorder {
         }
         Ok(())
     }
-}
 
-impl Observer for Recorder {
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
+    pub(crate) fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         let line = match *event {
             // A run that goes on has its first line already.
             Event::Started {

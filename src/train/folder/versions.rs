@@ -109,20 +109,13 @@ fn file_name(source: &str) -> String {
     }
 }
 
-/// The first line of `reloads.jsonl`: the versions that the run began with.
-#[derive(Deserialize)]
-pub(crate) struct Start {
-    #[serde(flatten)]
-    pub(crate) recipe: KeptVersion,
-    loss_script: String,
-    loss_version: String,
-}
-
 /// The configuration of a run and the lines of its `reloads.jsonl`.
 pub(crate) struct History {
     pub(crate) config: Config,
     pub(crate) folder: PathBuf,
-    pub(crate) start: Start,
+    /// The versions that the run began with.
+    pub(crate) recipe: KeptVersion,
+    loss: KeptVersion,
     reloads: Vec<Value>,
 }
 
@@ -130,34 +123,29 @@ impl History {
     pub(crate) fn read(folder: &Path) -> Result<History, Diagnostics> {
         let config = read_config(folder)?;
         let reloads = journal::read(&folder.join(RELOADS))?;
-        let start = reloads
-            .first()
-            .and_then(|line| Start::deserialize(line).ok());
-        let start = start.ok_or_else(|| {
+        let start = |prefix| kept(reloads.first()?, prefix);
+        let Some((recipe, loss)) = start("").zip(start("loss_")) else {
             // It was killed before it wrote the line.
             let missing = "line in reloads.jsonl with the versions that it began with";
-            no_run(folder, missing)
-        })?;
+            return Err(no_run(folder, missing));
+        };
         Ok(History {
             config,
             folder: folder.to_path_buf(),
-            start,
+            recipe,
+            loss,
             reloads,
         })
     }
 
     /// The run's loss recipe.
     pub(crate) fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
-        let kept = KeptVersion {
-            script: self.start.loss_script.clone(),
-            version: self.start.loss_version.clone(),
-        };
-        self.config.set_loss(kept.load(&self.folder, host)?)
+        self.config.set_loss(self.loss.load(&self.folder, host)?)
     }
 
     /// The versions that the run used, each with its first step.
     pub(crate) fn used(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
-        let start = (0, self.start.recipe.clone());
+        let start = (0, self.recipe.clone());
         let used = self.reloads.iter().filter(|line| line["event"] == "use");
         std::iter::once(start).chain(used.filter_map(version))
     }
@@ -181,7 +169,16 @@ impl History {
 }
 
 fn version(line: &Value) -> Option<(u64, KeptVersion)> {
-    Some((line["step"].as_u64()?, KeptVersion::deserialize(line).ok()?))
+    Some((line["step"].as_u64()?, kept(line, "")?))
+}
+
+/// The version that a line names, whose keys begin with `prefix`.
+fn kept(line: &Value, prefix: &str) -> Option<KeptVersion> {
+    let field = |key| Some(line.get(format!("{prefix}{key}"))?.as_str()?.to_string());
+    Some(KeptVersion {
+        script: field("script")?,
+        version: field("version")?,
+    })
 }
 
 /// The folder of a run, for reading; the run may be going on.
@@ -237,9 +234,7 @@ impl Kept {
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
         let history = History::read(&self.folder)?;
         let used = history.used().take_while(|(first, _)| *first <= step);
-        let kept = used
-            .last()
-            .map_or(history.start.recipe.clone(), |(_, kept)| kept);
+        let kept = used.last().map_or(history.recipe.clone(), |last| last.1);
         load_set(&history, host, &kept)
     }
 

@@ -13,7 +13,7 @@ use super::{AdamW, AdamWConfig, Arrays, NonFinite, Responses, Samples, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::random::{Key, Purpose};
 use crate::train::task::{Prompt, TaskShape};
-use forward::{CHUNK, ForwardPass, check, check_prompts, parts};
+use forward::{CHUNK, ForwardPass, check, parts};
 use network::{Network, Sizes};
 use trie::{TokenSource, Trie};
 
@@ -83,7 +83,7 @@ impl Mlp {
         group_size: usize,
         key: Key,
     ) -> Result<Samples, Diagnostics> {
-        check_prompts(&self.network.sizes, prompts)?;
+        check(&self.network.sizes, prompts, &Responses::new())?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
         let owners: Vec<usize> = owners.collect();
         let source = |response| TokenSource::Sample(Box::new(key.stream(response as u64)));
@@ -191,9 +191,8 @@ impl Mlp {
     /// # Errors
     /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
     pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
-        let (network, optimizer) = network::restored(&self.network, &self.optimizer, state)?;
-        self.network = Arc::new(network);
-        self.optimizer = optimizer;
+        let network = Arc::make_mut(&mut self.network);
+        network::restore(network, &mut self.optimizer, state)?;
         self.gradient.fill(0.0);
         self.last = None;
         Ok(())

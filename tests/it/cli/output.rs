@@ -269,7 +269,7 @@ fn check_on_rollouts() {
         assert_eq!(ran.status, 1);
         let said = [
             "`rollouts.jsonl` is a file of rollouts, not a recipe",
-            "advlab check RECIPE rollouts.jsonl",
+            "rollouts stand behind it",
         ];
         assert!(
             said.iter().all(|said| ran.err.contains(said)),

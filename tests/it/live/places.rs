@@ -118,7 +118,7 @@ fn a_run_starts_with_the_version_that_it_has() {
     let host = Host::new();
     let start = host.compile("recipe.rhai", &times(1)).unwrap();
     let options = || LiveOptions {
-        start: Some(start.clone()),
+        left: vec![(start.clone(), start.init().unwrap())],
         ..LiveOptions::default()
     };
     let folder = || {

@@ -125,7 +125,7 @@ fn a_trainer_goes_on_from_a_state_that_it_kept() {
     let state = State::from_json(&kept).unwrap();
     let path = lab.path("recipe.rhai");
     let options = LiveOptions {
-        state: Some(state),
+        left: vec![(lab.live.in_use().recipe().clone(), state)],
         ..LiveOptions::default()
     };
     let mut live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), options).unwrap();

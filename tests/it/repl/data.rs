@@ -66,7 +66,7 @@ fn a_run_opens_with_its_last_batch_and_has_the_others_by_step() {
     assert_eq!(session.submit(right).text, "1");
     let outcome = session.submit(":batch 30");
     assert!(
-        outcome.is_error && outcome.text.contains("it has those of 20, 140"),
+        outcome.is_error && outcome.text.contains("the nearest are those of 20, 140"),
         "{}",
         outcome.text
     );

@@ -255,7 +255,7 @@ fn a_run_that_goes_on_has_its_new_batches() {
     let texts: Vec<String> = completions.into_iter().map(|one| one.text).collect();
     assert_eq!(texts, ["20"]);
     says(&mut session, ":batch 20", "step-000020");
-    says(&mut session, ":batch 10", "it has those of 20");
+    says(&mut session, ":batch 10", "the nearest are those of 20");
 }
 
 #[test]

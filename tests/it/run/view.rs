@@ -152,7 +152,7 @@ fn a_reload_says_that_an_edited_default_changes_nothing() {
     std::fs::write(lab.script(), &edited).unwrap();
     let reload = shown.until("->");
     assert!(
-        reload.trim_end().ends_with(")  k stays 8: --set holds it"),
+        reload.trim_end().ends_with(")  k stays 8: the run sets it"),
         "{reload}"
     );
     let edited = edited.replace("value: 1.5", "value: 2.5");
@@ -161,7 +161,7 @@ fn a_reload_says_that_an_edited_default_changes_nothing() {
     assert!(
         reload
             .trim_end()
-            .ends_with(")  scale stays 0.5: [params] holds it"),
+            .ends_with(")  scale stays 0.5: the run sets it"),
         "{reload}"
     );
 }

@@ -5,7 +5,9 @@ mod notes;
 mod padded;
 mod ragged;
 
+use std::array;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -277,42 +279,40 @@ impl Inference<'_> {
             f64::INFINITY
         };
         let is_positive = |value: f64| value > most;
-        // Most often neither is there, and one pass sees it.
         let columns = |response| tokens.runs(response).iter().map(|run| run.columns());
-        let is_odd = |value| is_stray(value) | is_positive(value);
-        if Found::among(given, tokens, columns, is_odd).is_some() {
-            if let Some(found) = Found::among(given, tokens, columns, is_stray) {
-                let is_saved = matches!(self.raw.header, Header::Saved { .. });
-                if reading.role == Role::Token && !is_saved {
-                    let value = match found.value {
-                        value if value.is_nan() && matches!(given, Given::Rows(_)) => {
-                            "NaN or null".to_string()
-                        }
-                        value if value.is_finite() => format!("{value}, too large for f32,"),
-                        value => value.to_string(),
-                    };
-                    let (response, token) = (Some(found.response), Some(found.column));
-                    let expected = "a finite number where the mask is 1";
-                    return Err(self
-                        .raw
-                        .wrong(&reading.theirs, response, token, value, expected));
-                }
-                let (count, first) = (found.values, first(&found));
-                self.notes.not_finite(&reading.ours, count, &first);
+        let kinds = |value| [is_stray(value), is_positive(value)];
+        let [stray, positive] = Found::among(given, tokens, columns, kinds);
+        if let Some(found) = stray {
+            let is_saved = matches!(self.raw.header, Header::Saved { .. });
+            if reading.role == Role::Token && !is_saved {
+                let value = match found.value {
+                    value if value.is_nan() && matches!(given, Given::Rows(_)) => {
+                        "NaN or null".to_string()
+                    }
+                    value if value.is_finite() => format!("{value}, too large for f32,"),
+                    value => value.to_string(),
+                };
+                let (response, token) = (Some(found.response), Some(found.column));
+                let expected = "a finite number where the mask is 1";
+                return Err(self
+                    .raw
+                    .wrong(&reading.theirs, response, token, value, expected));
             }
-            if let Some(found) = Found::among(given, tokens, columns, is_positive) {
-                self.notes.add(format!(
-                    "`{}` is above 0 at {}, the first in {}: no log-prob is; are these probabilities, or -logp?",
-                    reading.theirs,
-                    counted(found.values, "token"),
-                    first(&found)
-                ));
-            }
+            let (count, first) = (found.values, first(&found));
+            self.notes.not_finite(&reading.ours, count, &first);
+        }
+        if let Some(found) = positive {
+            self.notes.add(format!(
+                "`{}` is above 0 at {}, the first in {}: no log-prob is; are these probabilities, or -logp?",
+                reading.theirs,
+                counted(found.values, "token"),
+                first(&found)
+            ));
         }
         // A reward that does not count was meant to. NaN there is what padding may be.
-        let is_lost = |value: f64| value.is_finite() && value != 0.0;
+        let is_lost = |value: f64| [value.is_finite() && value != 0.0];
         if reading.ours == "token_reward"
-            && let Some(found) = Found::among(given, tokens, |at| tokens.gaps(at), is_lost)
+            && let [Some(found)] = Found::among(given, tokens, |at| tokens.gaps(at), is_lost)
         {
             self.notes.add(format!(
                 "`{}` holds rewards where the mask is 0, in {} (the first in {}): they do not count",
@@ -326,6 +326,7 @@ impl Inference<'_> {
 }
 
 /// The first of some values of a column, and how many they are.
+#[derive(Clone, Copy)]
 struct Found {
     response: usize,
     column: usize,
@@ -335,15 +336,21 @@ struct Found {
 }
 
 impl Found {
-    /// The values that are `wanted` among those of the `columns` of each response.
-    fn among<C: Iterator<Item = std::ops::Range<usize>>>(
+    /// The values of each of `N` kinds among those of the `columns` of each response. One pass finds the responses that
+    /// have any: most often there are none.
+    fn among<const N: usize, C: Iterator<Item = Range<usize>>>(
         given: &Given,
         tokens: &Tokens,
         columns: impl Fn(usize) -> C + Sync,
-        wanted: impl Fn(f64) -> bool + Copy + Sync,
-    ) -> Option<Found> {
-        let of_response = |response: usize| {
-            let found = columns(response).filter_map(|run| given.scan(response, run, wanted));
+        kinds: impl Fn(f64) -> [bool; N] + Sync,
+    ) -> [Option<Found>; N] {
+        let is_any = |value| kinds(value).into_iter().fold(false, |any, is| any | is);
+        let has_any = |&response: &usize| {
+            columns(response).any(|run| given.scan(response, run, is_any).is_some())
+        };
+        let of_kind = |response: usize, kind: usize| {
+            let is = |value| kinds(value)[kind];
+            let found = columns(response).filter_map(|run| given.scan(response, run, is));
             found
                 .map(|(column, value, values)| Found {
                     response,
@@ -357,12 +364,16 @@ impl Found {
                     ..first
                 })
         };
-        let responses = (0..tokens.responses()).into_par_iter();
-        let found: Vec<Found> = responses.filter_map(of_response).collect();
-        found.into_iter().reduce(|first, next| Found {
-            values: first.values + next.values,
-            responses: first.responses + 1,
-            ..first
+        let responses = (0..tokens.responses()).into_par_iter().filter(has_any);
+        let found = responses.map(|response| array::from_fn(|kind| of_kind(response, kind)));
+        let found: Vec<[Option<Found>; N]> = found.collect();
+        array::from_fn(|kind| {
+            let found = found.iter().filter_map(|found| found[kind]);
+            found.reduce(|first, next| Found {
+                values: first.values + next.values,
+                responses: first.responses + 1,
+                ..first
+            })
         })
     }
 }

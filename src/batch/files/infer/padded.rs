@@ -83,7 +83,7 @@ impl Inference<'_> {
             let hint = self.mask_hint(width);
             self.notes
                 .add(format!("there is no mask: all tokens count{hint}"));
-            let mut tokens = Tokens::padded(width);
+            let mut tokens = Tokens::new(Some(width));
             (0..self.responses).for_each(|_| tokens.add_full(width));
             self.tokens = Some(tokens);
             return Ok(());

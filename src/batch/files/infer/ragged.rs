@@ -95,25 +95,53 @@ impl Inference<'_> {
     }
 
     /// How many tokens each response has, and which count: by the mask or a known token array, by `length`, by the
-    /// words of the completion, or by arrays that nobody knows, if these agree.
+    /// words of the completion, or by arrays that nobody knows, if these agree. Of the arrays that have not one number a
+    /// token, a known one is an error, and the others are left out.
     pub(super) fn ragged_tokens(&mut self) -> Result<(), Diagnostic> {
-        let arrays = self.arrays();
-        let known: Vec<usize> = arrays
-            .filter(|(reading, _)| reading.role != Role::Any || reading.asked)
-            .map(|(_, index)| *index)
-            .collect();
-        let mut lengths = known.first().map(|&index| self.lengths_of(index));
-        if let Some(lengths) = &lengths {
-            known
-                .iter()
-                .try_for_each(|&other| self.agree(lengths, other))?;
+        let arrays: Vec<(Reading, usize)> = self.arrays().cloned().collect();
+        let is_known = |reading: &Reading| reading.role != Role::Any || reading.asked;
+        let known = arrays.iter().find(|(reading, _)| is_known(reading));
+        let lengths = known
+            .map(|(_, index)| self.lengths_of(*index))
+            .or_else(|| self.lengths())
+            .or_else(|| self.lengths_of_unknown());
+        let mut left_out = Vec::new();
+        for (reading, index) in &arrays {
+            let Some(lengths) = &lengths else {
+                left_out.push((reading, self.no_lengths(*index)));
+                continue;
+            };
+            let Some(at) = self.differs(lengths, *index) else {
+                continue;
+            };
+            let (field, from) = (&reading.theirs, &lengths.from);
+            let (found, length) = (self.rows(*index).row(at).len(), lengths.of_response[at]);
+            if is_known(reading) {
+                let what = format!(
+                    "`{field}` has {found} tokens, `{from}` has {length}; the token arrays of one response are of one length"
+                );
+                return Err(self.raw.error(Some(at), Diagnostic::error(what)));
+            }
+            let line = self.raw.origin.name_of(at);
+            let why = match (found, lengths.are_words) {
+                (0, true) => format!("it is empty in {line}"),
+                (found, true) => format!(
+                    "it has {found} numbers in {line}, where `{from}` has {length} words (`--map {field}={field}` makes it the array that says how many tokens a response has)"
+                ),
+                (found, false) => {
+                    format!("it has {found} numbers in {line}, where `{from}` says {length} tokens")
+                }
+            };
+            left_out.push((reading, why));
         }
-        lengths = lengths.or_else(|| self.lengths());
-        lengths = lengths.or_else(|| self.lengths_of_unknown());
         if let Some(lengths) = &lengths {
             self.tokens = Some(self.count_tokens(lengths)?);
         }
-        self.leave_out_arrays(lengths.as_ref());
+        for (reading, why) in left_out {
+            self.notes.left_out(&reading.theirs, &why);
+            self.readings
+                .retain(|(other, _)| other.ours != reading.ours);
+        }
         Ok(())
     }
 
@@ -139,20 +167,6 @@ impl Inference<'_> {
             from: self.raw.columns[index].name.clone(),
             are_words: false,
         }
-    }
-
-    /// Makes sure that the token arrays of one response are of one length.
-    fn agree(&self, lengths: &Lengths, index: usize) -> Result<(), Diagnostic> {
-        let Some(response) = self.differs(lengths, index) else {
-            return Ok(());
-        };
-        let (from, length) = (&lengths.from, lengths.of_response[response]);
-        let field = &self.raw.columns[index].name;
-        let found = self.rows(index).row(response).len();
-        let what = format!(
-            "`{field}` has {found} tokens, `{from}` has {length}; the token arrays of one response are of one length"
-        );
-        Err(self.raw.error(Some(response), Diagnostic::error(what)))
     }
 
     /// The first response whose array is of another length.
@@ -204,17 +218,15 @@ impl Inference<'_> {
     /// The lengths of the arrays that nobody knows. An array that is empty somewhere, of errors say, is no sign of
     /// responses without tokens.
     fn lengths_of_unknown(&mut self) -> Option<Lengths> {
-        let full: Vec<usize> = self
-            .arrays()
-            .map(|(_, index)| *index)
-            .filter(|&index| self.first_empty(index).is_none())
-            .collect();
-        let lengths = full.first().map(|&index| self.lengths_of(index));
-        let agrees = |lengths: &Lengths| {
-            let mut full = full.iter();
-            full.all(|&index| self.differs(lengths, index).is_none())
+        let is_full = |&index: &usize| self.first_empty(index).is_none();
+        let arrays = self.arrays().map(|(_, index)| *index);
+        let full: Vec<usize> = arrays.filter(is_full).collect();
+        let first = full.first().map(|&index| self.lengths_of(index));
+        let is_agreed = |first: &Lengths| {
+            full.iter()
+                .all(|&index| self.differs(first, index).is_none())
         };
-        let lengths = lengths.filter(agrees);
+        let lengths = first.filter(is_agreed);
         match (&lengths, self.no_length.take()) {
             (Some(lengths), _) => self.notes.add(format!(
                 "the length of a response is that of its array `{}`: there is no `mask`, no `length`, no known token array and no `completion`",
@@ -237,7 +249,7 @@ impl Inference<'_> {
         let mask = self
             .arrays()
             .find(|(reading, _)| reading.role == Role::Mask);
-        let mut tokens = Tokens::ragged();
+        let mut tokens = Tokens::new(None);
         for (response, &length) in lengths.of_response.iter().enumerate() {
             let Some((reading, index)) = mask else {
                 tokens.add_full(length);
@@ -253,43 +265,13 @@ impl Inference<'_> {
         Ok(tokens)
     }
 
-    /// Leaves out the arrays that have not one number a token.
-    fn leave_out_arrays(&mut self, lengths: Option<&Lengths>) {
-        let arrays: Vec<(Reading, usize)> = self.arrays().cloned().collect();
-        for (reading, index) in arrays {
-            let field = &reading.theirs;
-            let name_of = |response| self.raw.origin.name_of(response);
-            let why = match lengths {
-                None => {
-                    let why = match self.first_empty(index) {
-                        Some(at) => format!("it is empty in {}", name_of(at)),
-                        None => "the arrays of the lines differ in length".to_string(),
-                    };
-                    format!(
-                        "{why}, and nothing says how many tokens the response has (`mask`, `length`)"
-                    )
-                }
-                Some(lengths) => {
-                    let Some(at) = self.differs(lengths, index) else {
-                        continue;
-                    };
-                    let (line, from) = (name_of(at), &lengths.from);
-                    let length = lengths.of_response[at];
-                    match (self.rows(index).row(at).len(), lengths.are_words) {
-                        (0, true) => format!("it is empty in {line}"),
-                        (found, true) => format!(
-                            "it has {found} numbers in {line}, where `{from}` has {length} words (`--map {field}={field}` makes it the array that says how many tokens a response has)"
-                        ),
-                        (found, false) => format!(
-                            "it has {found} numbers in {line}, where `{from}` says {length} tokens"
-                        ),
-                    }
-                }
-            };
-            self.notes.left_out(field, &why);
-            self.readings
-                .retain(|(other, _)| other.ours != reading.ours);
-        }
+    /// Why an array has no numbers of tokens, where no response has a length.
+    fn no_lengths(&self, index: usize) -> String {
+        let why = match self.first_empty(index) {
+            Some(at) => format!("it is empty in {}", self.raw.origin.name_of(at)),
+            None => "the arrays of the lines differ in length".to_string(),
+        };
+        format!("{why}, and nothing says how many tokens the response has (`mask`, `length`)")
     }
 
     /// The values of a column of lines; its arrays are taken where `is_last`, since nothing else reads them.

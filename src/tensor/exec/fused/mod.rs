@@ -8,6 +8,7 @@
 //! two agree bit for bit.
 
 mod kernels;
+mod program;
 mod stage;
 mod tiles;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use self::stage::{Code, Input, Operand, Reduce, Slot, Stage};
+use self::program::{Program, scan_of};
 use self::tiles::Written;
 use super::moments::Moments;
 use super::naive;
@@ -26,10 +27,10 @@ use crate::batch::FloatBuffer;
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::Prim;
 use crate::tensor::guard::Reservation;
-use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Unary};
+use crate::tensor::op::{Binary, Kernel, Reduction, Scan, Unary};
 use crate::tensor::plan::Step;
 use crate::tensor::profile::{self, Operation};
-use crate::tensor::{Context, Frame, Level, Plan, Value};
+use crate::tensor::{Context, Frame, Guard, Level, Plan, Stopped, Value};
 
 /// Computes token values tile by tile, and all others as [`super::naive`].
 pub(super) fn run(plan: &Plan, context: &Context) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
@@ -50,6 +51,58 @@ enum Kind {
 /// The operations that it is cheaper to do again in a later pass than to store their results.
 const CHEAP: usize = 6;
 
+/// Stands for the tokens' part of a pass, which comes after all that is computed in full.
+const SWEEP: usize = usize::MAX;
+
+/// What one pass computes, by steps.
+#[derive(Default)]
+struct Pass {
+    /// In full, before the tokens.
+    whole: Vec<usize>,
+    /// Token steps, in order: computed by tiles, or read from memory.
+    computed: Vec<usize>,
+    /// What is read from memory.
+    read: Vec<usize>,
+    /// The reductions at its end.
+    reduced: Vec<(usize, Reduction)>,
+}
+
+impl Pass {
+    fn is_empty(&self) -> bool {
+        self.computed.is_empty() && self.reduced.is_empty()
+    }
+}
+
+/// The frame with the most token values to compute.
+fn home(plan: &Plan) -> Option<&Arc<Frame>> {
+    let mut frames: BTreeMap<usize, (usize, &Arc<Frame>)> = BTreeMap::new();
+    let mut most: Option<(usize, &Arc<Frame>)> = None;
+    for step in plan.steps() {
+        let Some(frame) = step.tensor.frame() else {
+            continue;
+        };
+        if step.tensor.level() != Level::Token || step.tensor.known().is_some() {
+            continue;
+        }
+        let entry = frames
+            .entry(frame.responses.address())
+            .or_insert((0, frame));
+        entry.0 += frame.size(Level::Token);
+        if most.is_none_or(|(tokens, _)| entry.0 > tokens) {
+            most = Some(*entry);
+        }
+    }
+    // Without any, a reduction of tokens that are there may still go by tiles.
+    let known = || {
+        let tokens = plan
+            .steps()
+            .iter()
+            .filter(|step| step.tensor.level() == Level::Token);
+        tokens.filter_map(|step| step.tensor.frame()).next_back()
+    };
+    most.map(|(_, frame)| frame).or_else(known)
+}
+
 struct Run<'a> {
     plan: &'a Plan,
     /// The frame whose tokens are computed tile by tile; those of others are left to the naive executor.
@@ -65,8 +118,8 @@ struct Run<'a> {
     stored: Vec<bool>,
     /// Whether only later passes read a step that is stored: not an output of the plan, nor of the naive executor.
     private: Vec<bool>,
-    /// The last pass that reads a step's values from memory.
-    last_use: Vec<usize>,
+    /// What reads a step's values from memory last: the pass, and the step that is computed in full, or [`SWEEP`].
+    last_use: Vec<(usize, usize)>,
     values: Vec<Option<Arc<Value>>>,
     /// The values of private steps.
     temporary: HashMap<usize, Temporary>,
@@ -104,39 +157,60 @@ impl Memory {
 impl<'a> Run<'a> {
     fn new(plan: &'a Plan) -> Run<'a> {
         let steps = plan.steps();
-        let home = (steps.iter().rev()).find_map(|step| {
-            let node = step.tensor.inner();
-            node.frame.as_ref().filter(|_| node.level == Level::Token)
-        });
-        let home = home.or_else(|| {
-            let tokens = steps
-                .iter()
-                .rev()
-                .filter(|step| step.tensor.level() == Level::Token);
-            tokens.filter_map(|step| step.tensor.frame()).next()
-        });
         let mut run = Run {
             plan,
-            home,
+            home: home(plan),
             kind: Vec::with_capacity(steps.len()),
             pass: Vec::with_capacity(steps.len()),
             uniform: Vec::with_capacity(steps.len()),
             direction: BTreeMap::new(),
             stored: vec![false; steps.len()],
             private: vec![true; steps.len()],
-            last_use: vec![0; steps.len()],
+            last_use: vec![(0, 0); steps.len()],
             values: vec![None; steps.len()],
             temporary: HashMap::new(),
         };
         for step in steps {
-            run.place(step);
+            let kind = run.kind_of(step);
+            run.kind.push(kind);
+        }
+        run.leave_to_naive();
+        for (index, step) in steps.iter().enumerate() {
+            run.place(index, step);
         }
         run
     }
 
-    /// Decides how and when a step is computed. All before it are decided.
-    fn place(&mut self, step: &Step) {
-        let kind = self.kind_of(step);
+    /// Where many operations that go by no tiles read token values that nothing else does, these are computed in full
+    /// too, one after the other: a pass would have to store all of them at once.
+    fn leave_to_naive(&mut self) {
+        const MANY: usize = 8;
+        let steps = self.plan.steps();
+        let is_token = |run: &Run<'_>, step: usize| run.kind[step] == Kind::Token;
+        let mut only_whole = vec![true; steps.len()];
+        self.plan
+            .outputs()
+            .iter()
+            .for_each(|&output| only_whole[output] = false);
+        let whole = (0..steps.len()).filter(|&index| self.kind[index] == Kind::Whole);
+        let read = whole.flat_map(|index| &steps[index].args);
+        let stored = read.filter(|&&arg| is_token(self, arg)).count();
+        if stored <= MANY {
+            return;
+        }
+        for (index, step) in steps.iter().enumerate().rev() {
+            if is_token(self, index) && only_whole[index] {
+                self.kind[index] = Kind::Whole;
+            }
+            if self.kind[index] != Kind::Whole {
+                step.args.iter().for_each(|&arg| only_whole[arg] = false);
+            }
+        }
+    }
+
+    /// Decides when a step is computed. All before it are decided.
+    fn place(&mut self, index: usize, step: &Step) {
+        let kind = self.kind[index];
         let level = |arg: usize| self.plan.steps()[arg].tensor.level();
         let ready = |arg: &usize| match self.kind[*arg] {
             // In full only after the pass that stores it.
@@ -169,7 +243,6 @@ impl<'a> Run<'a> {
             }
             _ => {}
         }
-        self.kind.push(kind);
         self.pass.push(pass);
         self.uniform.push(uniform);
     }
@@ -236,99 +309,108 @@ impl<'a> Run<'a> {
         cost
     }
 
-    fn is_reduced_after(&self, step: usize, pass: usize) -> bool {
-        matches!(self.kind[step], Kind::Reduced(_)) && self.pass[step] == pass + 1
-    }
-
     /// Whether a pass reads a token step from memory. One number a response is as fast computed.
     fn is_loaded(&self, step: usize, pass: usize) -> bool {
         self.stored[step] && self.pass[step] < pass && !self.uniform[step]
     }
 
-    /// For each pass the steps that it computes, in order. Decides on the way what is stored.
-    fn passes(&mut self) -> Vec<Vec<usize>> {
+    /// The passes, in order. Decides on the way what is stored.
+    fn passes(&mut self, guard: &Guard) -> Result<Vec<Pass>, Stopped> {
         let steps = self.plan.steps();
-        let is_token = |run: &Run<'_>, step: usize| run.kind[step] == Kind::Token;
+        let last = self.pass.iter().max().map_or(0, |&last| last);
+        let mut passes: Vec<Pass> = (0..=last).map(|_| Pass::default()).collect();
+        let mut tokens: Vec<Vec<usize>> = vec![Vec::new(); last + 1];
         for &output in self.plan.outputs() {
-            self.stored[output] |= is_token(self, output);
+            self.stored[output] |= self.kind[output] == Kind::Token;
             self.private[output] = false;
-            self.last_use[output] = usize::MAX;
+            self.last_use[output] = (usize::MAX, 0);
         }
         for (index, step) in steps.iter().enumerate() {
-            if self.kind[index] == Kind::Whole {
-                for &arg in &step.args {
-                    self.stored[arg] |= is_token(self, arg);
-                    self.private[arg] = false;
-                    self.last_use[arg] = self.last_use[arg].max(self.pass[index]);
+            let pass = self.pass[index];
+            match self.kind[index] {
+                Kind::Token => tokens[pass].push(index),
+                Kind::Reduced(reduction) => passes[pass - 1].reduced.push((index, reduction)),
+                Kind::Whole => {
+                    passes[pass].whole.push(index);
+                    for &arg in &step.args {
+                        self.stored[arg] |= self.kind[arg] == Kind::Token;
+                        self.private[arg] = false;
+                        self.last_use[arg] = self.last_use[arg].max((pass, index));
+                    }
                 }
             }
         }
-        let last = self.pass.iter().max().map_or(0, |&last| last);
-        let mut passes = vec![Vec::new(); last + 1];
+        let mut seen = vec![usize::MAX; steps.len()];
         for pass in (0..=last).rev() {
-            let mut computed = vec![false; steps.len()];
-            let mut stack: Vec<usize> = Vec::new();
-            for (index, step) in steps.iter().enumerate() {
-                match self.kind[index] {
-                    Kind::Reduced(_) if self.pass[index] == pass + 1 => stack.extend(&step.args),
-                    Kind::Token if self.stored[index] && self.pass[index] == pass => {
-                        stack.push(index)
-                    }
-                    _ => {}
-                }
-            }
+            guard.check()?;
+            let stored = tokens[pass].iter().filter(|&&step| self.stored[step]);
+            let mut stack: Vec<usize> = stored.copied().collect();
+            let reduced = passes[pass].reduced.iter();
+            stack.extend(reduced.flat_map(|(step, _)| &steps[*step].args));
             while let Some(step) = stack.pop() {
-                if !is_token(self, step) || self.is_loaded(step, pass) {
-                    self.last_use[step] = self.last_use[step].max(pass);
-                }
-                if !is_token(self, step) || computed[step] {
+                if std::mem::replace(&mut seen[step], pass) == pass {
                     continue;
                 }
-                if self.pass[step] < pass && !self.stored[step] && self.cost(step) > CHEAP {
+                let is_token = self.kind[step] == Kind::Token;
+                if is_token && self.pass[step] < pass && self.cost(step) > CHEAP {
                     self.stored[step] = true;
-                    self.last_use[step] = self.last_use[step].max(pass);
                 }
-                computed[step] = true;
+                let is_loaded = self.is_loaded(step, pass);
+                if !is_token || is_loaded {
+                    self.last_use[step] = self.last_use[step].max((pass, SWEEP));
+                    passes[pass].read.push(step);
+                }
+                if !is_token {
+                    continue;
+                }
+                passes[pass].computed.push(step);
                 let is_scan = matches!(steps[step].tensor.inner().prim, Prim::Scan(..));
-                let ends = self.is_loaded(step, pass) || self.uniform[step] && is_scan;
+                let ends = is_loaded || self.uniform[step] && is_scan;
                 if !ends {
                     stack.extend(&steps[step].args);
                 }
             }
-            passes[pass] = (0..steps.len()).filter(|&step| computed[step]).collect();
+            passes[pass].computed.sort_unstable();
         }
-        passes
+        Ok(passes)
     }
 
     fn run(mut self, context: &Context) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        let passes = self.passes();
-        for (pass, computed) in passes.iter().enumerate() {
-            for (index, step) in self.plan.steps().iter().enumerate() {
-                if self.kind[index] == Kind::Whole && self.pass[index] == pass {
-                    self.values[index] = Some(naive::value(step, &self.values, context)?);
-                }
+        let stopped = |stopped| TensorError::new("plan", stopped);
+        let passes = self.passes(&context.guard).map_err(stopped)?;
+        for (at, pass) in passes.iter().enumerate() {
+            for &index in &pass.whole {
+                let step = &self.plan.steps()[index];
+                self.values[index] = Some(naive::value(step, &self.values, context)?);
+                step.args
+                    .iter()
+                    .for_each(|&arg| self.free(arg, (at, index)));
             }
-            let reduces = (0..self.kind.len()).any(|step| self.is_reduced_after(step, pass));
-            if let (true, Some(home)) = (reduces || !computed.is_empty(), self.home) {
-                self.sweep(pass, computed, home, context)?;
-            }
-            // Coarser values are small, and kept for later plans.
-            for (index, step) in self.plan.steps().iter().enumerate() {
-                let is_large = matches!(step.tensor.level(), Level::Token | Level::Position);
-                if is_large && self.last_use[index] <= pass && self.pass[index] <= pass {
-                    self.values[index] = None;
-                    self.temporary.remove(&index);
-                }
+            if let (false, Some(home)) = (pass.is_empty(), self.home) {
+                self.sweep(at, pass, home, context)?;
+                pass.read
+                    .iter()
+                    .for_each(|&step| self.free(step, (at, SWEEP)));
             }
         }
         Ok(self.values)
     }
 
+    /// Gives the memory of a step back where it was read for the last time. Coarser values are small, and kept for later
+    /// plans.
+    fn free(&mut self, step: usize, read: (usize, usize)) {
+        let level = self.plan.steps()[step].tensor.level();
+        if matches!(level, Level::Token | Level::Position) && self.last_use[step] == read {
+            self.values[step] = None;
+            self.temporary.remove(&step);
+        }
+    }
+
     /// One pass over the tokens.
     fn sweep(
         &mut self,
-        pass: usize,
-        computed: &[usize],
+        at: usize,
+        pass: &Pass,
         home: &Frame,
         context: &Context,
     ) -> Result<(), TensorError> {
@@ -337,24 +419,27 @@ impl<'a> Run<'a> {
         let (layout, tokens) = (&home.layout, home.layout.tokens());
         let is_f64 = |step: usize| steps[step].tensor.is_f64();
         let stopped = |step: usize| {
-            move |stopped| TensorError::new(steps[step].tensor.inner().prim.name(), stopped)
+            move |stopped| {
+                let tensor = &steps[step].tensor;
+                TensorError::new(tensor.inner().prim.name(), stopped).or_at(tensor.origin())
+            }
         };
-        let written: Vec<usize> = (computed.iter().copied())
-            .filter(|&step| self.stored[step] && self.pass[step] == pass)
+        let written: Vec<usize> = (pass.computed.iter().copied())
+            .filter(|&step| self.stored[step] && self.pass[step] == at)
             .collect();
         // What is read for the last time makes room for what is written.
-        let mut reused: HashMap<usize, usize> = HashMap::new();
+        let mut reused: Vec<(usize, usize)> = Vec::new();
         let mut outputs: Vec<Temporary> = Vec::with_capacity(written.len());
         for (output, &step) in written.iter().enumerate() {
-            let last_read = (computed.iter().copied()).find(|other| {
-                self.last_use[*other] == pass
+            let last_read = (pass.computed.iter().copied()).find(|other| {
+                self.last_use[*other] == (at, SWEEP)
                     && is_f64(*other) == is_f64(step)
                     && self.temporary.contains_key(other)
             });
             let old = last_read.and_then(|other| Some((other, self.temporary.remove(&other)?)));
             outputs.push(match old {
                 Some((other, old)) => {
-                    reused.insert(other, output);
+                    reused.push((other, output));
                     old
                 }
                 None => {
@@ -366,17 +451,12 @@ impl<'a> Run<'a> {
                 }
             });
         }
-        let mut program = Program {
-            run: self,
-            pass,
-            stage: Stage::default(),
-            operands: HashMap::new(),
-            slots: HashMap::new(),
-        };
-        for (&step, &output) in &reused {
+        let mut program = Program::new(self, at);
+        for (step, output) in reused {
+            program.stage.step = step;
             program.reuse(step, output);
         }
-        for &step in computed {
+        for &step in &pass.computed {
             program.stage.step = step;
             program.add(step);
         }
@@ -387,25 +467,26 @@ impl<'a> Run<'a> {
         // Reductions of the same values share what is found out about them.
         let mut reductions: Vec<(usize, Reduction, usize)> = Vec::new();
         let mut by_args: HashMap<&[usize], usize> = HashMap::new();
-        for (index, step) in steps.iter().enumerate() {
-            let Kind::Reduced(reduction) = self.kind[index] else {
-                continue;
-            };
-            if self.pass[index] == pass + 1 {
-                let next = program.stage.reduces.len();
-                let at = *by_args.entry(&step.args).or_insert(next);
-                if at == next {
-                    program.stage.step = index;
-                    program.reduce(&step.args, reduction);
-                }
-                let reduce = &mut program.stage.reduces[at];
-                reduce.depth = reduce.depth.max(depth(reduction));
-                reductions.push((index, reduction, at));
+        for &(index, reduction) in &pass.reduced {
+            let args = &steps[index].args[..];
+            let next = program.stage.reduces.len();
+            let reduce = *by_args.entry(args).or_insert(next);
+            if reduce == next {
+                program.stage.step = index;
+                program.reduce(args, reduction);
             }
+            let shared = &mut program.stage.reduces[reduce];
+            shared.depth = shared.depth.max(depth(reduction));
+            reductions.push((index, reduction, reduce));
         }
         let mut stage = program.stage;
         stage.assign_registers();
-        stage.from_the_end = self.direction.get(&pass).copied().unwrap_or(false);
+        stage.from_the_end = self.direction.get(&at).copied().unwrap_or(false);
+        let any = (written.first().copied()).or(reductions.first().map(|(step, ..)| *step));
+        let any = any.unwrap_or(0);
+        let scratch = stage.scratch_bytes() * rayon::current_num_threads();
+        let bytes = stage.reduces.len() * layout.responses() * size_of::<Moments>();
+        let _scratch = guard.reserve(bytes + scratch).map_err(stopped(any))?;
         let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; stage.reduces.len()];
         let not_finite: Vec<AtomicBool> = written.iter().map(|_| AtomicBool::new(false)).collect();
         let (mut f32s, mut f64s) = (Vec::new(), Vec::new());
@@ -420,9 +501,8 @@ impl<'a> Run<'a> {
             f64s,
             moments: moments.iter_mut().map(|reduced| &mut reduced[..]).collect(),
         };
-        let any = (written.first().copied()).or(reductions.first().map(|(step, ..)| *step));
-        let times = tiles::run(&stage, layout, context, memory, &not_finite)
-            .map_err(stopped(any.unwrap_or(0)))?;
+        let times =
+            tiles::run(&stage, layout, context, memory, &not_finite).map_err(stopped(any))?;
         if let Some(profile) = &context.profile {
             let seconds = started.elapsed().as_secs_f64();
             let all: f64 = times.iter().sum::<f64>().max(f64::MIN_POSITIVE);
@@ -470,185 +550,5 @@ impl<'a> Run<'a> {
             self.values[step] = Some(Value::new(tensor.level(), values.into(), Some(reservation)));
         }
         Ok(())
-    }
-}
-
-fn scan_of(op: &'static Op) -> Scan {
-    match op.kernel {
-        Kernel::Scan(scan) => scan,
-        _ => unreachable!("{op:?} is a scan"),
-    }
-}
-
-/// A pass's program while it is made.
-struct Program<'r, 'a> {
-    run: &'r Run<'a>,
-    pass: usize,
-    stage: Stage<'r>,
-    /// Where the token steps are, by step.
-    operands: HashMap<usize, Operand>,
-    /// The slots of values of coarser levels, by step.
-    slots: HashMap<usize, usize>,
-}
-
-impl<'r> Program<'r, '_> {
-    /// A step as an argument of an operation in a precision.
-    fn argument(&mut self, step: usize, is_f64: bool) -> Operand {
-        let tensor = &self.run.plan.steps()[step].tensor;
-        if tensor.level() != Level::Token {
-            return Operand::Slot(self.slot(step));
-        }
-        let operand = self.token(step);
-        match operand {
-            Operand::Slot(_) => operand,
-            _ => self.stage.values(operand, tensor.is_f64(), is_f64),
-        }
-    }
-
-    /// A token step's operand: computed in this pass, or in memory.
-    fn token(&mut self, step: usize) -> Operand {
-        if let Some(operand) = self.operands.get(&step) {
-            return *operand;
-        }
-        let run: &'r Run<'_> = self.run;
-        let input = match (run.temporary.get(&step), &run.values[step]) {
-            (Some(temporary), _) => match &temporary.memory {
-                Memory::F32(values) => Input::F32(values),
-                Memory::F64(values) => Input::F64(values),
-            },
-            (None, Some(value)) => match value.buffer() {
-                FloatBuffer::F32(values) => Input::F32(values),
-                FloatBuffer::F64(values) => Input::F64(values),
-            },
-            (None, None) => unreachable!("a step's arguments are computed before it"),
-        };
-        let is_f64 = run.plan.steps()[step].tensor.is_f64();
-        let operand = self.stage.input(input, is_f64);
-        self.operands.insert(step, operand);
-        operand
-    }
-
-    /// The slot of a coarser step, or of a token step with one value a response.
-    fn slot(&mut self, step: usize) -> usize {
-        if let Some(Operand::Slot(slot)) = self.operands.get(&step) {
-            return *slot;
-        }
-        if let Some(slot) = self.slots.get(&step) {
-            return *slot;
-        }
-        let tensor = &self.run.plan.steps()[step].tensor;
-        let value: &'r Option<Arc<Value>> = &self.run.values[step];
-        let slot = match (tensor.frame(), value) {
-            (Some(frame), Some(value)) => Slot::Cell(value.buffer(), tensor.level(), &frame.layout),
-            (None, _) => Slot::Number(tensor.alone()),
-            _ => unreachable!("coarser values are computed before the pass that reads them"),
-        };
-        let slot = self.stage.slot(slot, true);
-        self.slots.insert(step, slot);
-        slot
-    }
-
-    /// A step of an earlier pass whose memory an output gets: read before that is written.
-    fn reuse(&mut self, step: usize, output: usize) {
-        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
-        let code = Code::Unary(Unary::Detach);
-        let operand = self.stage.push(code, vec![Operand::Output(output)], is_f64);
-        self.operands.insert(step, operand);
-    }
-
-    fn store(&mut self, step: usize) {
-        let operand = self.operands[&step];
-        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
-        self.stage.store(operand, is_f64);
-    }
-
-    fn add(&mut self, index: usize) {
-        let (run, step) = (self.run, &self.run.plan.steps()[index]);
-        if run.is_loaded(index, self.pass) {
-            self.token(index);
-            return;
-        }
-        let is_f64 = step.tensor.is_f64();
-        let operand = if run.uniform[index] {
-            Operand::Slot(self.uniform(step, is_f64))
-        } else {
-            self.varying(step, is_f64)
-        };
-        self.operands.insert(index, operand);
-    }
-
-    fn uniform(&mut self, step: &'r Step, is_f64: bool) -> usize {
-        let args: Vec<usize> = match &step.tensor.inner().prim {
-            // Of the value on the last token; the sum makes a 0 of -0.
-            Prim::Scan(..) => {
-                let on_last = step.args[0];
-                let value = self.run.plan.steps()[on_last].args[0];
-                let narrow = self.run.plan.steps()[on_last].tensor.is_f64();
-                let value = self.slot(value);
-                let value = self.stage.slot(Slot::Unary(Unary::Detach, value), narrow);
-                let zero = self.stage.slot(Slot::Number(0.0), true);
-                return self
-                    .stage
-                    .slot(Slot::Binary(Binary::Add, [value, zero]), is_f64);
-            }
-            _ => step.args.iter().map(|&arg| self.slot(arg)).collect(),
-        };
-        let slot = match &step.tensor.inner().prim {
-            Prim::Map(op) => match (op.kernel, &args[..]) {
-                (Kernel::One(op), &[a]) => Slot::Unary(op, a),
-                (Kernel::Two(op), &[a, b]) => Slot::Binary(op, [a, b]),
-                (Kernel::Three(op), &[a, b, c]) => Slot::Ternary(op, [a, b, c]),
-                _ => unreachable!("{op:?} has as many arguments as its kernel takes"),
-            },
-            _ => Slot::Unary(Unary::Detach, args[0]),
-        };
-        self.stage.slot(slot, is_f64)
-    }
-
-    fn varying(&mut self, step: &'r Step, is_f64: bool) -> Operand {
-        let prim = &step.tensor.inner().prim;
-        if let Prim::Column(column) = prim {
-            return self.stage.input(Input::Column(column), is_f64);
-        }
-        let mut args: Vec<Operand> = (step.args.iter())
-            .map(|&arg| self.argument(arg, is_f64))
-            .collect();
-        let code = match prim {
-            Prim::Map(op) => match op.kernel {
-                Kernel::One(op) => Code::Unary(op),
-                Kernel::Two(op) => Code::Binary(op),
-                Kernel::Three(op) => Code::Ternary(op),
-                _ => unreachable!("{op:?} is elementwise"),
-            },
-            Prim::Expand => Code::Unary(Unary::Detach),
-            Prim::AtLastToken => Code::AtLastToken,
-            Prim::Scan(op, number) => {
-                let running = Running {
-                    scan: scan_of(op),
-                    number: *number,
-                };
-                args[0] = self.stage.values(args[0], is_f64, is_f64);
-                self.stage.carries.push(running.start());
-                Code::Scan(running, self.stage.carries.len() - 1)
-            }
-            other => unreachable!("{} does not go by tiles", other.name()),
-        };
-        self.stage.push(code, args, is_f64)
-    }
-
-    /// A reduction of a step's values, with the selection that may follow.
-    fn reduce(&mut self, args: &[usize], reduction: Reduction) {
-        let mut values = |step: usize| {
-            let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
-            let operand = self.token(step);
-            (self.stage.values(operand, is_f64, is_f64), is_f64)
-        };
-        let reduce = Reduce {
-            values: values(args[0]),
-            selection: args.get(1).map(|&selection| values(selection)),
-            depth: depth(reduction),
-            step: self.stage.step,
-        };
-        self.stage.reduces.push(reduce);
     }
 }

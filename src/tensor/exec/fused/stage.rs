@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::batch::{FloatBuffer, Layout, TokenValues};
 use crate::tensor::Level;
-use crate::tensor::exec::moments::Depth;
+use crate::tensor::exec::moments::{Depth, TILE};
 use crate::tensor::exec::scan::Running;
 use crate::tensor::op::{Binary, Ternary, Unary};
 
@@ -177,6 +177,11 @@ impl<'a> Stage<'a> {
         };
         self.pinned.insert(instruction, output);
         output
+    }
+
+    /// The bytes of a thread's registers.
+    pub(super) fn scratch_bytes(&self) -> usize {
+        TILE * (self.registers[0] * size_of::<f32>() + self.registers[1] * size_of::<f64>())
     }
 
     /// The plan's steps of instructions, then of reductions.

@@ -11,7 +11,7 @@ use super::stage::{Code, Input, Instruction, Operand, Reduce, Slot, Stage};
 use crate::batch::{self, Layout, Padded, TokenValues};
 use crate::tensor::exec::moments::{Moments, TILE};
 use crate::tensor::exec::{BLOCK, Precision};
-use crate::tensor::{Context, Level, Stopped};
+use crate::tensor::{Context, Guard, Level, Stopped};
 
 /// The memory that a stage writes, an entry an output or a reduction.
 pub(super) struct Written<'a> {
@@ -81,8 +81,7 @@ pub(super) fn run(
                     not_finite,
                     times: &times,
                 };
-                block.run(responses);
-                Ok(())
+                block.run(responses, &context.guard)
             },
         )
         .collect();
@@ -155,12 +154,12 @@ struct Block<'a, 's> {
 }
 
 impl Block<'_, '_> {
-    fn run(&mut self, responses: Range<usize>) {
+    fn run(&mut self, responses: Range<usize>, guard: &Guard) -> Result<(), Stopped> {
         let mut next = responses.start;
         while next < responses.end {
             let tokens = self.layout.tokens_of(next);
             if tokens.len() > TILE {
-                self.long(next, tokens);
+                self.long(next, tokens, guard)?;
                 next += 1;
                 continue;
             }
@@ -187,10 +186,16 @@ impl Block<'_, '_> {
                 tiles.clear();
             }
         }
+        Ok(())
     }
 
     /// A response of several tiles.
-    fn long(&mut self, response: usize, tokens: Range<usize>) {
+    fn long(
+        &mut self,
+        response: usize,
+        tokens: Range<usize>,
+        guard: &Guard,
+    ) -> Result<(), Stopped> {
         let tiles = tokens.len().div_ceil(TILE);
         self.scratch.carries.copy_from_slice(&self.stage.carries);
         for index in 0..tiles {
@@ -199,6 +204,7 @@ impl Block<'_, '_> {
             } else {
                 index
             };
+            guard.check()?;
             let start = tokens.start + tile * TILE;
             let end = tokens.end.min(start + TILE);
             let segment = Segment {
@@ -216,6 +222,7 @@ impl Block<'_, '_> {
             let merged = tiles.drain(..).fold(Moments::EMPTY, Moments::and);
             self.written.moments[index][response - self.first] = merged;
         }
+        Ok(())
     }
 
     /// Runs the program over the tile that starts at a token.
@@ -543,7 +550,7 @@ impl Tile<'_> {
             Operand::Slot(slot) => Source::Number(number(slot)),
             _ => Source::Values(values(index)),
         };
-        let filled = || match instruction.args[0] {
+        let number_of = || match instruction.args[0] {
             Operand::Slot(slot) => T::narrow(number(slot)),
             _ => unreachable!("only a slot is filled in"),
         };
@@ -551,11 +558,11 @@ impl Tile<'_> {
             Code::Unary(op) => unary(op, values(0), out),
             Code::Binary(op) => binary(op, source(0), source(1), out),
             Code::Ternary(op) => ternary(op, source(0), source(1), source(2), out),
-            Code::Fill => out.fill(filled()),
+            Code::Fill => out.fill(number_of()),
             Code::AtLastToken => {
                 out.fill(T::default());
                 if let (Some(last), true) = (out.last_mut(), segment.is_last) {
-                    *last = filled();
+                    *last = number_of();
                 }
             }
             Code::Scan(running, carry) => running.tile(values(0), &mut carries[carry], out),

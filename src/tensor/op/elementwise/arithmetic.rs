@@ -107,7 +107,7 @@ pub(in crate::tensor::op) static POW: Op = Op {
     ..ROW
 };
 
-pub(in crate::tensor::op) static NEG_SIGN: Op = Op {
+const NEGATIVE: Op = Op {
     name: "-",
     doc: "the negative",
     example: "-batch.reward",
@@ -117,10 +117,12 @@ pub(in crate::tensor::op) static NEG_SIGN: Op = Op {
     ..ROW
 };
 
+pub(in crate::tensor::op) static NEG_SIGN: Op = NEGATIVE;
+
 pub(in crate::tensor::op) static NEG: Op = Op {
     name: "neg",
     example: "neg(batch.reward)",
-    ..copy(&NEG_SIGN)
+    ..NEGATIVE
 };
 
 pub(in crate::tensor::op) static SQUARE: Op = Op {
@@ -132,19 +134,3 @@ pub(in crate::tensor::op) static SQUARE: Op = Op {
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &mul(&scalar(2.0), &vjp.args[0])?)?])),
     ..ROW
 };
-
-/// A row's fields, for another row that differs in its name alone.
-const fn copy(op: &Op) -> Op {
-    Op {
-        name: op.name,
-        class: op.class,
-        params: op.params,
-        doc: op.doc,
-        source: op.source,
-        example: op.example,
-        shows: op.shows,
-        kernel: op.kernel,
-        derivative: op.derivative,
-        build: op.build,
-    }
-}

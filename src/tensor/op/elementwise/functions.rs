@@ -6,6 +6,11 @@ use super::super::build::*;
 use super::super::{Derivative, Kernel, Op, Unary};
 use super::ROW;
 
+/// The exponential, the sigmoid and its logarithm at -1.
+const EXP_1: f64 = 0.36787944117144233;
+const SIGMOID_1: f64 = 0.2689414213699951;
+const LOG_1: f64 = -1.3132616875182228;
+
 pub(in crate::tensor::op) static ABS: Op = Op {
     name: "abs",
     doc: "the absolute value",
@@ -29,13 +34,7 @@ pub(in crate::tensor::op) static EXP: Op = Op {
     name: "exp",
     doc: "e to the power of x",
     example: "exp(batch.reward - 1)",
-    shows: &[
-        1.0,
-        0.36787944117144233,
-        1.0,
-        0.36787944117144233,
-        0.36787944117144233,
-    ],
+    shows: &[1.0, EXP_1, 1.0, EXP_1, EXP_1],
     kernel: Kernel::One(Unary::Exp),
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, vjp.result)?])),
     ..ROW
@@ -85,13 +84,7 @@ pub(in crate::tensor::op) static SIGMOID: Op = Op {
     name: "sigmoid",
     doc: "1 / (1 + exp(-x)), without overflow",
     example: "sigmoid(batch.reward - 1)",
-    shows: &[
-        0.5,
-        0.2689414213699951,
-        0.5,
-        0.2689414213699951,
-        0.2689414213699951,
-    ],
+    shows: &[0.5, SIGMOID_1, 0.5, SIGMOID_1, SIGMOID_1],
     kernel: Kernel::One(Unary::Sigmoid),
     derivative: Derivative::Of(|vjp| {
         let slope = mul(vjp.result, &sigmoid(&neg(&vjp.args[0])?)?)?;
@@ -104,13 +97,7 @@ pub(in crate::tensor::op) static LOG_SIGMOID: Op = Op {
     name: "log_sigmoid",
     doc: "ln(sigmoid(x)), without overflow",
     example: "log_sigmoid(batch.reward - 1)",
-    shows: &[
-        -LN_2,
-        -1.3132616875182228,
-        -LN_2,
-        -1.3132616875182228,
-        -1.3132616875182228,
-    ],
+    shows: &[-LN_2, LOG_1, -LN_2, LOG_1, LOG_1],
     kernel: Kernel::One(Unary::LogSigmoid),
     derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sigmoid(&neg(&vjp.args[0])?)?)?])),
     ..ROW

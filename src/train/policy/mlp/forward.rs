@@ -95,25 +95,18 @@ impl ForwardPass {
     }
 }
 
-/// Whether prompts have the features that a network reads.
-pub(super) fn check_prompts(sizes: &Sizes, prompts: &[Prompt]) -> Result<(), Diagnostics> {
-    let expected = sizes.task.prompt_features;
-    let mut found = prompts.iter().map(|prompt| prompt.features.len());
-    let Some(index) = found.position(|found| found != expected) else {
-        return Ok(());
-    };
-    let found = prompts[index].features.len();
-    let message = format!("prompt {index} has {found} features; this policy reads {expected}");
-    Err(Diagnostic::error(message).into())
-}
-
 /// Whether a network can read these responses to these prompts.
 pub(super) fn check(
     sizes: &Sizes,
     prompts: &[Prompt],
     responses: &Responses,
 ) -> Result<(), Diagnostics> {
-    check_prompts(sizes, prompts)?;
+    let expected = sizes.task.prompt_features;
+    let found = prompts.iter().map(|prompt| prompt.features.len());
+    if let Some((index, found)) = found.enumerate().find(|(_, found)| *found != expected) {
+        let message = format!("prompt {index} has {found} features; this policy reads {expected}");
+        return Err(Diagnostic::error(message).into());
+    }
     let (vocabulary, longest) = (sizes.task.vocabulary, sizes.task.max_response_tokens);
     for (response, &prompt) in responses.prompts().iter().enumerate() {
         let tokens = responses.response(response);

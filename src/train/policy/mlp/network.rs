@@ -145,36 +145,32 @@ pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
 }
 
 pub(super) fn parameters(network: &Network<f32>) -> Arrays {
-    let mut arrays = Arrays::new();
-    insert(&mut arrays, network.sizes, PARAMETERS, &network.values);
-    arrays
+    tensors(network.sizes, PARAMETERS, &network.values).collect()
 }
 
 pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
-    let mut arrays = parameters(network);
-    insert(&mut arrays, network.sizes, FIRST, &optimizer.first);
-    insert(&mut arrays, network.sizes, SECOND, &optimizer.second);
     let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
     let digits = digits.map(|digit| digit as f32);
+    let mut arrays = parameters(network);
+    arrays.extend(tensors(network.sizes, FIRST, &optimizer.first));
+    arrays.extend(tensors(network.sizes, SECOND, &optimizer.second));
     arrays.insert(UPDATES.into(), ndarray::arr1(&digits).into_dyn());
     arrays
 }
 
-/// The network and the optimizer of a snapshot, in place of some of the same sizes and settings.
-pub(super) fn restored(
-    network: &Network<f32>,
-    optimizer: &AdamW,
+/// Goes back to a snapshot of a network and an optimizer of the same sizes and settings.
+pub(super) fn restore(
+    network: &mut Network<f32>,
+    optimizer: &mut AdamW,
     arrays: &Arrays,
-) -> Result<(Network<f32>, AdamW), Diagnostics> {
+) -> Result<(), Diagnostics> {
     check(&snapshot(network, optimizer), arrays)?;
-    let mut optimizer = optimizer.clone();
+    network.values = values(arrays, PARAMETERS, network.sizes);
     optimizer.first = values(arrays, FIRST, network.sizes);
     optimizer.second = values(arrays, SECOND, network.sizes);
     let updates = &arrays[UPDATES];
     optimizer.updates = updates[[0]] as u64 + updates[[1]] as u64 * BASE;
-    let sizes = network.sizes;
-    let values = values(arrays, PARAMETERS, sizes);
-    Ok((Network { sizes, values }, optimizer))
+    Ok(())
 }
 
 /// A network of the same sizes with the parameters of a state that has nothing else.
@@ -183,18 +179,23 @@ pub(super) fn with_parameters(
     arrays: &Arrays,
 ) -> Result<Network<f32>, Diagnostics> {
     check(&parameters(network), arrays)?;
-    let sizes = network.sizes;
-    let values = values(arrays, PARAMETERS, sizes);
-    Ok(Network { sizes, values })
+    Ok(Network {
+        sizes: network.sizes,
+        values: values(arrays, PARAMETERS, network.sizes),
+    })
 }
 
 /// Cuts values into the tensors of a network.
-fn insert(arrays: &mut Arrays, sizes: Sizes, group: &str, values: &[f32]) {
+fn tensors(
+    sizes: Sizes,
+    group: &str,
+    values: &[f32],
+) -> impl Iterator<Item = (String, ArrayD<f32>)> {
     let mut rest = values.iter().copied();
-    for (tensor, shape) in sizes.tensors() {
+    sizes.tensors().into_iter().map(move |(tensor, shape)| {
         let array = ArrayD::from_shape_simple_fn(shape, || rest.next().unwrap_or_default());
-        arrays.insert(format!("{group}.{tensor}"), array);
-    }
+        (format!("{group}.{tensor}"), array)
+    })
 }
 
 fn values(arrays: &Arrays, group: &str, sizes: Sizes) -> Vec<f32> {

@@ -1,0 +1,206 @@
+//! Makes a pass's program of the plan's steps.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::stage::{Code, Input, Operand, Reduce, Slot, Stage};
+use super::{Memory, Run};
+use crate::batch::FloatBuffer;
+use crate::tensor::exec::reduce::depth;
+use crate::tensor::exec::scan::Running;
+use crate::tensor::graph::Prim;
+use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Unary};
+use crate::tensor::plan::Step;
+use crate::tensor::{Level, Value};
+
+pub(super) fn scan_of(op: &'static Op) -> Scan {
+    match op.kernel {
+        Kernel::Scan(scan) => scan,
+        _ => unreachable!("{op:?} is a scan"),
+    }
+}
+
+/// A pass's program while it is made.
+pub(super) struct Program<'r, 'a> {
+    run: &'r Run<'a>,
+    pass: usize,
+    pub(super) stage: Stage<'r>,
+    /// Where the token steps are, by step.
+    operands: HashMap<usize, Operand>,
+    /// The slots of values of coarser levels, by step.
+    slots: HashMap<usize, usize>,
+}
+
+impl<'r, 'a> Program<'r, 'a> {
+    pub(super) fn new(run: &'r Run<'a>, pass: usize) -> Self {
+        Program {
+            run,
+            pass,
+            stage: Stage::default(),
+            operands: HashMap::new(),
+            slots: HashMap::new(),
+        }
+    }
+
+    /// A step as an argument of an operation in a precision.
+    fn argument(&mut self, step: usize, is_f64: bool) -> Operand {
+        let tensor = &self.run.plan.steps()[step].tensor;
+        if tensor.level() != Level::Token {
+            return Operand::Slot(self.slot(step));
+        }
+        let operand = self.token(step);
+        match operand {
+            Operand::Slot(_) => operand,
+            _ => self.stage.values(operand, tensor.is_f64(), is_f64),
+        }
+    }
+
+    /// A token step's operand: computed in this pass, or in memory.
+    fn token(&mut self, step: usize) -> Operand {
+        if let Some(operand) = self.operands.get(&step) {
+            return *operand;
+        }
+        let run: &'r Run<'_> = self.run;
+        let input = match (run.temporary.get(&step), &run.values[step]) {
+            (Some(temporary), _) => match &temporary.memory {
+                Memory::F32(values) => Input::F32(values),
+                Memory::F64(values) => Input::F64(values),
+            },
+            (None, Some(value)) => match value.buffer() {
+                FloatBuffer::F32(values) => Input::F32(values),
+                FloatBuffer::F64(values) => Input::F64(values),
+            },
+            (None, None) => unreachable!("a step's arguments are computed before it"),
+        };
+        let is_f64 = run.plan.steps()[step].tensor.is_f64();
+        let operand = self.stage.input(input, is_f64);
+        self.operands.insert(step, operand);
+        operand
+    }
+
+    /// The slot of a coarser step, or of a token step with one value a response.
+    fn slot(&mut self, step: usize) -> usize {
+        if let Some(Operand::Slot(slot)) = self.operands.get(&step) {
+            return *slot;
+        }
+        if let Some(slot) = self.slots.get(&step) {
+            return *slot;
+        }
+        let tensor = &self.run.plan.steps()[step].tensor;
+        let value: &'r Option<Arc<Value>> = &self.run.values[step];
+        let slot = match (tensor.frame(), value) {
+            (Some(frame), Some(value)) => Slot::Cell(value.buffer(), tensor.level(), &frame.layout),
+            (None, _) => Slot::Number(tensor.alone()),
+            _ => unreachable!("coarser values are computed before the pass that reads them"),
+        };
+        let slot = self.stage.slot(slot, true);
+        self.slots.insert(step, slot);
+        slot
+    }
+
+    /// A step of an earlier pass whose memory an output gets: read before that is written.
+    pub(super) fn reuse(&mut self, step: usize, output: usize) {
+        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
+        let code = Code::Unary(Unary::Detach);
+        let operand = self.stage.push(code, vec![Operand::Output(output)], is_f64);
+        self.operands.insert(step, operand);
+    }
+
+    pub(super) fn store(&mut self, step: usize) {
+        let operand = self.operands[&step];
+        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
+        self.stage.store(operand, is_f64);
+    }
+
+    pub(super) fn add(&mut self, index: usize) {
+        let (run, step) = (self.run, &self.run.plan.steps()[index]);
+        if run.is_loaded(index, self.pass) {
+            self.token(index);
+            return;
+        }
+        let is_f64 = step.tensor.is_f64();
+        let operand = if run.uniform[index] {
+            Operand::Slot(self.uniform(step, is_f64))
+        } else {
+            self.varying(step, is_f64)
+        };
+        self.operands.insert(index, operand);
+    }
+
+    fn uniform(&mut self, step: &'r Step, is_f64: bool) -> usize {
+        let args: Vec<usize> = match &step.tensor.inner().prim {
+            // Of the value on the last token; the sum makes a 0 of -0.
+            Prim::Scan(..) => {
+                let on_last = step.args[0];
+                let value = self.run.plan.steps()[on_last].args[0];
+                let is_f64_there = self.run.plan.steps()[on_last].tensor.is_f64();
+                let value = self.slot(value);
+                let value = self
+                    .stage
+                    .slot(Slot::Unary(Unary::Detach, value), is_f64_there);
+                let zero = self.stage.slot(Slot::Number(0.0), true);
+                return self
+                    .stage
+                    .slot(Slot::Binary(Binary::Add, [value, zero]), is_f64);
+            }
+            _ => step.args.iter().map(|&arg| self.slot(arg)).collect(),
+        };
+        let slot = match &step.tensor.inner().prim {
+            Prim::Map(op) => match (op.kernel, &args[..]) {
+                (Kernel::One(op), &[a]) => Slot::Unary(op, a),
+                (Kernel::Two(op), &[a, b]) => Slot::Binary(op, [a, b]),
+                (Kernel::Three(op), &[a, b, c]) => Slot::Ternary(op, [a, b, c]),
+                _ => unreachable!("{op:?} has as many arguments as its kernel takes"),
+            },
+            _ => Slot::Unary(Unary::Detach, args[0]),
+        };
+        self.stage.slot(slot, is_f64)
+    }
+
+    fn varying(&mut self, step: &'r Step, is_f64: bool) -> Operand {
+        let prim = &step.tensor.inner().prim;
+        if let Prim::Column(column) = prim {
+            return self.stage.input(Input::Column(column), is_f64);
+        }
+        let mut args: Vec<Operand> = (step.args.iter())
+            .map(|&arg| self.argument(arg, is_f64))
+            .collect();
+        let code = match prim {
+            Prim::Map(op) => match op.kernel {
+                Kernel::One(op) => Code::Unary(op),
+                Kernel::Two(op) => Code::Binary(op),
+                Kernel::Three(op) => Code::Ternary(op),
+                _ => unreachable!("{op:?} is elementwise"),
+            },
+            Prim::Expand => Code::Unary(Unary::Detach),
+            Prim::AtLastToken => Code::AtLastToken,
+            Prim::Scan(op, number) => {
+                let running = Running {
+                    scan: scan_of(op),
+                    number: *number,
+                };
+                args[0] = self.stage.values(args[0], is_f64, is_f64);
+                self.stage.carries.push(running.start());
+                Code::Scan(running, self.stage.carries.len() - 1)
+            }
+            other => unreachable!("{} does not go by tiles", other.name()),
+        };
+        self.stage.push(code, args, is_f64)
+    }
+
+    /// A reduction of a step's values, with the selection that may follow.
+    pub(super) fn reduce(&mut self, args: &[usize], reduction: Reduction) {
+        let mut values = |step: usize| {
+            let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
+            let operand = self.token(step);
+            (self.stage.values(operand, is_f64, is_f64), is_f64)
+        };
+        let reduce = Reduce {
+            values: values(args[0]),
+            selection: args.get(1).map(|&selection| values(selection)),
+            depth: depth(reduction),
+            step: self.stage.step,
+        };
+        self.stage.reduces.push(reduce);
+    }
+}
