@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ndarray::{Array2, ArrayViewMut1, ArrayViewMut2, s};
-
 use rayon::prelude::*;
 
 use super::{FloatBuffer, Layout, Level};
@@ -85,7 +84,7 @@ impl Computed {
     pub fn to_padded(&self) -> Array2<f32> {
         // Zeros come from the system: rows' ends that are never written take no memory.
         let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
-        self.fill(&mut array.view_mut());
+        self.fill(&mut array.view_mut(), false);
         array
     }
 
@@ -100,15 +99,17 @@ impl Computed {
             let help = "one row a response, as wide as the batch's padded columns";
             return Err(Diagnostic::error(what).with_help(help));
         }
-        array.fill(0.0);
-        self.fill(array);
+        self.fill(array, true);
         Ok(())
     }
 
-    /// Writes the tokens that count; the other columns stay as they are.
-    fn fill(&self, array: &mut ArrayViewMut2<'_, f32>) {
+    /// Writes the tokens that count, and 0 elsewhere where the array is to be cleared.
+    fn fill(&self, array: &mut ArrayViewMut2<'_, f32>, clear: bool) {
         let width = array.ncols().max(1);
         let fill = |response: usize, row: &mut ArrayViewMut1<'_, f32>| {
+            if clear {
+                row.fill(0.0);
+            }
             for (tokens, columns) in self.layout.stretches(response) {
                 let mut row = row.slice_mut(s![columns]);
                 let out = row.iter_mut();
