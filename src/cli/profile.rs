@@ -350,8 +350,10 @@ impl Profiled {
         for (line, seconds) in self.lines() {
             let share = format!("{:.0} %", 100.0 * seconds / total);
             let number = match &line.0 {
-                Some(source) => format!("{source}:{}", line.1),
-                None => line.1.to_string(),
+                Some(source) if **source != *self.recipe.name() => {
+                    format!("{source}:{}", line.1)
+                }
+                _ => line.1.to_string(),
             };
             let text = format!(
                 "{:>9}{share:>8}  {number:>4}  {}",
