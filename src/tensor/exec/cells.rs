@@ -44,6 +44,7 @@ pub(super) fn indices(layout: &Layout, from: Level, to: Level, cell: usize) -> V
 pub(super) fn count(layout: &Layout, from: Level, to: Level, cell: usize) -> usize {
     match (from, to) {
         (Level::Response, Level::Group) => layout.members(cell).len(),
+        (Level::Token, Level::Response) => layout.tokens_of(cell).len(),
         (from, to) => stretches(layout, from, to, cell)
             .iter()
             .map(Range::len)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::cases::cases;
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf};
 use crate::tensor::graph::Tensor;
-use crate::tensor::op::Param;
-use crate::tensor::{Executor, Frame, Guard, Level, Plan, TensorError, op};
+use crate::tensor::op::{Argument, Param};
+use crate::tensor::{Executor, Frame, Guard, Level, Origin, Plan, TensorError, op};
 
 /// The bits of a tensor's values, or what the executor says instead.
 fn run(executor: &OnThreads, tensor: &Tensor) -> Result<(Level, Vec<u64>), TensorError> {
@@ -66,4 +66,79 @@ fn executors_give_the_same_bits_of_many_groups() {
 #[test]
 fn executors_give_the_same_bits_of_few_groups_in_f32() {
     agree(World::of_two_groups(), false);
+}
+
+/// What the naive executor gives back after an operation, the fused one must not hold for a whole pass.
+#[test]
+fn what_goes_by_no_tiles_takes_as_much_memory_by_either_executor() {
+    let frame = World::large().frame();
+    let x = leaf(&frame, Level::Token, vec![0.5; frame.size(Level::Token)]);
+    let number = |value: f64| Tensor::number(value);
+    let median = op::table().find(|op| op.name == "median").unwrap();
+    let medians = |mut sum: Tensor| {
+        for i in 1..60 {
+            let scaled = op::mul(&x, &number(f64::from(i))).unwrap();
+            let args = [Argument::Tensor(scaled), Argument::Level(Level::Response)];
+            sum = op::add(&sum, &median.apply(&args).unwrap()).unwrap();
+        }
+        sum
+    };
+    let positions = |mut value: Tensor| {
+        for i in 1..60 {
+            value = op::mul(&value, &number(1.0 + f64::from(i))).unwrap();
+        }
+        value
+    };
+    let at = leaf(
+        &frame,
+        Level::Position,
+        vec![1.0; frame.size(Level::Position)],
+    );
+    for tensor in [medians(number(0.0)), positions(at)] {
+        let [naive, fused] = [Executor::Naive, Executor::Fused].map(|executor| {
+            let guard = Guard::unlimited();
+            let plan = Plan::new(std::slice::from_ref(&tensor));
+            OnThreads::new(executor, 1).run(&plan, &guard).unwrap();
+            guard.peak()
+        });
+        assert!(fused <= 2 * naive, "naive {naive} bytes, fused {fused}");
+    }
+}
+
+/// Of two errors in one plan, that of the first operation; and a stop is told of an operation's line.
+#[test]
+fn executors_tell_the_same_error_of_the_same_line() {
+    let line = |line| Origin {
+        source: None,
+        line,
+        column: 1,
+    };
+    let frame = World::large().frame();
+    let tokens = leaf(&frame, Level::Token, vec![0.3; frame.size(Level::Token)]);
+    let binomial = |n: &Tensor, at: usize| {
+        let row = op::table().find(|op| op.name == "binomial").unwrap();
+        let value = row
+            .apply(&[Argument::Tensor(n.clone()), Argument::Number(1.0)])
+            .unwrap();
+        value.mark(&line(at));
+        value
+    };
+    let responses = leaf(
+        &frame,
+        Level::Response,
+        vec![0.7; frame.size(Level::Response)],
+    );
+    let sum = op::sum(&tokens, Level::Response).unwrap();
+    let both = op::add(&binomial(&sum, 2), &binomial(&responses, 3)).unwrap();
+    let doubled = op::mul(&tokens, &Tensor::number(2.0)).unwrap();
+    doubled.mark(&line(7));
+    for (tensor, memory, at) in [(both, usize::MAX, 2), (doubled, 1 << 10, 7)] {
+        let errors = [Executor::Naive, Executor::Fused].map(|executor| {
+            let plan = Plan::new(std::slice::from_ref(&tensor));
+            let guard = Guard::new(None, memory);
+            OnThreads::new(executor, 1).run(&plan, &guard).unwrap_err()
+        });
+        assert_eq!(errors[0], errors[1]);
+        assert_eq!(errors[1].origin, Some(line(at)));
+    }
 }

@@ -7,6 +7,7 @@
 //! the naive executor, as are all values that are no tokens. Sums and scans are those of the naive executor, so that the
 //! two agree bit for bit.
 
+mod bank;
 mod kernels;
 mod program;
 mod stage;

@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+use super::bank::{Bank, Banked, Location, read};
 use super::kernels::{Source, binary, is_finite, ternary, unary};
-use super::stage::{Code, Input, Instruction, Operand, Reduce, Slot, Stage};
-use crate::batch::{self, Layout, Padded, TokenValues};
+use super::stage::{Code, Instruction, Operand, Reduce, Slot, Stage};
+use crate::batch::Layout;
 use crate::tensor::exec::moments::{Moments, TILE};
 use crate::tensor::exec::{BLOCK, Precision};
 use crate::tensor::{Context, Guard, Level, Stopped};
@@ -130,10 +131,10 @@ impl Scratch {
 }
 
 /// The part of a tile that belongs to one response.
-struct Segment {
-    response: usize,
+pub(super) struct Segment {
+    pub(super) response: usize,
     /// Within the tile.
-    range: Range<usize>,
+    pub(super) range: Range<usize>,
     /// Whether it ends with the response's last token.
     is_last: bool,
 }
@@ -322,188 +323,13 @@ fn fill_slots(stage: &Stage<'_>, response: usize, slots: &mut Vec<f64>) {
     }
 }
 
-/// Where the tokens of a tile lie in padded columns.
-struct Location<'a> {
-    layout: &'a Layout,
-    tokens: Range<usize>,
-    segments: &'a [Segment],
-}
-
-impl Location<'_> {
-    /// The columns of each stretch of a response's tokens that lies in the tile.
-    fn stretches(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
-        let cut = |(tokens, columns): (Range<usize>, Range<usize>)| {
-            let start = tokens.start.max(self.tokens.start);
-            let end = tokens.end.min(self.tokens.end);
-            let column = |token: usize| columns.start + (token - tokens.start);
-            (start < end).then(|| column(start)..column(end))
-        };
-        self.layout.stretches(response).filter_map(cut)
-    }
-
-    /// A padded array's values where they lie, if they lie one after another.
-    fn slice<'t, T: batch::Element>(&self, array: &'t Padded<T>) -> Option<&'t [T]> {
-        let [segment] = self.segments else {
-            return None;
-        };
-        let mut stretches = self.stretches(segment.response);
-        match (stretches.next(), stretches.next()) {
-            (Some(columns), None) => array.row(segment.response, columns),
-            _ => None,
-        }
-    }
-
-    fn gather<'t, T: batch::Element>(
-        &self,
-        array: &Padded<T>,
-        into: &'t mut Vec<T::Wide>,
-    ) -> &'t [T::Wide] {
-        into.clear();
-        for segment in self.segments {
-            for columns in self.stretches(segment.response) {
-                match array.row(segment.response, columns.clone()) {
-                    Some(row) => into.extend(row.iter().map(|value| value.widen())),
-                    None => into.extend(
-                        array
-                            .values(segment.response, columns)
-                            .map(batch::Element::widen),
-                    ),
-                }
-            }
-        }
-        into
-    }
-}
-
-/// The buffers of one precision: registers, then the tiles of outputs; and the tiles of inputs.
-struct Bank<'t, T> {
-    buffers: Vec<&'t mut [T]>,
-    inputs: Vec<&'t [T]>,
-}
-
-impl<'t, T> Bank<'t, T> {
-    fn new(
-        registers: &'t mut [Vec<T>],
-        outputs: &'t mut [&mut [T]],
-        own: &Range<usize>,
-    ) -> Bank<'t, T> {
-        let registers = registers
-            .iter_mut()
-            .map(|register| &mut register[..own.len()]);
-        let outputs = outputs.iter_mut().map(|output| &mut output[own.clone()]);
-        Bank {
-            buffers: registers.chain(outputs).collect(),
-            inputs: Vec::new(),
-        }
-    }
-
-    /// The values of an operand that is no slot.
-    fn values(&self, operand: Operand) -> &[T] {
-        match operand {
-            Operand::Buffer(buffer) => self.buffers[buffer],
-            Operand::Input(input) => self.inputs[input],
-            Operand::Slot(_) | Operand::Output(_) => {
-                unreachable!("a slot is filled into a buffer, an output is one")
-            }
-        }
-    }
-}
-
 /// All that a program works on in one tile.
-struct Tile<'t> {
-    f32s: Bank<'t, f32>,
-    f64s: Bank<'t, f64>,
+pub(super) struct Tile<'t> {
+    pub(super) f32s: Bank<'t, f32>,
+    pub(super) f64s: Bank<'t, f64>,
     /// Segment by segment.
     slots: &'t [f64],
     segments: &'t [Segment],
-}
-
-/// A precision with its bank.
-trait Banked: Precision {
-    fn bank<'a, 't>(tile: &'a Tile<'t>) -> &'a Bank<'t, Self>;
-    fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, Self>;
-    fn of_f32s(_: &[f32]) -> Option<&[Self]> {
-        None
-    }
-    fn of_f64s(_: &[f64]) -> Option<&[Self]> {
-        None
-    }
-    /// A padded column's tile, gathered where it does not lie in one stretch.
-    fn column<'t>(
-        column: &'t TokenValues,
-        location: &Location<'_>,
-        gathered: &'t mut Vec<Self>,
-    ) -> &'t [Self];
-}
-
-impl Banked for f32 {
-    fn bank<'a, 't>(tile: &'a Tile<'t>) -> &'a Bank<'t, f32> {
-        &tile.f32s
-    }
-    fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, f32> {
-        &mut tile.f32s
-    }
-    fn of_f32s(values: &[f32]) -> Option<&[f32]> {
-        Some(values)
-    }
-    fn column<'t>(
-        column: &'t TokenValues,
-        location: &Location<'_>,
-        gathered: &'t mut Vec<f32>,
-    ) -> &'t [f32] {
-        match column {
-            TokenValues::F16(array) => location.gather(array, gathered),
-            TokenValues::Bf16(array) => location.gather(array, gathered),
-            TokenValues::F32(array) => match location.slice(array) {
-                Some(values) => values,
-                None => location.gather(array, gathered),
-            },
-            _ => unreachable!("an f64 column has f64 tokens, a compact one is read as it is"),
-        }
-    }
-}
-
-impl Banked for f64 {
-    fn bank<'a, 't>(tile: &'a Tile<'t>) -> &'a Bank<'t, f64> {
-        &tile.f64s
-    }
-    fn bank_mut<'a, 't>(tile: &'a mut Tile<'t>) -> &'a mut Bank<'t, f64> {
-        &mut tile.f64s
-    }
-    fn of_f64s(values: &[f64]) -> Option<&[f64]> {
-        Some(values)
-    }
-    fn column<'t>(
-        column: &'t TokenValues,
-        location: &Location<'_>,
-        gathered: &'t mut Vec<f64>,
-    ) -> &'t [f64] {
-        match column {
-            TokenValues::F64(array) => match location.slice(array) {
-                Some(values) => values,
-                None => location.gather(array, gathered),
-            },
-            _ => unreachable!("only an f64 column has f64 tokens"),
-        }
-    }
-}
-
-/// The tile of an input.
-fn read<'t, T: Banked>(
-    input: &'t Input<'_>,
-    location: &Location<'_>,
-    gathered: &'t mut Vec<T>,
-) -> &'t [T] {
-    let own = match input {
-        Input::Column(TokenValues::Compact(values)) => T::slice(values),
-        Input::Column(column) => return T::column(column, location, gathered),
-        Input::F32(values) => T::of_f32s(values),
-        Input::F64(values) => T::of_f64s(values),
-    };
-    match own {
-        Some(values) => &values[location.tokens.clone()],
-        None => unreachable!("an input has the precision of its step"),
-    }
 }
 
 impl Tile<'_> {
