@@ -1,0 +1,267 @@
+//! Cuts a plan into passes over the tokens: what each step is computed by, when, and what is stored in between.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::program::scan_of;
+use super::{Kind, Pass, Run, SWEEP};
+use crate::tensor::exec::scan::Running;
+use crate::tensor::graph::Prim;
+use crate::tensor::op::{Binary, Kernel, Reduction, Scan, Unary};
+use crate::tensor::plan::Step;
+use crate::tensor::{Frame, Guard, Level, Plan, Stopped};
+
+/// The operations that it is cheaper to do again in a later pass than to store their results.
+const CHEAP: usize = 6;
+
+/// The frame with the most token values to compute.
+fn home(plan: &Plan) -> Option<&Arc<Frame>> {
+    let mut frames: BTreeMap<usize, (usize, &Arc<Frame>)> = BTreeMap::new();
+    let mut most: Option<(usize, &Arc<Frame>)> = None;
+    for step in plan.steps() {
+        let Some(frame) = step.tensor.frame() else {
+            continue;
+        };
+        if step.tensor.level() != Level::Token || step.tensor.known().is_some() {
+            continue;
+        }
+        let entry = frames
+            .entry(frame.responses.address())
+            .or_insert((0, frame));
+        entry.0 += frame.size(Level::Token);
+        if most.is_none_or(|(tokens, _)| entry.0 > tokens) {
+            most = Some(*entry);
+        }
+    }
+    // Without any, a reduction of tokens that are there may still go by tiles.
+    let known = || {
+        let tokens = plan
+            .steps()
+            .iter()
+            .filter(|step| step.tensor.level() == Level::Token);
+        tokens.filter_map(|step| step.tensor.frame()).next_back()
+    };
+    most.map(|(_, frame)| frame).or_else(known)
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(plan: &'a Plan) -> Run<'a> {
+        let steps = plan.steps();
+        let mut run = Run {
+            plan,
+            home: home(plan),
+            kind: Vec::with_capacity(steps.len()),
+            pass: Vec::with_capacity(steps.len()),
+            uniform: Vec::with_capacity(steps.len()),
+            direction: BTreeMap::new(),
+            stored: vec![false; steps.len()],
+            private: vec![true; steps.len()],
+            last_use: vec![(0, 0); steps.len()],
+            values: vec![None; steps.len()],
+            temporary: HashMap::new(),
+        };
+        for step in steps {
+            let kind = run.kind_of(step);
+            run.kind.push(kind);
+        }
+        run.leave_to_naive();
+        for (index, step) in steps.iter().enumerate() {
+            run.place(index, step);
+        }
+        run
+    }
+
+    /// Where many operations that go by no tiles read token values that nothing else does, these are computed in full
+    /// too, one after the other: a pass would have to store all of them at once.
+    fn leave_to_naive(&mut self) {
+        const MANY: usize = 8;
+        let steps = self.plan.steps();
+        let is_token = |run: &Run<'_>, step: usize| run.kind[step] == Kind::Token;
+        let mut only_whole = vec![true; steps.len()];
+        self.plan
+            .outputs()
+            .iter()
+            .for_each(|&output| only_whole[output] = false);
+        let whole = (0..steps.len()).filter(|&index| self.kind[index] == Kind::Whole);
+        let read = whole.flat_map(|index| &steps[index].args);
+        let stored = read.filter(|&&arg| is_token(self, arg)).count();
+        if stored <= MANY {
+            return;
+        }
+        for (index, step) in steps.iter().enumerate().rev() {
+            if is_token(self, index) && only_whole[index] {
+                self.kind[index] = Kind::Whole;
+            }
+            if self.kind[index] != Kind::Whole {
+                step.args.iter().for_each(|&arg| only_whole[arg] = false);
+            }
+        }
+    }
+
+    /// Decides when a step is computed. All before it are decided.
+    fn place(&mut self, index: usize, step: &Step) {
+        let kind = self.kind[index];
+        let level = |arg: usize| self.plan.steps()[arg].tensor.level();
+        let ready = |arg: &usize| match self.kind[*arg] {
+            // In full only after the pass that stores it.
+            Kind::Token if kind == Kind::Whole => self.pass[*arg] + 1,
+            _ => self.pass[*arg],
+        };
+        let mut pass = step.args.iter().map(ready).max().unwrap_or(0);
+        let prim = &step.tensor.inner().prim;
+        let mut uniform = false;
+        match (kind, prim) {
+            (Kind::Reduced(_), _) => pass += 1,
+            (Kind::Token, Prim::Scan(op, number)) => {
+                let scan = scan_of(op);
+                // The sum from the end of a value on the last token is that value, everywhere.
+                let of = &self.plan.steps()[step.args[0]].tensor.inner().prim;
+                uniform = scan == Scan::SuffixSum
+                    && *number == 1.0
+                    && matches!(of, Prim::AtLastToken)
+                    && self.kind[step.args[0]] == Kind::Token;
+                if !uniform {
+                    let from_the_end = Running::from_the_end(scan);
+                    while *self.direction.entry(pass).or_insert(from_the_end) != from_the_end {
+                        pass += 1;
+                    }
+                }
+            }
+            (Kind::Token, Prim::Map(_) | Prim::Expand) => {
+                uniform =
+                    (step.args.iter()).all(|&arg| level(arg) != Level::Token || self.uniform[arg]);
+            }
+            _ => {}
+        }
+        self.pass.push(pass);
+        self.uniform.push(uniform);
+    }
+
+    fn kind_of(&self, step: &Step) -> Kind {
+        let node = step.tensor.inner();
+        let (Some(home), Some(frame)) = (self.home, &node.frame) else {
+            return Kind::Whole;
+        };
+        let level = |arg: usize| self.plan.steps()[arg].tensor.level();
+        let same_tokens = |arg: &usize| {
+            let frame = self.plan.steps()[*arg].tensor.frame();
+            frame.is_none_or(|frame| frame.responses == home.responses)
+        };
+        let is_by_tiles = step.tensor.known().is_none()
+            && frame.responses == home.responses
+            && step.args.iter().all(|arg| {
+                level(*arg) != Level::Position && (level(*arg) == Level::Batch || same_tokens(arg))
+            });
+        if !is_by_tiles {
+            return Kind::Whole;
+        }
+        match (&node.prim, node.level) {
+            (Prim::Column(_) | Prim::AtLastToken | Prim::Scan(..) | Prim::Expand, Level::Token) => {
+                Kind::Token
+            }
+            (Prim::Map(op), Level::Token) if !matches!(op.kernel, Kernel::Checked(_)) => {
+                Kind::Token
+            }
+            (Prim::Reduce(op), Level::Response | Level::Group | Level::Batch)
+                if level(step.args[0]) == Level::Token =>
+            {
+                match op.kernel {
+                    Kernel::Reduce(Reduction::Median) => Kind::Whole,
+                    Kernel::Reduce(reduction) => Kind::Reduced(reduction),
+                    _ => unreachable!("{op:?} is a reduction"),
+                }
+            }
+            _ => Kind::Whole,
+        }
+    }
+
+    /// The number of operations that computing a token step takes, as far as anybody wants to know.
+    fn cost(&self, step: usize) -> usize {
+        let mut cost = 0;
+        let mut stack = vec![step];
+        while let (Some(step), true) = (stack.pop(), cost <= CHEAP) {
+            if self.kind[step] != Kind::Token || self.stored[step] || self.uniform[step] {
+                continue;
+            }
+            cost += match &self.plan.steps()[step].tensor.inner().prim {
+                Prim::Scan(..) => CHEAP + 1,
+                Prim::Map(op) => match op.kernel {
+                    Kernel::One(
+                        Unary::Neg | Unary::Abs | Unary::Square | Unary::Detach | Unary::Not,
+                    ) => 1,
+                    Kernel::One(_) | Kernel::Two(Binary::Pow | Binary::Rem) => CHEAP + 1,
+                    _ => 1,
+                },
+                _ => 0,
+            };
+            stack.extend(&self.plan.steps()[step].args);
+        }
+        cost
+    }
+
+    /// Whether a pass reads a token step from memory. One number a response is as fast computed.
+    pub(super) fn is_loaded(&self, step: usize, pass: usize) -> bool {
+        self.stored[step] && self.pass[step] < pass && !self.uniform[step]
+    }
+
+    /// The passes, in order. Decides on the way what is stored.
+    pub(super) fn passes(&mut self, guard: &Guard) -> Result<Vec<Pass>, Stopped> {
+        let steps = self.plan.steps();
+        let last = self.pass.iter().max().map_or(0, |&last| last);
+        let mut passes: Vec<Pass> = (0..=last).map(|_| Pass::default()).collect();
+        let mut tokens: Vec<Vec<usize>> = vec![Vec::new(); last + 1];
+        for &output in self.plan.outputs() {
+            self.stored[output] |= self.kind[output] == Kind::Token;
+            self.private[output] = false;
+            self.last_use[output] = (usize::MAX, 0);
+        }
+        for (index, step) in steps.iter().enumerate() {
+            let pass = self.pass[index];
+            match self.kind[index] {
+                Kind::Token => tokens[pass].push(index),
+                Kind::Reduced(reduction) => passes[pass - 1].reduced.push((index, reduction)),
+                Kind::Whole => {
+                    passes[pass].whole.push(index);
+                    for &arg in &step.args {
+                        self.stored[arg] |= self.kind[arg] == Kind::Token;
+                        self.private[arg] = false;
+                        self.last_use[arg] = self.last_use[arg].max((pass, index));
+                    }
+                }
+            }
+        }
+        let mut seen = vec![usize::MAX; steps.len()];
+        for pass in (0..=last).rev() {
+            guard.check()?;
+            let stored = tokens[pass].iter().filter(|&&step| self.stored[step]);
+            let mut stack: Vec<usize> = stored.copied().collect();
+            let reduced = passes[pass].reduced.iter();
+            stack.extend(reduced.flat_map(|(step, _)| &steps[*step].args));
+            while let Some(step) = stack.pop() {
+                if std::mem::replace(&mut seen[step], pass) == pass {
+                    continue;
+                }
+                let is_token = self.kind[step] == Kind::Token;
+                if is_token && self.pass[step] < pass && self.cost(step) > CHEAP {
+                    self.stored[step] = true;
+                }
+                let is_loaded = self.is_loaded(step, pass);
+                if !is_token || is_loaded {
+                    self.last_use[step] = self.last_use[step].max((pass, SWEEP));
+                    passes[pass].read.push(step);
+                }
+                if !is_token {
+                    continue;
+                }
+                passes[pass].computed.push(step);
+                let is_scan = matches!(steps[step].tensor.inner().prim, Prim::Scan(..));
+                let ends = is_loaded || self.uniform[step] && is_scan;
+                if !ends {
+                    stack.extend(&steps[step].args);
+                }
+            }
+            passes[pass].computed.sort_unstable();
+        }
+        Ok(passes)
+    }
+}
