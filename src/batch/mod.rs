@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod known;
 pub(crate) mod layout;
 mod level;
+mod zeros;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub(crate) use files::Replacement;
 pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
+pub(crate) use zeros::Zeros;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
