@@ -9,7 +9,7 @@ use crate::batch::FloatBuffer;
 use crate::tensor::exec::reduce::depth;
 use crate::tensor::exec::scan::Running;
 use crate::tensor::graph::Prim;
-use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Unary};
+use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Ternary, Unary};
 use crate::tensor::plan::Step;
 use crate::tensor::{Level, Value};
 
@@ -170,6 +170,13 @@ impl<'r, 'a> Program<'r, 'a> {
             Prim::Map(op) => match op.kernel {
                 Kernel::One(op) => Code::Unary(op),
                 Kernel::Two(op) => Code::Binary(op),
+                // In two steps, each of which is done in f32 where the tokens are f32.
+                Kernel::Three(Ternary::Clamp) => {
+                    let most = Code::Binary(Binary::Max);
+                    let raised = self.stage.push(most, vec![args[0], args[1]], is_f64);
+                    args = vec![raised, args[2]];
+                    Code::Binary(Binary::Min)
+                }
                 Kernel::Three(op) => Code::Ternary(op),
                 _ => unreachable!("{op:?} is elementwise"),
             },
