@@ -19,7 +19,7 @@ pub use crate::batch::Level;
 pub(crate) use binomial::binomial_ratio;
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
-pub(crate) use exp::k3;
+pub(crate) use exp::{exponentials, k3};
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;
