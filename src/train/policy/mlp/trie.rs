@@ -301,8 +301,8 @@ fn dot<F: Real>(a: &[F], b: &[F]) -> F {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut lanes = [F::zero(); LANES];
     for (a, b) in a.iter().zip(b) {
-        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
-            *lane += a * b;
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            *lane += a[i] * b[i];
         }
     }
     for ((lane, &a), &b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
