@@ -156,23 +156,27 @@ impl Mlp {
             && last.prompts == prompts;
         let owners = responses.prompts();
         let parts = parts(prompts.len(), owners, CHUNK);
-        let sums = GRADIENTS.min(parts.len());
-        self.backward
-            .resize_with(sums, || Backward::new(network.sizes));
-        let sums = self.backward.par_iter_mut().with_max_len(1).enumerate();
         let count = GRADIENTS.min(parts.len());
+        self.backward
+            .resize_with(count, || Backward::new(network.sizes));
+        let sums = self.backward.par_iter_mut().with_max_len(1).enumerate();
         sums.for_each(|(index, sum)| {
             sum.gradient.values.fill(0.0);
             let mut grown = Trie::default();
-            for chunk in index * parts.len() / count..(index + 1) * parts.len() / count {
-                let own = chunk * CHUNK..(chunk + 1) * CHUNK;
+            let (first, end) = (
+                index * parts.len() / count,
+                (index + 1) * parts.len() / count,
+            );
+            for (chunk, own) in parts.iter().enumerate().take(end).skip(first) {
+                let first = chunk * CHUNK;
                 let trie = if is_last {
-                    &last.tries[own.start / last.size]
+                    &last.tries[first / last.size]
                 } else {
                     let source = |response| TokenSource::Given(responses.response(response));
-                    grown.grow(network, prompts, owners, &parts[chunk], source, true);
+                    grown.grow(network, prompts, owners, own, source, true);
                     &grown
                 };
+                let own = first..first + CHUNK;
                 sum.add(trie, network, prompts, own, responses, dloss_dlogp);
             }
         });
