@@ -260,6 +260,7 @@ impl Run<'_> {
             profile.note(profile::Stage {
                 is_pass: true,
                 level: Level::Token,
+                started: 0.0,
                 seconds,
                 read: stage
                     .inputs
