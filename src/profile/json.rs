@@ -23,7 +23,6 @@ impl Measured {
             })
         });
         let seconds = |runs: &[f64]| (!runs.is_empty()).then(|| json!({ "seconds": runs }));
-        let padding = trial.parts.iter().filter(|part| part.moved.is_some());
         json!({
             "recipe": self.recipe.name(),
             "version": self.recipe.version().as_str(),
@@ -32,12 +31,12 @@ impl Measured {
             "tokens": self.layout.tokens(),
             "threads": rayon::current_num_threads(),
             "script": seconds(&self.fused),
+            "script_new_array": seconds(&self.fused_anew),
             "naive": seconds(&self.naive),
             "native": seconds(&self.native),
             "stages": stages.collect::<Vec<_>>(),
             "lines": lines.collect::<Vec<_>>(),
             "in_script": trial.in_script(),
-            "padding": padding.map(|part| part.seconds).sum::<f64>(),
             "in_full": self.in_full(),
             "peak_bytes": trial.peak,
             "bandwidth": self.bandwidth,

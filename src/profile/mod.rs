@@ -10,6 +10,9 @@ mod trial;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
+
+use ndarray::Array2;
 
 pub use self::example::example;
 use self::lines::Line;
@@ -29,9 +32,11 @@ const NAIVE_RUNS: usize = 3;
 pub struct Measured {
     recipe: Recipe,
     layout: Arc<Layout>,
-    /// Seconds, run by run, with each executor.
+    /// Seconds, run by run, with each executor, into one array.
     fused: Vec<f64>,
     naive: Vec<f64>,
+    /// Seconds, run by run, with a new array each time.
+    fused_anew: Vec<f64>,
     /// Seconds, run by run, with the native kernel in the script's place; empty where there is none.
     native: Vec<f64>,
     /// The fastest of the runs that noted down their stages.
@@ -42,9 +47,9 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Runs all hooks of a recipe, a number of times with each executor, from the state that `init` makes: the advantage
-    /// to a new padded array, and the loss with its gradient to another. A loss without an advantage hook beside it has
-    /// the advantage of the batch.
+    /// Runs all hooks of a recipe, a number of times with each executor, from the state that `init` makes. The advantage is
+    /// written into a padded array, or where there is a loss, its gradient. A loss without an advantage hook beside it
+    /// has the advantage of the batch.
     ///
     /// # Errors
     /// [`Diagnostics`] of a hook that fails.
@@ -55,20 +60,30 @@ impl Measured {
         runs: usize,
     ) -> Result<Measured, Diagnostics> {
         let host = host.clone().with_guard(host.guard());
-        let seconds = |executor: Executor, runs: usize| -> Result<Vec<f64>, Diagnostics> {
+        let layout = batch.layout();
+        let new_array = || Array2::zeros((layout.responses(), layout.width()));
+        let mut padded = new_array();
+        let mut times = |executor: Executor, runs: usize| -> Result<Vec<f64>, Diagnostics> {
             let recipe = recipe.on(&host.clone().with_executor(executor));
             // The first run finds memory and caches as no later one does.
-            Trial::of(&recipe, batch, None)?;
-            let trial = |_| Ok(Trial::of(&recipe, batch, None)?.seconds());
-            (0..runs).map(trial).collect()
+            Trial::of(&recipe, batch, &mut padded, None)?;
+            let seconds = |_| Ok(Trial::of(&recipe, batch, &mut padded, None)?.seconds());
+            (0..runs).map(seconds).collect()
         };
-        let fused = seconds(Executor::Fused, runs)?;
-        let naive = seconds(Executor::Naive, runs.min(NAIVE_RUNS))?;
+        let fused = times(Executor::Fused, runs)?;
+        let naive = times(Executor::Naive, runs.min(NAIVE_RUNS))?;
+        let fused_anew = |_| {
+            let started = Instant::now();
+            let mut padded = new_array();
+            Trial::of(&recipe.on(&host), batch, &mut padded, None)?;
+            Ok(started.elapsed().as_secs_f64())
+        };
+        let fused_anew: Result<_, Diagnostics> = (0..runs).map(fused_anew).collect();
         let profile = Arc::new(Profile::default());
         let noting = recipe.on(&host.clone().with_profile(profile.clone()));
-        let mut trial = Trial::of(&noting, batch, Some(&profile))?;
+        let mut trial = Trial::of(&noting, batch, &mut padded, Some(&profile))?;
         for _ in 1..runs {
-            let other = Trial::of(&noting, batch, Some(&profile))?;
+            let other = Trial::of(&noting, batch, &mut padded, Some(&profile))?;
             if other.seconds() < trial.seconds() {
                 trial = other;
             }
@@ -76,12 +91,13 @@ impl Measured {
         Ok(Measured {
             lines: Line::of(&trial, recipe),
             recipe: recipe.clone(),
-            layout: batch.layout().clone(),
+            layout: layout.clone(),
             fused,
+            fused_anew: fused_anew?,
             naive,
             native: Vec::new(),
             trial,
-            bandwidth: bandwidth(batch.layout().tokens()),
+            bandwidth: bandwidth(layout.tokens()),
         })
     }
 

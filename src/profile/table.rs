@@ -35,10 +35,11 @@ impl Measured {
 
     /// The best and the worst run with each executor.
     fn executors(&self, paint: Paint) -> Vec<String> {
-        let mut lines = vec![paint.dim(&format!("{:<10}{:>11}{:>11}", "", "best", "median"))];
+        let mut lines = vec![paint.dim(&format!("{:<18}{:>11}{:>11}", "", "best", "median"))];
         let fused = best(&self.fused);
         let all = [
             ("fused", &self.fused),
+            ("fused, new array", &self.fused_anew),
             ("naive", &self.naive),
             ("native", &self.native),
         ];
@@ -49,10 +50,10 @@ impl Measured {
             let own = best(seconds);
             let ratio = match own / fused {
                 _ if name == "fused" => counted(seconds.len(), "run"),
-                ratio => format!("{ratio:.2} of fused"),
+                ratio => format!("{ratio:.2} times fused"),
             };
             let (own, middle) = (time(own), time(median(seconds)));
-            lines.push(format!("{name:<10}{own:>11}{middle:>11}   {ratio}"));
+            lines.push(format!("{name:<18}{own:>11}{middle:>11}   {ratio}"));
         }
         lines
     }
@@ -88,9 +89,6 @@ impl Measured {
             row(&name, seconds, None);
         }
         row("script and plans", self.trial.in_script(), None);
-        for part in self.trial.parts.iter().filter(|part| part.moved.is_some()) {
-            row(&format!("{} [B, T]", part.name), part.seconds, part.moved);
-        }
         lines
     }
 
