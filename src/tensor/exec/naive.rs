@@ -49,6 +49,7 @@ pub(super) fn value(
         profile.note(Stage {
             is_pass: false,
             level: value.level(),
+            started: 0.0,
             seconds,
             read: args.map(|arg| arg.buffer().bytes()).sum(),
             written: value.buffer().bytes(),
