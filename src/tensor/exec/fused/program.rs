@@ -196,16 +196,29 @@ impl<'r, 'a> Program<'r, 'a> {
         self.stage.push(code, args, is_f64)
     }
 
+    fn is_f64(&self, step: usize) -> bool {
+        self.run.plan.steps()[step].tensor.is_f64()
+    }
+
+    /// A token step as a tile of values, and its precision.
+    fn values(&mut self, step: usize) -> (Operand, bool) {
+        let is_f64 = self.is_f64(step);
+        let operand = self.token(step);
+        (self.stage.values(operand, is_f64, is_f64), is_f64)
+    }
+
     /// A reduction of a step's values, with the selection that may follow.
     pub(super) fn reduce(&mut self, args: &[usize], reduction: Reduction) {
-        let mut values = |step: usize| {
-            let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
-            let operand = self.token(step);
-            (self.stage.values(operand, is_f64, is_f64), is_f64)
-        };
+        let selection = args.get(1).map(|&selection| self.values(selection));
         let reduce = Reduce {
-            values: values(args[0]),
-            selection: args.get(1).map(|&selection| values(selection)),
+            values: match self.operands.get(&args[0]) {
+                // One number for all tokens of a response: its sum is exact, where it is an f32.
+                Some(&slot @ Operand::Slot(_)) if selection.is_none() && !self.is_f64(args[0]) => {
+                    (slot, false)
+                }
+                _ => self.values(args[0]),
+            },
+            selection,
             depth: depth(reduction),
             step: self.stage.step,
         };
