@@ -2,6 +2,8 @@
 
 mod columns;
 
+pub(crate) use columns::OLD_FOR_LOGP;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

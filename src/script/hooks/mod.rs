@@ -1,6 +1,7 @@
 //! Runs a recipe's hooks on a batch: reward, advantage and loss, with what they return checked and computed.
 
 mod at_prompt;
+mod native;
 mod returned;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(super) use at_prompt::tensor_of;
+pub(crate) use native::{HookCall, HookKernels, LossAnswer};
 use returned::{GRADIENT, NOTHING};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
@@ -44,6 +46,8 @@ pub struct Outcome {
     pub time: Duration,
     /// The most bytes that tensors held at once.
     pub peak_bytes: usize,
+    /// Whether kernels computed it, or a part of it, in place of built-ins' scripts.
+    pub is_native: bool,
 }
 
 /// A loss with its gradient.
@@ -62,6 +66,8 @@ pub struct Loss {
     pub notes: Vec<String>,
     /// How long it took.
     pub time: Duration,
+    /// Whether a kernel computed it in place of a built-in's script.
+    pub is_native: bool,
 }
 
 impl Outcome {
@@ -138,6 +144,17 @@ impl Recipe {
     /// [`Diagnostics`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
+        match self.kernels() {
+            Some(kernels) => kernels.run_advantage(self, batch, state),
+            None => self.advantage_by_script(batch, state),
+        }
+    }
+
+    pub(crate) fn advantage_by_script(
+        &self,
+        batch: &Batch,
+        state: &mut State,
+    ) -> Result<Outcome, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state);
@@ -165,6 +182,7 @@ impl Recipe {
                 prints: reports.prints,
                 time: started.elapsed(),
                 peak_bytes: run.input.call().guard.peak(),
+                is_native: false,
             })
         })
     }
@@ -174,6 +192,18 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::advantage`]; also where the loss is not one value, or does not depend on `batch.logp`.
     pub fn loss(
+        &self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Loss, Diagnostics> {
+        match self.kernels() {
+            Some(kernels) => kernels.run_loss(self, batch, advantage, state),
+            None => self.loss_by_script(batch, advantage, state),
+        }
+    }
+
+    pub(crate) fn loss_by_script(
         &self,
         batch: &Batch,
         advantage: Option<&Computed>,
@@ -200,6 +230,7 @@ impl Recipe {
                 prints: reports.prints,
                 notes: reports.notes,
                 time: started.elapsed(),
+                is_native: false,
             })
         })
     }
