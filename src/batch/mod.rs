@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod known;
 pub(crate) mod layout;
 mod level;
+mod zeros;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +19,14 @@ pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::BatchBuilder;
 pub use column::TokenValues;
 pub use computed::Computed;
+pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
 pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
+pub(crate) use zeros::Zeros;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///

@@ -113,7 +113,10 @@ impl<'a> Columns<'a> {
         if is_unusual(batch) {
             return None;
         }
-        match (batch.response_buffer("reward"), batch.token_column("token_reward")) {
+        match (
+            batch.response_buffer("reward"),
+            batch.token_column("token_reward"),
+        ) {
             (Some(own), _) => Some(Responses::Own(own)),
             (None, Some(column)) => Some(Responses::Made(sums_of_tokens(self, column)?)),
             (None, None) => batch.response_buffer("correct").map(Responses::Own),
@@ -138,7 +141,9 @@ impl<'a> Columns<'a> {
             return None;
         }
         let length = |response| layout.tokens_of(response).len() as f64;
-        Some(Responses::Made((0..layout.responses()).map(length).collect()))
+        Some(Responses::Made(
+            (0..layout.responses()).map(length).collect(),
+        ))
     }
 
     pub(super) fn advantage(&self) -> Option<Advantage<'a>> {
@@ -149,8 +154,15 @@ impl<'a> Columns<'a> {
             };
         }
         let batch = self.call.batch;
-        let tokens = batch.token_column("advantage").cloned().map(Advantage::Tokens);
-        let responses = || Some(Advantage::Responses(Responses::Own(batch.response_buffer("advantage")?)));
+        let tokens = batch
+            .token_column("advantage")
+            .cloned()
+            .map(Advantage::Tokens);
+        let responses = || {
+            Some(Advantage::Responses(Responses::Own(
+                batch.response_buffer("advantage")?,
+            )))
+        };
         tokens.or_else(responses)
     }
 
@@ -178,7 +190,9 @@ impl<'a> Columns<'a> {
 
     /// A result at response level, where all of it is finite.
     pub(super) fn responses(&self, values: Vec<f64>) -> Option<Computed> {
-        let is_finite = values.iter().fold(true, |all, value| all & value.is_finite());
+        let is_finite = values
+            .iter()
+            .fold(true, |all, value| all & value.is_finite());
         is_finite.then(|| Computed::new(self.layout.clone(), Level::Response, values))
     }
 }
@@ -207,22 +221,30 @@ pub(super) fn correct<'a>(columns: &Columns<'a>) -> Option<Option<Responses<'a>>
         return Some(Some(Responses::Own(own)));
     }
     let right = |rewards: &[f64]| {
-        let right = rewards.iter().map(|&reward| f64::from(u8::from(reward > 0.0)));
+        let right = rewards
+            .iter()
+            .map(|&reward| f64::from(u8::from(reward > 0.0)));
         Some(Responses::Made(right.collect()))
     };
-    Some(match (batch.response_column("reward"), batch.token_column("token_reward")) {
-        (Some(reward), _) => right(reward),
-        (None, Some(column)) => right(&sums_of_tokens(columns, column)?),
-        (None, None) => None,
-    })
+    Some(
+        match (
+            batch.response_column("reward"),
+            batch.token_column("token_reward"),
+        ) {
+            (Some(reward), _) => right(reward),
+            (None, Some(column)) => right(&sums_of_tokens(columns, column)?),
+            (None, None) => None,
+        },
+    )
 }
 
 /// A reward by token, summed for each response in the precision that it was given in.
 fn sums_of_tokens(columns: &Columns<'_>, column: &TokenValues) -> Option<Vec<f64>> {
     fn sum<T: Token>(columns: &Columns<'_>, column: &TokenValues) -> Option<Vec<f64>> {
-        each_response(columns, &mut [(); 0], Vec::<T>::new, |scratch, response, _| {
+        each_response(columns, Vec::<T>::new, |scratch, response| {
             let tiles = Tile::all(columns.layout, response);
-            let tiles = tiles.map(|tile| Moments::of_tile(T::read(column, tile, scratch), Depth::Sum));
+            let tiles =
+                tiles.map(|tile| Moments::of_tile(T::read(column, tile, scratch), Depth::Sum));
             T::narrow(tiles.fold(Moments::EMPTY, Moments::and).sum).widen()
         })
     }

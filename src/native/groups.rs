@@ -40,11 +40,17 @@ fn by_group(
 }
 
 pub(super) fn grpo(columns: &Columns<'_>) -> Option<Computed> {
-    let kinds = [("sample", Reduction::Std), ("population", Reduction::PopulationStd)];
+    let kinds = [
+        ("sample", Reduction::Std),
+        ("population", Reduction::PopulationStd),
+    ];
     let (std, eps) = (columns.choice("std", &kinds)?, columns.number("eps")?);
-    by_group(columns, &columns.reward()?, Depth::Squares, |reward, group| {
-        Binary::SafeDiv.of(reward - group.mean(), finish(std, group) + eps)
-    })
+    by_group(
+        columns,
+        &columns.reward()?,
+        Depth::Squares,
+        |reward, group| Binary::SafeDiv.of(reward - group.mean(), finish(std, group) + eps),
+    )
 }
 
 /// Dr. GRPO's advantage, and the reward of REINFORCE++-baseline.
@@ -54,9 +60,12 @@ pub(super) fn less_mean(columns: &Columns<'_>) -> Option<Computed> {
 }
 
 pub(super) fn rloo(columns: &Columns<'_>) -> Option<Computed> {
-    by_group(columns, &columns.reward()?, Depth::Extremes, |reward, group| {
-        reward - others_mean(reward, group)
-    })
+    by_group(
+        columns,
+        &columns.reward()?,
+        Depth::Extremes,
+        |reward, group| reward - others_mean(reward, group),
+    )
 }
 
 /// The mean of the others, written as the op table has it.
@@ -94,7 +103,10 @@ pub(super) fn passk(columns: &Columns<'_>) -> Option<Computed> {
 /// GRPO-lambda's reward.
 pub(super) fn length_penalty(columns: &Columns<'_>) -> Option<Computed> {
     let (right, length) = (columns.correct()?, columns.length()?);
-    let (share, alpha) = (columns.number("acc_top_lambda")?, columns.number("length_penalty_alpha")?);
+    let (share, alpha) = (
+        columns.number("acc_top_lambda")?,
+        columns.number("length_penalty_alpha")?,
+    );
     let eps = columns.number("length_eps")?;
     let mut accuracy = Vec::with_capacity(columns.layout.groups());
     each_group(columns, &right, Depth::Extremes, |_, moments| {
@@ -115,9 +127,18 @@ pub(super) fn length_penalty(columns: &Columns<'_>) -> Option<Computed> {
     let mut out = vec![0.0; right.len()];
     let mut selected = Vec::new();
     for (group, &is_top) in is_top.iter().enumerate() {
-        let members = columns.layout.members(group).iter().map(|&member| member as usize);
+        let members = columns
+            .layout
+            .members(group)
+            .iter()
+            .map(|&member| member as usize);
         selected.clear();
-        selected.extend(members.clone().filter(|&r| right[r] != 0.0).map(|r| length[r]));
+        selected.extend(
+            members
+                .clone()
+                .filter(|&r| right[r] != 0.0)
+                .map(|r| length[r]),
+        );
         let lengths = Moments::of(&selected, Depth::Squares);
         let (mean, std) = (
             finish(Reduction::Mean, &lengths),

@@ -7,13 +7,20 @@
 
 mod columns;
 mod groups;
+mod pacs;
+mod ppo_clip;
+mod returns;
 mod tokens;
 
 use std::sync::Arc;
 
-use crate::batch::{Batch, Computed, FloatBuffer, Level};
+use ndarray::ArrayViewMut2;
+
+use crate::batch::{Batch, Computed, FloatBuffer, Level, Rows};
 use crate::diagnostic::Diagnostics;
-use crate::script::{Hook, HookCall, HookKernels, Host, Loss, LossAnswer, Outcome, Recipe, State};
+use crate::script::{
+    Hook, HookCall, HookKernels, Host, Loss, LossAnswer, Outcome, Placed, Recipe, State,
+};
 use columns::{Columns, Responses};
 
 /// When kernels answer.
@@ -52,27 +59,54 @@ impl Host {
     }
 }
 
-/// A kernel of a reward or an advantage.
-type Signal = fn(&Columns<'_>) -> Option<Computed>;
+/// A kernel of a reward or an advantage; tokens are written into rows, where there are some.
+type Signal = fn(&Columns<'_>, Option<Rows<'_>>) -> Option<Placed>;
 
 fn signal(builtin: &str, hook: Hook) -> Option<Signal> {
     Some(match (builtin, hook) {
-        ("passk", Hook::Advantage) => groups::passk,
+        ("grpo" | "grpo_lambda", Hook::Advantage) => |c, _| groups::grpo(c).map(Placed::Values),
+        ("dr_grpo", Hook::Advantage) | ("reinforce_pp_baseline", Hook::Reward) => {
+            |c, _| groups::less_mean(c).map(Placed::Values)
+        }
+        ("rloo", Hook::Advantage) => |c, _| groups::rloo(c).map(Placed::Values),
+        ("passk", Hook::Advantage) => |c, _| groups::passk(c).map(Placed::Values),
+        ("grpo_lambda", Hook::Reward) => |c, _| groups::length_penalty(c).map(Placed::Values),
+        ("reinforce_pp" | "reinforce_pp_baseline", Hook::Advantage) => returns::reinforce_pp,
+        ("gae", Hook::Advantage) => returns::gae,
+        _ => return None,
+    })
+}
+
+/// A kernel of a loss, with its gradient times a factor.
+type LossOf = fn(&Columns<'_>, Option<f64>, Option<Rows<'_>>) -> Option<LossAnswer>;
+
+fn loss(builtin: &str) -> Option<LossOf> {
+    Some(match builtin {
+        "ppo_clip" => ppo_clip::loss,
+        "pacs" => pacs::loss,
         _ => return None,
     })
 }
 
 impl HookKernels for Kernels {
     fn has(&self, builtin: &str, hook: Hook) -> bool {
-        signal(builtin, hook).is_some()
+        match hook {
+            Hook::Loss => loss(builtin).is_some(),
+            hook => signal(builtin, hook).is_some(),
+        }
     }
 
-    fn signal(&self, call: &HookCall<'_>) -> Option<Computed> {
-        signal(call.builtin, call.hook)?(&Columns::of(call))
+    fn signal(&self, call: &HookCall<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
+        signal(call.builtin, call.hook)?(&Columns::of(call), rows)
     }
 
-    fn loss(&self, _: &HookCall<'_>) -> Option<LossAnswer> {
-        None
+    fn loss(
+        &self,
+        call: &HookCall<'_>,
+        factor: Option<f64>,
+        rows: Option<Rows<'_>>,
+    ) -> Option<LossAnswer> {
+        loss(call.builtin)?(&Columns::of(call), factor, rows)
     }
 
     fn correct(&self, call: &HookCall<'_>) -> Option<Option<Computed>> {
@@ -91,10 +125,11 @@ impl HookKernels for Kernels {
         recipe: &Recipe,
         batch: &Batch,
         state: &mut State,
-    ) -> Result<Outcome, Diagnostics> {
-        match recipe.advantage_by_kernels(self, batch) {
+        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Outcome<Placed>, Diagnostics> {
+        match recipe.advantage_by_kernels(self, batch, array.as_deref_mut()) {
             Some(outcome) => Ok(outcome),
-            None => recipe.advantage_by_script(batch, state),
+            None => recipe.advantage_by_script(batch, state, array),
         }
     }
 
@@ -104,7 +139,11 @@ impl HookKernels for Kernels {
         batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-    ) -> Result<Loss, Diagnostics> {
-        recipe.loss_by_script(batch, advantage, state)
+        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Loss<Placed>, Diagnostics> {
+        match recipe.loss_by_kernels(self, batch, advantage, array.as_deref_mut()) {
+            Some(loss) => Ok(loss),
+            None => recipe.loss_by_script(batch, advantage, state, array),
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! Kernels of advantages that are returns along the tokens, whitened over the batch: REINFORCE++ and GAE.
 
 use multiversion::multiversion;
-use rayon::prelude::*;
 
 use super::columns::{Columns, Responses, TokenReward};
-use super::tokens::{Tile, Token, each_response};
-use crate::batch::{Computed, Level, TokenValues};
-use crate::tensor::op::{Binary, Reduction, Scan, Ternary};
-use crate::tensor::{Depth, Moments, Precision, Running, TILE, VARIANCE_FLOOR, finish, k3};
+use super::tokens::{Output, Tile, Token};
+use crate::batch::{Rows, TokenValues};
+use crate::script::Placed;
+use crate::tensor::op::{Binary, Reduction, Scan, Ternary, VARIANCE_FLOOR};
+use crate::tensor::{Depth, Moments, Precision, Running, TILE, finish, k3};
 
 /// The estimators of a KL at each token.
 #[derive(Clone, Copy)]
@@ -19,11 +19,15 @@ pub(super) enum Kl {
 }
 
 /// The estimators by their names.
-pub(super) const KINDS: [(&str, Kl); 4] =
-    [("k1", Kl::K1), ("k2", Kl::K2), ("k3", Kl::K3), ("abs", Kl::Abs)];
+pub(super) const KINDS: [(&str, Kl); 4] = [
+    ("k1", Kl::K1),
+    ("k2", Kl::K2),
+    ("k3", Kl::K3),
+    ("abs", Kl::Abs),
+];
 
 /// REINFORCE++, also behind the reward of its variant with a baseline.
-pub(super) fn reinforce_pp(columns: &Columns<'_>) -> Option<Computed> {
+pub(super) fn reinforce_pp(columns: &Columns<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
     let reward = columns.token_reward()?;
     let mut read = Vec::new();
     if let TokenReward::Column(column) = reward {
@@ -40,7 +44,11 @@ pub(super) fn reinforce_pp(columns: &Columns<'_>) -> Option<Computed> {
         }),
         false => None,
     };
-    read.extend(penalty.iter().flat_map(|penalty| [penalty.old, penalty.reference]));
+    read.extend(
+        penalty
+            .iter()
+            .flat_map(|penalty| [penalty.old, penalty.reference]),
+    );
     let shaped = Shaped {
         reward,
         clip: columns.optional("reward_clip")?,
@@ -49,9 +57,9 @@ pub(super) fn reinforce_pp(columns: &Columns<'_>) -> Option<Computed> {
     };
     let is_scaled = columns.truth("std")?;
     if columns.is_f64(&read)? {
-        shaped.advantage::<f64>(columns, is_scaled)
+        shaped.advantage::<f64>(columns, rows, is_scaled)
     } else {
-        shaped.advantage::<f32>(columns, is_scaled)
+        shaped.advantage::<f32>(columns, rows, is_scaled)
     }
 }
 
@@ -72,68 +80,95 @@ struct Penalty<'a> {
 }
 
 impl Shaped<'_> {
-    fn advantage<T: Token>(&self, columns: &Columns<'_>, is_scaled: bool) -> Option<Computed> {
+    fn advantage<T: Token>(
+        &self,
+        columns: &Columns<'_>,
+        rows: Option<Rows<'_>>,
+        is_scaled: bool,
+    ) -> Option<Placed> {
         match (&self.reward, &self.penalty) {
             // The return is the reward at every token.
             (TokenReward::Last(rewards), None) if self.gamma == 1.0 => {
-                equal_returns::<T>(columns, rewards, self.clip, is_scaled)
+                equal_returns::<T>(columns, rows, rewards, self.clip, is_scaled)
             }
-            _ => whitened::<T>(columns, self.gamma, Some(is_scaled), |tile, scratch, out| {
-                let [a, b, _] = &mut scratch.gathered;
-                self.reward.read(tile, out);
-                if let Some(clip) = self.clip {
-                    clamp(out, clip);
-                }
-                if let Some(penalty) = &self.penalty {
-                    let (old, reference) =
-                        (T::read(penalty.old, tile, a), T::read(penalty.reference, tile, b));
-                    less_penalty(penalty.kind, penalty.beta, penalty.clamp, old, reference, out);
-                }
-            }),
+            _ => whitened::<T>(
+                columns,
+                rows,
+                self.gamma,
+                Some(is_scaled),
+                |tile, scratch, out| {
+                    let [a, b] = &mut scratch.gathered;
+                    self.reward.read(tile, a, out);
+                    if let Some(clip) = self.clip {
+                        clamp(out, clip);
+                    }
+                    if let Some(penalty) = &self.penalty {
+                        let (old, reference) = (
+                            T::read(penalty.old, tile, a),
+                            T::read(penalty.reference, tile, b),
+                        );
+                        less_penalty(
+                            penalty.kind,
+                            penalty.beta,
+                            penalty.clamp,
+                            old,
+                            reference,
+                            out,
+                        );
+                    }
+                },
+            ),
         }
     }
 }
 
 /// GAE on a critic's values.
-pub(super) fn gae(columns: &Columns<'_>) -> Option<Computed> {
+pub(super) fn gae(columns: &Columns<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
     let (reward, value) = (columns.token_reward()?, columns.tokens("value")?);
-    let (gamma, lambda) = (columns.number("gamma")?, columns.number("lambda")?);
-    let whiten = columns.truth("whiten")?.then_some(true);
     let mut read = vec![value];
     if let TokenReward::Column(column) = reward {
         read.push(column);
     }
     if columns.is_f64(&read)? {
-        gae_of::<f64>(columns, &reward, value, gamma, lambda, whiten)
+        gae_of::<f64>(columns, rows, &reward, value)
     } else {
-        gae_of::<f32>(columns, &reward, value, gamma, lambda, whiten)
+        gae_of::<f32>(columns, rows, &reward, value)
     }
 }
 
 fn gae_of<T: Token>(
     columns: &Columns<'_>,
+    rows: Option<Rows<'_>>,
     reward: &TokenReward<'_>,
     value: &TokenValues,
-    gamma: f64,
-    lambda: f64,
-    whiten: Option<bool>,
-) -> Option<Computed> {
-    whitened::<T>(columns, gamma * lambda, whiten, |tile, scratch, out| {
-        reward.read(tile, out);
-        let values = T::read(value, tile, &mut scratch.gathered[0]);
-        if tile.is_last {
-            scratch.next = T::default();
-        }
-        deltas(values, scratch.next, gamma, out);
-        scratch.next = values[0];
-    })
+) -> Option<Placed> {
+    let (gamma, lambda) = (columns.number("gamma")?, columns.number("lambda")?);
+    let whiten = columns.truth("whiten")?.then_some(true);
+    whitened::<T>(
+        columns,
+        rows,
+        gamma * lambda,
+        whiten,
+        |tile, scratch, out| {
+            reward.read(tile, &mut scratch.gathered[1], out);
+            let values = T::read(value, tile, &mut scratch.gathered[0]);
+            if tile.is_last {
+                scratch.next = T::default();
+            }
+            deltas(values, scratch.next, gamma, out);
+            scratch.next = values[0];
+        },
+    )
 }
 
 impl TokenReward<'_> {
     /// The rewards of a tile.
-    fn read<T: Token>(&self, tile: Tile<'_>, out: &mut [T]) {
+    fn read<T: Token>(&self, tile: Tile<'_>, gathered: &mut Vec<T>, out: &mut [T]) {
         match self {
-            TokenReward::Column(column) => T::copy(column, tile, out),
+            TokenReward::Column(column) => {
+                let values = T::read(column, tile, gathered);
+                out.copy_from_slice(values);
+            }
             TokenReward::Last(rewards) => {
                 out.fill(T::default());
                 if let (Some(last), true) = (out.last_mut(), tile.is_last) {
@@ -147,7 +182,7 @@ impl TokenReward<'_> {
 /// A thread's own memory.
 struct Scratch<T> {
     /// Columns that do not lie in one stretch.
-    gathered: [Vec<T>; 3],
+    gathered: [Vec<T>; 2],
     rewards: Vec<T>,
     tiles: Vec<Moments>,
     /// The value of the token after the tile.
@@ -158,27 +193,27 @@ struct Scratch<T> {
 /// batch, and divided by their standard deviation, or left as they are.
 fn whitened<T: Token>(
     columns: &Columns<'_>,
+    rows: Option<Rows<'_>>,
     gamma: f64,
     whiten: Option<bool>,
     rewards: impl Fn(Tile<'_>, &mut Scratch<T>, &mut [T]) + Sync,
-) -> Option<Computed> {
-    let layout = columns.layout;
-    let bytes = layout.tokens() * size_of::<T>() + layout.responses() * size_of::<Moments>();
+) -> Option<Placed> {
+    let bytes = columns.layout.responses() * size_of::<Moments>();
     let _reservation = columns.reserve(bytes)?;
-    let mut values = vec![T::default(); layout.tokens()];
     let running = Running {
         scan: Scan::SuffixSum,
         number: gamma,
     };
     let scratch = || Scratch {
-        gathered: [Vec::new(), Vec::new(), Vec::new()],
+        gathered: [Vec::new(), Vec::new()],
         rewards: vec![T::default(); TILE],
         tiles: Vec::new(),
         next: T::default(),
     };
-    let moments = each_response(columns, &mut values, scratch, |scratch, response, out| {
+    let mut output = Output::new(columns, rows)?;
+    let moments = output.fill(columns, scratch, |scratch, response, out| {
         let mut carry = running.start();
-        for tile in Tile::all(layout, response).rev() {
+        for tile in Tile::all(columns.layout, response).rev() {
             let mut own = std::mem::take(&mut scratch.rewards);
             rewards(tile, scratch, &mut own[..tile.len]);
             let out = &mut out[tile.range()];
@@ -186,23 +221,26 @@ fn whitened<T: Token>(
             scratch.rewards = own;
             scratch.tiles.push(Moments::of_tile(out, Depth::Squares));
         }
-        scratch.tiles.drain(..).rev().fold(Moments::EMPTY, Moments::and)
+        scratch
+            .tiles
+            .drain(..)
+            .rev()
+            .fold(Moments::EMPTY, Moments::and)
     })?;
     let normal = whiten.map(|is_scaled| Normal::of(&moments, is_scaled));
-    let is_finite = (values.par_chunks_mut(1 << 16)).map(|values| normalised(values, normal));
-    let is_finite = is_finite.reduce(|| true, |a, b| a & b);
-    is_finite.then(|| Computed::new(layout.clone(), Level::Token, T::wrap(values)))
+    let is_finite = output.change(columns, |values| normalised(values, normal));
+    is_finite.then(|| output.placed(columns))
 }
 
 /// As [`whitened`], of returns that are one value for all tokens of a response.
 fn equal_returns<T: Token>(
     columns: &Columns<'_>,
+    rows: Option<Rows<'_>>,
     rewards: &Responses<'_>,
     clip: Option<f64>,
     is_scaled: bool,
-) -> Option<Computed> {
-    let layout = columns.layout;
-    let _reservation = columns.reserve(layout.tokens() * size_of::<T>())?;
+) -> Option<Placed> {
+    let layout = &**columns.layout;
     let value = |response: usize| {
         let mut value = [T::narrow(rewards[response])];
         if let Some(clip) = clip {
@@ -218,15 +256,19 @@ fn equal_returns<T: Token>(
         tiles.fold(Moments::EMPTY, Moments::and)
     });
     let normal = Normal::of(&moments.collect::<Vec<_>>(), is_scaled);
-    let mut values = vec![T::default(); layout.tokens()];
-    let is_finite = each_response(columns, &mut values, || (), |(), response, out| {
-        let mut value = [value(response)];
-        let is_finite = normalised(&mut value, Some(normal));
-        out.fill(value[0]);
-        is_finite || out.is_empty()
-    })?;
+    let mut output = Output::new(columns, rows)?;
+    let is_finite = output.fill(
+        columns,
+        || (),
+        |(), response, out| {
+            let mut value = [value(response)];
+            let is_finite = normalised(&mut value, Some(normal));
+            out.fill(value[0]);
+            is_finite || out.is_empty()
+        },
+    )?;
     let is_finite = is_finite.into_iter().all(|finite| finite);
-    is_finite.then(|| Computed::new(layout.clone(), Level::Token, T::wrap(values)))
+    is_finite.then(|| output.placed(columns))
 }
 
 /// Of a tile of equal values.
@@ -336,9 +378,33 @@ fn less_penalty<T: Precision>(
     }
     let (numbers, columns) = ((beta, clamp), (old, reference));
     match kind {
-        Kl::K1 => each(numbers, columns, out, #[inline(always)] |d| T::narrow(d)),
-        Kl::K2 => each(numbers, columns, out, #[inline(always)] |d| T::narrow(T::narrow(d * d).widen() / 2.0)),
-        Kl::K3 => each(numbers, columns, out, #[inline(always)] |d| T::narrow(k3(d))),
-        Kl::Abs => each(numbers, columns, out, #[inline(always)] |d| T::narrow(d.abs())),
+        Kl::K1 => each(
+            numbers,
+            columns,
+            out,
+            #[inline(always)]
+            |d| T::narrow(d),
+        ),
+        Kl::K2 => each(
+            numbers,
+            columns,
+            out,
+            #[inline(always)]
+            |d| T::narrow(T::narrow(d * d).widen() / 2.0),
+        ),
+        Kl::K3 => each(
+            numbers,
+            columns,
+            out,
+            #[inline(always)]
+            |d| T::narrow(k3(d)),
+        ),
+        Kl::Abs => each(
+            numbers,
+            columns,
+            out,
+            #[inline(always)]
+            |d| T::narrow(d.abs()),
+        ),
     }
 }

@@ -5,8 +5,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::columns::Columns;
-use crate::batch::{Element, FloatBuffer, Layout, Padded, TokenValues};
-use crate::tensor::{Precision, TILE};
+use crate::batch::{Computed, Element, FloatBuffer, Layout, Level, Padded, Rows, TokenValues};
+use crate::script::Placed;
+use crate::tensor::{Precision, Reservation, TILE};
 
 /// About how many tokens a thread computes before it looks at the guard: some tenth of a millisecond.
 const BLOCK: usize = 1 << 16;
@@ -91,6 +92,9 @@ pub(super) trait Token: Precision {
     /// The next value towards infinity.
     fn next_up(self) -> Self;
 
+    /// Padded rows hold f32.
+    fn of_f32s(values: &mut [f32]) -> Option<&mut [Self]>;
+
     /// A tile of a column of this precision, gathered where it does not lie in one stretch.
     fn read<'t>(column: &'t TokenValues, tile: Tile<'_>, gathered: &'t mut Vec<Self>)
     -> &'t [Self];
@@ -99,6 +103,10 @@ pub(super) trait Token: Precision {
 impl Token for f32 {
     fn next_up(self) -> f32 {
         f32::next_up(self)
+    }
+
+    fn of_f32s(values: &mut [f32]) -> Option<&mut [f32]> {
+        Some(values)
     }
 
     fn read<'t>(column: &'t TokenValues, tile: Tile<'_>, gathered: &'t mut Vec<f32>) -> &'t [f32] {
@@ -120,6 +128,10 @@ impl Token for f64 {
         f64::next_up(self)
     }
 
+    fn of_f32s(_: &mut [f32]) -> Option<&mut [f64]> {
+        None
+    }
+
     fn read<'t>(column: &'t TokenValues, tile: Tile<'_>, gathered: &'t mut Vec<f64>) -> &'t [f64] {
         match column {
             TokenValues::F64(array) => match tile.slice(array) {
@@ -132,43 +144,174 @@ impl Token for f64 {
     }
 }
 
-/// Computes something of each response, and its tokens' part of `values`, which has all tokens or nothing. Threads share
-/// blocks of neighbours. `None` where the guard says to stop.
-pub(super) fn each_response<T: Send, S, R: Send>(
+/// Where a kernel's token values go: one after another, or to the tokens' places in the caller's padded rows.
+pub(super) enum Output<'a, T> {
+    Compact {
+        values: Vec<T>,
+        _reservation: Reservation,
+    },
+    Rows(Rows<'a>),
+}
+
+/// The part of an output that one thread writes.
+enum Part<'a, T> {
+    Compact(&'a mut [T]),
+    Rows(Rows<'a>),
+    Nothing,
+}
+
+impl<'a, T: Token> Output<'a, T> {
+    /// The caller's rows, which hold f32, or new memory; `None` where the guard has none left.
+    pub(super) fn new(columns: &Columns<'_>, rows: Option<Rows<'a>>) -> Option<Self> {
+        if let (Some(rows), true) = (rows, T::of_f32s(&mut []).is_some()) {
+            return Some(Output::Rows(rows));
+        }
+        let tokens = columns.layout.tokens();
+        Some(Output::Compact {
+            _reservation: columns.reserve(tokens * size_of::<T>())?,
+            values: vec![T::default(); tokens],
+        })
+    }
+
+    fn part(&mut self) -> Part<'_, T> {
+        match self {
+            Output::Compact { values, .. } => Part::Compact(values),
+            Output::Rows(rows) => Part::Rows(rows.reborrow()),
+        }
+    }
+
+    /// Computes the tokens of each response, and something beside: see [`each_response`].
+    pub(super) fn fill<S, R: Send>(
+        &mut self,
+        columns: &Columns<'_>,
+        scratch: impl Fn() -> S + Send + Sync,
+        of: impl Fn(&mut S, usize, &mut [T]) -> R + Sync,
+    ) -> Option<Vec<R>> {
+        each_part(columns, self.part(), scratch, of)
+    }
+
+    /// Changes the values in place, stretch by stretch; whether `of` says yes to all of them.
+    pub(super) fn change(
+        &mut self,
+        columns: &Columns<'_>,
+        of: impl Fn(&mut [T]) -> bool + Sync,
+    ) -> bool {
+        match self {
+            Output::Compact { values, .. } => {
+                let parts = values.par_chunks_mut(BLOCK).map(&of);
+                parts.reduce(|| true, |a, b| a & b)
+            }
+            Output::Rows(rows) => {
+                let rows = rows.par_iter_mut().enumerate().map(|(response, row)| {
+                    let mut runs = columns.layout.runs(response).iter();
+                    let stretch = |row: &mut [f32]| T::of_f32s(row).is_none_or(&of);
+                    runs.all(|run| stretch(&mut row[run.columns()]))
+                });
+                rows.reduce(|| true, |a, b| a & b)
+            }
+        }
+    }
+
+    pub(super) fn placed(self, columns: &Columns<'_>) -> Placed {
+        match self {
+            Output::Compact { values, .. } => {
+                let layout = columns.layout.clone();
+                Placed::Values(Computed::new(layout, Level::Token, T::wrap(values)))
+            }
+            Output::Rows(_) => Placed::Written(Level::Token),
+        }
+    }
+}
+
+impl<'a, T: Token> Part<'a, T> {
+    /// Cuts off the part of the first responses.
+    fn split(&mut self, responses: usize, tokens: usize) -> Part<'a, T> {
+        match self {
+            Part::Compact(values) => {
+                let (head, tail) = std::mem::take(values).split_at_mut(tokens);
+                *values = tail;
+                Part::Compact(head)
+            }
+            Part::Rows(rows) => Part::Rows(rows.split(responses)),
+            Part::Nothing => Part::Nothing,
+        }
+    }
+
+    /// Writes a response's tokens, the first of the part's own.
+    fn write<R>(
+        &mut self,
+        layout: &Layout,
+        response: usize,
+        holes: &mut Vec<T>,
+        of: impl FnOnce(&mut [T]) -> R,
+    ) -> R {
+        let tokens = layout.tokens_of(response).len();
+        let mut rows = match self.split(1, tokens) {
+            Part::Compact(values) => return of(values),
+            Part::Nothing => return of(&mut []),
+            Part::Rows(rows) => rows,
+        };
+        let row = rows.row(0);
+        layout.clear_padding(response, row);
+        let runs = layout.runs(response);
+        let own = match runs {
+            [run] => T::of_f32s(&mut row[run.columns()]),
+            _ => None,
+        };
+        if let Some(own) = own {
+            return of(own);
+        }
+        holes.resize(tokens, T::default());
+        let result = of(&mut holes[..tokens]);
+        layout.scatter(response, row, |token| {
+            holes[token - layout.tokens_of(response).start].widen() as f32
+        });
+        result
+    }
+}
+
+/// Computes something of each response. Threads share blocks of neighbours; `None` where the guard says to stop.
+pub(super) fn each_response<S, R: Send>(
     columns: &Columns<'_>,
-    values: &mut [T],
+    scratch: impl Fn() -> S + Send + Sync,
+    of: impl Fn(&mut S, usize) -> R + Sync,
+) -> Option<Vec<R>> {
+    let part: Part<'_, f32> = Part::Nothing;
+    each_part(columns, part, scratch, |scratch, response, _| {
+        of(scratch, response)
+    })
+}
+
+fn each_part<T: Token, S, R: Send>(
+    columns: &Columns<'_>,
+    mut rest: Part<'_, T>,
     scratch: impl Fn() -> S + Send + Sync,
     of: impl Fn(&mut S, usize, &mut [T]) -> R + Sync,
 ) -> Option<Vec<R>> {
-    let layout = columns.layout;
-    let tokens = |response: usize, rest: &[T]| match rest {
-        [] => 0,
-        _ => layout.tokens_of(response).len(),
-    };
-    let (mut blocks, mut rest, mut first) = (Vec::new(), values, 0);
+    let layout = &**columns.layout;
+    let (mut blocks, mut first) = (Vec::new(), 0);
     while first < layout.responses() {
         let start = layout.tokens_of(first).start;
         let mut end = first + 1;
         while end < layout.responses() && layout.tokens_of(end).end - start <= BLOCK {
             end += 1;
         }
-        let length = if rest.is_empty() { 0 } else { layout.tokens_of(end - 1).end - start };
-        let (block, after) = std::mem::take(&mut rest).split_at_mut(length);
-        blocks.push((first..end, block));
-        (rest, first) = (after, end);
+        let tokens = layout.tokens_of(end - 1).end - start;
+        blocks.push((first..end, rest.split(end - first, tokens)));
+        first = end;
     }
     let done: Option<Vec<Vec<R>>> = blocks
         .into_par_iter()
-        .map_init(scratch, |scratch, (responses, mut block)| {
-            columns.guard().check().ok()?;
-            let each = responses.map(|response| {
-                let length = tokens(response, block);
-                let (own, after) = std::mem::take(&mut block).split_at_mut(length);
-                block = after;
-                of(scratch, response, own)
-            });
-            Some(each.collect())
-        })
+        .map_init(
+            || (scratch(), Vec::new()),
+            |(scratch, holes), (responses, mut part)| {
+                columns.guard().check().ok()?;
+                let each = responses.map(|response| {
+                    part.write(layout, response, holes, |own| of(scratch, response, own))
+                });
+                Some(each.collect())
+            },
+        )
         .collect();
     Some(done?.into_iter().flatten().collect())
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use advlab::batch::{Batch, BatchBuilder, Computed};
 use advlab::native::{Mode, Native};
-use advlab::script::{BUILTINS, Builtin, Hook, Host, Loss, Outcome, Recipe};
+use advlab::script::{Host, Loss, Outcome, Recipe};
 use advlab::tensor::Executor;
 use half::{bf16, f16};
 use ndarray::Array2;
@@ -19,6 +19,8 @@ struct Rollouts {
     /// Which columns say what is right: `reward`, `correct`, `token_reward`.
     rewards: [bool; 3],
     has_logp: bool,
+    /// By token, or by response.
+    has_advantages: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -74,14 +76,15 @@ fn rollouts() -> impl Strategy<Value = Rollouts> {
         Just([true, false, true])
     ];
     let responses = prop::collection::vec(response, 1..12);
-    (responses, kind, rewards, any::<bool>()).prop_map(|(responses, kind, rewards, has_logp)| {
-        Rollouts {
+    (responses, kind, rewards, any::<(bool, bool)>()).prop_map(
+        |(responses, kind, rewards, (has_logp, has_advantages))| Rollouts {
             responses,
             kind,
             rewards,
             has_logp,
-        }
-    })
+            has_advantages,
+        },
+    )
 }
 
 impl Response {
@@ -139,6 +142,14 @@ impl Rollouts {
         builder = self.token(builder, "ref_logp", width, &|r, c| {
             old(r, c) + rows[r].noise(c, 3) - 0.5
         });
+        if self.has_advantages {
+            builder = self.token(builder, "advantage", width, &|r, c| {
+                rows[r].noise(c, 5) - 0.5
+            });
+        } else {
+            let advantages: Vec<f64> = rewards.iter().map(|reward| reward - 0.3).collect();
+            builder = builder.response("advantage", advantages);
+        }
         builder = self.token(builder, "value", width, &|r, c| rows[r].noise(c, 4));
         builder.build().expect("a batch")
     }
@@ -182,7 +193,58 @@ impl Rollouts {
 }
 
 /// Settings of each recipe beside its defaults. No group is smaller than one response.
-const SETTINGS: &[(&str, &[&str])] = &[("passk", &["k=1"])];
+const SETTINGS: &[(&str, &[&str])] = &[
+    ("grpo", &["", "std=population eps=0.01"]),
+    ("dr_grpo", &[""]),
+    ("rloo", &[""]),
+    ("passk", &["k=1"]),
+    (
+        "grpo_lambda",
+        &[
+            "",
+            "acc_top_lambda=0.7 length_penalty_alpha=0.3 length_eps=0.5 std=population",
+            "acc_top_lambda=1",
+        ],
+    ),
+    (
+        "reinforce_pp",
+        &[
+            "",
+            "kl_beta=0 reward_clip=0.5",
+            "kl_beta=0.3 kl=k2 gamma=0.9 kl_clamp=0.11",
+            "kl_beta=0.25 kl=k3 reward_clip=0.75",
+            "kl=abs std=false",
+            "kl_beta=0 gamma=0.95",
+        ],
+    ),
+    (
+        "reinforce_pp_baseline",
+        &["", "std=false", "gamma=0.5 kl_beta=0.1"],
+    ),
+    ("gae", &["", "gamma=0.99 lambda=0.9", "whiten=false"]),
+    (
+        "ppo_clip",
+        &[
+            "",
+            "kl_beta=0.1",
+            "kl_beta=0.01 kl=k1 aggregate=response",
+            "kl_beta=0.5 kl=k2 clip_high=0.28",
+            "kl_beta=0.02 kl=abs clip_low=0.25 clip_high=0.25",
+            "aggregate=response clip_low=0 clip_high=0",
+        ],
+    ),
+    (
+        "pacs",
+        &[
+            "",
+            "adv_estimator=grpo",
+            "adv_estimator=grpo std=false reward_method=mean beta=0.3",
+            "adv_estimator=naive weight_mode=only_positive",
+            "weight_mode=only_negative beta=2.5",
+            "adv_estimator=grpo weight_mode=none eps=0.01",
+        ],
+    ),
+];
 
 static POOLS: LazyLock<[ThreadPool; 3]> = LazyLock::new(|| {
     [1, 2, 7].map(|threads| {
@@ -233,22 +295,68 @@ fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Outcome, TestCaseError> {
     outcome.map_err(|error| TestCaseError::fail(error.render(false)))
 }
 
+fn loss(recipe: &Recipe, batch: &Batch, of: Option<&Computed>) -> Result<Loss, TestCaseError> {
+    let mut state = recipe.init().expect("no state");
+    let loss = recipe.loss(batch, of, &mut state);
+    loss.map_err(|error| TestCaseError::fail(error.render(false)))
+}
+
+/// All that a loss says, but for its time.
+fn told(loss: &Loss) -> String {
+    let metrics: Vec<(&str, u64)> = (loss.metrics.iter())
+        .map(|(name, value)| (name.as_str(), value.to_bits()))
+        .collect();
+    let (value, gradient) = (loss.value.to_bits(), bits(&loss.gradient));
+    format!(
+        "{value:?} {gradient:?} {metrics:?} {:?} {:?}",
+        loss.prints, loss.notes
+    )
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn advantages_have_the_bits_of_the_script(rollouts in rollouts()) {
+    fn advantages_have_the_bits_of_the_script(rollouts in rollouts(), pick in any::<prop::sample::Index>()) {
         let batch = rollouts.batch();
         for (name, settings) in SETTINGS {
-            for settings in *settings {
-                let [naive, fused, native] = three(name, settings);
-                let script = shown(&advantage(&fused, &batch)?);
-                prop_assert_eq!(&script, &shown(&advantage(&naive, &batch)?));
-                for pool in &*POOLS {
-                    let outcome = pool.install(|| advantage(&native, &batch))?;
-                    prop_assert!(outcome.is_native, "{} {}", name, settings);
-                    prop_assert_eq!(&script, &shown(&outcome), "{} {}", name, settings);
-                }
+            let settings = pick.get(settings);
+            let [naive, fused, native] = three(name, settings);
+            let script = shown(&advantage(&fused, &batch)?);
+            prop_assert_eq!(&script, &shown(&advantage(&naive, &batch)?));
+            for pool in &*POOLS {
+                let outcome = pool.install(|| advantage(&native, &batch))?;
+                prop_assert!(outcome.is_native, "{} {}", name, settings);
+                prop_assert_eq!(&script, &shown(&outcome), "{} {}", name, settings);
+            }
+            let padded = |recipe: &Recipe| {
+                let layout = batch.layout();
+                let mut array = Array2::from_elem((layout.responses(), layout.width()), f32::NAN);
+                let written = recipe.advantage_into(&batch, &mut recipe.init()?, &mut array.view_mut())?;
+                Ok::<_, advlab::Diagnostics>((array.mapv(f32::to_bits), written.advantage))
+            };
+            prop_assert_eq!(padded(&fused).unwrap(), padded(&native).unwrap(), "{} {}", name, settings);
+        }
+    }
+
+    #[test]
+    fn losses_have_the_bits_of_the_script(
+        rollouts in rollouts(),
+        pick in any::<prop::sample::Index>(),
+        by_token in any::<bool>(),
+    ) {
+        let batch = rollouts.batch();
+        for (name, settings) in SETTINGS.iter().filter(|(name, _)| ["ppo_clip", "pacs"].contains(name)) {
+            let of = if by_token { "reinforce_pp" } else { "grpo" };
+            let of = advantage(&three(of, "")[0], &batch)?.advantage;
+            let settings = pick.get(settings);
+            let [naive, fused, native] = three(name, settings);
+            let script = told(&loss(&fused, &batch, Some(&of))?);
+            prop_assert_eq!(&script, &told(&loss(&naive, &batch, Some(&of))?));
+            for pool in &*POOLS {
+                let loss = pool.install(|| loss(&native, &batch, Some(&of)))?;
+                prop_assert!(loss.is_native, "{} {}", name, settings);
+                prop_assert_eq!(&script, &told(&loss), "{} {}", name, settings);
             }
         }
     }

@@ -9,11 +9,12 @@ use half::{bf16, f16};
 use ndarray::{ArrayView2, ShapeBuilder};
 use rayon::prelude::*;
 use safetensors::Dtype as Number;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::{Dtype, Progress, damaged};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, GroupId, Numeric, Padded, TokenValues};
+use crate::batch::zeros::Plain;
+use crate::batch::{Buffer, Element, GroupId, Numeric, Padded, TokenValues, Zeros};
 use crate::diagnostic::Diagnostic;
 
 // Numbers are read where they lie, and files hold them with the lowest byte first.
@@ -126,10 +127,7 @@ impl Tensor {
     }
 
     /// The numbers in file order. A header may claim more bytes than there are: no memory is taken for those.
-    fn load<T>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic>
-    where
-        T: FromBytes + IntoBytes + Immutable + Send + Sync + 'static,
-    {
+    fn load<T: Plain>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic> {
         let info = &self.info;
         let sizes = info.shape.iter();
         let elements = sizes.copied().try_fold(1usize, usize::checked_mul);
@@ -138,10 +136,9 @@ impl Tensor {
             let expected = format!("at most the {} bytes that the file has for it", info.most);
             return Err(self.wrong(self.info.describe(), expected));
         };
-        let values = T::new_vec_zeroed(bytes / size_of::<T>());
         let no_memory = |_| self.wrong(self.info.describe(), "what the memory holds".to_string());
-        let mut values = values.map_err(no_memory)?;
-        self.fill(values.as_mut_slice().as_mut_bytes(), progress)?;
+        let mut values: Zeros<T> = Zeros::new(bytes / size_of::<T>()).map_err(no_memory)?;
+        self.fill(values.as_mut_bytes(), progress)?;
         Ok(values.into())
     }
 

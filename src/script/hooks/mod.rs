@@ -5,12 +5,12 @@ mod native;
 mod returned;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(super) use at_prompt::tensor_of;
-pub(crate) use native::{HookCall, HookKernels, LossAnswer};
-use returned::{GRADIENT, NOTHING};
+pub(crate) use native::{HookCall, HookKernels, LossAnswer, Placed};
+use ndarray::ArrayViewMut2;
+use returned::{NOTHING, Returned};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
 use super::batch_type::ScriptBatch;
@@ -19,19 +19,19 @@ use super::call::{Call, Reports};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
 use super::state::State;
-use crate::batch::{Batch, Computed};
+use crate::batch::{Batch, Computed, has_shape_of};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::op;
-use crate::tensor::{Level, Tensor, Value, depends_on, grad};
+use crate::tensor::{Level, Tensor, depends_on, grad};
 
 /// The advantage of a batch, with all that came up on the way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct Outcome<A = Computed> {
     /// The reward, where the recipe replaced it: at response or token level.
     pub reward: Option<Computed>,
-    /// The advantage, at response or token level.
-    pub advantage: Computed,
+    /// The advantage, at response or token level; that level alone where [`Recipe::advantage_into`] wrote it.
+    pub advantage: A,
     /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
     pub loss: Option<f64>,
     /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
@@ -53,11 +53,11 @@ pub struct Outcome {
 /// A loss with its gradient.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Loss {
+pub struct Loss<G = Computed> {
     /// The loss.
     pub value: f64,
-    /// dloss/dlogp, at token level.
-    pub gradient: Computed,
+    /// dloss/dlogp, at token level; `()` where [`Recipe::loss_into`] wrote it.
+    pub gradient: G,
     /// The numbers of `metric`.
     pub metrics: Vec<(String, f64)>,
     /// The printed lines.
@@ -70,10 +70,10 @@ pub struct Loss {
     pub is_native: bool,
 }
 
-impl Outcome {
+impl<A> Outcome<A> {
     /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
     /// `loss/clipped`.
-    pub fn add_reports(&mut self, mut loss: Loss) {
+    pub fn add_reports<G>(&mut self, mut loss: Loss<G>) {
         for (name, _) in &mut loss.metrics {
             if let Some((same, _)) = self.metrics.iter_mut().find(|(own, _)| own == name) {
                 *same = format!("{}/{name}", Hook::Advantage.name());
@@ -144,28 +144,46 @@ impl Recipe {
     /// [`Diagnostics`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        match self.kernels() {
-            Some(kernels) => kernels.run_advantage(self, batch, state),
-            None => self.advantage_by_script(batch, state),
-        }
+        let outcome = self.run_advantage(batch, state, None)?;
+        Ok(outcome.map(Placed::values))
     }
 
+    /// As [`Recipe::advantage`], with the advantage written into a padded array [B, T] of the caller's, 0 where the mask
+    /// is 0: no other memory of its size is taken. Where an error is returned, the array may hold anything.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`]; also where the array has another shape.
+    pub fn advantage_into(
+        &self,
+        batch: &Batch,
+        state: &mut State,
+        array: &mut ArrayViewMut2<'_, f32>,
+    ) -> Result<Outcome<Level>, Diagnostics> {
+        has_shape_of(array, batch.layout())?;
+        let outcome = self.run_advantage(batch, state, Some(array))?;
+        Ok(outcome.map(|placed| placed.level()))
+    }
+
+    /// The advantage by the script, its values or written into an array of the batch's shape.
     pub(crate) fn advantage_by_script(
         &self,
         batch: &Batch,
         state: &mut State,
-    ) -> Result<Outcome, Diagnostics> {
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Outcome<Placed>, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state);
             let reward = run.reward()?;
             let (advantage, loss) = if self.has(Hook::Advantage) {
-                (run.signal(Hook::Advantage)?.1, None)
+                let tensor = run.signal(Hook::Advantage)?;
+                let returned = Returned::of(Hook::Advantage, &tensor);
+                (run.place(&returned, array)?, None)
             } else {
                 let (loss, gradient) = run.loss()?;
                 let advantage = run.equivalent(&gradient)?;
-                let (loss, advantage) = run.differentiated(&loss, &advantage)?;
-                (advantage.over(batch.layout()), Some(loss))
+                let advantage = run.place(&Returned::gradient(&loss, &advantage), array)?;
+                (advantage, Some(run.number(&loss)?))
             };
             let correct = run.batch().column("correct").ok();
             let correct = correct.and_then(|tensor| tensor.evaluate().ok());
@@ -197,18 +215,35 @@ impl Recipe {
         advantage: Option<&Computed>,
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
-        match self.kernels() {
-            Some(kernels) => kernels.run_loss(self, batch, advantage, state),
-            None => self.loss_by_script(batch, advantage, state),
-        }
+        let loss = self.run_loss(batch, advantage, state, None)?;
+        Ok(loss.map(Placed::values))
     }
 
+    /// As [`Recipe::loss`], with the gradient written into a padded array [B, T] of the caller's, 0 where the mask is 0.
+    /// Where an error is returned, the array may hold anything.
+    ///
+    /// # Errors
+    /// As [`Recipe::loss`]; also where the array has another shape.
+    pub fn loss_into(
+        &self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+        array: &mut ArrayViewMut2<'_, f32>,
+    ) -> Result<Loss<()>, Diagnostics> {
+        has_shape_of(array, batch.layout())?;
+        let loss = self.run_loss(batch, advantage, state, Some(array))?;
+        Ok(loss.map(drop))
+    }
+
+    /// The loss by the script; its gradient's values, or written into an array of the batch's shape.
     pub(crate) fn loss_by_script(
         &self,
         batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-    ) -> Result<Loss, Diagnostics> {
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Loss<Placed>, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state);
@@ -219,13 +254,14 @@ impl Recipe {
                 run.given.insert("advantage", tensor);
             }
             let (loss, gradient) = run.loss()?;
-            let (value, gradient) = run.differentiated(&loss, &gradient)?;
+            let gradient = run.place(&Returned::gradient(&loss, &gradient), array)?;
+            let value = run.number(&loss)?;
             let reports = run.input.call().take_reports();
             let metrics = run.metrics(&reports)?;
             *state = run.finished_state()?;
             Ok(Loss {
                 value,
-                gradient: gradient.over(batch.layout()),
+                gradient,
                 metrics,
                 prints: reports.prints,
                 notes: reports.notes,
@@ -285,7 +321,8 @@ impl<'a> Run<'a> {
         if !self.recipe.has(Hook::Reward) {
             return Ok(None);
         }
-        let (tensor, computed) = self.signal(Hook::Reward)?;
+        let tensor = self.signal(Hook::Reward)?;
+        let value = self.value(&Returned::of(Hook::Reward, &tensor))?;
         let (own, other, at_other_level) = if tensor.level() == Level::Token {
             ("token_reward", "reward", op::sum(&tensor, Level::Response))
         } else {
@@ -293,7 +330,7 @@ impl<'a> Run<'a> {
         };
         let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
         self.given.extend([(own, tensor), (other, at_other_level)]);
-        Ok(Some(computed))
+        Ok(Some(value.over(self.input.frame().layout())))
     }
 
     fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
@@ -337,41 +374,16 @@ impl<'a> Run<'a> {
         Ok((loss, gradient))
     }
 
-    /// Computes a loss and its gradient, and whether both are finite.
-    fn differentiated(
-        &self,
-        loss: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(f64, Arc<Value>), Diagnostics> {
-        let [value, slopes] = self.compute(Hook::Loss, [loss, gradient])?;
-        self.finite(Hook::Loss, loss, &value, "the loss")?;
-        self.finite(Hook::Loss, gradient, &slopes, GRADIENT)?;
-        Ok((value.get(0), slopes))
-    }
-
     /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
     fn equivalent(&self, gradient: &Tensor) -> Result<Tensor, Diagnostics> {
         let tokens = self.input.frame().layout().tokens() as f64;
         op::mul(gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
     }
 
-    /// Computes what a hook returned and the metrics that it reported in one go: what they share, once.
-    fn compute<const N: usize>(
-        &self,
-        hook: Hook,
-        tensors: [&Tensor; N],
-    ) -> Result<[Arc<Value>; N], Diagnostics> {
-        let failed = |error| self.failed(hook, error);
-        let mut all: Vec<Tensor> = tensors.into_iter().cloned().collect();
-        self.input
-            .call()
-            .report(|reports| all.extend(reports.metric_tensors().cloned()));
-        Tensor::evaluate_together(&all).map_err(failed)?;
-        let values: Result<Vec<_>, _> = tensors.into_iter().map(Tensor::evaluate).collect();
-        match values.map_err(failed)?.try_into() {
-            Ok(values) => Ok(values),
-            Err(_) => unreachable!("a value for each tensor"),
-        }
+    fn number(&self, loss: &Tensor) -> Result<f64, Diagnostics> {
+        let value = loss.evaluate();
+        let value = value.map_err(|error| self.failed(Hook::Loss, error))?;
+        Ok(value.get(0))
     }
 
     fn metrics(&self, reports: &Reports) -> Result<Vec<(String, f64)>, Diagnostics> {

@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ndarray::ArrayViewMut2;
+
 use super::{Loss, Outcome};
-use crate::batch::{Batch, Computed};
+use crate::batch::{Batch, Computed, Level, Rows};
 use crate::diagnostic::Diagnostics;
 use crate::script::params::Setting;
 use crate::script::recipe::{Hook, Recipe};
@@ -13,6 +15,7 @@ use crate::script::state::State;
 use crate::tensor::Guard;
 
 /// A hook of a built-in, and all that its result depends on.
+#[derive(Clone, Copy)]
 pub(crate) struct HookCall<'a> {
     /// The built-in's name. Its text is the shipped one, with all that it imports.
     pub(crate) builtin: &'static str,
@@ -23,29 +26,61 @@ pub(crate) struct HookCall<'a> {
     /// The advantage that a loss is given above the batch's own.
     pub(crate) advantage: Option<&'a Computed>,
     /// The values of the parameters.
-    pub(crate) settings: &'a dyn Fn(&str) -> Option<Setting>,
+    pub(crate) settings: &'a (dyn Fn(&str) -> Option<Setting> + Sync),
     pub(crate) guard: &'a Arc<Guard>,
 }
 
-/// A loss as a kernel gives it.
-pub(crate) struct LossAnswer {
-    pub(crate) value: f64,
-    /// dloss/dlogp, at token level.
-    pub(crate) gradient: Computed,
-    pub(crate) metrics: Vec<(String, f64)>,
-    pub(crate) notes: Vec<String>,
+/// A result: its values, or the level of what was written into the caller's array.
+#[derive(Clone, Debug)]
+pub(crate) enum Placed {
+    Values(Computed),
+    Written(Level),
 }
+
+impl Placed {
+    pub(crate) fn level(&self) -> Level {
+        match self {
+            Placed::Values(values) => values.level(),
+            Placed::Written(level) => *level,
+        }
+    }
+
+    /// The values, where there was no array to write into.
+    pub(super) fn values(self) -> Computed {
+        match self {
+            Placed::Values(values) => values,
+            Placed::Written(_) => unreachable!("without an array, nothing is written into one"),
+        }
+    }
+
+    /// Writes values into the array after all, where there is one.
+    fn into_array(self, array: Option<&mut ArrayViewMut2<'_, f32>>) -> Option<Placed> {
+        let (Placed::Values(values), Some(array)) = (&self, array) else {
+            return Some(self);
+        };
+        values.write_into(array).ok()?;
+        Some(Placed::Written(values.level()))
+    }
+}
+
+/// A loss as a kernel gives it, with dloss/dlogp at token level.
+pub(crate) type LossAnswer = (f64, Placed, Vec<(String, f64)>, Vec<String>);
 
 /// Kernels of the built-ins' hooks. Each gives the very bits of its script, or `None` where anything is not as it knows it:
 /// then the script runs, and tells what there is to tell.
 pub(crate) trait HookKernels: fmt::Debug + Send + Sync {
     fn has(&self, builtin: &str, hook: Hook) -> bool;
 
-    /// A reward or an advantage, all of it finite.
-    fn signal(&self, call: &HookCall<'_>) -> Option<Computed>;
+    /// A reward or an advantage, all of it finite; tokens may be written into the rows.
+    fn signal(&self, call: &HookCall<'_>, rows: Option<Rows<'_>>) -> Option<Placed>;
 
-    /// A loss with its gradient, both finite.
-    fn loss(&self, call: &HookCall<'_>) -> Option<LossAnswer>;
+    /// A loss with its gradient times a factor, all of it finite.
+    fn loss(
+        &self,
+        call: &HookCall<'_>,
+        factor: Option<f64>,
+        rows: Option<Rows<'_>>,
+    ) -> Option<LossAnswer>;
 
     /// `batch.correct`, as scripts see it; `Some(None)` where nothing says it.
     fn correct(&self, call: &HookCall<'_>) -> Option<Option<Computed>>;
@@ -56,7 +91,8 @@ pub(crate) trait HookKernels: fmt::Debug + Send + Sync {
         recipe: &Recipe,
         batch: &Batch,
         state: &mut State,
-    ) -> Result<Outcome, Diagnostics>;
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Outcome<Placed>, Diagnostics>;
 
     /// [`Recipe::loss`], by the script or by kernels.
     fn run_loss(
@@ -65,12 +101,69 @@ pub(crate) trait HookKernels: fmt::Debug + Send + Sync {
         batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-    ) -> Result<Loss, Diagnostics>;
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Loss<Placed>, Diagnostics>;
+}
+
+impl<A> Outcome<A> {
+    pub(super) fn map<B>(self, f: impl FnOnce(A) -> B) -> Outcome<B> {
+        Outcome {
+            advantage: f(self.advantage),
+            reward: self.reward,
+            loss: self.loss,
+            correct: self.correct,
+            metrics: self.metrics,
+            prints: self.prints,
+            notes: self.notes,
+            time: self.time,
+            peak_bytes: self.peak_bytes,
+            is_native: self.is_native,
+        }
+    }
+}
+
+impl<G> Loss<G> {
+    pub(super) fn map<B>(self, f: impl FnOnce(G) -> B) -> Loss<B> {
+        Loss {
+            gradient: f(self.gradient),
+            value: self.value,
+            metrics: self.metrics,
+            prints: self.prints,
+            notes: self.notes,
+            time: self.time,
+            is_native: self.is_native,
+        }
+    }
 }
 
 impl Recipe {
-    /// What may answer the recipe's hooks, where any of them is a built-in's.
-    pub(super) fn kernels(&self) -> Option<&dyn HookKernels> {
+    pub(super) fn run_advantage(
+        &self,
+        batch: &Batch,
+        state: &mut State,
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Outcome<Placed>, Diagnostics> {
+        match self.kernels() {
+            Some(kernels) => kernels.run_advantage(self, batch, state, array),
+            None => self.advantage_by_script(batch, state, array),
+        }
+    }
+
+    pub(super) fn run_loss(
+        &self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Loss<Placed>, Diagnostics> {
+        match self.kernels() {
+            Some(kernels) => kernels.run_loss(self, batch, advantage, state, array),
+            None => self.loss_by_script(batch, advantage, state, array),
+        }
+    }
+
+    /// What may answer the recipe's hooks, where it is a built-in.
+    fn kernels(&self) -> Option<&dyn HookKernels> {
         let kernels = self.host.kernels.as_deref()?;
         let builtin = self.script.builtin?;
         let mut hooks = Hook::OF_BATCH.into_iter().filter(|hook| self.has(*hook));
@@ -79,48 +172,87 @@ impl Recipe {
             .then_some(kernels)
     }
 
-    /// As [`Recipe::advantage`] without the script; `None` where a kernel declines.
+    /// [`Recipe::advantage`] without the script; `None` where a kernel declines.
     pub(crate) fn advantage_by_kernels(
         &self,
         kernels: &dyn HookKernels,
         batch: &Batch,
-    ) -> Option<Outcome> {
+        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Option<Outcome<Placed>> {
         let started = Instant::now();
         let guard = self.host.guard();
         let settings = |name: &str| self.params.get(name).cloned();
-        let mut call = HookCall {
-            builtin: self.script.builtin?.name,
-            hook: Hook::Reward,
-            batch,
-            reward: None,
-            advantage: None,
-            settings: &settings,
-            guard: &guard,
-        };
+        let mut call = self.call(Hook::Reward, batch, &settings, &guard)?;
         let reward = match self.has(Hook::Reward) {
-            true => Some(kernels.signal(&call)?),
+            true => Some(kernels.signal(&call, None)?.values()),
             false => None,
         };
         call.reward = reward.as_ref();
-        let has_advantage = self.has(Hook::Advantage);
-        call.hook = if has_advantage {
-            Hook::Advantage
+        let rows = array.as_deref_mut().and_then(Rows::of);
+        let (advantage, loss, metrics, notes) = if self.has(Hook::Advantage) {
+            call.hook = Hook::Advantage;
+            (kernels.signal(&call, rows)?, None, Vec::new(), Vec::new())
         } else {
-            Hook::Loss
+            call.hook = Hook::Loss;
+            let factor = -(batch.layout().tokens() as f64);
+            let (loss, advantage, metrics, notes) = kernels.loss(&call, Some(factor), rows)?;
+            (advantage, Some(loss), metrics, notes)
         };
-        let advantage = kernels.signal(&call)?;
-        let correct = kernels.correct(&call)?;
         Some(Outcome {
-            advantage,
-            loss: None,
-            correct,
-            metrics: Vec::new(),
+            advantage: advantage.into_array(array)?,
+            loss,
+            correct: kernels.correct(&call)?,
+            metrics,
             prints: Vec::new(),
-            notes: Vec::new(),
+            notes,
             time: started.elapsed(),
             peak_bytes: guard.peak(),
             is_native: true,
             reward,
+        })
+    }
+
+    /// [`Recipe::loss`] without the script; `None` where a kernel declines.
+    pub(crate) fn loss_by_kernels(
+        &self,
+        kernels: &dyn HookKernels,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Option<Loss<Placed>> {
+        let started = Instant::now();
+        let guard = self.host.guard();
+        let settings = |name: &str| self.params.get(name).cloned();
+        let mut call = self.call(Hook::Loss, batch, &settings, &guard)?;
+        call.advantage = advantage;
+        let rows = array.as_deref_mut().and_then(Rows::of);
+        let (value, gradient, metrics, notes) = kernels.loss(&call, None, rows)?;
+        Some(Loss {
+            value,
+            gradient: gradient.into_array(array)?,
+            metrics,
+            prints: Vec::new(),
+            notes,
+            time: started.elapsed(),
+            is_native: true,
+        })
+    }
+
+    fn call<'a>(
+        &self,
+        hook: Hook,
+        batch: &'a Batch,
+        settings: &'a (dyn Fn(&str) -> Option<Setting> + Sync),
+        guard: &'a Arc<Guard>,
+    ) -> Option<HookCall<'a>> {
+        Some(HookCall {
+            builtin: self.script.builtin?.name,
+            hook,
+            batch,
+            reward: None,
+            advantage: None,
+            settings,
+            guard,
         })
     }
 }

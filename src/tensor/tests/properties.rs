@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::cases::{Case, cases};
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf, values};
-use crate::batch::{Batch, TokenValues};
+use crate::batch::{Batch, Layout, TokenValues};
 use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
 use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor};
 
@@ -304,7 +304,30 @@ fn agree(
                 computed(executor, outputs) == naive,
                 "{executor:?}: {outputs:?}"
             );
+            prop_assert!(
+                writes_the_same(executor, outputs, frame.layout()),
+                "{executor:?} into an array: {outputs:?}"
+            );
         }
     }
     Ok(())
+}
+
+/// Whether the first output has the same values in a padded array of the caller's, if it is written there.
+fn writes_the_same(executor: &OnThreads, outputs: &[Tensor], layout: &Arc<Layout>) -> bool {
+    let plan = Plan::new(outputs);
+    let Some((array, is_finite)) = outputs
+        .first()
+        .and_then(|_| executor.run_into(&plan, layout))
+    else {
+        return true;
+    };
+    let found = executor.run(&plan, &Guard::unlimited()).unwrap();
+    let value = found[plan.outputs()[0]].as_ref().unwrap();
+    let bits = |array: Array2<f32>| -> Vec<u32> {
+        let bits = |x: &f32| if x.is_nan() { u32::MAX } else { x.to_bits() };
+        array.iter().map(bits).collect()
+    };
+    is_finite == value.first_not_finite().is_none()
+        && bits(array) == bits(value.over(layout).to_padded())
 }
