@@ -47,6 +47,8 @@ pub mod native;
 #[cfg(feature = "render")]
 pub mod paint;
 #[cfg(feature = "cli")]
+pub mod profile;
+#[cfg(feature = "cli")]
 pub mod repl;
 pub mod script;
 mod suggest;

@@ -128,8 +128,8 @@ impl HookKernels for Kernels {
         mut array: Option<&mut ArrayViewMut2<'_, f32>>,
     ) -> Result<Outcome<Placed>, Diagnostics> {
         match recipe.advantage_by_kernels(self, batch, array.as_deref_mut()) {
-            Some(outcome) => Ok(outcome),
-            None => recipe.advantage_by_script(batch, state, array),
+            Some(outcome) if self.mode == Mode::On => Ok(outcome),
+            _ => recipe.advantage_by_script(batch, state, array),
         }
     }
 

@@ -51,14 +51,10 @@ impl Builtin {
 
     /// The built-in that a script is, to the last byte with all that it imports: by its version, whatever its name.
     pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
-        let imports = sources.iter().filter(|(import, _)| &***import != name);
-        let is_own =
-            |(import, text): (&Arc<str>, &Arc<str>)| Builtin::imported(import, text).is_some();
+        let mut imports = sources.iter().filter(|(import, _)| &***import != name);
         let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
-        imports
-            .map(|(import, text)| (import, text))
-            .all(is_own)
-            .then_some(builtin)
+        let is_shipped = imports.all(|(import, text)| Builtin::imported(import, text).is_some());
+        is_shipped.then_some(builtin)
     }
 
     /// The built-in that an import means, where it is not another script of that name.

@@ -8,6 +8,7 @@ mod frame;
 mod grad;
 mod graph;
 mod guard;
+mod lift;
 pub mod op;
 mod plan;
 pub mod profile;

@@ -1,12 +1,16 @@
 //! Where the time of a computation goes: by stage, and by the operation and line that asked for it.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use super::{Level, Origin};
 
 /// The stages of computations, in their order, as an executor notes them down. Noting takes time itself: some 5 %.
-#[derive(Debug, Default)]
-pub struct Profile(Mutex<Vec<Stage>>);
+#[derive(Debug)]
+pub struct Profile {
+    began: Instant,
+    stages: Mutex<Vec<Stage>>,
+}
 
 /// A part of a computation that ran by itself.
 #[derive(Clone, Debug)]
@@ -16,6 +20,8 @@ pub struct Stage {
     pub is_pass: bool,
     /// The level of what it computed in full; of a pass, that of tokens.
     pub level: Level,
+    /// When it began, in seconds of [`Profile::clock`].
+    pub started: f64,
     /// How long it took, in seconds.
     pub seconds: f64,
     /// The bytes of columns and token values that it read.
@@ -38,14 +44,30 @@ pub struct Operation {
     pub seconds: f64,
 }
 
+impl Default for Profile {
+    fn default() -> Self {
+        Profile {
+            began: Instant::now(),
+            stages: Mutex::default(),
+        }
+    }
+}
+
 impl Profile {
+    /// Seconds since the profile was made.
+    pub fn clock(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Notes down a stage that has just ended; when it began follows from that.
     pub(super) fn note(&self, stage: Stage) {
-        let mut stages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stages.push(stage);
+        let started = self.clock() - stage.seconds;
+        let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        stages.push(Stage { started, ..stage });
     }
 
     /// The stages since this was last asked for.
     pub fn take(&self) -> Vec<Stage> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.stages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

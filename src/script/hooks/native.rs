@@ -117,6 +117,7 @@ impl<A> Outcome<A> {
             notes: self.notes,
             time: self.time,
             peak_bytes: self.peak_bytes,
+            map_groups: self.map_groups,
             is_native: self.is_native,
         }
     }
@@ -131,6 +132,7 @@ impl<G> Loss<G> {
             prints: self.prints,
             notes: self.notes,
             time: self.time,
+            map_groups: self.map_groups,
             is_native: self.is_native,
         }
     }
@@ -207,6 +209,7 @@ impl Recipe {
             notes,
             time: started.elapsed(),
             peak_bytes: guard.peak(),
+            map_groups: Vec::new(),
             is_native: true,
             reward,
         })
@@ -234,6 +237,7 @@ impl Recipe {
             prints: Vec::new(),
             notes,
             time: started.elapsed(),
+            map_groups: Vec::new(),
             is_native: true,
         })
     }

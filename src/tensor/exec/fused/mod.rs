@@ -354,6 +354,7 @@ impl Run<'_> {
         profile::Stage {
             is_pass: true,
             level: Level::Token,
+            started: 0.0,
             seconds,
             read: stage.inputs.iter().map(bytes).sum(),
             written,

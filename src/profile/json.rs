@@ -1,0 +1,45 @@
+//! A profile as JSON: all figures, in seconds and bytes.
+
+use serde_json::{Value, json};
+
+use super::Measured;
+
+impl Measured {
+    /// All figures, in seconds and bytes.
+    pub fn json(&self) -> Value {
+        let trial = &self.trial;
+        let stages = trial.stages.iter().map(|stage| {
+            let operations = stage.operations.iter();
+            let names: Vec<&str> = operations.map(|operation| operation.name).collect();
+            json!({
+                "pass": stage.is_pass, "seconds": stage.seconds, "read": stage.read,
+                "written": stage.written, "operations": names,
+            })
+        });
+        let lines = self.lines.iter().map(|line| {
+            json!({
+                "script": line.source.as_deref(), "line": line.number, "text": line.text,
+                "seconds": line.seconds,
+            })
+        });
+        let seconds = |runs: &[f64]| (!runs.is_empty()).then(|| json!({ "seconds": runs }));
+        json!({
+            "recipe": self.recipe.name(),
+            "version": self.recipe.version().as_str(),
+            "responses": self.layout.responses(),
+            "groups": self.layout.groups(),
+            "tokens": self.layout.tokens(),
+            "threads": rayon::current_num_threads(),
+            "script": seconds(&self.fused),
+            "script_new_array": seconds(&self.fused_anew),
+            "naive": seconds(&self.naive),
+            "native": seconds(&self.native),
+            "stages": stages.collect::<Vec<_>>(),
+            "lines": lines.collect::<Vec<_>>(),
+            "in_script": trial.in_script(),
+            "in_full": self.in_full(),
+            "peak_bytes": trial.peak,
+            "bandwidth": self.bandwidth,
+        })
+    }
+}
