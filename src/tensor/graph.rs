@@ -7,6 +7,7 @@ use super::error::{Origin, TensorError, TensorErrorKind};
 use super::exec::Sink;
 use super::frame::meet;
 use super::guard::Reservation;
+use super::lift::Mapped;
 use super::op::Op;
 use super::plan::Plan;
 use super::{Frame, Level, Value};
@@ -71,6 +72,10 @@ pub(crate) enum Prim {
     Select(usize),
     /// Puts tensors of the groups' own frames together; 0 where no argument has the group.
     Assemble(Arc<[usize]>),
+    /// The argument, as what is made of all groups at once reads it: for each group what [`Prim::Select`] gives it.
+    OfGroups,
+    /// The argument, which is what a function gives for all groups at once.
+    Mapped(Arc<Mapped>),
 }
 
 impl Prim {
@@ -87,8 +92,8 @@ impl Prim {
             Prim::Index(_) => "index",
             Prim::AtLastToken => "at_last_token",
             Prim::Random(_) => "random",
-            Prim::Select(_) => "groups",
-            Prim::Assemble(_) => "map_groups",
+            Prim::Select(_) | Prim::OfGroups => "groups",
+            Prim::Assemble(_) | Prim::Mapped(_) => "map_groups",
         }
     }
 }
@@ -335,6 +340,12 @@ impl Tensor {
         self.0.origin.get()
     }
 
+    /// Notes where the tensor was made, for it alone.
+    pub(crate) fn note(&self, origin: &Origin) {
+        // The first to say so is right.
+        let _ = self.0.origin.set(origin.clone());
+    }
+
     /// Notes where the tensor was made, for it and for the nodes under it that one operation brought along.
     pub(crate) fn mark(&self, origin: &Origin) {
         let mut stack = vec![self.clone()];
@@ -404,6 +415,8 @@ impl Tensor {
             return Ok(());
         };
         let plan = Plan::new(&tensors);
+        let frames = plan.steps().iter().filter_map(|step| step.tensor.frame());
+        frames.for_each(|frame| frame.look_at());
         let values = frame.context.run(&plan, sink)?;
         for (tensor, &output) in tensors.iter().zip(plan.outputs()) {
             if let Some(value) = &values[output] {

@@ -11,7 +11,7 @@ use ndarray::ArrayViewMut2;
 use returned::{NOTHING, Returned};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
-use super::batch_type::ScriptBatch;
+use super::batch_type::{MapGroups, ScriptBatch};
 use super::bind::describe;
 use super::call::{Call, Reports};
 use super::recipe::{Hook, Recipe};
@@ -40,6 +40,8 @@ pub struct Outcome<A = Computed> {
     pub prints: Vec<String>,
     /// Columns that were read otherwise than their names say, in words.
     pub notes: Vec<String>,
+    /// The calls of `map_groups`, each place once.
+    pub map_groups: Vec<MapGroups>,
     /// How long the hooks took.
     pub time: Duration,
     /// The most bytes that tensors held at once.
@@ -60,6 +62,8 @@ pub struct Loss<G = Computed> {
     pub prints: Vec<String>,
     /// Columns that were read otherwise than their names say, in words.
     pub notes: Vec<String>,
+    /// The calls of `map_groups`, each place once.
+    pub map_groups: Vec<MapGroups>,
     /// How long it took.
     pub time: Duration,
 }
@@ -195,6 +199,7 @@ impl Recipe {
                 correct: correct.map(|value| value.over(batch.layout())),
                 metrics,
                 notes: reports.notes,
+                map_groups: reports.map_groups,
                 prints: reports.prints,
                 time: started.elapsed(),
                 peak_bytes: run.input.call().guard.peak(),
@@ -263,6 +268,7 @@ impl Recipe {
                 metrics,
                 prints: reports.prints,
                 notes: reports.notes,
+                map_groups: reports.map_groups,
                 time: started.elapsed(),
             })
         })

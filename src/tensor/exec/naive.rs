@@ -194,6 +194,9 @@ fn compute_as<T: Precision>(
             scan::<T>(running, args[0], layout, guard).map_err(stopped)
         }
         Prim::AtLastToken => at_last_token::<T>(args[0], layout, guard).map_err(stopped),
+        Prim::OfGroups | Prim::Mapped(_) => {
+            unreachable!("a plan has their argument in their place")
+        }
         Prim::Random(key) => Ok(random::<T>(*key, node, layout)),
         Prim::Select(group) => {
             let parent = layout_of(&node.args[0], layout);

@@ -12,7 +12,7 @@ use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
 use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor};
 
 /// Interleaved groups, groups of one, holes, responses without tokens, and at times no token at all.
-fn worlds() -> impl Strategy<Value = World> {
+pub(super) fn worlds() -> impl Strategy<Value = World> {
     (1..10usize, 0..6usize).prop_flat_map(|(responses, width)| {
         let groups = prop::collection::vec(0..4i64, responses);
         let row = prop::collection::vec(prop::bool::weighted(0.7), width);
@@ -36,12 +36,12 @@ fn close(a: f64, b: f64) -> bool {
 
 /// One step of a random graph: which row, and a number for each choice on the way.
 #[derive(Clone, Debug)]
-struct Pick {
+pub(super) struct Pick {
     row: usize,
     choices: [usize; 4],
 }
 
-fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
+pub(super) fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
     let pick = (0..1000usize, [0..1000usize, 0..1000, 0..1000, 0..1000])
         .prop_map(|(row, choices)| Pick { row, choices });
     prop::collection::vec(pick, steps)
@@ -49,7 +49,7 @@ fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
 
 /// Adds nodes to some leaves, each of a random row over random nodes before it; a step whose levels do not fit is left
 /// out. Binomials, which refuse most numbers, do not take part.
-fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
+pub(super) fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
     let rows: Vec<&'static Op> = op::table()
         .filter(|op| op.class != op::Class::Combinatorics)
         .collect();
@@ -80,7 +80,7 @@ fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
     nodes.split_off(leaves.len())
 }
 
-fn spread(frame: &Arc<Frame>, level: Level, salt: usize) -> Tensor {
+pub(super) fn spread(frame: &Arc<Frame>, level: Level, salt: usize) -> Tensor {
     let value = |i: usize| 3.0 * ((i + salt) as f64 * 0.618).fract() - 1.5;
     leaf(frame, level, (0..frame.size(level)).map(value).collect())
 }
