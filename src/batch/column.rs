@@ -158,6 +158,14 @@ impl Ragged {
         self.starts.push(self.values.len());
     }
 
+    /// Adds the rows of more responses.
+    pub(crate) fn append(&mut self, other: &Ragged) {
+        let before = self.values.len();
+        self.values.extend_from_slice(&other.values);
+        let starts = other.starts[1..].iter();
+        self.starts.extend(starts.map(|start| before + start));
+    }
+
     pub(crate) fn row(&self, response: usize) -> &[f64] {
         &self.values[self.starts[response]..self.starts[response + 1]]
     }

@@ -65,7 +65,7 @@ pub(super) struct Info {
 }
 
 /// What a tensor's bytes are read from.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) enum Source {
     /// A file that holds them as they are: any part can be read.
     File(Arc<File>),
@@ -73,6 +73,7 @@ pub(super) enum Source {
     Archive,
 }
 
+#[derive(Debug)]
 pub(super) struct Tensor {
     pub(super) info: Info,
     pub(super) path: PathBuf,
