@@ -45,6 +45,8 @@ pub mod live;
 #[cfg(feature = "render")]
 pub mod paint;
 #[cfg(feature = "cli")]
+pub mod profile;
+#[cfg(feature = "cli")]
 pub mod repl;
 pub mod script;
 mod suggest;

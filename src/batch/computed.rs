@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ndarray::{Array2, ArrayViewMut1, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView1, ArrayViewMut2};
 use rayon::prelude::*;
 
 use super::{FloatBuffer, Layout, Level};
@@ -93,51 +93,100 @@ impl Computed {
     /// # Errors
     /// A [`Diagnostic`] where the array has another shape; it stays as it is.
     pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
-        let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
-        if found != shape {
-            let what = format!("an array {found:?} for an advantage {shape:?}");
-            let help = "one row a response, as wide as the batch's padded columns";
-            return Err(Diagnostic::error(what).with_help(help));
-        }
+        has_shape_of(array, &self.layout)?;
         self.fill(array, true);
         Ok(())
     }
 
     /// Writes the tokens that count, and 0 elsewhere where the array is to be cleared.
     fn fill(&self, array: &mut ArrayViewMut2<'_, f32>, clear: bool) {
-        let width = array.ncols().max(1);
-        let fill = |response: usize, row: &mut ArrayViewMut1<'_, f32>| {
-            if clear {
-                row.fill(0.0);
-            }
-            for (tokens, columns) in self.layout.stretches(response) {
-                let mut row = row.slice_mut(s![columns]);
-                let out = row.iter_mut();
-                // Rounds to f32: that is what trainers hold advantages in.
-                match (self.level, &self.values) {
-                    (Level::Token, FloatBuffer::F32(values)) => {
-                        out.zip(&values[tokens])
-                            .for_each(|(out, &value)| *out = value);
-                    }
-                    (Level::Token | Level::Position, _) => {
-                        let value = self.lookup();
-                        out.zip(tokens)
-                            .for_each(|(out, token)| *out = value(response, token) as f32);
-                    }
-                    _ => {
-                        let value = self.lookup()(response, 0) as f32;
-                        out.for_each(|out| *out = value);
-                    }
-                }
-            }
-        };
-        match array.as_slice_mut() {
-            Some(values) => (values.par_chunks_mut(width).enumerate())
-                .for_each(|(response, row)| fill(response, &mut row.into())),
-            None => (array.rows_mut().into_iter().enumerate())
-                .for_each(|(response, mut row)| fill(response, &mut row)),
+        if let Some(mut rows) = Rows::of(array) {
+            return self.fill_rows(&mut rows, clear);
+        }
+        let mut values = vec![0.0; array.ncols()];
+        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
+            values.fill(0.0);
+            self.fill_row(response, &mut values, clear);
+            row.assign(&ArrayView1::from(&values[..]));
         }
     }
+
+    pub(crate) fn fill_rows(&self, rows: &mut Rows<'_>, clear: bool) {
+        let rows = rows.par_iter_mut().enumerate();
+        rows.for_each(|(response, row)| self.fill_row(response, row, clear));
+    }
+
+    fn fill_row(&self, response: usize, row: &mut [f32], clear: bool) {
+        if clear {
+            self.layout.clear_padding(response, row);
+        }
+        let value = self.lookup();
+        for (tokens, columns) in self.layout.stretches(response) {
+            let out = &mut row[columns];
+            // Rounds to f32: that is what trainers hold advantages in.
+            match (self.level, &self.values) {
+                (Level::Token, FloatBuffer::F32(values)) => out.copy_from_slice(&values[tokens]),
+                (Level::Token | Level::Position, _) => (out.iter_mut().zip(tokens))
+                    .for_each(|(out, token)| *out = value(response, token) as f32),
+                _ => out.fill(value(response, 0) as f32),
+            }
+        }
+    }
+}
+
+/// The rows of a padded array [B, T] that is written into, one after another in memory.
+pub(crate) struct Rows<'a> {
+    values: &'a mut [f32],
+    width: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// `None` where the array's values do not lie one after another.
+    pub(crate) fn of(array: &'a mut ArrayViewMut2<'_, f32>) -> Option<Rows<'a>> {
+        let width = array.ncols();
+        let values = array.as_slice_mut()?;
+        Some(Rows { values, width })
+    }
+
+    /// Cuts off the first rows.
+    pub(crate) fn split(&mut self, rows: usize) -> Rows<'a> {
+        let (head, tail) = std::mem::take(&mut self.values).split_at_mut(rows * self.width);
+        self.values = tail;
+        Rows {
+            values: head,
+            width: self.width,
+        }
+    }
+
+    pub(crate) fn reborrow(&mut self) -> Rows<'_> {
+        Rows {
+            values: self.values,
+            width: self.width,
+        }
+    }
+
+    pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
+        &mut self.values[row * self.width..(row + 1) * self.width]
+    }
+
+    fn par_iter_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [f32]> {
+        // Without columns there is nothing to write.
+        self.values.par_chunks_mut(self.width.max(1))
+    }
+}
+
+/// Whether an array is one for a layout's padded values.
+pub(crate) fn has_shape_of(
+    array: &ArrayViewMut2<'_, f32>,
+    layout: &Layout,
+) -> Result<(), Diagnostic> {
+    let (found, shape) = (array.dim(), (layout.responses(), layout.width()));
+    if found == shape {
+        return Ok(());
+    }
+    let what = format!("an array {found:?} for an advantage {shape:?}");
+    let help = "one row a response, as wide as the batch's padded columns";
+    Err(Diagnostic::error(what).with_help(help))
 }
 
 #[cfg(test)]

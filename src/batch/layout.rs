@@ -227,6 +227,17 @@ impl Layout {
         })
     }
 
+    /// Writes 0 into the columns of a response's row that hold no token that counts.
+    pub(crate) fn clear_padding(&self, response: usize, row: &mut [f32]) {
+        let mut end = 0;
+        for run in self.runs(response) {
+            let columns = run.columns();
+            row[end..columns.start].fill(0.0);
+            end = columns.end;
+        }
+        row[end..].fill(0.0);
+    }
+
     /// Writes a value for each token of a response (by its index in a token tensor) into its column of a row; the other
     /// columns stay as they are.
     pub fn scatter<R>(&self, response: usize, row: &mut R, value: impl Fn(usize) -> R::Output)

@@ -111,13 +111,18 @@ fn chain(error: &anyhow::Error) -> String {
 /// Loads a recipe with its settings, and prints what the lint found odd.
 fn load(host: &Host, name: &str, settings: &[(String, String)]) -> Result<Recipe> {
     let mut recipe = host.load(name)?;
+    set(&mut recipe, settings)?;
+    streams::tell(recipe.warnings());
+    Ok(recipe)
+}
+
+fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     for (name, value) in settings {
         recipe
             .set_text(name, value)
             .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
     }
-    streams::tell(recipe.warnings());
-    Ok(recipe)
+    Ok(())
 }
 
 /// A recipe's name, version and settings.

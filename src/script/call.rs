@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hmac_sha256::Hash as Sha256;
 
+use super::batch_type::MapGroups;
 use super::error::Problem;
 use super::host::Host;
 use super::recipe::Hook;
@@ -43,6 +44,11 @@ impl Call {
         std::mem::take(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// How many random tensors were drawn so far.
+    pub(super) fn draws(&self) -> u64 {
+        self.draws.load(Ordering::Relaxed)
+    }
+
     /// The key of the next random tensor: from the run's seed, the step, and how many were drawn before.
     pub(super) fn next_key(&self) -> u64 {
         let draw = self.draws.fetch_add(1, Ordering::Relaxed);
@@ -66,11 +72,16 @@ pub(super) struct Reports {
     printed: usize,
     /// Columns that were read otherwise than their names say.
     pub(super) notes: Vec<String>,
+    /// How often a script has reported or printed something.
+    pub(super) said: u64,
+    /// The calls of `map_groups`, each place once.
+    pub(super) map_groups: Vec<MapGroups>,
 }
 
 impl Reports {
     /// Keeps a metric, the last value of each name in a hook.
     pub(super) fn metric(&mut self, name: &str, value: Tensor) -> Result<(), Problem> {
+        self.said += 1;
         let mut known = self.metrics.iter_mut();
         if let Some(same) = known.find(|(of, known, _)| *of == self.hook && known == name) {
             same.2 = value;
@@ -103,6 +114,15 @@ impl Reports {
         named.collect()
     }
 
+    /// Keeps how a call of `map_groups` went, the last time at each place.
+    pub(super) fn map_groups(&mut self, call: MapGroups) {
+        let mut known = self.map_groups.iter_mut();
+        match known.find(|known| known.origin == call.origin) {
+            Some(same) => *same = call,
+            None => self.map_groups.push(call),
+        }
+    }
+
     /// The tensors that metrics wait for.
     pub(super) fn metric_tensors(&self) -> impl Iterator<Item = &Tensor> {
         self.metrics.iter().map(|(.., value)| value)
@@ -110,6 +130,7 @@ impl Reports {
 
     /// Keeps a printed line; beyond some bytes it says once that there is more.
     pub(super) fn print(&mut self, line: &str) {
+        self.said += 1;
         if self.printed > PRINTED {
             return;
         }

@@ -110,7 +110,7 @@ impl Host {
     }
 
     /// The guard of the next call.
-    pub(super) fn guard(&self) -> Arc<Guard> {
+    pub(crate) fn guard(&self) -> Arc<Guard> {
         let new = || Guard::new(Some(self.limits.time), self.limits.memory);
         self.guard.clone().unwrap_or_else(new)
     }

@@ -29,6 +29,7 @@ mod syntax;
 mod test_batch;
 
 pub use crate::batch::Computed;
+pub use batch_type::{ByGroup, MapGroups};
 pub use check::{CheckResult, Finding, check, groups_are_independent};
 pub(crate) use check::{DEGENERATE, Rollouts, flipped_loss};
 pub use hooks::{Loss, Outcome};

@@ -197,6 +197,10 @@ impl Recipe {
         }
     }
 
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// The same recipe, bounded by another host: its limits, its guard, its seed.
     pub(crate) fn on(&self, host: &Host) -> Recipe {
         Recipe {

@@ -62,6 +62,14 @@ pub(crate) fn exp(x: f64) -> f64 {
     (1.0 + (p.r + p.tail)) * p.first * p.second
 }
 
+/// exp of each value, into an array of the same length.
+#[multiversion::multiversion(targets("x86_64+avx2"))]
+pub(crate) fn exponentials(values: &[f64], out: &mut [f64]) {
+    for (out, &x) in out.iter_mut().zip(values) {
+        *out = exp(x);
+    }
+}
+
 /// exp(x) - 1, exact for small x.
 #[inline(always)]
 pub(crate) fn expm1(x: f64) -> f64 {

@@ -1,6 +1,7 @@
 //! The frame: what a tensor's values lie over, that is a layout, its precision and its bounds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::TensorError;
 use super::exec::Executor;
@@ -35,6 +36,15 @@ pub struct Frame {
     /// Whether token tensors that come from coarser ones alone are f64.
     pub(crate) is_f64: bool,
     pub(crate) context: Context,
+    /// The group that it is the frame of, where it is one's.
+    pub(crate) of: Option<Arc<GroupOf>>,
+}
+
+/// One group of a batch.
+#[derive(Debug)]
+pub(crate) struct GroupOf {
+    pub(crate) whole: Arc<Frame>,
+    is_looked_at: AtomicBool,
 }
 
 /// What computes a batch's tensors, within which bounds.
@@ -54,6 +64,7 @@ impl Frame {
             stream: 0,
             is_f64,
             context,
+            of: None,
         })
     }
 
@@ -61,7 +72,7 @@ impl Frame {
         &self.layout
     }
 
-    pub(crate) fn group(&self, group: usize) -> Arc<Frame> {
+    pub(crate) fn group(self: &Arc<Self>, group: usize) -> Arc<Frame> {
         Arc::new(Frame {
             layout: Arc::new(self.layout.group(group)),
             responses: ResponsesId(Arc::new(())),
@@ -70,8 +81,23 @@ impl Frame {
                 .stream
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 .wrapping_add(group as u64 + 1),
-            ..self.clone()
+            of: Some(Arc::new(GroupOf {
+                whole: self.clone(),
+                is_looked_at: AtomicBool::new(false),
+            })),
+            ..Frame::clone(self)
         })
+    }
+
+    /// Notes that what a script does from here on may depend on the group's own values, or on its shape.
+    pub(crate) fn look_at(&self) {
+        if let Some(of) = &self.of {
+            of.is_looked_at.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_looked_at(&self) -> bool {
+        (self.of.iter()).any(|of| of.is_looked_at.load(Ordering::Relaxed))
     }
 
     /// The same responses in finer groups.

@@ -1,11 +1,12 @@
 //! Gradients: each row's derivative is again a graph, so that a gradient has a gradient.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::Level;
 use super::error::{TensorError, TensorErrorKind};
 use super::graph::{Prim, Tensor};
 use super::op::{self, Derivative, Vjp};
+use super::{Frame, Level};
 
 /// The derivative of a batch tensor by each value of `x`, at `x`'s level; 0 where the loss does not depend on `x`.
 ///
@@ -19,7 +20,7 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
         );
         return Err(TensorError::level("grad", message));
     }
-    let order = dependents(loss, x);
+    let order = dependents(loss, x)?;
     let through: HashSet<usize> = order.iter().map(Tensor::id).collect();
     let mut grads: HashMap<usize, Gradient> = HashMap::new();
     grads.entry(loss.id()).or_default().whole = Some(Tensor::number(1.0));
@@ -33,7 +34,9 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
             continue;
         }
         for (arg, contribution) in contributions(node, &grad, &through)? {
-            let (Contribution::Whole(part) | Contribution::OfGroup(_, part)) = &contribution;
+            let (Contribution::Whole(part)
+            | Contribution::OfGroup(_, part)
+            | Contribution::OfGroups(part)) = &contribution;
             // An error in a derivative is about the line that it is the derivative of.
             if let Some(origin) = node.origin() {
                 part.mark(origin);
@@ -41,7 +44,8 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
             let target = grads.entry(arg.id()).or_default();
             match contribution {
                 Contribution::Whole(part) => target.add(part)?,
-                Contribution::OfGroup(group, part) => target.parts.push((group, part)),
+                Contribution::OfGroup(group, part) => target.parts.push((Some(group), part)),
+                Contribution::OfGroups(part) => target.parts.push((None, part)),
             }
         }
     }
@@ -57,11 +61,12 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
 
 /// Whether any value of `loss` can change with `x`.
 pub(crate) fn depends_on(loss: &Tensor, x: &Tensor) -> bool {
-    !dependents(loss, x).is_empty()
+    // What cannot be told now is told with the gradient.
+    dependents(loss, x).map_or(true, |order| !order.is_empty())
 }
 
 /// The nodes on the ways from `x` to `loss`, arguments before results.
-fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
+fn dependents(loss: &Tensor, x: &Tensor) -> Result<Vec<Tensor>, TensorError> {
     let mut on_the_way: HashMap<usize, bool> = HashMap::from([(x.id(), true)]);
     let mut order = vec![x.clone()];
     let mut stack = vec![(loss.clone(), 0)];
@@ -69,7 +74,7 @@ fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
         if on_the_way.contains_key(&tensor.id()) {
             continue;
         }
-        let args = &tensor.inner().args;
+        let args = tensor.args_of_gradient()?;
         if let Some(arg) = args.get(next) {
             let arg = arg.clone();
             stack.push((tensor, next + 1));
@@ -82,11 +87,11 @@ fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
             order.push(tensor);
         }
     }
-    if on_the_way.get(&loss.id()) == Some(&true) {
+    Ok(if on_the_way.get(&loss.id()) == Some(&true) {
         order
     } else {
         Vec::new()
-    }
+    })
 }
 
 /// Whether no gradient goes through the node.
@@ -100,11 +105,12 @@ fn stops(tensor: &Tensor) -> bool {
     }
 }
 
-/// The parts that have reached a node so far: tensors over all of it, and tensors of single groups' frames.
+/// The parts that have reached a node so far: tensors over all of it, and tensors of single groups' frames, or of all
+/// groups at once.
 #[derive(Default)]
 struct Gradient {
     whole: Option<Tensor>,
-    parts: Vec<(usize, Tensor)>,
+    parts: Vec<(Option<usize>, Tensor)>,
 }
 
 impl Gradient {
@@ -116,29 +122,66 @@ impl Gradient {
         Ok(())
     }
 
-    /// The sum of all, at the node's level.
+    /// The sum of all, at the node's level: what groups have first added up among themselves.
     fn total(mut self, node: &Tensor) -> Result<Tensor, TensorError> {
         if let (Some(frame), false) = (node.frame(), self.parts.is_empty()) {
-            let mut parts: Vec<(usize, Tensor)> = Vec::new();
-            let mut index: HashMap<usize, usize> = HashMap::new();
+            let mut of_groups = Gradient::default();
+            let mut single = Single::default();
             for (group, part) in std::mem::take(&mut self.parts) {
-                match index.get(&group) {
-                    Some(&at) => parts[at].1 = op::add(&parts[at].1, &part)?,
+                match group {
+                    Some(group) => single.add(group, part)?,
                     None => {
-                        index.insert(group, parts.len());
-                        parts.push((group, part));
+                        single.empty_into(&mut of_groups, frame, node.level())?;
+                        of_groups.add(part)?;
                     }
                 }
             }
-            self.add(Tensor::assemble(frame, node.level(), parts)?)?;
+            single.empty_into(&mut of_groups, frame, node.level())?;
+            if let Some(part) = of_groups.whole {
+                self.add(part)?;
+            }
         }
         Ok(self.whole.unwrap_or_else(|| Tensor::number(0.0)))
+    }
+}
+
+/// The parts of single groups, added up for each.
+#[derive(Default)]
+struct Single {
+    parts: Vec<(usize, Tensor)>,
+    index: HashMap<usize, usize>,
+}
+
+impl Single {
+    fn add(&mut self, group: usize, part: Tensor) -> Result<(), TensorError> {
+        match self.index.get(&group) {
+            Some(&at) => self.parts[at].1 = op::add(&self.parts[at].1, &part)?,
+            None => {
+                self.index.insert(group, self.parts.len());
+                self.parts.push((group, part));
+            }
+        }
+        Ok(())
+    }
+
+    fn empty_into(
+        &mut self,
+        gradient: &mut Gradient,
+        frame: &Arc<Frame>,
+        level: Level,
+    ) -> Result<(), TensorError> {
+        let Single { parts, .. } = std::mem::take(self);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        gradient.add(Tensor::assemble(frame, level, parts)?)
     }
 }
 
 enum Contribution {
     Whole(Tensor),
     OfGroup(usize, Tensor),
+    OfGroups(Tensor),
 }
 
 /// The share of each argument that `through` names in the node's gradient, at the argument's level.
@@ -190,6 +233,21 @@ fn contributions(
                 inner.args[0].clone(),
                 Contribution::OfGroup(*group, part),
             )])
+        }
+        Prim::OfGroups => {
+            let part = match node.frame() {
+                Some(frame) => grad.expanded(node.level(), frame)?,
+                None => grad.clone(),
+            };
+            Ok(vec![(inner.args[0].clone(), Contribution::OfGroups(part))])
+        }
+        Prim::Mapped(mapped) => {
+            let args = node.args_of_gradient()?.iter();
+            args.map(|arg| {
+                let part = mapped.gradient(fit(grad, node, arg)?)?;
+                Ok((arg.clone(), Contribution::Whole(part)))
+            })
+            .collect()
         }
         Prim::Assemble(groups) => {
             let wanted = inner

@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::error::{Origin, TensorError, TensorErrorKind};
+use super::exec::Sink;
 use super::frame::meet;
 use super::guard::Reservation;
+use super::lift::Mapped;
 use super::op::Op;
 use super::plan::Plan;
 use super::{Frame, Level, Value};
-use crate::batch::{Buffer, FloatBuffer, TokenValues};
+use crate::batch::{Buffer, FloatBuffer, Rows, TokenValues};
 
 /// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and what the allocator
 /// adds: a script that only builds and never computes is bounded too.
@@ -70,6 +72,10 @@ pub(crate) enum Prim {
     Select(usize),
     /// Puts tensors of the groups' own frames together; 0 where no argument has the group.
     Assemble(Arc<[usize]>),
+    /// The argument, as what is made of all groups at once reads it: for each group what [`Prim::Select`] gives it.
+    OfGroups,
+    /// The argument, which is what a function gives for all groups at once.
+    Mapped(Arc<Mapped>),
 }
 
 impl Prim {
@@ -86,8 +92,8 @@ impl Prim {
             Prim::Index(_) => "index",
             Prim::AtLastToken => "at_last_token",
             Prim::Random(_) => "random",
-            Prim::Select(_) => "groups",
-            Prim::Assemble(_) => "map_groups",
+            Prim::Select(_) | Prim::OfGroups => "groups",
+            Prim::Assemble(_) | Prim::Mapped(_) => "map_groups",
         }
     }
 }
@@ -334,6 +340,12 @@ impl Tensor {
         self.0.origin.get()
     }
 
+    /// Notes where the tensor was made, for it alone.
+    pub(crate) fn note(&self, origin: &Origin) {
+        // The first to say so is right.
+        let _ = self.0.origin.set(origin.clone());
+    }
+
     /// Notes where the tensor was made, for it and for the nodes under it that one operation brought along.
     pub(crate) fn mark(&self, origin: &Origin) {
         let mut stack = vec![self.clone()];
@@ -363,18 +375,53 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::evaluate`], for the first that fails.
     pub(crate) fn evaluate_together(tensors: &[Tensor]) -> Result<(), TensorError> {
+        Tensor::compute(tensors, None)
+    }
+
+    /// As [`Tensor::evaluate_together`], with the values of the first written into padded rows, 0 where the mask is 0.
+    /// These values are not kept. Returns whether all are finite.
+    pub(crate) fn evaluate_into(
+        tensors: &[Tensor],
+        mut rows: Rows<'_>,
+    ) -> Result<bool, TensorError> {
+        let mut sink = Sink {
+            rows: rows.reborrow(),
+            is_finite: None,
+        };
+        Tensor::compute(tensors, Some(&mut sink))?;
+        if let Some(is_finite) = sink.is_finite {
+            return Ok(is_finite);
+        }
+        let value = tensors[0].evaluate()?;
+        if let Some(frame) = tensors[0].frame() {
+            let started = frame
+                .context
+                .profile
+                .as_ref()
+                .map(|profile| profile.clock());
+            value.over(&frame.layout).fill_rows(&mut rows, true);
+            if let Some((profile, started)) = frame.context.profile.as_deref().zip(started) {
+                profile.note_padding(started, &value, &frame.layout);
+            }
+        }
+        Ok(value.first_not_finite().is_none())
+    }
+
+    fn compute(tensors: &[Tensor], sink: Option<&mut Sink<'_>>) -> Result<(), TensorError> {
         let unknown = |tensor: &&Tensor| tensor.known().is_none() && tensor.frame().is_some();
+        let sink = sink.filter(|_| tensors.first().as_ref().is_some_and(unknown));
         let tensors: Vec<Tensor> = tensors.iter().filter(unknown).cloned().collect();
         let Some(frame) = tensors.first().and_then(Tensor::frame) else {
             return Ok(());
         };
         let plan = Plan::new(&tensors);
-        let values = frame.context.run(&plan)?;
+        let frames = plan.steps().iter().filter_map(|step| step.tensor.frame());
+        frames.for_each(|frame| frame.look_at());
+        let values = frame.context.run(&plan, sink)?;
         for (tensor, &output) in tensors.iter().zip(plan.outputs()) {
-            let Some(value) = &values[output] else {
-                unreachable!("an executor returns the value of every output of its plan");
-            };
-            tensor.remember(value.clone());
+            if let Some(value) = &values[output] {
+                tensor.remember(value.clone());
+            }
         }
         for (step, value) in plan.steps().iter().zip(values) {
             if let Some(value) = value {

@@ -97,8 +97,21 @@ impl Guard {
 
     /// Starts the clock again and takes a cancel back: for a guard that bounds one input of a session after the other.
     pub fn rearm(&self) {
-        self.started.store(self.elapsed(), Ordering::Relaxed);
+        self.start_clock();
         self.cancelled.store(false, Ordering::Relaxed);
+    }
+
+    /// Starts the clock again, which a cancel outlives, and counts the peak from here on: for one of several runs. Returns
+    /// the bytes that are held already.
+    pub(crate) fn begin_run(&self) -> usize {
+        self.start_clock();
+        let used = self.used.load(Ordering::Relaxed);
+        self.peak.store(used, Ordering::Relaxed);
+        used
+    }
+
+    fn start_clock(&self) {
+        self.started.store(self.elapsed(), Ordering::Relaxed);
     }
 
     /// Nanoseconds since the guard was made: 2^64 of them are 584 years.

@@ -59,6 +59,10 @@ impl Plan {
                 continue;
             }
             let args: Vec<usize> = args.iter().map(|arg| index[&arg.id()]).collect();
+            if let (Prim::OfGroups | Prim::Mapped(_), [same]) = (&tensor.inner().prim, &args[..]) {
+                index.insert(tensor.id(), *same);
+                continue;
+            }
             let step = *equal.entry(key(tensor, &args)).or_insert_with(|| {
                 steps.push(Step {
                     tensor: tensor.clone(),
@@ -116,7 +120,12 @@ fn key(tensor: &Tensor, args: &[usize]) -> Key {
         Prim::Scan(op, number) => (6, row(op), number.to_bits()),
         Prim::AtLastToken => (7, 0, 0),
         Prim::Random(key) => (8, 0, *key),
-        Prim::Values(_) | Prim::Column(_) | Prim::Select(_) | Prim::Assemble(_) => {
+        Prim::Values(_)
+        | Prim::Column(_)
+        | Prim::Select(_)
+        | Prim::Assemble(_)
+        | Prim::OfGroups
+        | Prim::Mapped(_) => {
             return Key::Unique(tensor.id());
         }
     };

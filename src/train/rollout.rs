@@ -1,5 +1,7 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
+use rayon::prelude::*;
+
 use super::policy::{Mlp, Reference, Responses, Samples, Scores};
 use super::random::Key;
 use super::row::{Evaluation, PassAt};
@@ -35,7 +37,7 @@ impl Rollout {
             f64::from(u8::from(is_right))
         };
         Ok(Rollout {
-            rewards: (0..responses.len()).map(verify).collect(),
+            rewards: (0..responses.len()).into_par_iter().map(verify).collect(),
             prompts,
             responses,
             scores,

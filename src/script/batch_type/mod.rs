@@ -1,15 +1,17 @@
 //! The batch as scripts see it: columns as properties, derived ones among them, groups, and random numbers.
 
+mod by_group;
 mod columns;
+
+pub use by_group::{ByGroup, MapGroups};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use rhai::{Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
 
-use super::bind::{describe, number};
 use super::call::Call;
-use super::error::{Problem, Raised, origin, raise};
+use super::error::{Problem, Raised, raise};
 use super::host::Host;
 use crate::batch::Batch;
 use crate::tensor::op;
@@ -94,6 +96,7 @@ impl ScriptBatch {
 
     /// One batch a group, in the groups' order.
     fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
+        self.frame().look_at();
         (0..self.frame().layout().groups()).map(|group| {
             let whole = self.clone();
             let source = Source::GroupOf { whole, group };
@@ -102,6 +105,7 @@ impl ScriptBatch {
     }
 
     fn regroup(&self, key: &Tensor) -> Result<ScriptBatch, Problem> {
+        self.frame().look_at();
         let value = op::expand(key, Level::Response)?.evaluate()?;
         let key: Vec<f64> = value.iter().collect();
         let (frame, whole) = (self.frame().regroup(&key), self.clone());
@@ -111,47 +115,6 @@ impl ScriptBatch {
 
     fn random(&self, level: Level) -> Tensor {
         Tensor::random(self.frame(), level, self.0.call.next_key())
-    }
-
-    /// The results of `f` for each group's batch, put together over the whole batch.
-    fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
-        let mut parts = Vec::new();
-        for batch in self.groups() {
-            let frame = batch.frame().clone();
-            let result: Dynamic = f.call_within_context(context, (batch,))?;
-            let part = match (result.read_lock::<Tensor>(), number(&result)) {
-                (Some(tensor), _) => tensor.clone(),
-                (None, Some(number)) => Tensor::number(number),
-                _ => {
-                    let found = describe(&result);
-                    let message = format!(
-                        "the function of `map_groups` must give a tensor or a number, it gave {found}"
-                    );
-                    let help = "the last line of the function is its result, without a semicolon";
-                    return Err(raise(context, Problem::new(message).help(help)));
-                }
-            };
-            parts.push((part, frame));
-        }
-        let levels = parts.iter().map(|(part, _)| part.level());
-        let level = levels.fold(Level::Group, Level::join);
-        let expanded = parts.iter().enumerate().map(|(group, (part, frame))| {
-            let is_foreign = part.level() != Level::Batch
-                && part
-                    .frame()
-                    .is_some_and(|own| own.responses != frame.responses);
-            if is_foreign {
-                let (op, of) = ("map_groups", part.level());
-                return Err(TensorError::different_batches(op, of, level));
-            }
-            Ok((group, part.expanded(level, frame)?))
-        });
-        let tensor = expanded
-            .collect::<Result<Vec<_>, _>>()
-            .and_then(|parts| Tensor::assemble(self.frame(), level, parts))
-            .map_err(|error| raise(context, error))?;
-        tensor.mark(&origin(context));
-        Ok(tensor)
     }
 }
 
@@ -195,6 +158,7 @@ pub(super) fn batch_type(engine: &mut Engine) {
 }
 
 fn summary(batch: &ScriptBatch) -> String {
+    batch.frame().look_at();
     let layout = batch.frame().layout();
     let (groups, responses, tokens) = (layout.groups(), layout.responses(), layout.tokens());
     format!("batch of {groups} groups, {responses} responses, {tokens} tokens")

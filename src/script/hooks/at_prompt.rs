@@ -1,6 +1,6 @@
 //! Hooks that are called at the prompt, as functions of the current batch.
 
-use super::Run;
+use super::{Returned, Run};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::recipe::{Hook, Recipe};
@@ -31,14 +31,15 @@ pub(in crate::script) fn tensor_of(
         return reward.map_err(|problem| Diagnostic::error(problem.message).into());
     }
     if recipe.has(Hook::Advantage) {
-        let (advantage, _) = run.signal(Hook::Advantage)?;
+        let advantage = run.signal(Hook::Advantage)?;
+        run.value(&Returned::of(Hook::Advantage, &advantage))?;
         if hook == Hook::Advantage {
             return Ok(advantage);
         }
         run.given.insert("advantage", advantage);
     } else if hook == Hook::Advantage {
         let (loss, gradient) = run.loss()?;
-        run.differentiated(&loss, &gradient)?;
+        run.value(&Returned::gradient(&loss, &gradient))?;
         return run.equivalent(&gradient);
     }
     let default;

@@ -4,32 +4,32 @@ mod at_prompt;
 mod returned;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(super) use at_prompt::tensor_of;
-use returned::{GRADIENT, NOTHING};
+use ndarray::ArrayViewMut2;
+use returned::{NOTHING, Returned};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
-use super::batch_type::ScriptBatch;
+use super::batch_type::{MapGroups, ScriptBatch};
 use super::bind::describe;
 use super::call::{Call, Reports};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
 use super::state::State;
-use crate::batch::{Batch, Computed};
+use crate::batch::{Batch, Computed, has_shape_of};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::op;
-use crate::tensor::{Level, Tensor, Value, depends_on, grad};
+use crate::tensor::{Level, Tensor, depends_on, grad};
 
 /// The advantage of a batch, with all that came up on the way.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct Outcome<A = Computed> {
     /// The reward, where the recipe replaced it: at response or token level.
     pub reward: Option<Computed>,
-    /// The advantage, at response or token level.
-    pub advantage: Computed,
+    /// The advantage, at response or token level; that level alone where [`Recipe::advantage_into`] wrote it.
+    pub advantage: A,
     /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
     pub loss: Option<f64>,
     /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
@@ -40,6 +40,8 @@ pub struct Outcome {
     pub prints: Vec<String>,
     /// Columns that were read otherwise than their names say, in words.
     pub notes: Vec<String>,
+    /// The calls of `map_groups`, each place once.
+    pub map_groups: Vec<MapGroups>,
     /// How long the hooks took.
     pub time: Duration,
     /// The most bytes that tensors held at once.
@@ -49,25 +51,27 @@ pub struct Outcome {
 /// A loss with its gradient.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Loss {
+pub struct Loss<G = Computed> {
     /// The loss.
     pub value: f64,
-    /// dloss/dlogp, at token level.
-    pub gradient: Computed,
+    /// dloss/dlogp, at token level; `()` where [`Recipe::loss_into`] wrote it.
+    pub gradient: G,
     /// The numbers of `metric`.
     pub metrics: Vec<(String, f64)>,
     /// The printed lines.
     pub prints: Vec<String>,
     /// Columns that were read otherwise than their names say, in words.
     pub notes: Vec<String>,
+    /// The calls of `map_groups`, each place once.
+    pub map_groups: Vec<MapGroups>,
     /// How long it took.
     pub time: Duration,
 }
 
-impl Outcome {
+impl<A> Outcome<A> {
     /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
     /// `loss/clipped`.
-    pub fn add_reports(&mut self, mut loss: Loss) {
+    pub fn add_reports<G>(&mut self, mut loss: Loss<G>) {
         for (name, _) in &mut loss.metrics {
             if let Some((same, _)) = self.metrics.iter_mut().find(|(own, _)| own == name) {
                 *same = format!("{}/{name}", Hook::Advantage.name());
@@ -138,17 +142,50 @@ impl Recipe {
     /// [`Diagnostics`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
+        self.outcome(batch, state, |run, returned| {
+            Ok(run.value(returned)?.over(batch.layout()))
+        })
+    }
+
+    /// As [`Recipe::advantage`], with the advantage written into a padded array [B, T] of the caller's, 0 where the mask
+    /// is 0: no other memory of its size is taken. Where an error is returned, the array may hold anything.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`]; also where the array has another shape.
+    pub fn advantage_into(
+        &self,
+        batch: &Batch,
+        state: &mut State,
+        array: &mut ArrayViewMut2<'_, f32>,
+    ) -> Result<Outcome<Level>, Diagnostics> {
+        has_shape_of(array, batch.layout())?;
+        self.outcome(batch, state, |run, returned| {
+            run.write(returned, array)?;
+            Ok(returned.tensor.level())
+        })
+    }
+
+    fn outcome<A>(
+        &self,
+        batch: &Batch,
+        state: &mut State,
+        compute: impl FnOnce(&Run<'_>, &Returned<'_>) -> Result<A, Diagnostics>,
+    ) -> Result<Outcome<A>, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state);
             let reward = run.reward()?;
             let (advantage, loss) = if self.has(Hook::Advantage) {
-                (run.signal(Hook::Advantage)?.1, None)
+                let tensor = run.signal(Hook::Advantage)?;
+                (
+                    compute(&run, &Returned::of(Hook::Advantage, &tensor))?,
+                    None,
+                )
             } else {
                 let (loss, gradient) = run.loss()?;
                 let advantage = run.equivalent(&gradient)?;
-                let (loss, advantage) = run.differentiated(&loss, &advantage)?;
-                (advantage.over(batch.layout()), Some(loss))
+                let advantage = compute(&run, &Returned::gradient(&loss, &advantage))?;
+                (advantage, Some(run.number(&loss)?))
             };
             let correct = run.batch().column("correct").ok();
             let correct = correct.and_then(|tensor| tensor.evaluate().ok());
@@ -162,6 +199,7 @@ impl Recipe {
                 correct: correct.map(|value| value.over(batch.layout())),
                 metrics,
                 notes: reports.notes,
+                map_groups: reports.map_groups,
                 prints: reports.prints,
                 time: started.elapsed(),
                 peak_bytes: run.input.call().guard.peak(),
@@ -179,6 +217,36 @@ impl Recipe {
         advantage: Option<&Computed>,
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
+        self.loss_with(batch, advantage, state, |run, returned| {
+            Ok(run.value(returned)?.over(batch.layout()))
+        })
+    }
+
+    /// As [`Recipe::loss`], with the gradient written into a padded array [B, T] of the caller's, 0 where the mask is 0.
+    /// Where an error is returned, the array may hold anything.
+    ///
+    /// # Errors
+    /// As [`Recipe::loss`]; also where the array has another shape.
+    pub fn loss_into(
+        &self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+        array: &mut ArrayViewMut2<'_, f32>,
+    ) -> Result<Loss<()>, Diagnostics> {
+        has_shape_of(array, batch.layout())?;
+        self.loss_with(batch, advantage, state, |run, returned| {
+            run.write(returned, array)
+        })
+    }
+
+    fn loss_with<G>(
+        &self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+        compute: impl FnOnce(&Run<'_>, &Returned<'_>) -> Result<G, Diagnostics>,
+    ) -> Result<Loss<G>, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state);
@@ -189,16 +257,18 @@ impl Recipe {
                 run.given.insert("advantage", tensor);
             }
             let (loss, gradient) = run.loss()?;
-            let (value, gradient) = run.differentiated(&loss, &gradient)?;
+            let gradient = compute(&run, &Returned::gradient(&loss, &gradient))?;
+            let value = run.number(&loss)?;
             let reports = run.input.call().take_reports();
             let metrics = run.metrics(&reports)?;
             *state = run.finished_state()?;
             Ok(Loss {
                 value,
-                gradient: gradient.over(batch.layout()),
+                gradient,
                 metrics,
                 prints: reports.prints,
                 notes: reports.notes,
+                map_groups: reports.map_groups,
                 time: started.elapsed(),
             })
         })
@@ -254,7 +324,8 @@ impl<'a> Run<'a> {
         if !self.recipe.has(Hook::Reward) {
             return Ok(None);
         }
-        let (tensor, computed) = self.signal(Hook::Reward)?;
+        let tensor = self.signal(Hook::Reward)?;
+        let value = self.value(&Returned::of(Hook::Reward, &tensor))?;
         let (own, other, at_other_level) = if tensor.level() == Level::Token {
             ("token_reward", "reward", op::sum(&tensor, Level::Response))
         } else {
@@ -262,7 +333,7 @@ impl<'a> Run<'a> {
         };
         let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
         self.given.extend([(own, tensor), (other, at_other_level)]);
-        Ok(Some(computed))
+        Ok(Some(value.over(self.input.frame().layout())))
     }
 
     fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
@@ -306,41 +377,16 @@ impl<'a> Run<'a> {
         Ok((loss, gradient))
     }
 
-    /// Computes a loss and its gradient, and whether both are finite.
-    fn differentiated(
-        &self,
-        loss: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(f64, Arc<Value>), Diagnostics> {
-        let [value, slopes] = self.compute(Hook::Loss, [loss, gradient])?;
-        self.finite(Hook::Loss, loss, &value, "the loss")?;
-        self.finite(Hook::Loss, gradient, &slopes, GRADIENT)?;
-        Ok((value.get(0), slopes))
-    }
-
     /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
     fn equivalent(&self, gradient: &Tensor) -> Result<Tensor, Diagnostics> {
         let tokens = self.input.frame().layout().tokens() as f64;
         op::mul(gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
     }
 
-    /// Computes what a hook returned and the metrics that it reported in one go: what they share, once.
-    fn compute<const N: usize>(
-        &self,
-        hook: Hook,
-        tensors: [&Tensor; N],
-    ) -> Result<[Arc<Value>; N], Diagnostics> {
-        let failed = |error| self.failed(hook, error);
-        let mut all: Vec<Tensor> = tensors.into_iter().cloned().collect();
-        self.input
-            .call()
-            .report(|reports| all.extend(reports.metric_tensors().cloned()));
-        Tensor::evaluate_together(&all).map_err(failed)?;
-        let values: Result<Vec<_>, _> = tensors.into_iter().map(Tensor::evaluate).collect();
-        match values.map_err(failed)?.try_into() {
-            Ok(values) => Ok(values),
-            Err(_) => unreachable!("a value for each tensor"),
-        }
+    fn number(&self, loss: &Tensor) -> Result<f64, Diagnostics> {
+        let value = loss.evaluate();
+        let value = value.map_err(|error| self.failed(Hook::Loss, error))?;
+        Ok(value.get(0))
     }
 
     fn metrics(&self, reports: &Reports) -> Result<Vec<(String, f64)>, Diagnostics> {

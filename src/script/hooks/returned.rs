@@ -1,18 +1,50 @@
 //! Checks the result of a hook: its type, its level, and that it is finite; else which line made it so, and what to do.
 
+use std::sync::Arc;
+
+use ndarray::ArrayViewMut2;
 use rhai::Dynamic;
 
 use super::Run;
-use crate::batch::Computed;
+use crate::batch::Rows;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::error::Problem;
 use crate::script::recipe::Hook;
 use crate::script::{bind, explain};
 use crate::tensor::{Level, Origin, Tensor, TensorError, Value};
 
+/// A tensor that a hook is to give, not yet computed.
+#[derive(Clone, Copy)]
+pub(super) struct Returned<'a> {
+    hook: Hook,
+    pub(super) tensor: &'a Tensor,
+    /// The loss whose gradient it is.
+    loss: Option<&'a Tensor>,
+}
+
+impl<'a> Returned<'a> {
+    pub(super) fn of(hook: Hook, tensor: &'a Tensor) -> Self {
+        let loss = None;
+        Returned { hook, tensor, loss }
+    }
+
+    pub(super) fn gradient(loss: &'a Tensor, tensor: &'a Tensor) -> Self {
+        let (hook, loss) = (Hook::Loss, Some(loss));
+        Returned { hook, tensor, loss }
+    }
+
+    /// As messages call it.
+    fn what(&self) -> String {
+        match self.loss {
+            Some(_) => GRADIENT.to_string(),
+            None => format!("the {}", self.hook.name()),
+        }
+    }
+}
+
 impl Run<'_> {
-    /// A hook that gives a value to each response or token, computed and checked.
-    pub(super) fn signal(&mut self, hook: Hook) -> Result<(Tensor, Computed), Diagnostics> {
+    /// A hook that gives a value to each response or token, not yet computed.
+    pub(super) fn signal(&mut self, hook: Hook) -> Result<Tensor, Diagnostics> {
         let batch = self.batch();
         let result = self.hook(hook, batch)?;
         let name = hook.name();
@@ -37,10 +69,55 @@ impl Run<'_> {
             let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
             return Err(self.error(hook, message, help));
         }
-        let [value] = self.compute(hook, [&tensor])?;
-        self.finite(hook, &tensor, &value, &format!("the {name}"))?;
-        let computed = value.over(own.layout());
-        Ok((tensor, computed))
+        Ok(tensor)
+    }
+
+    /// Computes what a hook returned, its loss, and the metrics that it reported in one go: what they share, once. Checks
+    /// that the loss is finite.
+    fn compute<R>(
+        &self,
+        returned: &Returned<'_>,
+        run: impl FnOnce(&[Tensor]) -> Result<R, TensorError>,
+    ) -> Result<R, Diagnostics> {
+        let failed = |error| self.failed(returned.hook, error);
+        let mut all = vec![returned.tensor.clone()];
+        all.extend(returned.loss.cloned());
+        self.input
+            .call()
+            .report(|reports| all.extend(reports.metric_tensors().cloned()));
+        let result = run(&all).map_err(failed)?;
+        if let Some(loss) = returned.loss {
+            let value = loss.evaluate().map_err(failed)?;
+            self.finite(returned.hook, loss, &value, "the loss")?;
+        }
+        Ok(result)
+    }
+
+    /// The values of what a hook returned.
+    pub(super) fn value(&self, returned: &Returned<'_>) -> Result<Arc<Value>, Diagnostics> {
+        let Returned { hook, tensor, .. } = *returned;
+        self.compute(returned, Tensor::evaluate_together)?;
+        let value = tensor.evaluate();
+        let value = value.map_err(|error| self.failed(hook, error))?;
+        self.finite(hook, tensor, &value, &returned.what())?;
+        Ok(value)
+    }
+
+    /// Writes the values of what a hook returned into a padded array of their shape.
+    pub(super) fn write(
+        &self,
+        returned: &Returned<'_>,
+        array: &mut ArrayViewMut2<'_, f32>,
+    ) -> Result<(), Diagnostics> {
+        let is_written = match Rows::of(array) {
+            Some(rows) => self.compute(returned, |all| Tensor::evaluate_into(all, rows))?,
+            None => false,
+        };
+        if !is_written {
+            let value = self.value(returned)?;
+            value.over(self.input.frame().layout()).write_into(array)?;
+        }
+        Ok(())
     }
 
     /// A failure of a computation that happened after the hook returned.
@@ -116,7 +193,7 @@ fn culprit(result: &Tensor) -> Option<(Tensor, Option<Origin>)> {
     let mut origin = result.origin().cloned();
     for _ in 0..STEPS {
         let mut next = None;
-        for arg in &culprit.inner().args {
+        for arg in culprit.args_by_group().ok()? {
             if arg.evaluate().ok()?.first_not_finite().is_some() {
                 next = Some(arg.clone());
                 break;

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::error::{TensorError, TensorErrorKind};
 use super::guard::Stopped;
 use super::{Context, Guard, Level, Plan, Value};
-use crate::batch::{FloatBuffer, Layout};
+use crate::batch::{FloatBuffer, Layout, Rows};
 
 /// What computes the tensors of scripts. Both give the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,15 +29,26 @@ pub enum Executor {
     Naive,
 }
 
+/// A padded array of the caller's for the values of a plan's first output.
+pub(crate) struct Sink<'a> {
+    pub(crate) rows: Rows<'a>,
+    /// Whether all values are finite, once an executor has written them.
+    pub(crate) is_finite: Option<bool>,
+}
+
 impl Context {
-    /// Computes the values of a plan's steps, in their order. A step's value may be left out, but never that of an output
-    /// of the plan.
+    /// Computes the values of a plan's steps, in their order. A step's value may be left out, but that of an output of
+    /// the plan only where it was written into the sink.
     ///
     /// # Errors
     /// [`TensorError`] where values do not allow an operation, or where the guard says to stop.
-    pub(crate) fn run(&self, plan: &Plan) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    pub(crate) fn run(
+        &self,
+        plan: &Plan,
+        sink: Option<&mut Sink<'_>>,
+    ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         match self.executor {
-            Executor::Fused => fused::run(plan, self).or_else(|error| match error.kind {
+            Executor::Fused => fused::run(plan, self, sink).or_else(|error| match error.kind {
                 TensorErrorKind::Stopped(_) => Err(error),
                 // Of several errors that of the first operation is told, as by the naive executor.
                 _ => naive::run(plan, self),

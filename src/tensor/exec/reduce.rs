@@ -3,7 +3,6 @@
 //! Sums, means and deviations are those of [`super::moments`].
 
 use std::cmp::Ordering;
-use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -123,44 +122,23 @@ impl Reduced<'_> {
         cell: usize,
         depth: Depth,
     ) -> Moments {
-        let mut ranges = cells::stretches(self.layout, self.from, to, cell);
-        if let [range] = &ranges[..] {
-            let range = range.clone();
-            let Some(selection) = self.selection else {
-                return Moments::of(&values[range], depth);
-            };
-            let starts = range.clone().step_by(TILE);
-            return starts.fold(Moments::EMPTY, |sum, start| {
-                let tile = start..range.end.min(start + TILE);
-                sum.and(Moments::of_tile(
-                    &self.selected(values, selection, tile),
-                    depth,
-                ))
-            });
-        }
-        let gathered: Vec<T> = match self.selection {
-            None => ranges
-                .drain(..)
-                .flat_map(|range| values[range].iter().copied())
-                .collect(),
-            Some(selection) => {
-                let each = ranges.drain(..);
-                each.flat_map(|range| self.selected(values, selection, range))
-                    .collect()
+        let ranges = cells::stretches(self.layout, self.from, to, cell);
+        let Some(selection) = self.selection else {
+            if let [range] = &ranges[..] {
+                return Moments::of(&values[range.clone()], depth);
             }
+            let gathered = ranges.into_iter().flat_map(|range| &values[range]);
+            return Moments::of(&gathered.copied().collect::<Vec<T>>(), depth);
         };
-        Moments::of(&gathered, depth)
-    }
-
-    fn selected<T: Precision>(
-        &self,
-        values: &[T],
-        selection: &FloatBuffer,
-        range: Range<usize>,
-    ) -> Vec<T> {
+        // Tiles are those of all values, selected or not, whether they lie side by side or not.
         let selection = selection.view();
-        let taken = range.filter(|&index| selection.get(index) != 0.0);
-        taken.map(|index| values[index]).collect()
+        let indices: Vec<usize> = ranges.into_iter().flatten().collect();
+        let tiles = indices.chunks(TILE).map(|tile| {
+            let taken = tile.iter().filter(|&&index| selection.get(index) != 0.0);
+            let taken: Vec<T> = taken.map(|&index| values[index]).collect();
+            Moments::of_tile(&taken, depth)
+        });
+        tiles.fold(Moments::EMPTY, Moments::and)
     }
 
     fn medians(&self, guard: &Arc<Guard>) -> Result<Vec<f64>, Stopped> {

@@ -68,6 +68,12 @@ pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     Tensor::node(sum, vec![x.clone()], level, Some(frame.clone()))
 }
 
+/// The sum of the one value in each of the tensor's own cells, as [`sum_to`] has it for a batch that is one group: there
+/// is no -0.
+pub(crate) fn sum_of_one(x: &Tensor) -> Built {
+    like(Prim::Reduce(&reduction::SUM), x)
+}
+
 pub(crate) fn expand(x: &Tensor, to: Level) -> Built {
     EXPAND.apply(&[Argument::Tensor(x.clone()), Argument::Level(to)])
 }

@@ -6,6 +6,7 @@ mod corners;
 mod definitions;
 mod derivatives;
 mod groups;
+mod lift;
 mod messages;
 mod precision;
 mod properties;

@@ -7,12 +7,12 @@ use proptest::prelude::*;
 
 use super::cases::{Case, cases};
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf, values};
-use crate::batch::{Batch, TokenValues};
+use crate::batch::{Batch, Layout, TokenValues};
 use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
 use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor};
 
 /// Interleaved groups, groups of one, holes, responses without tokens, and at times no token at all.
-fn worlds() -> impl Strategy<Value = World> {
+pub(super) fn worlds() -> impl Strategy<Value = World> {
     (1..10usize, 0..6usize).prop_flat_map(|(responses, width)| {
         let groups = prop::collection::vec(0..4i64, responses);
         let row = prop::collection::vec(prop::bool::weighted(0.7), width);
@@ -36,12 +36,12 @@ fn close(a: f64, b: f64) -> bool {
 
 /// One step of a random graph: which row, and a number for each choice on the way.
 #[derive(Clone, Debug)]
-struct Pick {
+pub(super) struct Pick {
     row: usize,
     choices: [usize; 4],
 }
 
-fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
+pub(super) fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
     let pick = (0..1000usize, [0..1000usize, 0..1000, 0..1000, 0..1000])
         .prop_map(|(row, choices)| Pick { row, choices });
     prop::collection::vec(pick, steps)
@@ -49,7 +49,7 @@ fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
 
 /// Adds nodes to some leaves, each of a random row over random nodes before it; a step whose levels do not fit is left
 /// out. Binomials, which refuse most numbers, do not take part.
-fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
+pub(super) fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
     let rows: Vec<&'static Op> = op::table()
         .filter(|op| op.class != op::Class::Combinatorics)
         .collect();
@@ -80,7 +80,7 @@ fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
     nodes.split_off(leaves.len())
 }
 
-fn spread(frame: &Arc<Frame>, level: Level, salt: usize) -> Tensor {
+pub(super) fn spread(frame: &Arc<Frame>, level: Level, salt: usize) -> Tensor {
     let value = |i: usize| 3.0 * ((i + salt) as f64 * 0.618).fract() - 1.5;
     leaf(frame, level, (0..frame.size(level)).map(value).collect())
 }
@@ -304,7 +304,30 @@ fn agree(
                 computed(executor, outputs) == naive,
                 "{executor:?}: {outputs:?}"
             );
+            prop_assert!(
+                writes_the_same(executor, outputs, frame.layout()),
+                "{executor:?} into an array: {outputs:?}"
+            );
         }
     }
     Ok(())
+}
+
+/// Whether the first output has the same values in a padded array of the caller's, if it is written there.
+fn writes_the_same(executor: &OnThreads, outputs: &[Tensor], layout: &Arc<Layout>) -> bool {
+    let plan = Plan::new(outputs);
+    let Some((array, is_finite)) = outputs
+        .first()
+        .and_then(|_| executor.run_into(&plan, layout))
+    else {
+        return true;
+    };
+    let found = executor.run(&plan, &Guard::unlimited()).unwrap();
+    let value = found[plan.outputs()[0]].as_ref().unwrap();
+    let bits = |array: Array2<f32>| -> Vec<u32> {
+        let bits = |x: &f32| if x.is_nan() { u32::MAX } else { x.to_bits() };
+        array.iter().map(bits).collect()
+    };
+    is_finite == value.first_not_finite().is_none()
+        && bits(array) == bits(value.over(layout).to_padded())
 }

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use hmac_sha256::Hash as Sha256;
+use rayon::prelude::*;
 
 pub use arithmetic::Arithmetic;
 pub(super) use arithmetic::DIGITS;
@@ -90,6 +91,7 @@ pub fn training_prompts(
 ) -> Result<Vec<Prompt>, Diagnostics> {
     let key = Key::new(seed, Purpose::TrainingPrompts, step);
     (0..count as u64)
+        .into_par_iter()
         .map(|index| {
             let mut stream = key.stream(index);
             (0..DRAWS)

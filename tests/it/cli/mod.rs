@@ -2,5 +2,6 @@
 
 mod lab;
 mod output;
+mod profile;
 mod status;
 mod wrong;

@@ -1,5 +1,7 @@
 //! Group by group: `batch.groups`, `map_groups` with gradients through it, and `regroup`.
 
+use advlab::script::{ByGroup, Outcome};
+
 use super::lab::{batch, batch_with_logp, builder, message, run_on, tensor, tensor_on};
 
 #[test]
@@ -80,7 +82,7 @@ fn a_gradient_goes_through_map_groups() {
         run_on(by_group, &batch).unwrap(),
     );
     assert_eq!(at_once.loss, by_group.loss);
-    let bits = |outcome: &advlab::script::Outcome| -> Vec<u64> {
+    let bits = |outcome: &Outcome| -> Vec<u64> {
         outcome
             .advantage
             .buffer()
@@ -149,4 +151,195 @@ fn a_nan_in_the_key_is_a_key_like_any_other() {
     let mut sizes = count.1;
     sizes.sort_by(f64::total_cmp);
     assert_eq!(sizes, [1.0, 2.0, 2.0]);
+}
+
+/// Functions, and whether one call is enough for all groups (`None`), or why not.
+const FUNCTIONS: &[(&str, Option<ByGroup>)] = &[
+    ("g.reward - g.reward.mean(\"batch\")", None),
+    (
+        "(g.reward - g.reward.mean(\"group\")) / (g.reward.std(\"group\") + p.eps)",
+        None,
+    ),
+    ("g.reward.rank(\"batch\") + g.reward.index(\"group\")", None),
+    ("g.reward.others_mean(\"batch\")", None),
+    (
+        "g.reward.median(\"batch\") * g.reward.count(\"batch\")",
+        None,
+    ),
+    (
+        "g.reward.population_std(\"batch\") + g.reward.any(\"batch\", g.length > 1)",
+        None,
+    ),
+    ("g.reward.mean(\"batch\", g.length > 1)", None),
+    (
+        "g.token_reward.suffix_sum(0.9) - g.token_reward.mean(\"batch\")",
+        None,
+    ),
+    ("g.token_reward.sum(\"position\").max(\"batch\")", None),
+    ("whiten(g.reward, \"batch\")", None),
+    ("binomial_ratio(g.length, g.length.sum(\"batch\"), 1)", None),
+    (
+        "if g.reward.level == \"response\" { g.reward } else { 0 }",
+        None,
+    ),
+    ("mean + g.reward", None),
+    ("g.reward - overall", None),
+    ("outer.step + 2", None),
+    ("2.5", None),
+    ("true", None),
+    ("overall", None),
+    ("helper(g)", None),
+    (
+        "{ let sums = []; for x in [1, 2] { sums.push(x * g.reward); } sums[0] + sums[1] }",
+        None,
+    ),
+    ("try { g.reward.sum(\"token\") } catch { g.reward }", None),
+    (
+        "g.reward * g.reward.mean(\"batch\").value()",
+        Some(ByGroup::Looks),
+    ),
+    (
+        "if g.reward.mean(\"batch\") > 0.1 { 1 } else { 0 }",
+        Some(ByGroup::Looks),
+    ),
+    ("g.reward[0]", Some(ByGroup::Looks)),
+    ("g.reward.len()", Some(ByGroup::Looks)),
+    ("g.reward.values()[0]", Some(ByGroup::Looks)),
+    ("g.to_string().len()", Some(ByGroup::Looks)),
+    ("`${g.reward}`.len()", Some(ByGroup::Looks)),
+    ("g.groups.len()", Some(ByGroup::Looks)),
+    ("g.map_groups(|h| h.reward)", Some(ByGroup::Looks)),
+    (
+        "g.regroup(g.length).reward.mean(\"group\").expand(\"response\")",
+        Some(ByGroup::Looks),
+    ),
+    (
+        "(overall * g.reward.mean(\"batch\")).value()",
+        Some(ByGroup::Looks),
+    ),
+    ("{ print(\"here\"); g.reward }", Some(ByGroup::Reports)),
+    (
+        "{ metric(\"mean\", g.reward.mean(\"batch\")); g.reward }",
+        Some(ByGroup::Reports),
+    ),
+    ("g.random(\"response\")", Some(ByGroup::Draws)),
+    ("outer.random(\"batch\")", Some(ByGroup::Draws)),
+    ("{ count += 1; g.reward * count }", Some(ByGroup::Writes)),
+    (
+        "{ last = g.reward.mean(\"batch\"); last }",
+        Some(ByGroup::Writes),
+    ),
+    (
+        "{ list.push(1); g.reward * list.len() }",
+        Some(ByGroup::Writes),
+    ),
+    (
+        "{ map.inner.x += 1; g.reward * map.inner.x }",
+        Some(ByGroup::Writes),
+    ),
+    ("outer.groups[0].reward", Some(ByGroup::Mixes)),
+    (
+        "(outer.reward * g.reward.mean(\"batch\")).sum(\"batch\")",
+        Some(ByGroup::Mixes),
+    ),
+    // What a later group does wrong is told as ever.
+    (
+        "binomial_ratio(g.length - 1.5 * (g.reward.sum(\"batch\") > 0.2), 4, 1)",
+        Some(ByGroup::Looks),
+    ),
+    (
+        "binomial_ratio(4, 0.5 + g.reward.sum(\"batch\"), 1)",
+        Some(ByGroup::Mixes),
+    ),
+    ("1 / (g.reward - 0.5)", None),
+    ("g.reward + outer.reward", None),
+    ("g.reward.sum(\"token\")", None),
+    ("g.rewrad", None),
+    ("\"no\"", None),
+];
+
+/// All that comes of a function in `map_groups`; `first` is a statement before it.
+fn of_function(function: &str, first: &str) -> Result<Outcome, String> {
+    let text = format!(
+        r#"
+        fn params() {{ #{{ eps: #{{ value: 0.1, doc: "x" }} }} }}
+        fn helper(g) {{ g.length * g.reward.max("batch") }}
+        fn advantage(batch, p) {{
+            let mean = 0.25;
+            let overall = batch.reward.mean("batch");
+            let count = 0;
+            let last = 0;
+            let list = [];
+            let map = #{{ inner: #{{ x: 1 }} }};
+            let outer = batch;
+            let mapped = batch.map_groups(|g| {{
+                {first}
+                {function}
+            }});
+            print(count); print(list); print(map); print(last);
+            metric("after", batch.random("batch"));
+            batch.reward + mapped
+        }}
+    "#
+    );
+    run_on(&text, &batch()).map_err(|error| error.render(false))
+}
+
+/// Whether it is called once for all or for each group, a function gives the same: the same bits, reports, random
+/// numbers, variables and messages.
+#[test]
+fn one_call_for_all_groups_gives_what_a_call_for_each_gives() {
+    for (function, why) in FUNCTIONS {
+        let as_it_is = of_function(function, "");
+        let looped = of_function(function, "g.to_string();");
+        let (as_it_is, looped) = match (as_it_is, looped) {
+            (Ok(as_it_is), Ok(looped)) => (as_it_is, looped),
+            (as_it_is, looped) => {
+                let message = as_it_is.expect_err(function).replace("g.to_string();", "");
+                assert_eq!(
+                    message,
+                    looped.expect_err(function).replace("g.to_string();", "")
+                );
+                continue;
+            }
+        };
+        assert_eq!(
+            as_it_is.map_groups.last().unwrap().by_group,
+            *why,
+            "{function}"
+        );
+        assert!(looped.map_groups.last().unwrap().by_group.is_some());
+        let bits = |outcome: &Outcome| -> Vec<u64> {
+            outcome
+                .advantage
+                .buffer()
+                .iter()
+                .map(f64::to_bits)
+                .collect()
+        };
+        assert_eq!(
+            as_it_is.advantage.level(),
+            looped.advantage.level(),
+            "{function}"
+        );
+        assert_eq!(bits(&as_it_is), bits(&looped), "{function}");
+        assert_eq!(as_it_is.prints, looped.prints, "{function}");
+        assert_eq!(as_it_is.metrics, looped.metrics, "{function}");
+    }
+}
+
+/// The state is no variable of a function's: what is changed there is changed for each group.
+#[test]
+fn a_state_that_a_function_changes_is_changed_for_each_group() {
+    let text = r#"
+        fn init(p) { #{ seen: [] } }
+        fn advantage(batch, p) {
+            let seen = this.seen;
+            let mapped = batch.map_groups(|g| { seen.push(1); g.reward });
+            this.seen = seen;
+            print(this.seen.len());
+            mapped
+        }
+    "#;
+    assert_eq!(run_on(text, &batch()).unwrap().prints, ["2"]);
 }

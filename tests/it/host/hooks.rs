@@ -171,9 +171,14 @@ fn an_advantage_is_written_into_an_array() {
         .mask(mask.view())
         .response("reward", vec![1.0, 0.0, 0.5])
         .token("old_logp", mask.mapv(f64::from))
+        .token("value", mask.mapv(|x| 1.0 / (x + 3) as f32))
         .build()
         .unwrap();
-    for body in ["batch.reward", "batch.reward * batch.old_logp.cumsum()"] {
+    for body in [
+        "batch.reward",
+        "batch.reward * batch.old_logp.cumsum()",
+        "(batch.reward + batch.value).suffix_sum(0.9).whiten(\"batch\")",
+    ] {
         let text = format!("fn advantage(batch, p) {{ {body} }}");
         let advantage = run_on(&text, &batch).unwrap().advantage;
         // Transposed in memory, and part of a larger array.
@@ -181,7 +186,16 @@ fn an_advantage_is_written_into_an_array() {
         let mut view = memory.slice_mut(ndarray::s![1..5, ..]).reversed_axes();
         advantage.write_into(&mut view).unwrap();
         assert_eq!(view, advantage.to_padded());
+        let recipe = recipe(&text);
+        let into = |array: &mut ndarray::ArrayViewMut2<'_, f32>| {
+            let outcome = recipe.advantage_into(&batch, &mut recipe.init().unwrap(), array);
+            assert_eq!(outcome.unwrap().advantage, advantage.level());
+            assert_eq!(array, &advantage.to_padded());
+        };
+        view.fill(7.0);
+        into(&mut view);
         assert_eq!(memory.row(0).to_vec(), [7.0; 3]);
+        into(&mut ndarray::Array2::from_elem((3, 4), 7.0f32).view_mut());
         let mut other = ndarray::Array2::from_elem((4, 3), 7.0f32);
         let error = advantage.write_into(&mut other.view_mut()).unwrap_err();
         assert_eq!(error.message, "an array (4, 3) for an advantage (3, 4)");

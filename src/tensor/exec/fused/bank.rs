@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::stage::{Input, Operand};
 use super::tiles::{Segment, Tile};
-use crate::batch::{self, Layout, Padded, TokenValues};
+use crate::batch::{self, Layout, Padded, Rows, TokenValues};
 use crate::tensor::exec::Precision;
 
 /// Where the tokens of a tile lie in padded columns.
@@ -26,15 +26,38 @@ impl Location<'_> {
         self.layout.stretches(response).filter_map(cut)
     }
 
-    /// A padded array's values where they lie, if they lie one after another.
-    fn slice<'t, T: batch::Element>(&self, array: &'t Padded<T>) -> Option<&'t [T]> {
+    /// The response and the columns, where the tokens are those of one stretch.
+    pub(super) fn stretch(&self) -> Option<(usize, Range<usize>)> {
         let [segment] = self.segments else {
             return None;
         };
         let mut stretches = self.stretches(segment.response);
         match (stretches.next(), stretches.next()) {
-            (Some(columns), None) => array.row(segment.response, columns),
+            (Some(columns), None) => Some((segment.response, columns)),
             _ => None,
+        }
+    }
+
+    /// A padded array's values where they lie, if they lie one after another.
+    fn slice<'t, T: batch::Element>(&self, array: &'t Padded<T>) -> Option<&'t [T]> {
+        let (response, columns) = self.stretch()?;
+        array.row(response, columns)
+    }
+
+    /// Copies the tokens' values between rows of a padded array, the first of which is that of a response, and a tile.
+    pub(super) fn copy(
+        &self,
+        rows: &mut Rows<'_>,
+        first: usize,
+        mut f: impl FnMut(&mut [f32], Range<usize>),
+    ) {
+        let mut next = 0;
+        for segment in self.segments {
+            for columns in self.stretches(segment.response) {
+                let tile = next..next + columns.len();
+                next = tile.end;
+                f(&mut rows.row(segment.response - first)[columns], tile);
+            }
         }
     }
 
@@ -70,6 +93,7 @@ impl<'t, T> Bank<'t, T> {
     pub(super) fn new(
         registers: &'t mut [Vec<T>],
         outputs: &'t mut [&mut [T]],
+        padded: Option<&'t mut [T]>,
         own: &Range<usize>,
     ) -> Bank<'t, T> {
         let registers = registers
@@ -77,7 +101,7 @@ impl<'t, T> Bank<'t, T> {
             .map(|register| &mut register[..own.len()]);
         let outputs = outputs.iter_mut().map(|output| &mut output[own.clone()]);
         Bank {
-            buffers: registers.chain(outputs).collect(),
+            buffers: registers.chain(outputs).chain(padded).collect(),
             inputs: Vec::new(),
         }
     }

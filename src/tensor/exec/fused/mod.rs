@@ -9,6 +9,7 @@
 
 mod bank;
 mod kernels;
+mod noted;
 mod passes;
 mod program;
 mod stage;
@@ -17,23 +18,28 @@ mod tiles;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
+use self::noted::Clock;
+pub(super) use self::noted::why_in_full;
 use self::program::Program;
-use self::tiles::Written;
+use self::stage::Stage;
+use self::tiles::{Padded, Written};
 use super::moments::Moments;
-use super::naive;
 use super::reduce::{depth, finish, of_responses};
+use super::{Sink, naive};
 use crate::batch::FloatBuffer;
 use crate::tensor::error::TensorError;
 use crate::tensor::guard::Reservation;
 use crate::tensor::op::Reduction;
-use crate::tensor::profile::{self, Operation};
-use crate::tensor::{Context, Frame, Level, Plan, Value};
+use crate::tensor::{Context, Frame, Guard, Level, Plan, Stopped, Value};
 
 /// Computes token values tile by tile, and all others as [`super::naive`].
-pub(super) fn run(plan: &Plan, context: &Context) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-    Run::new(plan).run(context)
+pub(super) fn run(
+    plan: &Plan,
+    context: &Context,
+    sink: Option<&mut Sink<'_>>,
+) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    Run::new(plan).run(context, sink)
 }
 
 /// How a step's values come about.
@@ -89,6 +95,10 @@ struct Run<'a> {
     values: Vec<Option<Arc<Value>>>,
     /// The values of private steps.
     temporary: HashMap<usize, Temporary>,
+    /// The output that goes into the caller's padded array, if any does.
+    padded: Option<usize>,
+    /// The private step whose values wait in that array for the output that overwrites them.
+    waiting: Option<usize>,
 }
 
 /// Token values that a later pass reads, and may write over.
@@ -101,29 +111,21 @@ struct Temporary {
 enum Memory {
     F32(Vec<f32>),
     F64(Vec<f64>),
-}
-
-impl Memory {
-    fn bytes(&self) -> usize {
-        match self {
-            Memory::F32(values) => size_of_val(&values[..]),
-            Memory::F64(values) => size_of_val(&values[..]),
-        }
-    }
-
-    fn new(tokens: usize, is_f64: bool) -> Memory {
-        if is_f64 {
-            Memory::F64(vec![0.0; tokens])
-        } else {
-            Memory::F32(vec![0.0; tokens])
-        }
-    }
+    /// In the caller's padded array.
+    Padded,
 }
 
 impl Run<'_> {
-    fn run(mut self, context: &Context) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    fn run(
+        mut self,
+        context: &Context,
+        mut sink: Option<&mut Sink<'_>>,
+    ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         let stopped = |stopped| TensorError::new("plan", stopped);
         let passes = self.passes(&context.guard).map_err(stopped)?;
+        if sink.is_some() {
+            self.find_padded(&passes);
+        }
         for (at, pass) in passes.iter().enumerate() {
             for &index in &pass.whole {
                 let step = &self.plan.steps()[index];
@@ -133,7 +135,7 @@ impl Run<'_> {
                     .for_each(|&arg| self.free(arg, (at, index)));
             }
             if let (false, Some(home)) = (pass.is_empty(), self.home) {
-                self.sweep(at, pass, home, context)?;
+                self.sweep(at, pass, home, context, sink.as_deref_mut())?;
                 pass.read
                     .iter()
                     .for_each(|&step| self.free(step, (at, SWEEP)));
@@ -159,28 +161,96 @@ impl Run<'_> {
         pass: &Pass,
         home: &Frame,
         context: &Context,
+        sink: Option<&mut Sink<'_>>,
     ) -> Result<(), TensorError> {
-        let (started, guard) = (Instant::now(), &context.guard);
-        let steps = self.plan.steps();
-        let (layout, tokens) = (&home.layout, home.layout.tokens());
-        let is_f64 = |step: usize| steps[step].tensor.is_f64();
-        let stopped = |step: usize| {
-            move |stopped| {
-                let tensor = &steps[step].tensor;
-                TensorError::new(tensor.inner().prim.name(), stopped).or_at(tensor.origin())
-            }
-        };
-        let written: Vec<usize> = (pass.computed.iter().copied())
+        let (guard, layout) = (&context.guard, &home.layout);
+        let mut clock = Clock::start(context);
+        let mut written: Vec<usize> = (pass.computed.iter().copied())
             .filter(|&step| self.stored[step] && self.pass[step] == at)
             .collect();
-        // What is read for the last time makes room for what is written.
+        // The padded array comes after the outputs that lie in memory of their own.
+        written.sort_by_key(|&step| self.is_padded(step));
+        let (mut outputs, reused) = self.memory(at, pass, &written, layout.tokens(), guard)?;
+        let (stage, reductions) = self.stage(at, pass, &written, &reused);
+        clock.time(&stage);
+        let any = (written.first().copied()).or(reductions.first().map(|(step, ..)| *step));
+        let any = any.unwrap_or(0);
+        let scratch = stage.scratch_bytes() * rayon::current_num_threads();
+        let bytes = stage.reduces.len() * layout.responses() * size_of::<Moments>();
+        let reserved = guard.reserve(bytes + scratch);
+        let _scratch = reserved.map_err(|stopped| self.stopped(any, stopped))?;
+        let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; stage.reduces.len()];
+        let is_read = |&step: &usize| (!self.private[step]).then(|| AtomicBool::new(false));
+        let not_finite: Vec<Option<AtomicBool>> = written.iter().map(is_read).collect();
+        let padded = written.last().filter(|&&step| self.is_padded(step));
+        let mut sink = sink.filter(|_| padded.is_some());
+        let mut memory = Written {
+            padded: sink.as_mut().map(|sink| Padded {
+                rows: sink.rows.reborrow(),
+                is_last: padded.copied() == self.padded,
+            }),
+            moments: moments.iter_mut().map(|reduced| &mut reduced[..]).collect(),
+            ..Written::default()
+        };
+        for output in &mut outputs {
+            match &mut output.memory {
+                Memory::F32(values) => memory.f32s.push(&mut values[..]),
+                Memory::F64(values) => memory.f64s.push(&mut values[..]),
+                Memory::Padded => {}
+            }
+        }
+        tiles::run(&stage, layout, guard, memory, &not_finite, &clock)
+            .map_err(|stopped| self.stopped(any, stopped))?;
+        let reused: Vec<usize> = reused.into_iter().map(|(step, _)| step).collect();
+        self.note(clock, &stage, layout, &written, &reused);
+        for ((step, output), not_finite) in written.into_iter().zip(outputs).zip(not_finite) {
+            let is_finite = not_finite.map(|not_finite| !not_finite.into_inner());
+            if let (Some(sink), Memory::Padded) = (&mut sink, &output.memory) {
+                sink.is_finite = is_finite;
+            }
+            self.keep(step, output, is_finite);
+        }
+        for (step, reduction, at) in reductions {
+            let tensor = &self.plan.steps()[step].tensor;
+            let layout = tensor.frame().map_or(layout, |frame| &frame.layout);
+            let cells = of_responses(layout, &moments[at], tensor.level());
+            let values: Vec<f64> = cells.iter().map(|cell| finish(reduction, cell)).collect();
+            let reserved = guard.reserve(values.len() * 8);
+            let reserved = reserved.map_err(|stopped| self.stopped(step, stopped))?;
+            self.values[step] = Some(Value::new(tensor.level(), values.into(), Some(reserved)));
+        }
+        Ok(())
+    }
+
+    fn stopped(&self, step: usize, stopped: Stopped) -> TensorError {
+        let tensor = &self.plan.steps()[step].tensor;
+        TensorError::new(tensor.inner().prim.name(), stopped).or_at(tensor.origin())
+    }
+
+    fn is_padded(&self, step: usize) -> bool {
+        self.padded == Some(step) || self.waiting == Some(step)
+    }
+
+    /// The memory of what a pass writes. What is read for the last time makes room for it: those steps are told with the
+    /// outputs that get their memory.
+    #[allow(clippy::type_complexity)]
+    fn memory(
+        &mut self,
+        at: usize,
+        pass: &Pass,
+        written: &[usize],
+        tokens: usize,
+        guard: &Arc<Guard>,
+    ) -> Result<(Vec<Temporary>, Vec<(usize, usize)>), TensorError> {
         let mut reused: Vec<(usize, usize)> = Vec::new();
         let mut outputs: Vec<Temporary> = Vec::with_capacity(written.len());
+        let is_f64 = |step: usize| self.plan.steps()[step].tensor.is_f64();
         for (output, &step) in written.iter().enumerate() {
-            let last_read = (pass.computed.iter().copied()).find(|other| {
-                self.last_use[*other] == (at, SWEEP)
-                    && is_f64(*other) == is_f64(step)
-                    && self.temporary.contains_key(other)
+            let last_read = (pass.computed.iter().copied()).find(|&other| {
+                self.last_use[other] == (at, SWEEP)
+                    && is_f64(other) == is_f64(step)
+                    && self.is_padded(other) == self.is_padded(step)
+                    && self.temporary.contains_key(&other)
             });
             let old = last_read.and_then(|other| Some((other, self.temporary.remove(&other)?)));
             outputs.push(match old {
@@ -189,16 +259,38 @@ impl Run<'_> {
                     old
                 }
                 None => {
-                    let bytes = tokens * if is_f64(step) { 8 } else { 4 };
+                    let bytes = match (self.is_padded(step), is_f64(step)) {
+                        (true, _) => 0,
+                        (false, true) => size_of::<f64>(),
+                        (false, false) => size_of::<f32>(),
+                    };
+                    let reserved = guard.reserve(tokens * bytes);
+                    let reservation = reserved.map_err(|stopped| self.stopped(step, stopped))?;
+                    let memory = match (self.is_padded(step), is_f64(step)) {
+                        (true, _) => Memory::Padded,
+                        (false, true) => Memory::F64(vec![0.0; tokens]),
+                        (false, false) => Memory::F32(vec![0.0; tokens]),
+                    };
                     Temporary {
-                        reservation: guard.reserve(bytes).map_err(stopped(step))?,
-                        memory: Memory::new(tokens, is_f64(step)),
+                        memory,
+                        reservation,
                     }
                 }
             });
         }
+        Ok((outputs, reused))
+    }
+
+    /// A pass's program, and its reductions with the entry of the program that each is made of.
+    fn stage(
+        &self,
+        at: usize,
+        pass: &Pass,
+        written: &[usize],
+        reused: &[(usize, usize)],
+    ) -> (Stage<'_>, Vec<(usize, Reduction, usize)>) {
         let mut program = Program::new(self, at);
-        for (step, output) in reused {
+        for &(step, output) in reused {
             program.stage.step = step;
             program.reuse(step, output);
         }
@@ -206,7 +298,7 @@ impl Run<'_> {
             program.stage.step = step;
             program.add(step);
         }
-        for &step in &written {
+        for &step in written {
             program.stage.step = step;
             program.store(step);
         }
@@ -214,7 +306,7 @@ impl Run<'_> {
         let mut reductions: Vec<(usize, Reduction, usize)> = Vec::new();
         let mut by_args: HashMap<&[usize], usize> = HashMap::new();
         for &(index, reduction) in &pass.reduced {
-            let args = &steps[index].args[..];
+            let args = &self.plan.steps()[index].args[..];
             let next = program.stage.reduces.len();
             let reduce = *by_args.entry(args).or_insert(next);
             if reduce == next {
@@ -228,73 +320,22 @@ impl Run<'_> {
         let mut stage = program.stage;
         stage.assign_registers();
         stage.from_the_end = self.direction.get(&at).copied().unwrap_or(false);
-        let any = (written.first().copied()).or(reductions.first().map(|(step, ..)| *step));
-        let any = any.unwrap_or(0);
-        let scratch = stage.scratch_bytes() * rayon::current_num_threads();
-        let bytes = stage.reduces.len() * layout.responses() * size_of::<Moments>();
-        let _scratch = guard.reserve(bytes + scratch).map_err(stopped(any))?;
-        let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; stage.reduces.len()];
-        let not_finite: Vec<AtomicBool> = written.iter().map(|_| AtomicBool::new(false)).collect();
-        let (mut f32s, mut f64s) = (Vec::new(), Vec::new());
-        for output in &mut outputs {
-            match &mut output.memory {
-                Memory::F32(values) => f32s.push(&mut values[..]),
-                Memory::F64(values) => f64s.push(&mut values[..]),
+        (stage, reductions)
+    }
+
+    /// Keeps what a pass has written.
+    fn keep(&mut self, step: usize, output: Temporary, is_finite: Option<bool>) {
+        let buffer: FloatBuffer = match (output.memory, is_finite) {
+            (Memory::Padded, Some(_)) => return,
+            (Memory::F32(values), Some(_)) => values.into(),
+            (Memory::F64(values), Some(_)) => values.into(),
+            (memory, None) => {
+                self.temporary.insert(step, Temporary { memory, ..output });
+                return;
             }
-        }
-        let memory = Written {
-            f32s,
-            f64s,
-            moments: moments.iter_mut().map(|reduced| &mut reduced[..]).collect(),
         };
-        let times =
-            tiles::run(&stage, layout, context, memory, &not_finite).map_err(stopped(any))?;
-        if let Some(profile) = &context.profile {
-            let seconds = started.elapsed().as_secs_f64();
-            let all: f64 = times.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-            let operation = |(&step, time): (&usize, f64)| Operation {
-                name: steps[step].tensor.inner().prim.name(),
-                origin: steps[step].tensor.origin().cloned(),
-                seconds: seconds * time / all,
-            };
-            profile.note(profile::Stage {
-                is_pass: true,
-                level: Level::Token,
-                seconds,
-                read: stage
-                    .inputs
-                    .iter()
-                    .map(|(input, _)| input.bytes(tokens))
-                    .sum(),
-                written: outputs.iter().map(|output| output.memory.bytes()).sum(),
-                operations: stage.steps().zip(times).map(operation).collect(),
-            });
-        }
-        for ((step, output), not_finite) in written.into_iter().zip(outputs).zip(not_finite) {
-            if self.private[step] {
-                self.temporary.insert(step, output);
-                continue;
-            }
-            let buffer = match output.memory {
-                Memory::F32(values) => FloatBuffer::from(values),
-                Memory::F64(values) => values.into(),
-            };
-            let value = Value::checked(
-                Level::Token,
-                buffer,
-                output.reservation,
-                !not_finite.into_inner(),
-            );
-            self.values[step] = Some(value);
-        }
-        for (step, reduction, at) in reductions {
-            let tensor = &steps[step].tensor;
-            let layout = tensor.frame().map_or(layout, |frame| &frame.layout);
-            let cells = of_responses(layout, &moments[at], tensor.level());
-            let values: Vec<f64> = cells.iter().map(|cell| finish(reduction, cell)).collect();
-            let reservation = guard.reserve(values.len() * 8).map_err(stopped(step))?;
-            self.values[step] = Some(Value::new(tensor.level(), values.into(), Some(reservation)));
-        }
-        Ok(())
+        let is_finite = is_finite.unwrap_or(false);
+        let value = Value::checked(Level::Token, buffer, output.reservation, is_finite);
+        self.values[step] = Some(value);
     }
 }

@@ -59,6 +59,8 @@ impl<'a> Run<'a> {
             last_use: vec![(0, 0); steps.len()],
             values: vec![None; steps.len()],
             temporary: HashMap::new(),
+            padded: None,
+            waiting: None,
         };
         for step in steps {
             let kind = run.kind_of(step);
@@ -263,5 +265,33 @@ impl<'a> Run<'a> {
             passes[pass].computed.sort_unstable();
         }
         Ok(passes)
+    }
+
+    /// Has the plan's first output written into the caller's padded array, where nothing else reads its values; and what
+    /// only that output's pass reads waits in the array until then.
+    pub(super) fn find_padded(&mut self, passes: &[Pass]) {
+        let (steps, outputs) = (self.plan.steps(), self.plan.outputs());
+        let is_narrow =
+            |step: usize| self.kind[step] == Kind::Token && !steps[step].tensor.is_f64();
+        let padded = outputs[0];
+        let at = self.pass[padded];
+        let is_read = passes[at + 1..]
+            .iter()
+            .any(|pass| pass.computed.contains(&padded))
+            || (passes.iter().flat_map(|pass| &pass.whole))
+                .any(|&whole| steps[whole].args.contains(&padded));
+        if !is_narrow(padded) || is_read || outputs[1..].contains(&padded) {
+            return;
+        }
+        self.padded = Some(padded);
+        self.waiting = (0..steps.len()).find(|step| {
+            let mut others = passes.iter().enumerate().filter(|(pass, _)| *pass != at);
+            is_narrow(*step)
+                && self.stored[*step]
+                && self.private[*step]
+                && self.pass[*step] < at
+                && self.last_use[*step] == (at, SWEEP)
+                && !others.any(|(_, pass)| pass.read.contains(step))
+        });
     }
 }

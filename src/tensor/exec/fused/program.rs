@@ -65,6 +65,7 @@ impl<'r, 'a> Program<'r, 'a> {
             (Some(temporary), _) => match &temporary.memory {
                 Memory::F32(values) => Input::F32(values),
                 Memory::F64(values) => Input::F64(values),
+                Memory::Padded => unreachable!("is read by the output that overwrites it"),
             },
             (None, Some(value)) => match value.buffer() {
                 FloatBuffer::F32(values) => Input::F32(values),

@@ -1,23 +1,33 @@
 //! Runs a stage: blocks of responses in parallel, each tile by tile, each tile through the whole program.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
 use super::bank::{Bank, Banked, Location, read};
 use super::kernels::{Source, binary, is_finite, ternary, unary};
+use super::noted::Clock;
 use super::stage::{Code, Instruction, Operand, Reduce, Slot, Stage};
-use crate::batch::Layout;
+use crate::batch::{Layout, Rows};
 use crate::tensor::exec::moments::{Moments, TILE};
 use crate::tensor::exec::{BLOCK, Precision};
-use crate::tensor::{Context, Guard, Level, Stopped};
+use crate::tensor::{Guard, Level, Stopped};
+
+/// A padded array that an output goes into.
+pub(super) struct Padded<'a> {
+    pub(super) rows: Rows<'a>,
+    /// Whether the values stay, with zeros around them.
+    pub(super) is_last: bool,
+}
 
 /// The memory that a stage writes, an entry an output or a reduction.
+#[derive(Default)]
 pub(super) struct Written<'a> {
     pub(super) f32s: Vec<&'a mut [f32]>,
     pub(super) f64s: Vec<&'a mut [f64]>,
+    /// The last f32 output, where it goes into a padded array.
+    pub(super) padded: Option<Padded<'a>>,
     /// What is known of each response, by reduction.
     pub(super) moments: Vec<&'a mut [Moments]>,
 }
@@ -36,24 +46,24 @@ impl<'a> Written<'a> {
         Written {
             f32s: cut(&mut self.f32s, tokens),
             f64s: cut(&mut self.f64s, tokens),
+            padded: self.padded.as_mut().map(|padded| Padded {
+                rows: padded.rows.split(responses),
+                is_last: padded.is_last,
+            }),
             moments: cut(&mut self.moments, responses),
         }
     }
 }
 
-/// Runs a stage, and returns the time that each instruction and each reduction took all threads together, in seconds,
-/// where the context has a profile.
+/// Runs a stage.
 pub(super) fn run(
     stage: &Stage<'_>,
     layout: &Layout,
-    context: &Context,
+    guard: &Guard,
     mut written: Written<'_>,
-    not_finite: &[AtomicBool],
-) -> Result<Vec<f64>, Stopped> {
-    let times: Vec<AtomicU64> = match context.profile {
-        Some(_) => stage.steps().map(|_| AtomicU64::new(0)).collect(),
-        None => Vec::new(),
-    };
+    not_finite: &[Option<AtomicBool>],
+    clock: &Clock<'_>,
+) -> Result<(), Stopped> {
     let mut blocks = Vec::new();
     let mut first = 0;
     while first < layout.responses() {
@@ -66,12 +76,12 @@ pub(super) fn run(
         blocks.push((first..end, written.split(end - first, tokens)));
         first = end;
     }
-    let done: Result<(), Stopped> = blocks
+    blocks
         .into_par_iter()
         .map_init(
             || Scratch::new(stage),
             |scratch, (responses, written)| {
-                context.guard.check()?;
+                guard.check()?;
                 let mut block = Block {
                     stage,
                     layout,
@@ -80,26 +90,12 @@ pub(super) fn run(
                     first: responses.start,
                     written,
                     not_finite,
-                    times: &times,
+                    clock,
                 };
-                block.run(responses, &context.guard)
+                clock.block(|| block.run(responses, guard))
             },
         )
-        .collect();
-    let seconds = |time: AtomicU64| time.into_inner() as f64 * 1e-9;
-    done.map(|()| times.into_iter().map(seconds).collect())
-}
-
-/// Adds the time that something takes to the time at an index, where there are times.
-fn timed<R>(times: &[AtomicU64], index: usize, run: impl FnOnce() -> R) -> R {
-    let Some(time) = times.get(index) else {
-        return run();
-    };
-    let started = Instant::now();
-    let result = run();
-    // Nanoseconds of a stage are far below 2^64.
-    time.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    result
+        .collect()
 }
 
 /// A thread's own memory.
@@ -109,6 +105,8 @@ struct Scratch {
     /// Inputs that have to be gathered first.
     gathered32: Vec<Vec<f32>>,
     gathered64: Vec<Vec<f64>>,
+    /// The tile of a padded output that does not lie in one stretch.
+    padded: Vec<f32>,
     slots: Vec<f64>,
     carries: Vec<f64>,
     /// Of the tiles of one response, by reduction.
@@ -123,6 +121,7 @@ impl Scratch {
             f64s: vec![vec![0.0; TILE]; stage.registers[1]],
             gathered32: vec![Vec::new(); inputs],
             gathered64: vec![Vec::new(); inputs],
+            padded: vec![0.0; TILE],
             slots: Vec::new(),
             carries: stage.carries.clone(),
             tiles: vec![Vec::new(); stage.reduces.len()],
@@ -148,10 +147,9 @@ struct Block<'a, 's> {
     start: usize,
     first: usize,
     written: Written<'a>,
-    /// By output: set where one of its values is not finite.
-    not_finite: &'a [AtomicBool],
-    /// By instruction and reduction, in nanoseconds; none where nobody asks.
-    times: &'a [AtomicU64],
+    /// By output: set where one of its values is not finite; `None` where nobody asks.
+    not_finite: &'a [Option<AtomicBool>],
+    clock: &'a Clock<'a>,
 }
 
 impl Block<'_, '_> {
@@ -161,6 +159,7 @@ impl Block<'_, '_> {
             let tokens = self.layout.tokens_of(next);
             if tokens.len() > TILE {
                 self.long(next, tokens, guard)?;
+                self.pad(next..next + 1);
                 next += 1;
                 continue;
             }
@@ -180,6 +179,7 @@ impl Block<'_, '_> {
             }
             self.scratch.carries.copy_from_slice(&self.stage.carries);
             self.tile(tokens.start, &segments);
+            self.pad(segments.iter().map(|segment| segment.response));
             for index in 0..self.stage.reduces.len() {
                 let tiles = &mut self.scratch.tiles[index];
                 let out = &mut self.written.moments[index][segments[0].response - self.first..];
@@ -238,6 +238,7 @@ impl Block<'_, '_> {
             f64s,
             gathered32,
             gathered64,
+            padded: scattered,
             slots,
             carries,
             tiles,
@@ -247,29 +248,44 @@ impl Block<'_, '_> {
             fill_slots(stage, segment.response, slots);
         }
         let own = tokens.start - self.start..tokens.end - self.start;
-        let mut tile = Tile {
-            f32s: Bank::new(f32s, &mut self.written.f32s, &own),
-            f64s: Bank::new(f64s, &mut self.written.f64s, &own),
-            slots,
-            segments,
-        };
         let location = Location {
             layout,
             tokens,
             segments,
         };
-        let gathered = gathered32.iter_mut().zip(gathered64.iter_mut());
-        for ((input, is_f64), (narrow, wide)) in stage.inputs.iter().zip(gathered) {
-            if *is_f64 {
-                tile.f64s.inputs.push(read(input, &location, wide));
-                tile.f32s.inputs.push(&[]);
-            } else {
-                tile.f32s.inputs.push(read(input, &location, narrow));
-                tile.f64s.inputs.push(&[]);
+        let (first, stretch) = (self.first, location.stretch());
+        let is_scattered = stretch.is_none();
+        let padded = self.written.padded.as_mut().map(|padded| match stretch {
+            Some((response, columns)) => &mut padded.rows.row(response - first)[columns],
+            None => {
+                location.copy(&mut padded.rows, first, |row, tile| {
+                    scattered[tile].copy_from_slice(row)
+                });
+                &mut scattered[..own.len()]
             }
+        });
+        let mut tile = Tile {
+            f32s: Bank::new(f32s, &mut self.written.f32s, padded, &own),
+            f64s: Bank::new(f64s, &mut self.written.f64s, None, &own),
+            slots,
+            segments,
+        };
+        let gathered = gathered32.iter_mut().zip(gathered64.iter_mut());
+        let timed = stage.code.len() + stage.reduces.len();
+        let inputs = stage.inputs.iter().zip(gathered).enumerate();
+        for (index, ((input, is_f64), (narrow, wide))) in inputs {
+            self.clock.timed(timed + index, || {
+                if *is_f64 {
+                    tile.f64s.inputs.push(read(input, &location, wide));
+                    tile.f32s.inputs.push(&[]);
+                } else {
+                    tile.f32s.inputs.push(read(input, &location, narrow));
+                    tile.f64s.inputs.push(&[]);
+                }
+            });
         }
         for (index, instruction) in stage.code.iter().enumerate() {
-            timed(self.times, index, || {
+            self.clock.timed(index, || {
                 if instruction.is_f64 {
                     tile.step::<f64>(instruction, carries);
                 } else {
@@ -279,6 +295,9 @@ impl Block<'_, '_> {
         }
         for (output, not_finite) in self.not_finite.iter().enumerate() {
             let buffer = stage.buffer_of_output(output);
+            let Some(not_finite) = not_finite else {
+                continue;
+            };
             let finite = if stage.outputs[output] {
                 is_finite(tile.f64s.buffers[buffer])
             } else {
@@ -289,13 +308,28 @@ impl Block<'_, '_> {
             }
         }
         for (index, (reduce, tiles)) in stage.reduces.iter().zip(tiles).enumerate() {
-            timed(self.times, stage.code.len() + index, || {
+            self.clock.timed(stage.code.len() + index, || {
                 if reduce.values.1 {
                     tile.reduce::<f64>(reduce, tiles);
                 } else {
                     tile.reduce::<f32>(reduce, tiles);
                 }
             });
+        }
+        if let (true, Some(padded)) = (is_scattered, &mut self.written.padded) {
+            location.copy(&mut padded.rows, first, |row, tile| {
+                row.copy_from_slice(&scattered[tile])
+            });
+        }
+    }
+
+    /// Writes zeros around the tokens of responses that are done.
+    fn pad(&mut self, responses: impl Iterator<Item = usize>) {
+        if let Some(padded) = self.written.padded.as_mut().filter(|padded| padded.is_last) {
+            for response in responses {
+                let row = padded.rows.row(response - self.first);
+                self.layout.clear_padding(response, row);
+            }
         }
     }
 }

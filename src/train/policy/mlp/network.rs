@@ -132,12 +132,14 @@ pub(super) fn rows_mut<F>(values: &mut [F], columns: usize) -> ArrayViewMut2<'_,
         .expect("the number of values is a multiple of the number of columns")
 }
 
+#[inline]
 pub(super) fn add_scaled<F: Real>(sum: &mut [F], scale: F, row: &[F]) {
     for (sum, &x) in sum.iter_mut().zip(row) {
         *sum += scale * x;
     }
 }
 
+#[inline]
 pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
     for (sum, &x) in sum.iter_mut().zip(row) {
         *sum += x;

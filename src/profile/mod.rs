@@ -1,0 +1,175 @@
+//! Where the time of a recipe goes: measured on a batch, told as a table, as JSON and as a trace.
+
+mod example;
+mod json;
+mod lines;
+mod machine;
+mod table;
+mod trace;
+mod trial;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ndarray::Array2;
+
+pub use self::example::example;
+use self::lines::Line;
+use self::machine::bandwidth;
+use self::trial::Trial;
+use crate::batch::{Batch, Layout, Replacement};
+use crate::diagnostic::Diagnostics;
+use crate::figures::count;
+use crate::script::{Host, Recipe};
+use crate::tensor::Executor;
+use crate::tensor::profile::{Profile, StageKind};
+
+/// How often the naive executor runs at most: it is there to compare with, and slow.
+const NAIVE_RUNS: usize = 3;
+
+/// The times of a recipe on a batch, run by run, and one of its runs taken apart.
+#[derive(Debug)]
+pub struct Measured {
+    recipe: Recipe,
+    layout: Arc<Layout>,
+    /// Seconds, run by run, with each executor, into one array.
+    fused: Vec<f64>,
+    naive: Vec<f64>,
+    /// Seconds, run by run, with a new array each time.
+    fused_anew: Vec<f64>,
+    /// Seconds, run by run, with the native kernel in the script's place; empty where there is none.
+    native: Vec<f64>,
+    /// The fastest of the runs that noted down their stages.
+    trial: Trial,
+    lines: Vec<Line>,
+    /// Bytes a second.
+    bandwidth: f64,
+}
+
+impl Measured {
+    /// Runs all hooks of a recipe, a number of times with each executor, from the state that `init` makes. The advantage is
+    /// written into a padded array, or where there is a loss, its gradient. A loss without an advantage hook beside it
+    /// has the advantage of the batch.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] of a hook that fails.
+    pub fn new(
+        host: &Host,
+        recipe: &Recipe,
+        batch: &Batch,
+        runs: usize,
+    ) -> Result<Measured, Diagnostics> {
+        let host = host.clone().with_guard(host.guard());
+        let layout = batch.layout();
+        let new_array = || Array2::zeros((layout.responses(), layout.width()));
+        let mut padded = new_array();
+        let mut times = |executor: Executor, runs: usize| -> Result<Vec<f64>, Diagnostics> {
+            let recipe = recipe.on(&host.clone().with_executor(executor));
+            // The first run finds memory and caches as no later one does.
+            Trial::of(&recipe, batch, &mut padded, None)?;
+            let seconds = |_| Ok(Trial::of(&recipe, batch, &mut padded, None)?.seconds());
+            (0..runs).map(seconds).collect()
+        };
+        let fused = times(Executor::Fused, runs)?;
+        let naive = times(Executor::Naive, runs.min(NAIVE_RUNS))?;
+        let fused_anew = |_| {
+            let started = Instant::now();
+            let mut padded = new_array();
+            Trial::of(&recipe.on(&host), batch, &mut padded, None)?;
+            Ok(started.elapsed().as_secs_f64())
+        };
+        let fused_anew: Result<_, Diagnostics> = (0..runs).map(fused_anew).collect();
+        let mut noted = |profile: Profile| {
+            let profile = Arc::new(profile);
+            let recipe = recipe.on(&host.clone().with_profile(profile.clone()));
+            Trial::of(&recipe, batch, &mut padded, Some(&profile))
+        };
+        let mut trial = noted(Profile::default())?;
+        for _ in 1..runs {
+            let other = noted(Profile::default())?;
+            if other.seconds() < trial.seconds() {
+                trial = other;
+            }
+        }
+        trial.share_out(&noted(Profile::by_operation())?);
+        Ok(Measured {
+            lines: Line::of(&trial, recipe),
+            recipe: recipe.clone(),
+            layout: layout.clone(),
+            fused,
+            fused_anew: fused_anew?,
+            naive,
+            native: Vec::new(),
+            trial,
+            bandwidth: bandwidth(layout.tokens()),
+        })
+    }
+
+    /// Writes [`Measured::trace`] to a file.
+    ///
+    /// # Errors
+    /// The file and why it cannot be written; nothing half-written is left.
+    pub fn write_trace(&self, path: &Path) -> Result<(), Diagnostics> {
+        Replacement::write(path, self.trace().to_string().as_bytes())
+    }
+
+    /// The operations in full, those of one name and line together, in their order.
+    fn in_full(&self) -> Vec<InFull> {
+        let mut all: Vec<InFull> = Vec::new();
+        let mut index: HashMap<(&str, Option<usize>), usize> = HashMap::new();
+        for stage in &self.trial.stages {
+            let (StageKind::InFull(why), [operation]) = (stage.kind, &stage.operations[..]) else {
+                continue;
+            };
+            let line = operation.origin.as_ref().map(|origin| origin.line);
+            let at = *index.entry((operation.name, line)).or_insert(all.len());
+            if at == all.len() {
+                all.push(InFull {
+                    name: operation.name,
+                    line,
+                    times: 0,
+                    seconds: 0.0,
+                    read: 0,
+                    written: 0,
+                    why,
+                });
+            }
+            let one = &mut all[at];
+            one.times += 1;
+            one.seconds += stage.seconds;
+            one.read += stage.read;
+            one.written += stage.written;
+            one.why = one.why.or(why);
+        }
+        all
+    }
+}
+
+/// An operation that was computed in full, as often as a line asked for it.
+struct InFull {
+    name: &'static str,
+    line: Option<usize>,
+    times: usize,
+    seconds: f64,
+    read: usize,
+    written: usize,
+    /// Why token values or positions were not computed by tiles.
+    why: Option<&'static str>,
+}
+
+impl InFull {
+    /// Where token values or positions were computed in full, which operation did and why.
+    fn fallback(&self) -> Option<String> {
+        let why = self.why?;
+        let line = self
+            .line
+            .map_or(String::new(), |line| format!(" in line {line}"));
+        let times = match self.times {
+            1 => String::new(),
+            times => format!(", {} times", count(times)),
+        };
+        Some(format!("`{}`{line}{times}: {why}", self.name))
+    }
+}

@@ -1,0 +1,102 @@
+//! One run of a recipe, taken apart.
+
+use std::time::Instant;
+
+use ndarray::Array2;
+
+use crate::batch::Batch;
+use crate::diagnostic::Diagnostics;
+use crate::script::{Hook, Recipe};
+use crate::tensor::profile::{Profile, Stage, StageKind};
+
+/// One run of all hooks of a recipe on a batch.
+#[derive(Debug)]
+pub(super) struct Trial {
+    /// What it did, one after the other.
+    pub(super) parts: Vec<Part>,
+    /// What the executor did meanwhile, where it noted that down.
+    pub(super) stages: Vec<Stage>,
+    /// The most bytes that tensors held at once, beside the batch and the padded array.
+    pub(super) peak: usize,
+}
+
+/// The run of a hook.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    /// In seconds, from the beginning of the profile or of the run.
+    pub(super) started: f64,
+    pub(super) seconds: f64,
+}
+
+impl Trial {
+    /// Runs the recipe once. Its advantage, or where it has a loss the gradient of that, goes into a padded array [B, T].
+    pub(super) fn of(
+        recipe: &Recipe,
+        batch: &Batch,
+        padded: &mut Array2<f32>,
+        profile: Option<&Profile>,
+    ) -> Result<Trial, Diagnostics> {
+        let guard = recipe.host().guard();
+        let before = guard.begin_run();
+        let began = Instant::now();
+        let clock = || match profile {
+            Some(profile) => profile.clock(),
+            None => began.elapsed().as_secs_f64(),
+        };
+        let mut parts = Vec::new();
+        let mut part = |name, started: f64| {
+            let seconds = clock() - started;
+            parts.push(Part {
+                name,
+                started,
+                seconds,
+            });
+        };
+        let mut state = recipe.init()?;
+        let mut advantage = None;
+        let has_loss = recipe.has(Hook::Loss);
+        if recipe.has(Hook::Advantage) {
+            let started = clock();
+            if has_loss {
+                advantage = Some(recipe.advantage(batch, &mut state)?.advantage);
+            } else {
+                recipe.advantage_into(batch, &mut state, &mut padded.view_mut())?;
+            }
+            part("advantage", started);
+        }
+        if has_loss {
+            let started = clock();
+            let padded = &mut padded.view_mut();
+            recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
+            part("loss and gradient", started);
+        }
+        Ok(Trial {
+            parts,
+            stages: profile.map(Profile::take).unwrap_or_default(),
+            peak: guard.peak() - before,
+        })
+    }
+
+    /// Shares the time of each pass out to its operations as they took it in another run, of a profile by operation.
+    pub(super) fn share_out(&mut self, by_operation: &Trial) {
+        for (stage, timed) in self.stages.iter_mut().zip(&by_operation.stages) {
+            if stage.kind == StageKind::Pass && stage.operations.len() == timed.operations.len() {
+                for (operation, timed_one) in stage.operations.iter_mut().zip(&timed.operations) {
+                    operation.seconds = stage.seconds * timed_one.seconds / timed.seconds;
+                }
+            }
+        }
+    }
+
+    /// How long it took.
+    pub(super) fn seconds(&self) -> f64 {
+        self.parts.iter().map(|part| part.seconds).sum()
+    }
+
+    /// The time in the script and in making plans: what no stage took.
+    pub(super) fn in_script(&self) -> f64 {
+        let stages: f64 = self.stages.iter().map(|stage| stage.seconds).sum();
+        (self.seconds() - stages).max(0.0)
+    }
+}

@@ -1,0 +1,255 @@
+//! What a function makes of one group, made of all groups at once.
+//!
+//! A function that looks at no value makes the same graph for every group. So one group's graph is enough: made again
+//! over the whole batch, with the group level for what was one value a group, it gives each group's values to the bit,
+//! since every reduction merges a group's values in the same order in both.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use super::error::TensorError;
+use super::graph::{Prim, Tensor};
+use super::op::{self, Kernel};
+use super::{Frame, Level};
+
+/// What a function gave for the first group, and so gives for all.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    part: Tensor,
+    home: Arc<Frame>,
+    whole: Arc<Frame>,
+    /// Whether the gradient of the lifted graph is that of the groups one by one, to the bit.
+    is_exact: bool,
+    /// The groups one by one.
+    looped: OnceLock<Tensor>,
+}
+
+/// Why the graph of one group cannot stand for all: it reads other values than the group's own and numbers, or an
+/// operation refused a value.
+#[derive(Debug)]
+pub(crate) struct NotLifted;
+
+impl From<TensorError> for NotLifted {
+    fn from(_: TensorError) -> Self {
+        NotLifted
+    }
+}
+
+impl Tensor {
+    /// The results of a function for all groups, from `part`, its result for the group that `home` is the frame of.
+    pub(crate) fn lifted(part: &Tensor, home: &Arc<Frame>) -> Result<Tensor, NotLifted> {
+        let whole = match &home.of {
+            Some(of) => &of.whole,
+            None => return Err(NotLifted),
+        };
+        let mut copy = Copy::new(home, whole, None);
+        let (all, is_of_group) = copy.of(part)?;
+        if !is_of_group && all.level() != Level::Batch {
+            return Err(NotLifted);
+        }
+        copy.is_exact &= is_of_group || all.frame().is_none();
+        let level = part.level().join(Level::Group);
+        let all = all.expanded(level, whole)?;
+        Tensor::evaluate_together(&copy.checked)?;
+        let mapped = Mapped {
+            part: part.clone(),
+            home: home.clone(),
+            whole: whole.clone(),
+            is_exact: copy.is_exact && !(copy.has_batch && copy.has_group),
+            looped: OnceLock::new(),
+        };
+        let prim = Prim::Mapped(Arc::new(mapped));
+        Ok(Tensor::node(prim, vec![all], level, Some(whole.clone()))?)
+    }
+
+    /// The arguments of a node; of a lifted one, its groups one by one, as a loop would have made them.
+    pub(crate) fn args_by_group(&self) -> Result<&[Tensor], TensorError> {
+        match &self.inner().prim {
+            Prim::Mapped(mapped) => Ok(std::slice::from_ref(mapped.looped(self)?)),
+            _ => Ok(&self.inner().args),
+        }
+    }
+
+    /// The arguments that a gradient goes back to.
+    pub(crate) fn args_of_gradient(&self) -> Result<&[Tensor], TensorError> {
+        match &self.inner().prim {
+            Prim::Mapped(mapped) if !mapped.is_exact => self.args_by_group(),
+            _ => Ok(&self.inner().args),
+        }
+    }
+}
+
+impl Mapped {
+    /// The gradient of the argument, from that of the result.
+    pub(crate) fn gradient(&self, of_result: Tensor) -> Result<Tensor, TensorError> {
+        let is_expanded = self.is_exact && self.part.level() == Level::Batch;
+        // A loop would have expanded the group's one value, and sums its gradient up.
+        if is_expanded {
+            op::sum_of_one(&of_result)
+        } else {
+            Ok(of_result)
+        }
+    }
+
+    fn looped(&self, node: &Tensor) -> Result<&Tensor, TensorError> {
+        if let Some(looped) = self.looped.get() {
+            return Ok(looped);
+        }
+        let part = |group: usize| {
+            let frame = self.whole.group(group);
+            let mut copy = Copy::new(&self.home, &self.whole, Some((group, frame.clone())));
+            let (part, _) = copy.of(&self.part).map_err(|_| {
+                TensorError::different_batches("map_groups", Level::Batch, node.level())
+            })?;
+            Ok((group, part.expanded(node.level(), &frame)?))
+        };
+        let parts: Result<Vec<_>, TensorError> =
+            (0..self.whole.layout.groups()).map(part).collect();
+        let looped = Tensor::assemble(&self.whole, node.level(), parts?)?;
+        if let Some(origin) = node.origin() {
+            looped.mark(origin);
+        }
+        Ok(self.looped.get_or_init(|| looped))
+    }
+}
+
+/// A graph over one group's frame made again: for all groups at once, or for another group.
+struct Copy<'a> {
+    home: &'a Arc<Frame>,
+    whole: &'a Arc<Frame>,
+    /// The other group; `None` for all.
+    other: Option<(usize, Arc<Frame>)>,
+    /// What each node has become, and whether that depends on the group.
+    made: HashMap<usize, (Tensor, bool)>,
+    /// Whether one value a group was of the batch level, whether one was of the group level.
+    has_batch: bool,
+    has_group: bool,
+    is_exact: bool,
+    /// Operations that refuse some values.
+    checked: Vec<Tensor>,
+}
+
+impl<'a> Copy<'a> {
+    fn new(
+        home: &'a Arc<Frame>,
+        whole: &'a Arc<Frame>,
+        other: Option<(usize, Arc<Frame>)>,
+    ) -> Copy<'a> {
+        Copy {
+            home,
+            whole,
+            other,
+            made: HashMap::new(),
+            has_batch: false,
+            has_group: false,
+            is_exact: true,
+            checked: Vec::new(),
+        }
+    }
+
+    /// The copy of a graph, and whether it depends on the group at all.
+    fn of(&mut self, root: &Tensor) -> Result<(Tensor, bool), NotLifted> {
+        // An explicit stack: graphs are as deep as a script's loops are long.
+        let mut stack: Vec<(&Tensor, usize)> = vec![(root, 0)];
+        while let Some((tensor, next)) = stack.pop() {
+            if self.made.contains_key(&tensor.id()) {
+                continue;
+            }
+            let args = match tensor.inner().prim {
+                // Of the whole batch, which stays as it is.
+                Prim::Select(_) => &[],
+                _ => &tensor.inner().args[..],
+            };
+            if let Some(arg) = args.get(next) {
+                stack.push((tensor, next + 1));
+                stack.push((arg, 0));
+                continue;
+            }
+            let made = self.node(tensor)?;
+            self.made.insert(tensor.id(), made);
+        }
+        Ok(self.made[&root.id()].clone())
+    }
+
+    fn is_home(&self, frame: &Frame) -> bool {
+        Arc::ptr_eq(&frame.layout, &self.home.layout)
+    }
+
+    /// A node whose arguments are made.
+    fn node(&mut self, tensor: &Tensor) -> Result<(Tensor, bool), NotLifted> {
+        let node = tensor.inner();
+        let is_home = node.frame.as_ref().is_some_and(|frame| self.is_home(frame));
+        if let Prim::Select(_) = node.prim {
+            return Ok((self.entered(tensor, is_home)?, true));
+        }
+        let args: Vec<&(Tensor, bool)> =
+            node.args.iter().map(|arg| &self.made[&arg.id()]).collect();
+        if !is_home && !args.iter().any(|(_, is_of_group)| *is_of_group) {
+            return Ok((tensor.clone(), false));
+        }
+        // A batch tensor is one number, whatever frame it came to be in; others must be the group's own.
+        if !is_home && node.level != Level::Batch {
+            return Err(NotLifted);
+        }
+        self.is_exact &= args
+            .iter()
+            .all(|(arg, is_of_group)| *is_of_group || arg.frame().is_none());
+        self.has_batch |= node.level == Level::Batch;
+        self.has_group |= node.level == Level::Group;
+        let args = args.into_iter().map(|(arg, _)| arg.clone()).collect();
+        let prim = match &node.prim {
+            Prim::Count(of) => Prim::Count(self.level(*of)),
+            Prim::Rank(within) => Prim::Rank(self.level(*within)),
+            Prim::Index(within) => Prim::Index(self.level(*within)),
+            Prim::Map(_) | Prim::Expand | Prim::Reduce(_) | Prim::Scan(..) | Prim::AtLastToken => {
+                node.prim.clone()
+            }
+            _ => return Err(NotLifted),
+        };
+        let is_checked = matches!(prim, Prim::Map(op) if matches!(op.kernel, Kernel::Checked(_)));
+        let frame = match &self.other {
+            None => Some(self.whole.clone()),
+            Some((_, other)) if is_home => Some(other.clone()),
+            Some(_) => node.frame.clone(),
+        };
+        let made = Tensor::node(prim, args, self.level(node.level), frame)?;
+        if let Some(origin) = tensor.origin() {
+            made.note(origin);
+        }
+        if is_checked && self.other.is_none() {
+            self.checked.push(made.clone());
+        }
+        Ok((made, true))
+    }
+
+    /// A group's part of a tensor over the whole batch.
+    fn entered(&mut self, part: &Tensor, is_home: bool) -> Result<Tensor, NotLifted> {
+        let [of] = &part.inner().args[..] else {
+            unreachable!("a part is one of one tensor");
+        };
+        let is_whole = |frame: &Arc<Frame>| Arc::ptr_eq(&frame.layout, &self.whole.layout);
+        if !is_home || !of.frame().is_some_and(is_whole) {
+            return Err(NotLifted);
+        }
+        self.has_group |= part.level() == Level::Group;
+        let made = match &self.other {
+            Some((group, frame)) => of.select(*group, frame)?,
+            None => {
+                let frame = Some(self.whole.clone());
+                Tensor::node(Prim::OfGroups, vec![of.clone()], part.level(), frame)?
+            }
+        };
+        if let Some(origin) = part.origin() {
+            made.note(origin);
+        }
+        Ok(made)
+    }
+
+    /// The level of a group's tensor here.
+    fn level(&self, level: Level) -> Level {
+        match (&self.other, level) {
+            (None, Level::Batch) => Level::Group,
+            _ => level,
+        }
+    }
+}

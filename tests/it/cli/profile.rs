@@ -1,0 +1,144 @@
+//! `advlab profile`: times differ from run to run; what there is to time does not.
+
+use serde_json::Value;
+
+use super::lab::Lab;
+
+fn json(lab: &Lab, arguments: &str) -> Value {
+    let ran = lab.run(&format!("profile {arguments} --runs 2 --json"));
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    serde_json::from_str(&ran.out).expect("JSON")
+}
+
+fn array(value: &Value) -> Vec<Value> {
+    value.as_array().expect("an array").clone()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+#[test]
+fn a_whitened_advantage_is_stored_once_and_its_lines_are_told() {
+    let lab = Lab::new();
+    let whitened = json(&lab, "reinforce_pp rollouts.jsonl --set kl_beta=0");
+    for executor in ["script", "naive"] {
+        assert_eq!(array(&whitened[executor]["seconds"]).len(), 2);
+    }
+    let stages = array(&whitened["stages"]);
+    let written = stages.iter().filter(|stage| stage["kind"] == "pass");
+    let tokens = whitened["tokens"].as_u64().expect("a count");
+    // Without a KL the returns are one number a response: they are never stored, only what comes of them. JSONL has f64
+    // tokens, which are narrowed into the array after that.
+    let written: Vec<u64> = written
+        .filter_map(|stage| stage["written"].as_u64())
+        .collect();
+    assert_eq!(written[written.len() - 2..], [0, 8 * tokens], "{stages:?}");
+    let lines = array(&whitened["lines"]);
+    let names = |line: &Value| {
+        line["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("whiten"))
+    };
+    assert!(lines.iter().any(names), "{lines:?}");
+    assert_eq!(whitened["fell_back"], Value::Array(Vec::new()));
+}
+
+/// The bytes of a pass are those of the columns that it reads and of what it leaves, whatever they are spread over.
+#[test]
+fn bytes_are_those_of_columns_and_results_by_stage_and_by_line() {
+    let lab = Lab::new();
+    let whitened = json(&lab, "reinforce_pp --set kl_beta=0.1");
+    let tokens = whitened["tokens"].as_u64().expect("a count");
+    let stages = array(&whitened["stages"]);
+    let moved = |all: &[Value]| -> Vec<[u64; 2]> {
+        let bytes = |one: &Value| ["read", "written"].map(|key| one[key].as_u64().expect("bytes"));
+        all.iter().map(bytes).collect()
+    };
+    let passes: Vec<Value> = (stages.iter().filter(|one| one["kind"] == "pass"))
+        .cloned()
+        .collect();
+    // Two log-probs are read, and the returns wait in the padded array; these are read there and written whole.
+    let column = 4 * tokens;
+    let expected = [[2 * column, column], [column, 4 * 1024 * 1024]];
+    assert_eq!(moved(&passes), expected, "{passes:?}");
+    let total = |all: Vec<[u64; 2]>| -> u64 { all.into_iter().flatten().sum() };
+    let by_line = total(moved(&array(&whitened["lines"])));
+    let by_stage = total(moved(&stages));
+    assert!(by_line <= by_stage && by_line >= total(expected.to_vec()));
+}
+
+#[test]
+fn what_does_not_go_by_tiles_is_told_with_the_reason() {
+    let lab = Lab::new();
+    let told = [
+        (
+            "x.rank(\"batch\")",
+            "`rank` in line 3: a rank needs all values at once",
+        ),
+        (
+            "x - x.median(\"batch\")",
+            "`median` in line 3: a median needs all values at once",
+        ),
+        (
+            "x - x.mean(\"position\")",
+            "`mean` in line 3: a position goes through several responses",
+        ),
+        (
+            "x * batch.random(\"token\")",
+            "`random`: random numbers are drawn in order",
+        ),
+    ];
+    for (formula, expected) in told {
+        let script =
+            format!("fn advantage(batch, p) {{\n    let x = batch.old_logp;\n    {formula}\n}}\n");
+        lab.write("odd.rhai", &script);
+        let fell_back = array(&json(&lab, "odd.rhai rollouts.jsonl")["fell_back"]);
+        let is_told = |one: &Value| one == expected;
+        assert!(fell_back.iter().any(is_told), "{formula}: {fell_back:?}");
+    }
+}
+
+/// Perfetto and chrome://tracing take events of any kind; what they show are complete ones, by thread.
+#[test]
+fn a_trace_has_the_hooks_with_the_stages_in_them() {
+    let lab = Lab::new();
+    let ran = lab.run("profile ppo_clip --runs 1 --trace run.json");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let trace: Value = serde_json::from_str(&lab.read("run.json")).expect("JSON");
+    let events = array(&trace["traceEvents"]);
+    let spans: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
+    let named = |name: &str| {
+        let found: Vec<_> = spans.iter().filter(|event| event["name"] == name).collect();
+        assert!(!found.is_empty(), "no {name} in {events:?}");
+        let (start, duration) = (number(&found[0]["ts"]), number(&found[0]["dur"]));
+        assert!(duration > 0.0);
+        (start, start + duration)
+    };
+    let (hook, pass) = (named("loss and gradient"), named("pass"));
+    assert!(hook.0 <= pass.0 && pass.1 <= hook.1, "{events:?}");
+    let block = named("block");
+    assert!(pass.0 <= block.0 && block.1 <= pass.1, "{events:?}");
+}
+
+#[test]
+fn the_table_fits_80_columns() {
+    let shown = Lab::new().run("profile ppo_clip --runs 1").out;
+    assert!(shown.contains("pass 1 over tokens"), "{shown}");
+    let is_short = |line: &str| line.chars().count() <= 80;
+    assert!(shown.lines().all(is_short), "{shown}");
+}
+
+/// A run's folder gives its batch, and in a recipe's place the version that the batch was for.
+#[test]
+fn a_run_is_profiled_with_its_own_recipe_or_with_another() {
+    let lab = Lab::new();
+    let ran = lab.run("train --recipe passk --set k=8 --steps 2 --out run");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let own = json(&lab, "run");
+    let passk = json(&lab, "passk run --set k=8");
+    for field in ["version", "responses", "tokens"] {
+        assert_eq!(own[field], passk[field]);
+    }
+    assert_ne!(json(&lab, "grpo run")["version"], own["version"]);
+}
