@@ -46,7 +46,7 @@ static K3: Op = Op {
 };
 
 /// The floor of the variance that whitening divides by.
-const VARIANCE_FLOOR: f64 = 1e-8;
+pub(crate) const VARIANCE_FLOOR: f64 = 1e-8;
 
 /// Two right and three wrong responses, whitened.
 const RIGHT: f64 = 1.2247448713915892;

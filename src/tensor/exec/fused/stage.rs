@@ -184,13 +184,27 @@ impl<'a> Stage<'a> {
         TILE * (self.registers[0] * size_of::<f32>() + self.registers[1] * size_of::<f64>())
     }
 
-    /// The plan's steps of instructions, then of reductions.
-    pub(super) fn steps(&self) -> impl Iterator<Item = &usize> {
-        let reduces = self.reduces.iter().map(|reduce| &reduce.step);
-        self.code
-            .iter()
-            .map(|instruction| &instruction.step)
-            .chain(reduces)
+    /// The plan's steps of instructions, then of reductions, then of what reads the inputs.
+    pub(super) fn steps(&self) -> impl Iterator<Item = usize> {
+        let reduces = self.reduces.iter().map(|reduce| reduce.step);
+        let code = self.code.iter().map(|instruction| instruction.step);
+        let inputs = (0..self.inputs.len()).map(|input| self.reader(input));
+        code.chain(reduces).chain(inputs)
+    }
+
+    /// The plan's step that reads an input first.
+    pub(super) fn reader(&self, input: usize) -> usize {
+        let input = Operand::Input(input);
+        let mut code = self.code.iter();
+        let first = code.find(|instruction| instruction.args.contains(&input));
+        let is_read = |reduce: &&Reduce| {
+            let selection = reduce.selection.map(|(operand, _)| operand);
+            reduce.values.0 == input || selection == Some(input)
+        };
+        let reduce = || self.reduces.iter().find(is_read);
+        (first.map(|instruction| instruction.step))
+            .or_else(|| reduce().map(|reduce| reduce.step))
+            .unwrap_or(self.step)
     }
 
     /// The buffer of an output, once registers are assigned.
