@@ -14,7 +14,7 @@ use thiserror::Error;
 pub use adamw::{AdamW, AdamWConfig};
 pub use mlp::{Mlp, Reference};
 #[cfg(feature = "torch")]
-pub use transformer::{Architecture, Llama3Scaling, ModelConfig, Rope, Transformer};
+pub use transformer::{Architecture, Decoding, Llama3Scaling, ModelConfig, Rope, Transformer};
 
 /// Responses one after the other, each with the prompt that it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What a decoder's layers are made of. `x` is `[rows, tokens, hidden]`.
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::config::{ModelConfig, Rope};
 use super::weights::Layer;
@@ -16,18 +16,20 @@ pub(super) fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> 
     Ok(weight.f_mul(&normed.f_to_kind(x.f_kind()?)?)?)
 }
 
-/// Cosine and sine of each position's angles, `[tokens, head_dim]` each; both halves of a head turn by the same angles.
+/// Cosine and sine of each position's angles; both halves of a head turn by the same angles.
 pub(super) struct Turns {
+    /// The positions' shape, and `head_dim` behind it.
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Turns {
-    /// Of the positions 0 .. `tokens`.
-    pub(super) fn new(config: &ModelConfig, tokens: i64, device: Device) -> Result<Self> {
-        let frequencies = floats(&frequencies(&config.rope, config.head_dim), device)?;
-        let positions = Tensor::f_arange(tokens, (Kind::Float, device))?;
-        let angles = positions.f_outer(&frequencies)?;
+    /// Of positions, int64: `[tokens]`, or `[rows, 1, tokens]` where rows have their own.
+    pub(super) fn new(config: &ModelConfig, positions: &Tensor) -> Result<Self> {
+        let frequencies = frequencies(&config.rope, config.head_dim);
+        let frequencies = floats(&frequencies, positions.device())?;
+        let positions = positions.f_to_kind(Kind::Float)?.f_unsqueeze(-1)?;
+        let angles = positions.f_mul(&frequencies)?;
         let angles = Tensor::f_cat(&[&angles, &angles], -1)?;
         Ok(Turns {
             cos: angles.f_cos()?,
@@ -65,48 +67,60 @@ fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
     scaled.collect()
 }
 
-/// Grouped-query attention (arXiv 2305.13245): each token sees itself and those before it.
-pub(super) fn attention(
-    config: &ModelConfig,
-    layer: &Layer,
-    turns: &Turns,
-    x: &Tensor,
-) -> Result<Tensor> {
-    let (rows, tokens, _) = x.size3()?;
-    let &ModelConfig {
-        heads,
-        kv_heads,
-        head_dim,
-        ..
-    } = config;
-    let bias = layer.qkv_bias.as_ref().map(|bias| &bias.tensor);
-    let qkv = x.f_linear(&layer.qkv.tensor, bias)?;
-    let widths = [heads, kv_heads, kv_heads].map(|heads| heads * head_dim);
-    let parts = qkv.f_split_with_sizes(widths, -1)?;
-    let by_head = |part: usize, heads| parts[part].f_view([rows, tokens, heads, head_dim]);
-    let (mut queries, mut keys) = (by_head(0, heads)?, by_head(1, kv_heads)?);
-    if let Some((of_queries, of_keys)) = &layer.head_norms {
-        queries = rms_norm(&queries, &of_queries.tensor, config.norm_eps)?;
-        keys = rms_norm(&keys, &of_keys.tensor, config.norm_eps)?;
+/// What attention reads: queries `[rows, heads, tokens, head_dim]`, keys and values `[rows, kv_heads, columns, head_dim]`.
+pub(super) struct Heads {
+    pub queries: Tensor,
+    pub keys: Tensor,
+    pub values: Tensor,
+}
+
+impl Heads {
+    /// Those of the tokens of `x`, turned by their positions.
+    pub(super) fn new(
+        config: &ModelConfig,
+        layer: &Layer,
+        turns: &Turns,
+        x: &Tensor,
+    ) -> Result<Self> {
+        let (rows, tokens, _) = x.size3()?;
+        let &ModelConfig {
+            heads,
+            kv_heads,
+            head_dim,
+            ..
+        } = config;
+        let bias = layer.qkv_bias.as_ref().map(|bias| &bias.tensor);
+        let qkv = x.f_linear(&layer.qkv.tensor, bias)?;
+        let widths = [heads, kv_heads, kv_heads].map(|heads| heads * head_dim);
+        let parts = qkv.f_split_with_sizes(widths, -1)?;
+        let by_head = |part: usize, heads| parts[part].f_view([rows, tokens, heads, head_dim]);
+        let (mut queries, mut keys) = (by_head(0, heads)?, by_head(1, kv_heads)?);
+        if let Some((of_queries, of_keys)) = &layer.head_norms {
+            queries = rms_norm(&queries, &of_queries.tensor, config.norm_eps)?;
+            keys = rms_norm(&keys, &of_keys.tensor, config.norm_eps)?;
+        }
+        Ok(Heads {
+            queries: turns.apply(&queries.f_transpose(1, 2)?)?,
+            keys: turns.apply(&keys.f_transpose(1, 2)?)?,
+            values: by_head(2, kv_heads)?.f_transpose(1, 2)?,
+        })
     }
-    let queries = turns.apply(&queries.f_transpose(1, 2)?)?;
-    let keys = turns.apply(&keys.f_transpose(1, 2)?)?;
-    let values = by_head(2, kv_heads)?.f_transpose(1, 2)?;
-    let is_grouped = heads != kv_heads;
-    let seen = Tensor::f_scaled_dot_product_attention(
-        &queries,
-        &keys,
-        &values,
-        None::<Tensor>,
-        0.0,
-        true,
-        None,
-        is_grouped,
-    )?;
-    let seen = seen
-        .f_transpose(1, 2)?
-        .f_reshape([rows, tokens, heads * head_dim])?;
-    Ok(seen.f_linear(&layer.output.tensor, None::<Tensor>)?)
+
+    /// Grouped-query attention (arXiv 2305.13245), `[rows, heads, tokens, head_dim]`. A query sees the keys where `mask` is
+    /// true; without a mask, the token's own and those before it.
+    pub(super) fn attend(&self, mask: Option<&Tensor>) -> Result<Tensor> {
+        let is_grouped = self.queries.size()[1] != self.keys.size()[1];
+        Ok(Tensor::f_scaled_dot_product_attention(
+            &self.queries,
+            &self.keys,
+            &self.values,
+            mask,
+            0.0,
+            mask.is_none(),
+            None,
+            is_grouped,
+        )?)
+    }
 }
 
 /// SwiGLU (arXiv 2002.05202).

@@ -1,12 +1,14 @@
 //! A transformer language model, through libtorch: the decoder of Qwen2, Qwen3 and Llama, from a folder as transformers
 //! saves it.
 
+mod cache;
 mod config;
 mod decoder;
 mod files;
 mod head;
 mod layers;
 mod micro_batch;
+mod sample;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -17,17 +19,18 @@ use ndarray::{ArrayD, IxDyn};
 use tch::{Device, Kind, Tensor, no_grad_guard};
 
 pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
+pub use sample::Decoding;
 
 use super::{Arrays, Responses, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::{self, TorchError, to_floats};
 use crate::train::task::Prompt;
-use decoder::hidden_states;
+use decoder::causal_states;
 use head::Head;
 use micro_batch::{MicroBatch, micro_batches};
 use weights::Weights;
 
-/// A decoder with float32 weights: log-probs and entropies of responses, and the gradient of a loss in them.
+/// A decoder with float32 weights: responses, their log-probs and entropies, and the gradient of a loss in them.
 ///
 /// On the CPU the same calls give the same bits with the same number of threads. Other `tokens_per_forward`, or other
 /// responses beside them, round otherwise (some 1e-6 of a log-prob), as libtorch's products do with other sizes.
@@ -202,7 +205,7 @@ impl Transformer {
 
     /// The hidden states `[targets, hidden]` that a micro-batch's targets are predicted from.
     fn target_states(&self, batch: &MicroBatch) -> torch::Result<Tensor> {
-        let hidden = hidden_states(&self.config, &self.weights, &batch.tokens(self.device)?)?;
+        let hidden = causal_states(&self.config, &self.weights, &batch.tokens(self.device)?)?;
         let hidden = hidden.f_view([-1, self.config.hidden])?;
         Ok(hidden.f_index_select(0, &batch.places(self.device)?)?)
     }
