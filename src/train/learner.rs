@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::config::Config;
 use super::policy::{Mlp, NonFinite};
-use super::random::{Key, Purpose};
+use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::Row;
 use super::trainer::{Sampled, milliseconds};
@@ -301,7 +301,7 @@ fn minibatches(config: &Config, step: u64) -> impl Iterator<Item = Vec<usize>> {
         minibatches,
         ..
     } = *config;
-    let key = Key::new(config.seed, Purpose::Minibatches, step);
+    let key = StreamKey::new(config.seed, Purpose::Minibatches, step);
     (0..config.epochs as u64).flat_map(move |epoch| {
         let mut order: Vec<usize> = (0..groups).collect();
         if minibatches > 1 {

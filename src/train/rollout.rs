@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::policy::{Mlp, Reference, Responses, Samples, Scores};
-use super::random::Key;
+use super::random::StreamKey;
 use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
 use crate::batch::{Batch, FloatBuffer};
@@ -28,7 +28,7 @@ impl Rollout {
         policy: &mut Mlp,
         prompts: Vec<Prompt>,
         group_size: usize,
-        key: Key,
+        key: StreamKey,
     ) -> Result<Rollout, Diagnostics> {
         let Samples { responses, scores } = policy.sample(&prompts, group_size, key)?;
         let verify = |response: usize| {

@@ -55,7 +55,7 @@ impl AdamW {
     /// infinite or NaN: then nothing changes, and the answer is false.
     #[must_use]
     pub fn update(&mut self, parameters: &mut [f32], gradient: &[f32]) -> bool {
-        let step = Step::new(&self.config, self.updates + 1);
+        let scalars = Scalars::new(&self.config, self.updates + 1);
         let all = (
             parameters.par_chunks(BLOCK),
             gradient.par_chunks(BLOCK),
@@ -68,7 +68,7 @@ impl AdamW {
             let moments = first.iter().zip(second);
             let values = parameters.iter().zip(gradient).zip(moments);
             values.fold(true, |all, ((&p, &g), (&m, &v))| {
-                all & step.take(p, g, m, v).0.is_finite()
+                all & scalars.take(p, g, m, v).0.is_finite()
             })
         }) {
             return false;
@@ -84,7 +84,7 @@ impl AdamW {
                 let moments = first.iter_mut().zip(second);
                 let values = parameters.iter_mut().zip(gradient).zip(moments);
                 for ((p, &g), (m, v)) in values {
-                    (*p, *m, *v) = step.take(*p, g, *m, *v);
+                    (*p, *m, *v) = scalars.take(*p, g, *m, *v);
                 }
             });
         self.updates += 1;
@@ -93,7 +93,7 @@ impl AdamW {
 }
 
 /// The scalars of one update: worked out in f64 and rounded once, as torch does with Python's floats.
-struct Step {
+struct Scalars {
     keep: f32,
     size: f32,
     correction: f32,
@@ -103,7 +103,7 @@ struct Step {
     eps: f32,
 }
 
-impl Step {
+impl Scalars {
     /// Of update number `updates`, from 1.
     fn new(config: &AdamWConfig, updates: u64) -> Self {
         let (beta1, beta2) = config.betas;

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::{AdamW, AdamWConfig, Arrays, NonFinite, Responses, Samples, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::train::random::{Key, Purpose};
+use crate::train::random::{Purpose, StreamKey};
 use crate::train::task::{Prompt, TaskShape};
 use backward::Backward;
 use forward::{CHUNK, ForwardPass, check, parts};
@@ -79,7 +79,7 @@ impl Mlp {
             task: *task,
             hidden: hidden.max(1),
         };
-        let key = Key::new(seed, Purpose::Initialization, 0);
+        let key = StreamKey::new(seed, Purpose::Initialization, 0);
         Self {
             network: Arc::new(Network::initial(sizes, &mut key.stream(0))),
             optimizer: AdamW::new(adamw, sizes.count()),
@@ -99,7 +99,7 @@ impl Mlp {
         &mut self,
         prompts: &[Prompt],
         group_size: usize,
-        key: Key,
+        key: StreamKey,
     ) -> Result<Samples, Diagnostics> {
         check(&self.network.sizes, prompts, &Responses::new())?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));

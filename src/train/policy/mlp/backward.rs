@@ -219,17 +219,17 @@ fn backward<F: Real>(
 mod tests {
     use super::*;
     use crate::train::policy::mlp::trie::TokenSource;
-    use crate::train::random::{Key, Purpose, Stream};
+    use crate::train::random::{Purpose, RandomStream, StreamKey};
     use crate::train::task::{Arithmetic, Maze, Task, training_prompts};
 
     const GROUP: usize = 6;
 
-    fn stream(step: u64) -> Stream {
-        let key = Key::new(4, Purpose::Responses, step);
+    fn stream(step: u64) -> RandomStream {
+        let key = StreamKey::new(4, Purpose::Responses, step);
         key.stream(0)
     }
 
-    struct Case {
+    struct WeightedLoss {
         network: Network<f64>,
         prompts: Vec<Prompt>,
         responses: Responses,
@@ -237,7 +237,7 @@ mod tests {
         weights: Vec<f64>,
     }
 
-    impl Case {
+    impl WeightedLoss {
         fn new(task: &dyn Task) -> Self {
             let sizes = Sizes {
                 task: task.shape(),
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn every_derivative_agrees_with_central_differences() {
         for task in tasks() {
-            let case = Case::new(&*task);
+            let case = WeightedLoss::new(&*task);
             let gradient = case.gradient(&case.network);
             let nonzero = gradient.values.iter().filter(|&&g| g != 0.0).count();
             // The rows of positions that no response reached have none.
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn the_gradient_in_f32_is_that_in_f64_but_for_rounding() {
         for task in tasks() {
-            let case = Case::new(&*task);
+            let case = WeightedLoss::new(&*task);
             let single = Network {
                 sizes: case.network.sizes,
                 values: case.network.values.iter().map(|&x| x as f32).collect(),
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn tokens_without_a_derivative_leave_no_trace() {
-        let mut case = Case::new(&*tasks()[0]);
+        let mut case = WeightedLoss::new(&*tasks()[0]);
         let range = case.responses.range(GROUP);
         let keep = case.weights[range.clone()].to_vec();
         case.weights.fill(0.0);

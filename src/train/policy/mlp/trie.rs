@@ -12,13 +12,13 @@ use ndarray::linalg::general_mat_mul;
 
 use super::network::{Network, Real, Sizes, add_scaled, rows, rows_mut};
 use crate::tensor::exponentials;
-use crate::train::random::Stream;
+use crate::train::random::RandomStream;
 use crate::train::task::Prompt;
 
 /// The source of a response's tokens.
 pub(super) enum TokenSource<'a> {
     Given(&'a [u32]),
-    Sample(Box<Stream>),
+    Sample(Box<RandomStream>),
 }
 
 /// The token in whose share of [0, 1) `uniform` lies.
