@@ -64,6 +64,24 @@ impl Moments {
         moments
     }
 
+    /// Of a tile of equal values. All sums of so few f32s are exact in f64, in any order.
+    pub(super) fn of_equal(value: f32, count: usize, depth: Depth) -> Moments {
+        if count == 0 || !value.is_finite() {
+            return Moments::of_tile(&vec![value; count], depth);
+        }
+        let value = f64::from(value);
+        let mut moments = Moments {
+            count,
+            // The sum of negative zeros is 0.
+            sum: 0.0 + value * count as f64,
+            ..Moments::EMPTY
+        };
+        if depth >= Depth::Extremes {
+            (moments.min, moments.max) = (value, value);
+        }
+        moments
+    }
+
     /// Of any number of values, tile by tile.
     pub(crate) fn of<T: Precision>(values: &[T], depth: Depth) -> Moments {
         let tiles = values
@@ -182,4 +200,23 @@ fn extremes<T: Precision>(values: &[T]) -> (f64, f64) {
     let least = low.iter().fold(f64::INFINITY, |a, b| a.min(b.widen()));
     let most = high.iter().fold(f64::NEG_INFINITY, |a, b| a.max(b.widen()));
     (least, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_are_summed_up_as_one_by_one() {
+        let values = [0.0, -0.0, 1e-40, 0.1, -3.3e38, f32::NAN, f32::INFINITY];
+        for value in values {
+            for count in [0, 1, 2, 15, 16, 17, 333, 1023, 1024] {
+                for depth in [Depth::Sum, Depth::Extremes, Depth::Squares] {
+                    let at_once = Moments::of_equal(value, count, depth);
+                    let one_by_one = Moments::of_tile(&vec![value; count], depth);
+                    assert_eq!(format!("{at_once:?}"), format!("{one_by_one:?}"));
+                }
+            }
+        }
+    }
 }
