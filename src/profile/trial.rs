@@ -6,7 +6,7 @@ use ndarray::Array2;
 
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::script::{Hook, Recipe};
+use crate::script::{Hook, InputTrial, Recipe};
 use crate::tensor::profile::{Profile, Stage, StageKind};
 
 /// One run of all hooks of a recipe on a batch.
@@ -76,6 +76,20 @@ impl Trial {
             stages: profile.map(Profile::take).unwrap_or_default(),
             peak: guard.peak() - before,
         })
+    }
+
+    /// The trial of an input at the prompt.
+    pub(super) fn of_input(trial: InputTrial) -> Trial {
+        let part = Part {
+            name: "input",
+            started: trial.started,
+            seconds: trial.seconds,
+        };
+        Trial {
+            parts: vec![part],
+            stages: trial.stages,
+            peak: trial.peak,
+        }
     }
 
     /// Shares the time of each pass out to its operations as they took it in another run, of a profile by operation.

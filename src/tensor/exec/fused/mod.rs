@@ -27,7 +27,7 @@ use self::tiles::{Padded, Written};
 use super::moments::Moments;
 use super::reduce::{depth, finish, of_responses};
 use super::{Sink, naive};
-use crate::batch::FloatBuffer;
+use crate::batch::{FloatBuffer, Zeros};
 use crate::tensor::error::TensorError;
 use crate::tensor::guard::Reservation;
 use crate::tensor::op::Reduction;
@@ -109,8 +109,8 @@ struct Temporary {
 
 /// The tokens of an output.
 enum Memory {
-    F32(Vec<f32>),
-    F64(Vec<f64>),
+    F32(Zeros<f32>),
+    F64(Zeros<f64>),
     /// In the caller's padded array.
     Padded,
 }
@@ -267,12 +267,15 @@ impl Run<'_> {
                     let reserved = guard.reserve(tokens * bytes);
                     let reservation = reserved.map_err(|stopped| self.stopped(step, stopped))?;
                     let memory = match (self.is_padded(step), is_f64(step)) {
-                        (true, _) => Memory::Padded,
-                        (false, true) => Memory::F64(vec![0.0; tokens]),
-                        (false, false) => Memory::F32(vec![0.0; tokens]),
+                        (true, _) => Ok(Memory::Padded),
+                        (false, true) => Zeros::new(tokens).map(Memory::F64),
+                        (false, false) => Zeros::new(tokens).map(Memory::F32),
                     };
                     Temporary {
-                        memory,
+                        memory: memory.map_err(|_| {
+                            let limit = guard.used();
+                            self.stopped(step, Stopped::Memory { limit })
+                        })?,
                         reservation,
                     }
                 }
@@ -327,8 +330,8 @@ impl Run<'_> {
     fn keep(&mut self, step: usize, output: Temporary, is_finite: Option<bool>) {
         let buffer: FloatBuffer = match (output.memory, is_finite) {
             (Memory::Padded, Some(_)) => return,
-            (Memory::F32(values), Some(_)) => values.into(),
-            (Memory::F64(values), Some(_)) => values.into(),
+            (Memory::F32(values), Some(_)) => FloatBuffer::F32(values.into()),
+            (Memory::F64(values), Some(_)) => FloatBuffer::F64(values.into()),
             (memory, None) => {
                 self.temporary.insert(step, Temporary { memory, ..output });
                 return;

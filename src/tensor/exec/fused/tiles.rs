@@ -432,6 +432,16 @@ impl Tile<'_> {
 
     /// Appends what is known of each segment.
     fn reduce<T: Banked>(&self, reduce: &Reduce, tiles: &mut Vec<Moments>) {
+        if let Operand::Slot(slot) = reduce.values.0 {
+            let slots = self.slots.len() / self.segments.len();
+            let segments = self.segments.iter().enumerate();
+            tiles.extend(segments.map(|(index, segment)| {
+                // Rounded already, as f32 tokens are.
+                let value = self.slots[index * slots + slot] as f32;
+                Moments::of_equal(value, segment.range.len(), reduce.depth)
+            }));
+            return;
+        }
         let values = T::bank(self).values(reduce.values.0);
         for segment in self.segments {
             let own = &values[segment.range.clone()];
