@@ -22,6 +22,12 @@ impl Measured {
                 "seconds": line.seconds,
             })
         });
+        let map_groups = trial.map_groups.iter().map(|call| {
+            json!({
+                "script": call.origin.source.as_deref(), "line": call.origin.line,
+                "by_one_call": call.by_group.is_none(), "told": call.to_string(),
+            })
+        });
         let seconds = |runs: &[f64]| (!runs.is_empty()).then(|| json!({ "seconds": runs }));
         json!({
             "recipe": self.recipe.name(),
@@ -38,6 +44,7 @@ impl Measured {
             "lines": lines.collect::<Vec<_>>(),
             "in_script": trial.in_script(),
             "in_full": self.in_full(),
+            "map_groups": map_groups.collect::<Vec<_>>(),
             "peak_bytes": trial.peak,
             "bandwidth": self.bandwidth,
         })

@@ -122,9 +122,13 @@ impl Measured {
             ("bandwidth", bandwidth),
             ("fell back", in_full),
         ];
+        let calls = self.trial.map_groups.iter();
+        let map_groups =
+            calls.map(|call| ("map_groups", format!("line {}: {call}", call.origin.line)));
         let told = remarks
-            .iter()
-            .map(|(name, text)| beside(name, 11, text, paint.width));
+            .into_iter()
+            .chain(map_groups)
+            .map(|(name, text)| beside(name, 11, &text, paint.width));
         told.collect()
     }
 }

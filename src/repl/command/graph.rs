@@ -4,7 +4,7 @@ use super::super::session::Session;
 use super::super::show;
 use super::Answered;
 use crate::figures::{count, counted, time as shown};
-use crate::script::{Answer, GraphNode};
+use crate::script::{Answer, Graph, GraphNode};
 
 pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
     let text = match text {
@@ -31,7 +31,9 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
 }
 
 pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
-    let nodes = session.script.graph(text)?;
+    let Graph {
+        nodes, map_groups, ..
+    } = session.script.graph(text)?;
     let name = |node: &GraphNode| {
         let args: String = node.args.iter().map(|arg| format!(" #{arg}")).collect();
         format!("{}{args}", node.name)
@@ -51,6 +53,7 @@ pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
     let given = nodes.len() - computed;
     let (computed, given) = (counted(computed, "operation"), counted(given, "value"));
     lines.push(format!("{computed} on {given} given"));
+    lines.extend(map_groups.iter().map(|call| format!("map_groups {call}")));
     Ok(lines.join("\n"))
 }
 

@@ -55,8 +55,8 @@ impl fmt::Display for ByGroup {
 impl fmt::Display for MapGroups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.by_group {
-            None => f.write_str("map_groups by one call for all groups"),
-            Some(why) => write!(f, "map_groups group by group: {why}"),
+            None => f.write_str("by one call for all groups"),
+            Some(why) => write!(f, "group by group: {why}"),
         }
     }
 }

@@ -16,7 +16,7 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 pub use self::answer::{Answer, Columns};
 use self::errors::place_of_name;
 use self::inputs::Inputs;
-pub use self::inspect::{GraphNode, Pairs};
+pub use self::inspect::{Graph, GraphNode, Pairs};
 pub use self::names::Name;
 pub(crate) use self::names::language_definitions;
 pub(crate) use self::saved::{Defines, is_typed};
