@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use advlab::train::policy::{AdamWConfig, Mlp, Samples};
-use advlab::train::random::{Key, Purpose};
+use advlab::train::random::{Purpose, StreamKey};
 use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 use advlab::{Batch, Host};
 use serde_json::json;
@@ -69,7 +69,7 @@ fn sample(
     group_size: usize,
     step: u64,
 ) -> Result<Samples, Box<dyn Error>> {
-    let key = Key::new(SEED, Purpose::Responses, step);
+    let key = StreamKey::new(SEED, Purpose::Responses, step);
     Ok(policy.sample(prompts, group_size, key)?)
 }
 

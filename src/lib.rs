@@ -8,6 +8,7 @@
 //!   and does not copy, or read from files ([`batch`]);
 //! - a [`Host`] loads a [`Recipe`], a built-in or a script, with its parameters, in a sandbox ([`script`]);
 //! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
+//! - where a built-in's hook is hot, a kernel answers it with the bits of its script ([`native`]);
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
 //! - a [`script::Session`] evaluates pieces of script one after the other, and `repl` is the prompt around it;
 //! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
@@ -42,6 +43,7 @@ pub mod diagnostic;
 pub mod doc;
 pub mod figures;
 pub mod live;
+pub mod native;
 #[cfg(feature = "render")]
 pub mod paint;
 #[cfg(feature = "cli")]

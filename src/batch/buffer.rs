@@ -161,7 +161,7 @@ impl From<Vec<f64>> for FloatBuffer {
 /// A number type that padded columns may have; tokens of it are computed with as f32 or f64.
 pub trait Element: Copy + Send + Sync + fmt::Debug + 'static {
     /// The type that a value is widened to when it is read.
-    type Wide: Copy + Into<f64>;
+    type Wide: Copy + PartialOrd + From<f32> + Into<f64>;
 
     /// The value in the precision that is computed with.
     fn widen(self) -> Self::Wide;

@@ -158,6 +158,14 @@ impl Ragged {
         self.starts.push(self.values.len());
     }
 
+    /// Adds the rows of more responses.
+    pub(crate) fn append(&mut self, other: &Ragged) {
+        let before = self.values.len();
+        self.values.extend_from_slice(&other.values);
+        let starts = other.starts[1..].iter();
+        self.starts.extend(starts.map(|start| before + start));
+    }
+
     pub(crate) fn row(&self, response: usize) -> &[f64] {
         &self.values[self.starts[response]..self.starts[response + 1]]
     }
@@ -211,20 +219,22 @@ impl Given {
     }
 
     /// Of the values in a response's columns that are `wanted`, the first's column, the first, and how many they are.
+    /// None of those from `usual.0` to `usual.1` is.
     pub(crate) fn scan(
         &self,
         response: usize,
         columns: Range<usize>,
+        usual: (f32, f32),
         wanted: impl Fn(f64) -> bool + Copy,
     ) -> Option<(usize, f64, usize)> {
         let start = columns.start;
         let (first, value, count) = match self {
-            Given::Rows(rows) => scan(&rows.row(response)[columns], wanted),
+            Given::Rows(rows) => scan(&rows.row(response)[columns], usual, wanted),
             Given::Tokens(values) => each_layout!(
                 values,
                 array => match array.row(response, columns.clone()) {
-                    Some(row) => scan(row, wanted),
-                    None => scan(&array.values(response, columns).collect::<Vec<_>>(), wanted),
+                    Some(row) => scan(row, usual, wanted),
+                    None => scan(&array.values(response, columns).collect::<Vec<_>>(), usual, wanted),
                 },
                 _ => None
             ),
@@ -234,16 +244,21 @@ impl Given {
     }
 }
 
-/// Most often no value is wanted: counting them has no branches.
-fn scan<T: Copy + Into<f64>>(
+/// Most often all values are usual: counting the others has no branches.
+fn scan<T: Element>(
     row: &[T],
+    usual: (f32, f32),
     wanted: impl Fn(f64) -> bool,
 ) -> Option<(usize, f64, usize)> {
-    let values = row.iter().map(|&value| value.into());
-    let count = values.clone().filter(|&value| wanted(value)).count();
-    if count == 0 {
+    let (low, high) = (T::Wide::from(usual.0), T::Wide::from(usual.1));
+    let is_usual = |value: T::Wide| (value >= low) & (value <= high);
+    let values = row.iter().map(|value| value.widen());
+    let unusual = values.clone().map(|value| u32::from(!is_usual(value)));
+    if unusual.sum::<u32>() == 0 {
         return None;
     }
-    let (first, value) = values.enumerate().find(|&(_, value)| wanted(value))?;
-    Some((first, value, count))
+    let values = values.map(Into::into).enumerate();
+    let mut wanted = values.filter(|&(_, value)| wanted(value));
+    let (first, value) = wanted.next()?;
+    Some((first, value, 1 + wanted.count()))
 }

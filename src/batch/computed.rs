@@ -169,7 +169,7 @@ impl<'a> Rows<'a> {
         &mut self.values[row * self.width..(row + 1) * self.width]
     }
 
-    fn par_iter_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [f32]> {
+    pub(crate) fn par_iter_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [f32]> {
         // Without columns there is nothing to write.
         self.values.par_chunks_mut(self.width.max(1))
     }

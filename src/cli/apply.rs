@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use advlab::batch::{Dtype, Rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{shape, time, value};
+use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
 use advlab::tensor::Level;
@@ -19,7 +20,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{Computing, load, pair, rollouts, streams, title};
+use super::{Computing, Natively, load, pair, rollouts, streams, title};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -52,13 +53,16 @@ pub struct Apply {
     json: bool,
     #[command(flatten)]
     computing: Computing,
+    #[command(flatten)]
+    natively: Natively,
 }
 
 impl Apply {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new()
             .with_seed(self.seed)
-            .with_executor(self.computing.executor);
+            .with_executor(self.computing.executor)
+            .with_native(&Native::new(self.natively.native));
         let recipe = load(&host, &self.recipe, &self.set)?;
         // Only what the sources name. A name that is put together is found when it is missing: then all is read.
         let named = named(&recipe);

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
 use advlab::script::{Host, Recipe};
 use advlab::tensor::Executor;
@@ -85,6 +86,19 @@ struct Computing {
         value_parser = PossibleValuesParser::new(["fused", "naive"])
             .map(|name| if name == "naive" { Executor::Naive } else { Executor::Fused }))]
     executor: Executor,
+}
+
+/// Whether kernels answer hooks of built-ins.
+#[derive(clap::Args, Clone, Copy)]
+struct Natively {
+    /// Whether kernels answer hooks of built-ins, with the bits of their scripts: where these take long, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto",
+        value_parser = PossibleValuesParser::new(["auto", "on", "off"]).map(|when| match &*when {
+            "on" => Mode::On,
+            "off" => Mode::Off,
+            _ => Mode::Auto,
+        }))]
+    native: Mode,
 }
 
 /// Prints what went wrong, a script's error with its line and a caret.

@@ -2,24 +2,40 @@
 
 use serde_json::{Value, json};
 
-use super::Measured;
+use super::{InFull, Measured};
+use crate::tensor::profile::StageKind;
 
 impl Measured {
     /// All figures, in seconds and bytes.
     pub fn json(&self) -> Value {
         let trial = &self.trial;
-        let stages = trial.stages.iter().map(|stage| {
+        let in_full = self.in_full();
+        let stages = trial.stages.iter().filter_map(|stage| {
+            let kind = match stage.kind {
+                StageKind::Pass => "pass",
+                StageKind::Padding => "padding",
+                StageKind::InFull(_) => return None,
+            };
             let operations = stage.operations.iter();
             let names: Vec<&str> = operations.map(|operation| operation.name).collect();
-            json!({
-                "pass": stage.is_pass, "seconds": stage.seconds, "read": stage.read,
+            Some(json!({
+                "kind": kind, "seconds": stage.seconds, "read": stage.read,
                 "written": stage.written, "operations": names,
+            }))
+        });
+        let whole = in_full.iter().map(|one| {
+            json!({
+                "kind": "in full", "seconds": one.seconds, "read": one.read,
+                "written": one.written, "operations": [one.name], "line": one.line,
+                "times": one.times, "why": one.why,
             })
         });
+        let stages = stages.chain(whole);
+        let fallbacks = in_full.iter().filter_map(InFull::fallback);
         let lines = self.lines.iter().map(|line| {
             json!({
                 "script": line.source.as_deref(), "line": line.number, "text": line.text,
-                "seconds": line.seconds,
+                "seconds": line.seconds, "read": line.read, "written": line.written,
             })
         });
         let map_groups = trial.map_groups.iter().map(|call| {
@@ -43,7 +59,7 @@ impl Measured {
             "stages": stages.collect::<Vec<_>>(),
             "lines": lines.collect::<Vec<_>>(),
             "in_script": trial.in_script(),
-            "in_full": self.in_full(),
+            "fell_back": fallbacks.collect::<Vec<_>>(),
             "map_groups": map_groups.collect::<Vec<_>>(),
             "peak_bytes": trial.peak,
             "bandwidth": self.bandwidth,

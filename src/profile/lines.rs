@@ -16,32 +16,34 @@ pub(super) struct Line {
     pub(super) number: usize,
     pub(super) text: String,
     pub(super) seconds: f64,
+    /// The bytes that stages read for it first, and wrote of its values.
+    pub(super) read: usize,
+    pub(super) written: usize,
 }
 
 impl Line {
     /// The lines of a run, the longest first.
     pub(super) fn of(trial: &Trial, recipe: &Recipe) -> Vec<Line> {
-        let mut seconds: BTreeMap<(Option<Arc<str>>, usize), f64> = BTreeMap::new();
+        let mut lines: BTreeMap<(Option<&str>, usize), Line> = BTreeMap::new();
         for operation in trial.stages.iter().flat_map(|stage| &stage.operations) {
-            if let Some(origin) = &operation.origin {
-                let source = origin.source.clone();
-                let source = source.filter(|source| **source != *recipe.name());
-                *seconds.entry((source, origin.line)).or_default() += operation.seconds;
-            }
+            let Some(origin) = &operation.origin else {
+                continue;
+            };
+            let source = origin.source.as_deref();
+            let source = source.filter(|source| *source != recipe.name());
+            let line = lines.entry((source, origin.line)).or_insert_with(|| Line {
+                source: source.map(Into::into),
+                number: origin.line,
+                text: text(recipe, source, origin.line),
+                seconds: 0.0,
+                read: 0,
+                written: 0,
+            });
+            line.seconds += operation.seconds;
+            line.read += operation.read;
+            line.written += operation.written;
         }
-        let line = |((source, number), seconds): ((Option<Arc<str>>, usize), f64)| {
-            let name = source.as_deref().unwrap_or(recipe.name());
-            let mut sources = recipe.sources();
-            let text = sources.find(|(other, _)| *other == name);
-            let text = text.and_then(|(_, text)| text.lines().nth(number.checked_sub(1)?));
-            Line {
-                text: text.unwrap_or_default().trim().to_string(),
-                source,
-                number,
-                seconds,
-            }
-        };
-        let mut lines: Vec<Line> = seconds.into_iter().map(line).collect();
+        let mut lines: Vec<Line> = lines.into_values().collect();
         lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         lines
     }
@@ -57,4 +59,13 @@ impl Line {
             None => self.number.to_string(),
         }
     }
+}
+
+/// A line of a recipe's own source, or of one that it imports.
+fn text(recipe: &Recipe, source: Option<&str>, number: usize) -> String {
+    let name = source.unwrap_or(recipe.name());
+    let mut sources = recipe.sources();
+    let text = sources.find(|(other, _)| *other == name);
+    let line = text.and_then(|(_, text)| text.lines().nth(number.checked_sub(1)?));
+    line.unwrap_or_default().trim().to_string()
 }

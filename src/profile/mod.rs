@@ -8,6 +8,7 @@ mod table;
 mod trace;
 mod trial;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,9 +21,10 @@ use self::machine::bandwidth;
 use self::trial::Trial;
 use crate::batch::{Batch, Layout, Replacement};
 use crate::diagnostic::Diagnostics;
+use crate::figures::count;
 use crate::script::{Host, Recipe};
-use crate::tensor::profile::Profile;
-use crate::tensor::{Executor, Level};
+use crate::tensor::Executor;
+use crate::tensor::profile::{Profile, StageKind};
 
 /// How often the naive executor runs at most: it is there to compare with, and slow.
 const NAIVE_RUNS: usize = 3;
@@ -79,15 +81,19 @@ impl Measured {
             Ok(started.elapsed().as_secs_f64())
         };
         let fused_anew: Result<_, Diagnostics> = (0..runs).map(fused_anew).collect();
-        let profile = Arc::new(Profile::default());
-        let noting = recipe.on(&host.clone().with_profile(profile.clone()));
-        let mut trial = Trial::of(&noting, batch, &mut padded, Some(&profile))?;
+        let mut noted = |profile: Profile| {
+            let profile = Arc::new(profile);
+            let recipe = recipe.on(&host.clone().with_profile(profile.clone()));
+            Trial::of(&recipe, batch, &mut padded, Some(&profile))
+        };
+        let mut trial = noted(Profile::default())?;
         for _ in 1..runs {
-            let other = Trial::of(&noting, batch, &mut padded, Some(&profile))?;
+            let other = noted(Profile::default())?;
             if other.seconds() < trial.seconds() {
                 trial = other;
             }
         }
+        trial.share_out(&noted(Profile::by_operation())?);
         Ok(Measured {
             lines: Line::of(&trial, recipe),
             recipe: recipe.clone(),
@@ -109,28 +115,61 @@ impl Measured {
         Replacement::write(path, self.trace().to_string().as_bytes())
     }
 
-    /// The token operations that were computed in full, each with its line and how often.
-    fn in_full(&self) -> Vec<String> {
-        let is_large = |level: Level| matches!(level, Level::Token | Level::Position);
-        let mut told: Vec<(String, usize)> = Vec::new();
+    /// The operations in full, those of one name and line together, in their order.
+    fn in_full(&self) -> Vec<InFull> {
+        let mut all: Vec<InFull> = Vec::new();
+        let mut index: HashMap<(&str, Option<usize>), usize> = HashMap::new();
         for stage in &self.trial.stages {
-            if stage.is_pass || !is_large(stage.level) {
+            let (StageKind::InFull(why), [operation]) = (stage.kind, &stage.operations[..]) else {
                 continue;
+            };
+            let line = operation.origin.as_ref().map(|origin| origin.line);
+            let at = *index.entry((operation.name, line)).or_insert(all.len());
+            if at == all.len() {
+                all.push(InFull {
+                    name: operation.name,
+                    line,
+                    times: 0,
+                    seconds: 0.0,
+                    read: 0,
+                    written: 0,
+                    why,
+                });
             }
-            for operation in &stage.operations {
-                let line = operation.origin.as_ref().map(|origin| origin.line);
-                let line = line.map_or(String::new(), |line| format!(" (line {line})"));
-                let name = format!("`{}`{line}", operation.name);
-                match told.iter_mut().find(|(other, _)| *other == name) {
-                    Some((_, times)) => *times += 1,
-                    None => told.push((name, 1)),
-                }
-            }
+            let one = &mut all[at];
+            one.times += 1;
+            one.seconds += stage.seconds;
+            one.read += stage.read;
+            one.written += stage.written;
+            one.why = one.why.or(why);
         }
-        let told = told.into_iter().map(|(name, times)| match times {
-            1 => name,
-            times => format!("{name}, {times} times"),
-        });
-        told.collect()
+        all
+    }
+}
+
+/// An operation that was computed in full, as often as a line asked for it.
+struct InFull {
+    name: &'static str,
+    line: Option<usize>,
+    times: usize,
+    seconds: f64,
+    read: usize,
+    written: usize,
+    /// Why token values or positions were not computed by tiles.
+    why: Option<&'static str>,
+}
+
+impl InFull {
+    /// Where token values or positions were computed in full, which operation did and why.
+    fn fallback(&self) -> Option<String> {
+        let why = self.why?;
+        let line = self
+            .line
+            .map_or(String::new(), |line| format!(" in line {line}"));
+        let times = match self.times {
+            1 => String::new(),
+            times => format!(", {} times", count(times)),
+        };
+        Some(format!("`{}`{line}{times}: {why}", self.name))
     }
 }

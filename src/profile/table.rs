@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::Measured;
+use super::lines::Line;
+use super::{InFull, Measured};
 use crate::figures::{self, counted, shape};
 use crate::paint::{Paint, beside, cut, width, wrapped};
+use crate::tensor::profile::StageKind;
 
 impl Measured {
     /// The table, without a line break at its end.
@@ -76,17 +78,25 @@ impl Measured {
             let moved = moved.unwrap_or_default();
             lines.push(format!("{name:<32}{:>9}{share:>8}{moved}", time(seconds)));
         };
-        let (passes, others): (Vec<_>, Vec<_>) =
-            self.trial.stages.iter().partition(|stage| stage.is_pass);
-        for (index, pass) in passes.iter().enumerate() {
-            let operations = counted(pass.operations.len(), "operation");
-            let name = format!("pass {} over tokens: {operations}", index + 1);
-            row(&name, pass.seconds, Some((pass.read, pass.written)));
+        let (mut passes, mut others) = (0, (0, 0.0));
+        for stage in &self.trial.stages {
+            let name = match stage.kind {
+                StageKind::Pass => {
+                    passes += 1;
+                    let operations = counted(stage.operations.len(), "operation");
+                    format!("pass {passes} over tokens: {operations}")
+                }
+                StageKind::InFull(_) => {
+                    others = (others.0 + 1, others.1 + stage.seconds);
+                    continue;
+                }
+                StageKind::Padding => "into the padded array".to_string(),
+            };
+            row(&name, stage.seconds, Some((stage.read, stage.written)));
         }
-        if !others.is_empty() {
-            let name = format!("in full: {}", counted(others.len(), "operation"));
-            let seconds = others.iter().map(|stage| stage.seconds).sum();
-            row(&name, seconds, None);
+        if others.0 > 0 {
+            let operations = counted(others.0, "operation");
+            row(&format!("in full: {operations}"), others.1, None);
         }
         row("script and plans", self.trial.in_script(), None);
         lines
@@ -94,33 +104,42 @@ impl Measured {
 
     fn by_line(&self, paint: Paint) -> Vec<String> {
         let total = self.trial.seconds();
-        let head = format!("{:>9}{:>8}  line", "time", "share");
+        let head = format!("{:>9}{:>8}{:>9}  line", "time", "share", "moved");
         let mut lines = vec![paint.dim(&head)];
-        let places: Vec<String> = self.lines.iter().map(|line| line.place()).collect();
+        let places: Vec<String> = self.lines.iter().map(Line::place).collect();
         let columns = places.iter().map(|place| width(place)).max().unwrap_or(0);
         for (line, place) in self.lines.iter().zip(places) {
             let share = format!("{:.0} %", 100.0 * line.seconds / total);
-            let time = time(line.seconds);
-            let text = format!("{time:>9}{share:>8}  {place:>columns$}  {}", line.text);
+            let (time, moved) = (time(line.seconds), bytes(line.read + line.written));
+            let text = &line.text;
+            let text = format!("{time:>9}{share:>8}{moved:>9}  {place:>columns$}  {text}");
             lines.push(cut(&text, paint.width));
         }
         lines
     }
 
     fn remarks(&self, paint: Paint) -> Vec<String> {
-        let in_full = match &self.in_full()[..] {
+        let in_full = self.in_full();
+        let fallbacks: Vec<String> = in_full.iter().filter_map(InFull::fallback).collect();
+        let fallbacks = match &fallbacks[..] {
             [] => "nothing: all token operations went tile by tile".to_string(),
-            names => format!("computed in full: {}", names.join("; ")),
+            all => all.join("; "),
         };
-        let peak = format!("{} at most, beside the batch", bytes(self.trial.peak));
+        let shares = "a pass does all of its operations tile by tile: what a line took of it was \
+                      timed in a run of its own";
+        let peak = format!(
+            "{} at most, beside the batch and the array that the result goes into",
+            bytes(self.trial.peak)
+        );
         let bandwidth = format!(
             "{:.1} GB/s is what this machine moves in arrays as large as a token column",
             self.bandwidth / 1e9
         );
         let remarks = [
+            ("lines", shares.to_string()),
             ("memory", peak),
             ("bandwidth", bandwidth),
-            ("fell back", in_full),
+            ("fell back", fallbacks),
         ];
         let calls = self.trial.map_groups.iter();
         let map_groups =

@@ -7,7 +7,7 @@ use ndarray::Array2;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, MapGroups, Recipe};
-use crate::tensor::profile::{Profile, Stage};
+use crate::tensor::profile::{Profile, Stage, StageKind};
 
 /// One run of all hooks of a recipe on a batch.
 #[derive(Debug)]
@@ -84,6 +84,17 @@ impl Trial {
             peak: guard.peak() - before,
             map_groups,
         })
+    }
+
+    /// Shares the time of each pass out to its operations as they took it in another run, of a profile by operation.
+    pub(super) fn share_out(&mut self, by_operation: &Trial) {
+        for (stage, timed) in self.stages.iter_mut().zip(&by_operation.stages) {
+            if stage.kind == StageKind::Pass && stage.operations.len() == timed.operations.len() {
+                for (operation, timed_one) in stage.operations.iter_mut().zip(&timed.operations) {
+                    operation.seconds = stage.seconds * timed_one.seconds / timed.seconds;
+                }
+            }
+        }
     }
 
     /// How long it took.

@@ -56,6 +56,7 @@ fn compile_here(
         name: name.clone(),
         hooks: hooks(&ast, &Script::new(&name, &sources))?,
         version: Version::of(&name, text.as_bytes(), &sources),
+        builtin: Builtin::of(&name, text, &sources),
         doc: doc(ast.doc()),
         ast,
         sources,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::compile::compile;
 use super::engine::Functions;
 use super::explain::said;
+use super::hooks::HookKernels;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
@@ -45,6 +46,8 @@ pub struct Host {
     pub(super) seed: u64,
     executor: Executor,
     profile: Option<Arc<Profile>>,
+    /// What may answer hooks of built-ins in place of their scripts.
+    pub(super) kernels: Option<Arc<dyn HookKernels>>,
     /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
 }
@@ -64,6 +67,7 @@ impl Host {
             seed: 0,
             executor: Executor::default(),
             profile: None,
+            kernels: None,
             guard: None,
         }
     }
@@ -92,6 +96,11 @@ impl Host {
     pub fn with_profile(self, profile: Arc<Profile>) -> Host {
         let profile = Some(profile);
         Host { profile, ..self }
+    }
+
+    /// The same host with what may answer hooks of built-ins, or with nothing that does.
+    pub(crate) fn with_kernels(self, kernels: Option<Arc<dyn HookKernels>>) -> Host {
+        Host { kernels, ..self }
     }
 
     /// What computes the tensors of a call with a guard.

@@ -48,6 +48,20 @@ impl Builtin {
     pub fn find(name: &str) -> Option<&'static Builtin> {
         BUILTINS.iter().find(|builtin| builtin.name == name)
     }
+
+    /// The built-in that a script is, to the last byte with all that it imports: by its version, whatever its name.
+    pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
+        let mut imports = sources.iter().filter(|(import, _)| &***import != name);
+        let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
+        let is_shipped = imports.all(|(import, text)| Builtin::imported(import, text).is_some());
+        is_shipped.then_some(builtin)
+    }
+
+    /// The built-in that an import means, where it is not another script of that name.
+    pub(super) fn imported(import: &str, text: &str) -> Option<&'static Builtin> {
+        let name = Path::new(import).file_stem()?.to_str()?;
+        Builtin::find(name).filter(|builtin| builtin.text == text)
+    }
 }
 
 /// The scripts that a recipe is made of, by their names, with their texts.

@@ -29,9 +29,11 @@ mod syntax;
 mod test_batch;
 
 pub use crate::batch::Computed;
+pub(crate) use batch_type::OLD_FOR_LOGP;
 pub use batch_type::{ByGroup, MapGroups};
 pub use check::{CheckResult, Finding, check, groups_are_independent};
 pub(crate) use check::{DEGENERATE, Rollouts, flipped_loss};
+pub(crate) use hooks::{HookCall, HookKernels, LossAnswer, Placed};
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};
 pub use library::{BUILTINS, Builtin};

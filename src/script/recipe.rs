@@ -9,7 +9,7 @@ use rhai::{AST, EvalAltResult};
 
 use super::explain::Script;
 use super::host::Host;
-use super::library::Sources;
+use super::library::{Builtin, Sources};
 use super::params::{Parameters, Setting};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -122,6 +122,8 @@ pub(super) struct Compiled {
     pub(super) sources: Sources,
     pub(super) hooks: Vec<Hook>,
     pub(super) version: Version,
+    /// The built-in that the script is, where it is one to the last byte.
+    pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
     pub(super) functions: Vec<String>,

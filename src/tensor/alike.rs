@@ -126,10 +126,10 @@ struct Look {
 #[derive(Clone, Debug)]
 enum Values {
     /// Asked for of one group so far.
-    OfOne,
-    OfAll(Arc<Value>),
+    Once,
+    Shared(Arc<Value>),
     /// Each group has to be asked by itself.
-    OfEach,
+    Single,
 }
 
 impl Tensor {
@@ -152,17 +152,17 @@ impl Tensor {
         let mut looks = of.looks.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(look) = looks.get_mut(&form) else {
             let look = Look {
-                values: Values::OfOne,
+                values: Values::Once,
                 _named: named.into_iter().map(Tensor::downgrade).collect(),
             };
             looks.insert(form, look);
             return None;
         };
-        if let Values::OfOne = look.values {
+        if let Values::Once = look.values {
             let all = self.of_all_groups(home, &of.whole);
-            look.values = all.map_or(Values::OfEach, Values::OfAll);
+            look.values = all.map_or(Values::Single, Values::Shared);
         }
-        let Values::OfAll(all) = look.values.clone() else {
+        let Values::Shared(all) = look.values.clone() else {
             return None;
         };
         drop(looks);

@@ -407,7 +407,15 @@ impl Tensor {
         }
         let value = tensors[0].evaluate()?;
         if let Some(frame) = tensors[0].frame() {
+            let started = frame
+                .context
+                .profile
+                .as_ref()
+                .map(|profile| profile.clock());
             value.over(&frame.layout).fill_rows(&mut rows, true);
+            if let Some((profile, started)) = frame.context.profile.as_deref().zip(started) {
+                profile.note_padding(started, &value, &frame.layout);
+            }
         }
         Ok(value.first_not_finite().is_none())
     }

@@ -138,7 +138,7 @@ impl Guard {
         used.load(Ordering::Relaxed) > self.memory / 2 || nodes.load(Ordering::Relaxed) > NODES / 2
     }
 
-    #[cfg(test)]
+    /// The bytes that tensors hold now.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -3,12 +3,16 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::{Level, Origin};
+use super::{Origin, Value};
+use crate::batch::Layout;
 
-/// The stages of computations, in their order, as an executor notes them down. Noting takes time itself: some 5 %.
+/// The stages of computations, in their order, as an executor notes them down.
 #[derive(Debug)]
 pub struct Profile {
     began: Instant,
+    by_operation: bool,
+    /// The nanoseconds that looking at the clock takes.
+    of_clock: u64,
     stages: Mutex<Vec<Stage>>,
 }
 
@@ -16,20 +20,33 @@ pub struct Profile {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stage {
-    /// Whether it was one pass over the tokens through several operations; else one operation in full.
-    pub is_pass: bool,
-    /// The level of what it computed in full; of a pass, that of tokens.
-    pub level: Level,
+    /// What it was.
+    pub kind: StageKind,
     /// When it began, in seconds of [`Profile::clock`].
     pub started: f64,
     /// How long it took, in seconds.
     pub seconds: f64,
-    /// The bytes of columns and token values that it read.
+    /// The bytes of columns and values that it read.
     pub read: usize,
-    /// The bytes of token values that it wrote.
+    /// The bytes of values that it wrote.
     pub written: usize,
-    /// What it computed, with each operation's share of the seconds.
+    /// What it computed.
     pub operations: Vec<Operation>,
+    /// When each thread was at work on a pass.
+    pub blocks: Vec<Busy>,
+}
+
+/// What a stage was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StageKind {
+    /// One pass over the tokens through several operations, tile by tile.
+    Pass,
+    /// One operation in full, as the naive executor does it. Of token values or positions in the fused executor, why it
+    /// did not go by tiles.
+    InFull(Option<&'static str>),
+    /// Values that were computed before, written into a padded array.
+    Padding,
 }
 
 /// An operation of a stage.
@@ -40,30 +57,76 @@ pub struct Operation {
     pub name: &'static str,
     /// The line of the script that it stands in, where one does.
     pub origin: Option<Origin>,
-    /// Its share of the stage's time, in seconds.
+    /// Its share of the stage's time, in seconds; of a pass 0, unless the profile is by operation.
+    pub seconds: f64,
+    /// The bytes that the stage read for it first.
+    pub read: usize,
+    /// The bytes of its values that the stage wrote.
+    pub written: usize,
+}
+
+/// When a thread was at work on a block of a pass.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Busy {
+    /// The thread, from 0.
+    pub thread: usize,
+    /// When it began, in seconds of [`Profile::clock`].
+    pub started: f64,
+    /// How long it took, in seconds.
     pub seconds: f64,
 }
 
 impl Default for Profile {
+    /// A profile by stage: noting it down takes no time to speak of.
     fn default() -> Self {
         Profile {
             began: Instant::now(),
+            by_operation: false,
+            of_clock: 0,
             stages: Mutex::default(),
         }
     }
 }
 
 impl Profile {
+    /// A profile in which each operation of a pass has its share of the pass's time. To find it out, each is timed in
+    /// each tile, and passes take longer: what looking at the clock takes is not in the shares.
+    pub fn by_operation() -> Profile {
+        let look = |_| Instant::now().elapsed().as_nanos() as u64;
+        Profile {
+            by_operation: true,
+            of_clock: (0..100).map(look).min().unwrap_or(0),
+            ..Profile::default()
+        }
+    }
+
     /// Seconds since the profile was made.
     pub fn clock(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Notes down a stage that has just ended; when it began follows from that.
+    /// What looking at the clock takes, in nanoseconds; `None` where no operation is to be timed by itself.
+    pub(super) fn of_clock(&self) -> Option<u64> {
+        self.by_operation.then_some(self.of_clock)
+    }
+
     pub(super) fn note(&self, stage: Stage) {
-        let started = self.clock() - stage.seconds;
         let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
-        stages.push(Stage { started, ..stage });
+        stages.push(stage);
+    }
+
+    /// Notes down that values were written into a padded array.
+    pub(super) fn note_padding(&self, started: f64, values: &Value, layout: &Layout) {
+        self.note(Stage {
+            kind: StageKind::Padding,
+            started,
+            seconds: self.clock() - started,
+            read: values.buffer().bytes(),
+            written: layout.responses() * layout.width() * size_of::<f32>(),
+            operations: Vec::new(),
+            blocks: Vec::new(),
+        });
     }
 
     /// The stages since this was last asked for.

@@ -1,11 +1,13 @@
 //! From a batch to a better policy: the recipe's advantage, then epochs of minibatches that follow the loss.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::config::Config;
 use super::policy::{Mlp, NonFinite};
-use super::random::{Key, Purpose};
+use super::random::{Purpose, StreamKey};
+use super::rollout::Rollout;
 use super::row::Row;
 use super::trainer::{Sampled, milliseconds};
 use crate::batch::{Batch, Computed};
@@ -56,6 +58,28 @@ pub(super) struct Learner {
     pub(super) loss_state: State,
 }
 
+/// What a step's updates gave: the sums of their losses and of their gradients' norms, all metrics and lines.
+#[derive(Default)]
+struct Updates {
+    count: f64,
+    loss: f64,
+    grad_norm: f64,
+    metrics: Vec<(String, f64)>,
+    prints: Vec<String>,
+}
+
+/// The advantage of a step. That which is equivalent to a loss is only reported: the loss runs again, on each
+/// minibatch, and its state, metrics and lines are those of then.
+fn advantage(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Outcome, StepFailure> {
+    if recipe.has(Hook::Advantage) {
+        return recipe.advantage(batch, state).map_err(StepFailure::Version);
+    }
+    let outcome = recipe.advantage(batch, &mut state.clone());
+    let mut outcome = outcome.map_err(StepFailure::Version)?;
+    (outcome.metrics, outcome.prints) = Default::default();
+    Ok(outcome)
+}
+
 /// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
 fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     let hooks = [("advantage", means(advantage)), ("loss", means(loss))];
@@ -102,57 +126,63 @@ impl Learner {
         state: &mut State,
         sampled: &Sampled,
     ) -> Result<(Row, Vec<String>), StepFailure> {
-        // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
-        let has_later = config.epochs * config.minibatches > 1;
-        let policy = has_later.then(|| self.policy.snapshot());
-        let loss_state = self.loss_state.clone();
-        let learned = self.try_to(config, recipe, state, sampled);
-        if learned.is_err() {
-            if let Some(policy) = &policy {
-                self.policy.restore(policy)?;
-            }
-            self.loss_state = loss_state;
-        }
-        learned
-    }
-
-    fn try_to(
-        &mut self,
-        config: &Config,
-        recipe: &Recipe,
-        state: &mut State,
-        sampled: &Sampled,
-    ) -> Result<(Row, Vec<String>), StepFailure> {
-        let Sampled { rollout, batch, .. } = sampled;
         let started = Instant::now();
-        let has_advantage = recipe.has(Hook::Advantage);
-        let outcome = if has_advantage {
-            recipe.advantage(batch, state)
-        } else {
-            // The equivalent advantage of a loss is only reported: the loss runs again, on each minibatch.
-            recipe.advantage(batch, &mut state.clone())
-        };
-        let mut outcome = outcome.map_err(StepFailure::Version)?;
-        if !has_advantage {
-            (outcome.metrics, outcome.prints) = Default::default();
-        }
+        let mut outcome = advantage(recipe, &sampled.batch, state)?;
         let mut row = report(sampled.row.clone(), &outcome);
         let mut prints = std::mem::take(&mut outcome.prints);
         row.ms.recipe = milliseconds(started);
 
         let started = Instant::now();
-        let mut batch = batch.clone();
-        if has_advantage {
+        let mut batch = sampled.batch.clone();
+        if recipe.has(Hook::Advantage) {
             batch = batch.with("advantage", &outcome.advantage);
         }
+        // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
+        let has_later = config.epochs * config.minibatches > 1;
+        let policy = has_later.then(|| self.policy.snapshot());
+        let loss_state = self.loss_state.clone();
+        let updates = match self.follow(config, recipe, state, &sampled.rollout, &batch) {
+            Ok(updates) => updates,
+            Err(failure) => {
+                if let Some(policy) = &policy {
+                    self.policy.restore(policy)?;
+                }
+                self.loss_state = loss_state;
+                return Err(failure);
+            }
+        };
+        // Updates weigh alike.
+        row.grad_norm = updates.grad_norm / updates.count;
+        row.loss = updates.loss / updates.count;
+        row.metrics = metrics(&outcome.metrics, &updates.metrics);
+        row.clip_share = row.metrics.remove("clip_share");
+        prints.extend(updates.prints);
+        row.ms.update = milliseconds(started);
+        Ok((row, prints))
+    }
+
+    /// Updates the policy along the loss of a recipe, epoch after epoch of minibatches.
+    fn follow(
+        &mut self,
+        config: &Config,
+        recipe: &Recipe,
+        state: &mut State,
+        rollout: &Rollout,
+        batch: &Batch,
+    ) -> Result<Updates, StepFailure> {
         let max_grad_norm = Some(config.max_grad_norm).filter(|norm| *norm > 0.0);
-        let mut loss_metrics = Vec::new();
-        let mut updates = 0.0;
+        let mut updates = Updates::default();
         for members in minibatches(config, batch.step()) {
-            let responses = rollout.responses.select(&members);
-            let mut minibatch = batch.select(&members);
+            // All responses stand in the order of the batch.
+            let is_whole = members.len() == rollout.responses.len();
+            let (responses, mut minibatch) = if is_whole {
+                (Cow::Borrowed(&rollout.responses), batch.clone())
+            } else {
+                let responses = rollout.responses.select(&members);
+                (Cow::Owned(responses), batch.select(&members))
+            };
             // Before the first update, `logp` is that of the policy which sampled.
-            if updates > 0.0 {
+            if updates.count > 0.0 {
                 let logp = self.policy.score(&rollout.prompts, &responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
                 minibatch = minibatch.with("logp", &logp);
@@ -166,19 +196,13 @@ impl Learner {
             let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
             self.policy
                 .accumulate(&rollout.prompts, &responses, &gradient)?;
-            row.grad_norm += self.policy.update(max_grad_norm)?;
-            row.loss += loss.value;
-            updates += 1.0;
-            loss_metrics.extend(loss.metrics);
-            prints.extend(loss.prints);
+            updates.grad_norm += self.policy.update(max_grad_norm)?;
+            updates.loss += loss.value;
+            updates.count += 1.0;
+            updates.metrics.extend(loss.metrics);
+            updates.prints.extend(loss.prints);
         }
-        // Updates weigh alike.
-        row.grad_norm /= updates;
-        row.loss /= updates;
-        row.metrics = metrics(&outcome.metrics, &loss_metrics);
-        row.clip_share = row.metrics.remove("clip_share");
-        row.ms.update = milliseconds(started);
-        Ok((row, prints))
+        Ok(updates)
     }
 
     /// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: a use of a
@@ -277,7 +301,7 @@ fn minibatches(config: &Config, step: u64) -> impl Iterator<Item = Vec<usize>> {
         minibatches,
         ..
     } = *config;
-    let key = Key::new(config.seed, Purpose::Minibatches, step);
+    let key = StreamKey::new(config.seed, Purpose::Minibatches, step);
     (0..config.epochs as u64).flat_map(move |epoch| {
         let mut order: Vec<usize> = (0..groups).collect();
         if minibatches > 1 {

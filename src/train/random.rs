@@ -25,7 +25,7 @@ pub enum Purpose {
 
 /// The name of a family of streams: one for each index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct StreamKey {
     /// The run's seed.
     pub seed: u64,
     /// The use of the numbers.
@@ -34,10 +34,10 @@ pub struct Key {
     pub step: u64,
 }
 
-impl Key {
+impl StreamKey {
     /// The family for a purpose at a step.
-    pub const fn new(seed: u64, purpose: Purpose, step: u64) -> Key {
-        Key {
+    pub const fn new(seed: u64, purpose: Purpose, step: u64) -> StreamKey {
+        StreamKey {
             seed,
             purpose,
             step,
@@ -45,26 +45,26 @@ impl Key {
     }
 
     /// The stream at `index` (of a prompt in its step, of a response in its batch).
-    pub fn stream(&self, index: u64) -> Stream {
+    pub fn stream(&self, index: u64) -> RandomStream {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());
         seed[8..16].copy_from_slice(&(self.purpose as u64).to_le_bytes());
         seed[16..24].copy_from_slice(&self.step.to_le_bytes());
         let mut generator = ChaCha8Rng::from_seed(seed);
         generator.set_stream(index);
-        Stream { generator }
+        RandomStream { generator }
     }
 }
 
 /// One sequence of random numbers.
 #[derive(Debug)]
-pub struct Stream {
+pub struct RandomStream {
     generator: ChaCha8Rng,
 }
 
 // The mappings from bits to numbers are written out: those of `rand` may change with a minor version, and a run must
 // replay to the same numbers after an update.
-impl Stream {
+impl RandomStream {
     /// A number in [0, 1), a multiple of 2^-53.
     pub fn uniform(&mut self) -> f64 {
         (self.generator.next_u64() >> 11) as f64 * f64::EPSILON / 2.0
@@ -80,9 +80,9 @@ impl Stream {
 mod tests {
     use super::*;
 
-    const KEY: Key = Key::new(1, Purpose::Responses, 2);
+    const KEY: StreamKey = StreamKey::new(1, Purpose::Responses, 2);
 
-    fn head(key: Key, index: u64) -> Vec<u64> {
+    fn head(key: StreamKey, index: u64) -> Vec<u64> {
         let mut stream = key.stream(index);
         (0..40).map(|_| stream.below(u64::MAX)).collect()
     }
@@ -92,10 +92,10 @@ mod tests {
         assert_eq!(head(KEY, 3), head(KEY, 3));
         let others = [
             head(KEY, 4),
-            head(Key { seed: 2, ..KEY }, 3),
-            head(Key { step: 3, ..KEY }, 3),
+            head(StreamKey { seed: 2, ..KEY }, 3),
+            head(StreamKey { step: 3, ..KEY }, 3),
             head(
-                Key {
+                StreamKey {
                     purpose: Purpose::TrainingPrompts,
                     ..KEY
                 },

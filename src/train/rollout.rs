@@ -1,7 +1,9 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
+use rayon::prelude::*;
+
 use super::policy::{Mlp, Reference, Responses, Samples, Scores};
-use super::random::Key;
+use super::random::StreamKey;
 use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
 use crate::batch::{Batch, FloatBuffer};
@@ -26,7 +28,7 @@ impl Rollout {
         policy: &mut Mlp,
         prompts: Vec<Prompt>,
         group_size: usize,
-        key: Key,
+        key: StreamKey,
     ) -> Result<Rollout, Diagnostics> {
         let Samples { responses, scores } = policy.sample(&prompts, group_size, key)?;
         let verify = |response: usize| {
@@ -35,7 +37,7 @@ impl Rollout {
             f64::from(u8::from(is_right))
         };
         Ok(Rollout {
-            rewards: (0..responses.len()).map(verify).collect(),
+            rewards: (0..responses.len()).into_par_iter().map(verify).collect(),
             prompts,
             responses,
             scores,

@@ -8,7 +8,7 @@ use super::event::{Event, Tell};
 use super::folder::{Checkpoint, LeftState};
 use super::learner::{Learner, StepFailure};
 use super::policy::{AdamWConfig, Mlp, Reference};
-use super::random::{Key, Purpose};
+use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
@@ -165,7 +165,7 @@ impl Trainer {
         let step = self.step;
         let started = Instant::now();
         let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
-        let key = Key::new(seed, Purpose::Responses, step);
+        let key = StreamKey::new(seed, Purpose::Responses, step);
         let policy = &mut self.learner.policy;
         let rollout = Rollout::sample(&*self.task, policy, prompts, group_size, key)?;
         let sample = milliseconds(started);
@@ -276,7 +276,7 @@ impl Trainer {
     pub(super) fn evaluate(&mut self, tell: &mut Tell<'_>) -> Result<Evaluation, Diagnostics> {
         // The last step that is done; before the first one, none.
         let last = self.step.wrapping_sub(1);
-        let key = Key::new(self.config.seed, Purpose::EvaluationResponses, last);
+        let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
         let prompts = self.evaluation.clone();
         let samples = self.config.eval_samples;
         let rollout =

@@ -9,6 +9,7 @@ mod golden;
 mod host;
 mod invariance;
 mod live;
+mod native;
 mod precision;
 mod readme;
 mod recipes;

@@ -10,6 +10,11 @@ use crate::diagnostic::Diagnostic;
 /// How deep objects and arrays may be nested: the scan recurses once a level.
 const DEPTH: usize = 128;
 
+/// The powers of ten that 15 digits need, each exact.
+const POWERS: [f64; 16] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+];
+
 const ARRAY: &str = "a comma, or the bracket that closes the array";
 
 /// The type of a value, as its first character tells.
@@ -187,14 +192,20 @@ impl<'a> Cursor<'a> {
         self.at += 1;
         let start = self.at;
         loop {
+            // The zeros behind the end of the line are control characters too.
+            let word = eight(&self.text.as_bytes()[self.at..]);
+            let special = equal(word, b'"') | equal(word, b'\\') | below_space(word);
+            self.at += before(special);
+            if special == 0 {
+                continue;
+            }
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(start..self.at - 1);
                 }
                 Some(b'\\') => self.escape()?,
-                Some(0..=0x1f) => return Err(self.fault("no control character in a string")),
-                Some(_) => self.at += 1,
+                Some(_) => return Err(self.fault("no control character in a string")),
                 None => return Err(self.fault("the quote that closes the string")),
             }
         }
@@ -217,40 +228,77 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// Reads a number, or leaves the cursor where none stands as JSON has it.
+    fn number(&mut self) -> Option<f64> {
+        let bytes = &self.text.as_bytes()[self.at..];
+        let digits = |from: usize| digits(bytes.get(from..).unwrap_or_default());
+        let is = |at: usize, wanted: &[u8]| bytes.get(at).is_some_and(|byte| wanted.contains(byte));
+        let start = usize::from(is(0, b"-"));
+        let whole = digits(start);
+        if whole == 0 || whole > 1 && is(start, b"0") {
+            return None;
+        }
+        let (mut end, mut places) = (start + whole, 0);
+        if is(end, b".") {
+            places = digits(end + 1);
+            if places == 0 {
+                return None;
+            }
+            end += 1 + places;
+        }
+        let has_exponent = is(end, b"eE");
+        if has_exponent {
+            end += 1 + usize::from(is(end + 1, b"+-"));
+            let exponent = digits(end);
+            if exponent == 0 {
+                return None;
+            }
+            end += exponent;
+        }
+        if is(end, b"+-.eE") {
+            return None;
+        }
+        let value = if !has_exponent && whole + places <= 15 {
+            // Of up to 15 digits both are exact, and their quotient is rounded once.
+            let digits = bytes[start..end].iter().filter(|&&byte| byte != b'.');
+            let digits = digits.fold(0, |number, byte| 10 * number + u64::from(byte - b'0'));
+            let value = digits as f64 / POWERS[places];
+            if start == 1 { -value } else { value }
+        } else {
+            self.text[self.at..self.at + end].parse().ok()?
+        };
+        self.at += end;
+        Some(value)
+    }
+
     /// Reads a value that is neither a string nor made of others as a number: 0 and 1 for booleans, NaN for null, as which
     /// pandas writes it.
     pub(super) fn scalar(&mut self) -> Result<f64, Diagnostic> {
+        if let Some(number) = self.number() {
+            return Ok(number);
+        }
         let rest = &self.text[self.at..];
-        if !matches!(rest.as_bytes(), [b'0'..=b'9', ..] | [b'-', b'0'..=b'9', ..]) {
-            let words = [
-                ("true", 1.0),
-                ("false", 0.0),
-                ("null", f64::NAN),
-                ("NaN", f64::NAN),
-                ("Infinity", f64::INFINITY),
-                ("-Infinity", f64::NEG_INFINITY),
-            ];
-            if let Some((word, value)) = words.iter().find(|(word, _)| rest.starts_with(word)) {
-                self.at += word.len();
-                return Ok(*value);
-            }
+        let words = [
+            ("true", 1.0),
+            ("false", 0.0),
+            ("null", f64::NAN),
+            ("NaN", f64::NAN),
+            ("Infinity", f64::INFINITY),
+            ("-Infinity", f64::NEG_INFINITY),
+        ];
+        if let Some((word, value)) = words.iter().find(|(word, _)| rest.starts_with(word)) {
+            self.at += word.len();
+            return Ok(*value);
         }
         let is_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
         let number = &rest[..rest.bytes().take_while(|byte| is_number(byte)).count()];
-        // What the standard library's parser takes beside JSON's numbers.
         let expected = match number.strip_prefix('-').unwrap_or(number).as_bytes() {
             [b'0', b'0'..=b'9', ..] => "a number without leading zeros",
             [b'0'..=b'9', .., b'.'] => "a digit after the decimal point",
             [b'0'..=b'9', ..] if number.contains(".e") || number.contains(".E") => {
                 "a digit after the decimal point"
             }
-            [b'0'..=b'9', ..] => match number.parse() {
-                Ok(value) => {
-                    self.at += number.len();
-                    return Ok(value);
-                }
-                Err(_) => "a number",
-            },
+            [b'0'..=b'9', ..] => "a number",
             _ => "a value",
         };
         Err(self.fault(expected))
@@ -266,6 +314,66 @@ impl<'a> Cursor<'a> {
             Type::Object => self.members(&mut |cursor, _| cursor.skip(depth + 1)),
             Type::Array => self.items(b']', ARRAY, |cursor| cursor.skip(depth + 1)),
             _ => self.scalar().map(drop),
+        }
+    }
+}
+
+// Characters are looked at eight at a time, the first in the lowest byte of a word. Each function sets the highest bit of
+// the bytes that it looks for: exactly up to the first of them, and of bytes after that perhaps of others too.
+
+pub(super) const LOW: u64 = 0x0101_0101_0101_0101;
+pub(super) const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The next eight bytes, with zeros where fewer are left.
+#[inline]
+pub(super) fn eight(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(chunk) => u64::from_le_bytes(*chunk),
+        None => bytes
+            .iter()
+            .rev()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    }
+}
+
+#[inline]
+pub(super) fn equal(word: u64, byte: u8) -> u64 {
+    let other = word ^ (LOW * u64::from(byte));
+    other.wrapping_sub(LOW) & !other & HIGH
+}
+
+#[inline]
+fn below_space(word: u64) -> u64 {
+    word.wrapping_sub(LOW * 0x20) & !word & HIGH
+}
+
+/// Bytes that are not of ASCII, all of them exactly.
+#[inline]
+pub(super) fn beyond_ascii(word: u64) -> u64 {
+    word & HIGH
+}
+
+#[inline]
+fn no_digit(word: u64) -> u64 {
+    let value = word ^ (LOW * u64::from(b'0'));
+    (value.wrapping_add(LOW * (0x80 - 10)) | value) & HIGH
+}
+
+/// How many bytes come before the first that is marked.
+#[inline]
+pub(super) fn before(marks: u64) -> usize {
+    marks.trailing_zeros() as usize / 8
+}
+
+/// How many digits come first.
+#[inline]
+fn digits(bytes: &[u8]) -> usize {
+    let mut count = 0;
+    loop {
+        let marks = no_digit(eight(&bytes[count..]));
+        count += before(marks);
+        if marks != 0 {
+            return count;
         }
     }
 }
@@ -351,11 +459,16 @@ mod tests {
             ("2.2250738585072012e-308", f64::MIN_POSITIVE),
             ("9007199254740993", 9007199254740992.0),
             ("1E+2", 100.0),
+            ("-12.345", -12.345),
+            ("123456789.012345", 123456789.012345),
+            ("0.1234567890123456", 0.1234567890123456),
         ] {
             let found = Cursor::new(text).scalar().unwrap();
             assert_eq!(found.to_bits(), value.to_bits(), "{text}");
         }
-        for wrong in ["01", "-", "1.", ".5", "1e", "+1", "nan", "-01", "0x1"] {
+        for wrong in [
+            "01", "-", "1.", ".5", "1e", "+1", "nan", "-01", "0x1", "1.e2", "1e+", "1.2.3", "1-2",
+        ] {
             assert!(scan(&format!("{{\"a\":{wrong}}}")).is_err(), "{wrong}");
         }
     }

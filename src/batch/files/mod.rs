@@ -20,7 +20,6 @@ mod words;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) use replace::Replacement;
@@ -29,7 +28,7 @@ use self::json::Type;
 use self::names::Names;
 use self::raw::{Header, Origin, Raw, RawColumn, Schema, Values};
 use self::spread::Spread;
-use self::tensor::{Fill, Info, Tensor};
+use self::tensor::{Info, Source, Tensor};
 use super::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -280,7 +279,7 @@ fn read_tensors(
     path: &Path,
     header: Header,
     tensors: Vec<Info>,
-    fill: Arc<Fill>,
+    source: Source,
     schema: Schema,
     progress: &Progress,
 ) -> Result<Raw, Diagnostic> {
@@ -293,7 +292,7 @@ fn read_tensors(
         let tensor = Tensor {
             info: info.clone(),
             path: path.to_path_buf(),
-            fill: fill.clone(),
+            source: source.clone(),
         };
         RawColumn::new(info.name.clone(), Values::Tensor(tensor))
     });

@@ -114,7 +114,7 @@ impl Reading {
 }
 
 /// The names that fields are read under.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     /// Those that are not read from a field of that very name.
     readings: Vec<Reading>,

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::Arc;
 
 use zip::result::{ZipError, ZipResult};
 use zip::write::SimpleFileOptions;
@@ -14,7 +13,7 @@ use super::npy::{self, Npy};
 use super::raw::{Header, Origin, Raw, Schema};
 use super::replace::Replacement;
 use super::spread::{self, Spread};
-use super::tensor::Info;
+use super::tensor::{Info, Source};
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors};
 use crate::diagnostic::Diagnostic;
 
@@ -86,7 +85,12 @@ fn entries(path: &Path, zip: &Zip) -> io::Result<usize> {
 }
 
 /// Opens the archive again, since arrays are unpacked beside each other.
-fn fill(path: &Path, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io::Result<()> {
+pub(super) fn fill(
+    path: &Path,
+    tensor: &Info,
+    bytes: &mut [u8],
+    told: &dyn Fn(u64),
+) -> io::Result<()> {
     let mut zip = open_zip(path).map_err(|error| io::Error::other(error.to_string()))?;
     let name = format!("{}.npy", tensor.name);
     let mut entry = zip.by_name(&name).map_err(io::Error::other)?;
@@ -108,7 +112,7 @@ fn fill(path: &Path, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)) -> io:
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
     let (_, tensors) = open(path)?;
     let header = Header::Tensors;
-    read_tensors(path, header, tensors, Arc::new(fill), schema, progress)
+    read_tensors(path, header, tensors, Source::Archive, schema, progress)
 }
 
 /// Writes a copy of `input` with the advantage as its last array.

@@ -83,6 +83,7 @@ pub(super) struct Line {
 }
 
 /// One field of the lines, or one tensor.
+#[derive(Debug)]
 pub(super) struct RawColumn {
     pub(super) name: String,
     pub(super) values: Values,
@@ -95,6 +96,7 @@ pub(super) struct RawColumn {
 }
 
 /// The values of a column, all of one kind.
+#[derive(Debug)]
 pub(super) enum Values {
     /// Nothing but null.
     None,
@@ -117,6 +119,7 @@ pub(super) enum Values {
 }
 
 /// The first value that keeps a column of lines from being whole.
+#[derive(Debug)]
 pub(super) struct Odd {
     pub(super) response: usize,
     /// The value in words, or `missing` or `null`.

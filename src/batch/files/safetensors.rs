@@ -16,7 +16,7 @@ use super::json::fields;
 use super::raw::{Origin, Raw, Schema};
 use super::replace::Replacement;
 use super::spread::{self, Spread};
-use super::tensor::{Info, Kind, number, read_at, shape};
+use super::tensor::{Info, Kind, Source, number, shape};
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors, saved};
 use crate::diagnostic::Diagnostic;
 
@@ -143,10 +143,8 @@ fn check(name: &str, entry: Value, data: u64) -> Result<Info, String> {
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
     let (file, tensors, metadata) = open(path)?;
     let header = saved::header(path, &metadata)?;
-    let fill = move |_: &Path, tensor: &Info, bytes: &mut [u8], told: &dyn Fn(u64)| {
-        read_at(&file, tensor.at, bytes, told)
-    };
-    read_tensors(path, header, tensors, Arc::new(fill), schema, progress)
+    let source = Source::File(Arc::new(file));
+    read_tensors(path, header, tensors, source, schema, progress)
 }
 
 /// A tensor of a file to be: name, type, shape, and what writes its bytes.

@@ -1,8 +1,9 @@
 //! A tensor of a padded file, whatever the file: its type and shape, and how its bytes become numbers in memory.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -11,7 +12,7 @@ use rayon::prelude::*;
 use safetensors::Dtype as Number;
 use zerocopy::IntoBytes;
 
-use super::{Dtype, Progress, damaged};
+use super::{Dtype, Progress, damaged, npz};
 use crate::batch::layout::Tokens;
 use crate::batch::zeros::Plain;
 use crate::batch::{Buffer, Element, GroupId, Numeric, Padded, TokenValues, Zeros};
@@ -20,8 +21,8 @@ use crate::diagnostic::Diagnostic;
 // Numbers are read where they lie, and files hold them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// Bytes that are read between two reports to the caller.
-const PIECE: usize = 64 << 20;
+/// Bytes of a mask that are read and laid out while the cache holds them.
+const BLOCK: usize = 256 << 10;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,14 +64,20 @@ pub(super) struct Info {
     pub(super) most: u64,
 }
 
-/// Reads a tensor's bytes, all that the file has, and calls the last argument with the bytes of each piece.
-pub(super) type Fill =
-    dyn Fn(&Path, &Info, &mut [u8], &dyn Fn(u64)) -> io::Result<()> + Send + Sync;
+/// What a tensor's bytes are read from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// A file that holds them as they are: any part can be read.
+    File(Arc<File>),
+    /// An npz archive, which is unpacked from an array's first byte to its last.
+    Archive,
+}
 
+#[derive(Debug)]
 pub(super) struct Tensor {
     pub(super) info: Info,
     pub(super) path: PathBuf,
-    pub(super) fill: Arc<Fill>,
+    pub(super) source: Source,
 }
 
 /// Runs `$body` with `$T` the type of a tensor's numbers.
@@ -126,26 +133,41 @@ impl Tensor {
         error.in_file(&self.path).in_field(&self.info.name)
     }
 
-    /// The numbers in file order. A header may claim more bytes than there are: no memory is taken for those.
-    fn load<T: Plain>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic> {
+    /// How many numbers there are. A header may claim more bytes than the file has: no memory is taken for those.
+    fn count<T>(&self) -> Result<usize, Diagnostic> {
         let info = &self.info;
         let sizes = info.shape.iter();
         let elements = sizes.copied().try_fold(1usize, usize::checked_mul);
         let bytes = elements.and_then(|elements| elements.checked_mul(info.size()?));
-        let Some(bytes) = bytes.filter(|&bytes| bytes as u64 <= info.most) else {
-            let expected = format!("at most the {} bytes that the file has for it", info.most);
-            return Err(self.wrong(self.info.describe(), expected));
-        };
-        let no_memory = |_| self.wrong(self.info.describe(), "what the memory holds".to_string());
-        let mut values: Zeros<T> = Zeros::new(bytes / size_of::<T>()).map_err(no_memory)?;
-        self.fill(values.as_mut_bytes(), progress)?;
+        match bytes.filter(|&bytes| bytes as u64 <= info.most) {
+            Some(bytes) => Ok(bytes / size_of::<T>()),
+            None => {
+                let expected = format!("at most the {} bytes that the file has for it", info.most);
+                Err(self.wrong(info.describe(), expected))
+            }
+        }
+    }
+
+    fn no_memory(&self) -> Diagnostic {
+        self.wrong(self.info.describe(), "what the memory holds".to_string())
+    }
+
+    /// The numbers in file order.
+    fn load<T: Plain>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic> {
+        let mut values: Zeros<T> = Zeros::new(self.count::<T>()?).map_err(|_| self.no_memory())?;
+        self.fill(0, values.as_mut_bytes(), progress)?;
         Ok(values.into())
     }
 
-    fn fill(&self, bytes: &mut [u8], progress: &Progress) -> Result<(), Diagnostic> {
+    /// Reads the tensor's bytes from an offset on; an archive has no other offset than 0, and gives all of them.
+    fn fill(&self, offset: usize, bytes: &mut [u8], progress: &Progress) -> Result<(), Diagnostic> {
         let info = &self.info;
         let length = bytes.len();
-        let filled = (self.fill)(&self.path, info, bytes, &|piece| progress.add(piece));
+        let told = |piece| progress.add(piece);
+        let filled = match &self.source {
+            Source::File(file) => read_at(file, info.at + offset as u64, bytes, &told),
+            Source::Archive => npz::fill(&self.path, info, bytes, &told),
+        };
         filled.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 let expected = format!("{length} bytes for {}", self.info.describe());
@@ -162,7 +184,7 @@ impl Tensor {
         })?;
         if info.kind == Kind::Number(Number::BOOL) {
             bytes
-                .par_iter_mut()
+                .iter_mut()
                 .for_each(|byte| *byte = u8::from(*byte != 0));
         }
         if info.big_endian {
@@ -267,48 +289,77 @@ impl Tensor {
         }
     }
 
-    /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1.
+    /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1. It is laid out
+    /// block by block while it is read, so that all of it is never in memory.
     pub(super) fn mask(
         &self,
         progress: &Progress,
     ) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
+        let (rows, width) = self.shape();
         each_number!(self.info.kind, T => {
-            let values: Buffer<T> = self.load(progress)?;
-            let order = self.shape().set_f(self.info.fortran);
-            match ArrayView2::from_shape(order, &values) {
-                Ok(mask) => Ok(Tokens::of_mask(mask)),
-                Err(_) => unreachable!("`load` gives as many numbers as the shape has"),
+            self.count::<T>()?;
+            let row_bytes = width * size_of::<T>();
+            let block = match self.source {
+                Source::File(_) if !self.info.fortran => BLOCK.div_ceil(row_bytes.max(1)),
+                _ => rows.max(1),
+            };
+            let blocks = (0..rows.div_ceil(block)).into_par_iter();
+            let memory = || Zeros::<T>::new(block.min(rows) * width);
+            let blocks = blocks.map_init(memory, |memory, at| {
+                let first = at * block;
+                let count = block.min(rows - first);
+                let memory = memory.as_mut().map_err(|_| self.no_memory())?;
+                let values = &mut memory[..count * width];
+                self.fill(first * row_bytes, values.as_mut_bytes(), progress)?;
+                let order = (count, width).set_f(self.info.fortran);
+                match ArrayView2::from_shape(order, values) {
+                    Ok(mask) => Ok(Tokens::of_mask(mask)
+                        .map_err(|(row, column, value)| (first + row, column, value))),
+                    Err(_) => unreachable!("a block has as many numbers as its rows"),
+                }
+            });
+            // Of several errors the first in the file is told.
+            let blocks: Vec<_> = blocks.collect();
+            let mut tokens = Tokens::new(Some(width));
+            for block in blocks {
+                match block? {
+                    Ok(block) => tokens.append(&block),
+                    Err(wrong) => return Ok(Err(wrong)),
+                }
             }
+            Ok(Ok(tokens))
         }, else Err(self.wrong(self.info.describe(), "numbers or booleans".to_string())))
     }
 }
 
-/// Reads pieces of a file that follow each other, in parallel where the system reads at an offset.
-pub(super) fn read_at(
-    file: &std::fs::File,
-    mut offset: u64,
+/// Reads a part of a file, in parallel where the system reads at an offset.
+fn read_at(
+    file: &File,
+    offset: u64,
     bytes: &mut [u8],
-    told: &dyn Fn(u64),
+    told: &(dyn Fn(u64) + Sync),
 ) -> io::Result<()> {
-    for piece in bytes.chunks_mut(PIECE) {
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::FileExt;
-            const PART: usize = 2 << 20;
-            let parts = piece.par_chunks_mut(PART).enumerate();
-            parts.try_for_each(|(part, bytes)| {
-                file.read_exact_at(bytes, offset + (part * PART) as u64)
-            })?;
-        }
-        #[cfg(not(unix))]
-        {
-            use std::io::{Read, Seek};
-            let mut file = file;
-            file.seek(io::SeekFrom::Start(offset))?;
-            file.read_exact(piece)?;
-        }
-        offset += piece.len() as u64;
-        told(piece.len() as u64);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileExt;
+        // A huge page: no two threads begin the same one.
+        const PART: usize = 2 << 20;
+        let parts = bytes.par_chunks_mut(PART).enumerate();
+        parts.try_for_each(|(part, bytes)| {
+            file.read_exact_at(bytes, offset + (part * PART) as u64)?;
+            told(bytes.len() as u64);
+            Ok(())
+        })
     }
-    Ok(())
+    #[cfg(not(unix))]
+    {
+        use std::io::{Read, Seek};
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _turn = TURN.lock();
+        let mut file = file;
+        file.seek(io::SeekFrom::Start(offset))?;
+        file.read_exact(bytes)?;
+        told(bytes.len() as u64);
+        Ok(())
+    }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value as Json};
 
+use super::json::{HIGH, LOW, before, beyond_ascii, eight, equal};
+
 /// The values that a completion may have, for messages.
 pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 
@@ -28,31 +30,62 @@ pub(super) fn of_messages(raw: &str) -> Option<usize> {
 
 /// The number of words, separated by white space, in a string as it stands between its quotes.
 pub(super) fn of_string(raw: &str) -> usize {
-    let mut count = 0;
-    let mut inside = false;
-    let mut letters = raw.chars();
-    while let Some(letter) = letters.next() {
-        let space = match letter {
-            '\\' => match letters.next() {
-                Some('n' | 't' | 'r' | 'f') => true,
-                Some('u') => {
-                    let code = letters.by_ref().take(4).fold(0, |code, digit| {
-                        code * 16 + digit.to_digit(16).unwrap_or_default()
-                    });
-                    char::from_u32(code).is_some_and(char::is_whitespace)
-                }
-                _ => false,
-            },
-            letter => letter.is_whitespace(),
+    let bytes = raw.as_bytes();
+    let (mut at, mut count, mut inside) = (0, 0, false);
+    while at < bytes.len() {
+        // JSON writes all white space of ASCII but the space as escapes.
+        let word = eight(&bytes[at..]);
+        let plain = before(equal(word, b'\\') | beyond_ascii(word)).min(bytes.len() - at);
+        // A word ends at each space that something else stands before.
+        let spaces = spaces(word) & u64::MAX.checked_shr(64 - 8 * plain as u32).unwrap_or(0);
+        let ends = spaces & !(spaces << 8 | u64::from(!inside) << 7);
+        count += ends.count_ones() as usize;
+        if plain > 0 {
+            inside = spaces >> (8 * plain - 1) == 0;
+        }
+        at += plain;
+        let (space, length) = match bytes.get(at) {
+            Some(b'\\') => escape(&bytes[at + 1..]),
+            Some(0x80..) => {
+                let letter = raw[at..].chars().next().unwrap_or_default();
+                (letter.is_whitespace(), letter.len_utf8())
+            }
+            _ => continue,
         };
-        count += usize::from(inside && space);
+        count += usize::from(inside & space);
         inside = !space;
+        at += length;
     }
     count + usize::from(inside)
 }
 
+/// The highest bit of each byte that is a space, in eight bytes of ASCII.
+fn spaces(word: u64) -> u64 {
+    let other = word ^ (LOW * u64::from(b' '));
+    // No byte of ASCII carries over into the next one.
+    !other.wrapping_add(LOW * 0x7f) & HIGH
+}
+
+/// Whether an escape, of which `rest` is what follows the backslash, is white space, and how many bytes it has.
+fn escape(rest: &[u8]) -> (bool, usize) {
+    match rest {
+        [b'n' | b't' | b'r' | b'f', ..] => (true, 2),
+        [b'u', a, b, c, d, ..] => {
+            let digits = [a, b, c, d]
+                .into_iter()
+                .map(|&digit| char::from(digit).to_digit(16));
+            let code = digits.fold(0, |code, digit| 16 * code + digit.unwrap_or_default());
+            let letter = char::from_u32(code);
+            (letter.is_some_and(char::is_whitespace), 6)
+        }
+        _ => (false, 2),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -60,12 +93,22 @@ mod tests {
         assert_eq!(of_string(r"one two\nthree\u0020four  five\u00e9 "), 5);
         assert_eq!(of_string(r"\n"), 0);
         assert_eq!(of_string(""), 0);
+        assert_eq!(of_string("\u{3000}eins\u{a0}zwei ünf\u{2003}"), 3);
         assert_eq!(of_string(r"a\\nb"), 1, "a backslash, then an n");
         assert_eq!(
             of_string(r"a\ud800b"),
             1,
             "half a surrogate pair is no white space"
         );
+    }
+
+    proptest! {
+        #[test]
+        fn words_of_json_are_those_of_its_string(text in r#"([ a-c\t\n\\"\u{b}é\u{85}\u{2003}]|[a-z ]{8}){0,24}"#) {
+            let json = serde_json::to_string(&text).unwrap();
+            let raw = &json[1..json.len() - 1];
+            prop_assert_eq!(of_string(raw), text.split_whitespace().count(), "{}", json);
+        }
     }
 
     #[test]

@@ -77,7 +77,9 @@ impl Tokens {
             Some(row) => runs_of(row),
             None => runs_of(&row.to_vec()),
         };
-        let rows = (0..mask.nrows()).into_par_iter();
+        // A thread takes at least so many tokens.
+        let least = (64 << 10) / mask.ncols().max(1);
+        let rows = (0..mask.nrows()).into_par_iter().with_min_len(least);
         let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
         let mut tokens = Tokens::new(Some(mask.ncols()));
         for (row, runs) in rows.into_iter().enumerate() {
@@ -107,6 +109,15 @@ impl Tokens {
         self.runs.extend_from_slice(runs);
         self.run_start.push(self.runs.len());
         self.lengths.push(length as u32);
+    }
+
+    /// Adds the rows of more responses.
+    pub(crate) fn append(&mut self, other: &Tokens) {
+        let before = self.runs.len();
+        self.runs.extend_from_slice(&other.runs);
+        let starts = other.run_start[1..].iter();
+        self.run_start.extend(starts.map(|start| before + start));
+        self.lengths.extend_from_slice(&other.lengths);
     }
 
     /// The rows of some responses.

@@ -12,6 +12,10 @@ use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Level, Tensor};
 
+/// The note where a batch has no `logp`.
+pub(crate) const OLD_FOR_LOGP: &str =
+    "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
+
 impl ScriptBatch {
     /// The columns that have been asked for so far.
     pub(in crate::script) fn known_columns(&self) -> Vec<(String, Tensor)> {
@@ -106,9 +110,8 @@ impl ScriptBatch {
                 let Some(store) = batch.token_column("old_logp") else {
                     return Ok(None);
                 };
-                let note = "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
                 let call = self.call();
-                call.report(|reports| reports.notes.push(note.to_string()));
+                call.report(|reports| reports.notes.push(OLD_FOR_LOGP.to_string()));
                 // Its own leaf: a gradient by `logp` is not one by `old_logp`.
                 Tensor::column(self.frame(), store.clone())
             }

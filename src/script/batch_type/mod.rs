@@ -4,6 +4,7 @@ mod by_group;
 mod columns;
 
 pub use by_group::{ByGroup, MapGroups};
+pub(crate) use columns::OLD_FOR_LOGP;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,12 +1,14 @@
 //! Runs a recipe's hooks on a batch: reward, advantage and loss, with what they return checked and computed.
 
 mod at_prompt;
+mod native;
 mod returned;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 pub(super) use at_prompt::tensor_of;
+pub(crate) use native::{HookCall, HookKernels, LossAnswer, Placed};
 use ndarray::ArrayViewMut2;
 use returned::{NOTHING, Returned};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
@@ -46,6 +48,8 @@ pub struct Outcome<A = Computed> {
     pub time: Duration,
     /// The most bytes that tensors held at once.
     pub peak_bytes: usize,
+    /// Whether kernels computed it, or a part of it, in place of built-ins' scripts.
+    pub is_native: bool,
 }
 
 /// A loss with its gradient.
@@ -66,6 +70,8 @@ pub struct Loss<G = Computed> {
     pub map_groups: Vec<MapGroups>,
     /// How long it took.
     pub time: Duration,
+    /// Whether a kernel computed it in place of a built-in's script.
+    pub is_native: bool,
 }
 
 impl<A> Outcome<A> {
@@ -142,9 +148,8 @@ impl Recipe {
     /// [`Diagnostics`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        self.outcome(batch, state, |run, returned| {
-            Ok(run.value(returned)?.over(batch.layout()))
-        })
+        let outcome = self.run_advantage(batch, state, None)?;
+        Ok(outcome.map(Placed::values))
     }
 
     /// As [`Recipe::advantage`], with the advantage written into a padded array [B, T] of the caller's, 0 where the mask
@@ -159,32 +164,29 @@ impl Recipe {
         array: &mut ArrayViewMut2<'_, f32>,
     ) -> Result<Outcome<Level>, Diagnostics> {
         has_shape_of(array, batch.layout())?;
-        self.outcome(batch, state, |run, returned| {
-            run.write(returned, array)?;
-            Ok(returned.tensor.level())
-        })
+        let outcome = self.run_advantage(batch, state, Some(array))?;
+        Ok(outcome.map(|placed| placed.level()))
     }
 
-    fn outcome<A>(
+    /// The advantage by the script, its values or written into an array of the batch's shape.
+    pub(crate) fn advantage_by_script(
         &self,
         batch: &Batch,
         state: &mut State,
-        compute: impl FnOnce(&Run<'_>, &Returned<'_>) -> Result<A, Diagnostics>,
-    ) -> Result<Outcome<A>, Diagnostics> {
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Outcome<Placed>, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state);
             let reward = run.reward()?;
             let (advantage, loss) = if self.has(Hook::Advantage) {
                 let tensor = run.signal(Hook::Advantage)?;
-                (
-                    compute(&run, &Returned::of(Hook::Advantage, &tensor))?,
-                    None,
-                )
+                let returned = Returned::of(Hook::Advantage, &tensor);
+                (run.place(&returned, array)?, None)
             } else {
                 let (loss, gradient) = run.loss()?;
                 let advantage = run.equivalent(&gradient)?;
-                let advantage = compute(&run, &Returned::gradient(&loss, &advantage))?;
+                let advantage = run.place(&Returned::gradient(&loss, &advantage), array)?;
                 (advantage, Some(run.number(&loss)?))
             };
             let correct = run.batch().column("correct").ok();
@@ -203,6 +205,7 @@ impl Recipe {
                 prints: reports.prints,
                 time: started.elapsed(),
                 peak_bytes: run.input.call().guard.peak(),
+                is_native: false,
             })
         })
     }
@@ -217,9 +220,8 @@ impl Recipe {
         advantage: Option<&Computed>,
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
-        self.loss_with(batch, advantage, state, |run, returned| {
-            Ok(run.value(returned)?.over(batch.layout()))
-        })
+        let loss = self.run_loss(batch, advantage, state, None)?;
+        Ok(loss.map(Placed::values))
     }
 
     /// As [`Recipe::loss`], with the gradient written into a padded array [B, T] of the caller's, 0 where the mask is 0.
@@ -235,18 +237,18 @@ impl Recipe {
         array: &mut ArrayViewMut2<'_, f32>,
     ) -> Result<Loss<()>, Diagnostics> {
         has_shape_of(array, batch.layout())?;
-        self.loss_with(batch, advantage, state, |run, returned| {
-            run.write(returned, array)
-        })
+        let loss = self.run_loss(batch, advantage, state, Some(array))?;
+        Ok(loss.map(drop))
     }
 
-    fn loss_with<G>(
+    /// The loss by the script; its gradient's values, or written into an array of the batch's shape.
+    pub(crate) fn loss_by_script(
         &self,
         batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-        compute: impl FnOnce(&Run<'_>, &Returned<'_>) -> Result<G, Diagnostics>,
-    ) -> Result<Loss<G>, Diagnostics> {
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Loss<Placed>, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state);
@@ -257,7 +259,7 @@ impl Recipe {
                 run.given.insert("advantage", tensor);
             }
             let (loss, gradient) = run.loss()?;
-            let gradient = compute(&run, &Returned::gradient(&loss, &gradient))?;
+            let gradient = run.place(&Returned::gradient(&loss, &gradient), array)?;
             let value = run.number(&loss)?;
             let reports = run.input.call().take_reports();
             let metrics = run.metrics(&reports)?;
@@ -270,6 +272,7 @@ impl Recipe {
                 notes: reports.notes,
                 map_groups: reports.map_groups,
                 time: started.elapsed(),
+                is_native: false,
             })
         })
     }

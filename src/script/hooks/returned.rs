@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ndarray::ArrayViewMut2;
 use rhai::Dynamic;
 
-use super::Run;
+use super::{Placed, Run};
 use crate::batch::Rows;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::error::Problem;
@@ -93,6 +93,20 @@ impl Run<'_> {
         Ok(result)
     }
 
+    /// What a hook returned: its values, or written into an array of their shape.
+    pub(super) fn place(
+        &self,
+        returned: &Returned<'_>,
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Placed, Diagnostics> {
+        let Some(array) = array else {
+            let value = self.value(returned)?;
+            return Ok(Placed::Values(value.over(self.input.frame().layout())));
+        };
+        self.write(returned, array)?;
+        Ok(Placed::Written(returned.tensor.level()))
+    }
+
     /// The values of what a hook returned.
     pub(super) fn value(&self, returned: &Returned<'_>) -> Result<Arc<Value>, Diagnostics> {
         let Returned { hook, tensor, .. } = *returned;
@@ -104,7 +118,7 @@ impl Run<'_> {
     }
 
     /// Writes the values of what a hook returned into a padded array of their shape.
-    pub(super) fn write(
+    fn write(
         &self,
         returned: &Returned<'_>,
         array: &mut ArrayViewMut2<'_, f32>,

@@ -3,15 +3,17 @@
 mod cells;
 mod elementwise;
 mod fused;
-mod moments;
+pub(crate) mod moments;
 mod naive;
 mod reduce;
-mod scan;
+pub(crate) mod scan;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+
+pub(crate) use reduce::finish;
 
 use super::error::{TensorError, TensorErrorKind};
 use super::guard::Stopped;
@@ -59,7 +61,7 @@ impl Context {
 }
 
 /// The precision of token values.
-trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static {
+pub(crate) trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
     fn wrap(values: Vec<Self>) -> FloatBuffer;

@@ -8,13 +8,13 @@ use super::Precision;
 
 /// How many values are computed with at once: few enough for several rows of them to stay in the nearest cache. Tiles
 /// start at a response's first token.
-pub(super) const TILE: usize = 1024;
+pub(crate) const TILE: usize = 1024;
 
 const LANES: usize = 16;
 
 /// What a reduction needs to know of its values; each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Depth {
+pub(crate) enum Depth {
     Sum,
     Extremes,
     Squares,
@@ -22,18 +22,18 @@ pub(super) enum Depth {
 
 /// What is known of some values after a pass over them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moments {
-    pub(super) count: usize,
-    pub(super) sum: f64,
+pub(crate) struct Moments {
+    pub(crate) count: usize,
+    pub(crate) sum: f64,
     /// Infinite where there is no value, and NaN where any value is.
-    pub(super) min: f64,
-    pub(super) max: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
     /// The sum of the squared distances from the mean.
-    squares: f64,
+    pub(crate) squares: f64,
 }
 
 impl Moments {
-    pub(super) const EMPTY: Moments = Moments {
+    pub(crate) const EMPTY: Moments = Moments {
         count: 0,
         sum: 0.0,
         min: f64::INFINITY,
@@ -42,7 +42,7 @@ impl Moments {
     };
 
     /// Of at most [`TILE`] values.
-    pub(super) fn of_tile<T: Precision>(values: &[T], depth: Depth) -> Moments {
+    pub(crate) fn of_tile<T: Precision>(values: &[T], depth: Depth) -> Moments {
         if values.is_empty() {
             return Moments::EMPTY;
         }
@@ -64,8 +64,26 @@ impl Moments {
         moments
     }
 
+    /// Of a tile of equal values. All sums of so few f32s are exact in f64, in any order.
+    pub(super) fn of_equal(value: f32, count: usize, depth: Depth) -> Moments {
+        if count == 0 || !value.is_finite() {
+            return Moments::of_tile(&vec![value; count], depth);
+        }
+        let value = f64::from(value);
+        let mut moments = Moments {
+            count,
+            // The sum of negative zeros is 0.
+            sum: 0.0 + value * count as f64,
+            ..Moments::EMPTY
+        };
+        if depth >= Depth::Extremes {
+            (moments.min, moments.max) = (value, value);
+        }
+        moments
+    }
+
     /// Of any number of values, tile by tile.
-    pub(super) fn of<T: Precision>(values: &[T], depth: Depth) -> Moments {
+    pub(crate) fn of<T: Precision>(values: &[T], depth: Depth) -> Moments {
         let tiles = values
             .chunks(TILE)
             .map(|tile| Moments::of_tile(tile, depth));
@@ -73,7 +91,7 @@ impl Moments {
     }
 
     /// With values that come after these (T. F. Chan, G. H. Golub, R. J. LeVeque 1983, eq. 2.1).
-    pub(super) fn and(self, after: Moments) -> Moments {
+    pub(crate) fn and(self, after: Moments) -> Moments {
         if self.count == 0 || after.count == 0 {
             return if self.count == 0 { after } else { self };
         }
@@ -98,7 +116,7 @@ impl Moments {
     }
 
     /// Never outside the smallest and the largest value: equal values have themselves as their mean.
-    pub(super) fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
         if self.min <= self.max {
             mean.clamp(self.min, self.max)
@@ -108,7 +126,7 @@ impl Moments {
     }
 
     /// Exactly 0 for equal values, and where there are no more than `ddof`.
-    pub(super) fn std(&self, ddof: usize) -> f64 {
+    pub(crate) fn std(&self, ddof: usize) -> f64 {
         if self.min == self.max || self.count <= ddof {
             return 0.0;
         }
@@ -182,4 +200,23 @@ fn extremes<T: Precision>(values: &[T]) -> (f64, f64) {
     let least = low.iter().fold(f64::INFINITY, |a, b| a.min(b.widen()));
     let most = high.iter().fold(f64::NEG_INFINITY, |a, b| a.max(b.widen()));
     (least, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_are_summed_up_as_one_by_one() {
+        let values = [0.0, -0.0, 1e-40, 0.1, -3.3e38, f32::NAN, f32::INFINITY];
+        for value in values {
+            for count in [0, 1, 2, 15, 16, 17, 333, 1023, 1024] {
+                for depth in [Depth::Sum, Depth::Extremes, Depth::Squares] {
+                    let at_once = Moments::of_equal(value, count, depth);
+                    let one_by_one = Moments::of_tile(&vec![value; count], depth);
+                    assert_eq!(format!("{at_once:?}"), format!("{one_by_one:?}"));
+                }
+            }
+        }
+    }
 }

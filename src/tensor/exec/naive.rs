@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 
+use super::Executor;
 use super::elementwise::{Operand, column, expand, map};
+use super::fused::why_in_full;
 use super::reduce::{Reduced, order_within};
 use super::scan::{Running, at_last_token, scan};
 use super::{Precision, cells};
@@ -16,7 +17,7 @@ use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
 use crate::tensor::op::Kernel;
 use crate::tensor::plan::Step;
-use crate::tensor::profile::{Operation, Stage};
+use crate::tensor::profile::{Operation, Stage, StageKind};
 use crate::tensor::{Context, Guard, Level, Plan, Value};
 
 /// Computes each node in full, one after the other, its rows in parallel.
@@ -40,27 +41,55 @@ pub(super) fn value(
     if let Some(value) = step.tensor.known() {
         return Ok(value.clone());
     }
-    let started = Instant::now();
+    let started = context.profile.as_ref().map(|profile| profile.clock());
     let value =
         compute(step, values, &context.guard).map_err(|error| error.or_at(step.tensor.origin()))?;
-    if let Some(profile) = &context.profile {
-        let seconds = started.elapsed().as_secs_f64();
-        let args = step.args.iter().filter_map(|&arg| values[arg].as_ref());
-        profile.note(Stage {
-            is_pass: false,
-            level: value.level(),
-            started: 0.0,
-            seconds,
-            read: args.map(|arg| arg.buffer().bytes()).sum(),
-            written: value.buffer().bytes(),
-            operations: vec![Operation {
-                name: step.tensor.inner().prim.name(),
-                origin: step.tensor.origin().cloned(),
-                seconds,
-            }],
-        });
+    if let Some((profile, started)) = context.profile.as_deref().zip(started) {
+        profile.note(noted(
+            step,
+            values,
+            &value,
+            started,
+            profile.clock(),
+            context,
+        ));
     }
     Ok(value)
+}
+
+/// What a step that took some time is in a profile.
+fn noted(
+    step: &Step,
+    values: &[Option<Arc<Value>>],
+    value: &Value,
+    started: f64,
+    ended: f64,
+    context: &Context,
+) -> Stage {
+    let tensor = &step.tensor;
+    let args = step.args.iter().filter_map(|&arg| values[arg].as_ref());
+    let read = args.map(|arg| arg.buffer().bytes()).sum::<usize>()
+        + match &tensor.inner().prim {
+            Prim::Column(_) => value.buffer().bytes(),
+            _ => 0,
+        };
+    let (seconds, written) = (ended - started, value.buffer().bytes());
+    let is_fused = context.executor == Executor::Fused;
+    Stage {
+        kind: StageKind::InFull(why_in_full(tensor).filter(|_| is_fused)),
+        started,
+        seconds,
+        read,
+        written,
+        operations: vec![Operation {
+            name: tensor.inner().prim.name(),
+            origin: tensor.origin().cloned(),
+            seconds,
+            read,
+            written,
+        }],
+        blocks: Vec::new(),
+    }
 }
 
 /// The largest f32 below 1: what is above would become 1 as an f32, which uniform numbers in [0, 1) are not.

@@ -37,7 +37,7 @@ pub(super) fn depth(reduction: Reduction) -> Depth {
 }
 
 /// The reduction's result in a cell; of no value, 0.
-pub(super) fn finish(reduction: Reduction, moments: &Moments) -> f64 {
+pub(crate) fn finish(reduction: Reduction, moments: &Moments) -> f64 {
     if moments.count == 0 {
         return 0.0;
     }

@@ -13,20 +13,20 @@ use crate::tensor::{Guard, Level, Stopped, Value};
 
 /// A scan with its number on its way along a response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
-    pub(super) scan: Scan,
+pub(crate) struct Running {
+    pub(crate) scan: Scan,
     /// The discount, or the fill beyond the end.
-    pub(super) number: f64,
+    pub(crate) number: f64,
 }
 
 impl Running {
     /// Whether tiles are to come from the last to the first.
-    pub(super) fn from_the_end(scan: Scan) -> bool {
+    pub(crate) fn from_the_end(scan: Scan) -> bool {
         matches!(scan, Scan::SuffixSum | Scan::Next)
     }
 
     /// The value that the first tile starts from.
-    pub(super) fn start(self) -> f64 {
+    pub(crate) fn start(self) -> f64 {
         match self.scan {
             Scan::Cumsum | Scan::SuffixSum => 0.0,
             Scan::Next | Scan::Prev => self.number,
@@ -34,7 +34,7 @@ impl Running {
     }
 
     /// The results of a tile, from the carry that the one before has left.
-    pub(super) fn tile<T: Precision>(self, x: &[T], carry: &mut f64, out: &mut [T]) {
+    pub(crate) fn tile<T: Precision>(self, x: &[T], carry: &mut f64, out: &mut [T]) {
         let (Some(first), Some(last)) = (x.first(), x.last()) else {
             return;
         };
@@ -128,7 +128,7 @@ fn suffix_sum<T: Precision>(x: &[T], gamma: f64, carry: &mut f64, out: &mut [T])
 }
 
 /// A scan of all responses.
-pub(super) fn scan<T: Precision>(
+pub(crate) fn scan<T: Precision>(
     running: Running,
     values: &Value,
     layout: &Layout,
@@ -153,7 +153,7 @@ pub(super) fn scan<T: Precision>(
     Ok(T::wrap(out))
 }
 
-pub(super) fn at_last_token<T: Precision>(
+pub(crate) fn at_last_token<T: Precision>(
     values: &Value,
     layout: &Layout,
     guard: &Guard,

@@ -36,7 +36,6 @@ rows! {
     square(x) = elementwise::SQUARE;
     ln(x) = elementwise::LN;
     exp(x) = elementwise::EXP;
-    expm1(x) = elementwise::EXPM1;
     abs(x) = elementwise::ABS;
     sign(x) = elementwise::SIGN;
     floor(x) = elementwise::FLOOR;

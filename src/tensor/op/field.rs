@@ -37,16 +37,16 @@ static KL: Op = Op {
     ..ROW
 };
 
-/// [`crate::tensor::exp::k3`] of a difference, for `kl`.
+/// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which is there already.
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(Unary::K3),
-    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &neg(&expm1(&neg(&vjp.args[0])?)?)?)?])),
+    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sub(&vjp.args[0], vjp.result)?)?])),
     ..ROW
 };
 
 /// The floor of the variance that whitening divides by.
-const VARIANCE_FLOOR: f64 = 1e-8;
+pub(crate) const VARIANCE_FLOOR: f64 = 1e-8;
 
 /// Two right and three wrong responses, whitened.
 const RIGHT: f64 = 1.2247448713915892;

@@ -27,6 +27,7 @@ macro_rules! operations {
                 }
             }
 
+            #[inline(always)]
             pub(crate) fn of(self, $($x: f64),+) -> f64 {
                 struct Call($($f64),+);
                 impl $visitor for Call {

@@ -83,6 +83,33 @@ impl Recorder {
         Ok(())
     }
 
+    /// The line of a version that failed at a step, whose batch is kept.
+    fn failed(
+        &mut self,
+        step: u64,
+        recipe: &Recipe,
+        error: &Diagnostics,
+        batch: Option<&Batch>,
+        back_to: Option<&Recipe>,
+    ) -> Result<Value, Diagnostics> {
+        let mut line = json!({
+            "step": step,
+            "event": "failed",
+            "hook": if batch.is_some() { "step" } else { "migrate" },
+            "script": self.keep(recipe)?.script,
+            "version": recipe.version().as_str(),
+            "error": one_line(error),
+            "back_to": back_to.map(|recipe| recipe.version().as_str()),
+        });
+        if let Some(batch) = batch {
+            let (folder, version) = (BATCHES.folder, recipe.version().short());
+            let name = format!("{folder}/failed-{step:06}-{version}.safetensors");
+            batch.write_safetensors(self.folder.path.join(&name))?;
+            line["batch"] = name.into();
+        }
+        Ok(line)
+    }
+
     pub(crate) fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         let line = match *event {
             // A run that goes on has its first line already.
@@ -126,24 +153,7 @@ impl Recorder {
                 error,
                 batch,
                 back_to,
-            } => {
-                let mut line = json!({
-                    "step": step,
-                    "event": "failed",
-                    "hook": if batch.is_some() { "step" } else { "migrate" },
-                    "script": self.keep(recipe)?.script,
-                    "version": recipe.version().as_str(),
-                    "error": one_line(error),
-                    "back_to": back_to.map(|recipe| recipe.version().as_str()),
-                });
-                if let Some(batch) = batch {
-                    let (folder, version) = (BATCHES.folder, recipe.version().short());
-                    let name = format!("{folder}/failed-{step:06}-{version}.safetensors");
-                    batch.write_safetensors(self.folder.path.join(&name))?;
-                    line["batch"] = name.into();
-                }
-                line
-            }
+            } => self.failed(step, recipe, error, batch, back_to)?,
             Event::Step { row, batch } => return self.step(row, batch),
             Event::Started { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
                 return Ok(());

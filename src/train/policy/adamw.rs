@@ -1,5 +1,10 @@
 //! AdamW (arXiv 1711.05101), with the order of operations of `torch.optim.AdamW`.
 
+use rayon::prelude::*;
+
+/// Parameters that a thread updates at a time.
+const BLOCK: usize = 1 << 13;
+
 /// The settings of AdamW; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
@@ -46,31 +51,83 @@ impl AdamW {
         }
     }
 
-    /// Moves the parameters one step against the gradient (both as long as the state).
-    pub fn update(&mut self, parameters: &mut [f32], gradient: &[f32]) {
-        let AdamWConfig {
-            lr,
-            betas: (beta1, beta2),
-            eps,
-            weight_decay,
-        } = self.config;
-        self.updates += 1;
-        // Long before 2^31 updates both corrections have become 1.
-        let updates = i32::try_from(self.updates).unwrap_or(i32::MAX);
-        // The scalars are worked out in f64 and rounded once, as torch does with Python's floats.
-        let keep = (1.0 - lr * weight_decay) as f32;
-        let size = (lr / (1.0 - beta1.powi(updates))) as f32;
-        let correction = (1.0 - beta2.powi(updates)).sqrt() as f32;
-        let (toward, decay, add) = ((1.0 - beta1) as f32, beta2 as f32, (1.0 - beta2) as f32);
-        let eps = eps as f32;
-
-        let moments = self.first.iter_mut().zip(&mut self.second);
-        for ((parameter, &g), (first, second)) in parameters.iter_mut().zip(gradient).zip(moments) {
-            *first += toward * (g - *first);
-            *second = decay * *second + add * (g * g);
-            let scale = second.sqrt() / correction + eps;
-            *parameter = keep * *parameter - size * (*first / scale);
+    /// Moves the parameters one step against the gradient (both as long as the state), unless one of them would become
+    /// infinite or NaN: then nothing changes, and the answer is false.
+    #[must_use]
+    pub fn update(&mut self, parameters: &mut [f32], gradient: &[f32]) -> bool {
+        let scalars = Scalars::new(&self.config, self.updates + 1);
+        let all = (
+            parameters.par_chunks(BLOCK),
+            gradient.par_chunks(BLOCK),
+            self.first.par_chunks(BLOCK),
+            self.second.par_chunks(BLOCK),
+        );
+        // Trying first costs less than a copy to go back to.
+        let tried = all.into_par_iter();
+        if !tried.all(|(parameters, gradient, first, second)| {
+            let moments = first.iter().zip(second);
+            let values = parameters.iter().zip(gradient).zip(moments);
+            values.fold(true, |all, ((&p, &g), (&m, &v))| {
+                all & scalars.take(p, g, m, v).0.is_finite()
+            })
+        }) {
+            return false;
         }
+        let all = (
+            parameters.par_chunks_mut(BLOCK),
+            gradient.par_chunks(BLOCK),
+            self.first.par_chunks_mut(BLOCK),
+            self.second.par_chunks_mut(BLOCK),
+        );
+        all.into_par_iter()
+            .for_each(|(parameters, gradient, first, second)| {
+                let moments = first.iter_mut().zip(second);
+                let values = parameters.iter_mut().zip(gradient).zip(moments);
+                for ((p, &g), (m, v)) in values {
+                    (*p, *m, *v) = scalars.take(*p, g, *m, *v);
+                }
+            });
+        self.updates += 1;
+        true
+    }
+}
+
+/// The scalars of one update: worked out in f64 and rounded once, as torch does with Python's floats.
+struct Scalars {
+    keep: f32,
+    size: f32,
+    correction: f32,
+    toward: f32,
+    decay: f32,
+    add: f32,
+    eps: f32,
+}
+
+impl Scalars {
+    /// Of update number `updates`, from 1.
+    fn new(config: &AdamWConfig, updates: u64) -> Self {
+        let (beta1, beta2) = config.betas;
+        // Long before 2^31 updates both corrections have become 1.
+        let updates = i32::try_from(updates).unwrap_or(i32::MAX);
+        Self {
+            keep: (1.0 - config.lr * config.weight_decay) as f32,
+            size: (config.lr / (1.0 - beta1.powi(updates))) as f32,
+            correction: (1.0 - beta2.powi(updates)).sqrt() as f32,
+            toward: (1.0 - beta1) as f32,
+            decay: beta2 as f32,
+            add: (1.0 - beta2) as f32,
+            eps: config.eps as f32,
+        }
+    }
+
+    /// A parameter and its moments after the update.
+    #[inline(always)]
+    fn take(&self, parameter: f32, g: f32, first: f32, second: f32) -> (f32, f32, f32) {
+        let first = first + self.toward * (g - first);
+        let second = self.decay * second + self.add * (g * g);
+        let scale = second.sqrt() / self.correction + self.eps;
+        let parameter = self.keep * parameter - self.size * (first / scale);
+        (parameter, first, second)
     }
 }
 
@@ -91,10 +148,10 @@ mod tests {
         };
         let mut adamw = AdamW::new(config, 1);
         let mut p = [2.0];
-        adamw.update(&mut p, &[4.0]);
+        assert!(adamw.update(&mut p, &[4.0]));
         assert!((p[0] - 1.8).abs() < 1e-6, "{p:?}");
         assert_eq!((adamw.first[0], adamw.second[0]), (2.0, 4.0));
-        adamw.update(&mut p, &[-2.0]);
+        assert!(adamw.update(&mut p, &[-2.0]));
         assert!((p[0] - 1.71).abs() < 1e-6, "{p:?}");
         assert_eq!((adamw.first[0], adamw.second[0]), (0.0, 4.0));
     }
@@ -111,7 +168,7 @@ mod tests {
             let mhat = m / (1.0 - 0.9f64.powi(t));
             let vhat = v / (1.0 - 0.999f64.powi(t));
             p = p * (1.0 - 1e-3 * 0.01) - 1e-3 * mhat / (vhat.sqrt() + 1e-8);
-            adamw.update(&mut parameter, &[g as f32]);
+            assert!(adamw.update(&mut parameter, &[g as f32]));
         }
         // 200 roundings of a number near 0.3.
         assert!((f64::from(parameter[0]) - p).abs() < 200.0 * 3e-8);
@@ -125,7 +182,7 @@ mod tests {
         };
         let mut adamw = AdamW::new(config, 3);
         let mut p = [1.0; 3];
-        adamw.update(&mut p, &[1e-4, -5.0, 0.0]);
+        assert!(adamw.update(&mut p, &[1e-4, -5.0, 0.0]));
         for (found, expected) in p.iter().zip([0.999, 1.001, 1.0]) {
             assert!((found - expected).abs() < 1e-6, "{p:?}");
         }

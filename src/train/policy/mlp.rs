@@ -5,14 +5,15 @@ mod forward;
 mod network;
 mod trie;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::{AdamW, AdamWConfig, Arrays, NonFinite, Responses, Samples, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::train::random::{Key, Purpose};
+use crate::train::random::{Purpose, StreamKey};
 use crate::train::task::{Prompt, TaskShape};
+use backward::Backward;
 use forward::{CHUNK, ForwardPass, check, parts};
 use network::{Network, Sizes};
 use trie::{TokenSource, Trie};
@@ -20,8 +21,8 @@ use trie::{TokenSource, Trie};
 /// The forward pass of a batch is remembered up to this many tokens (2 KiB each at a width of 256).
 const REMEMBERED: usize = 1 << 17;
 
-/// Chunks whose gradients are in memory at a time.
-const WAVE: usize = 64;
+/// Gradients of a batch that are in memory before they are added up, whatever the threads.
+const GRADIENTS: usize = 8;
 
 /// Two hidden layers with ReLU; the inputs are the prompt's features, the tokens so far one-hot by position, and the
 /// present position one-hot. Trained with AdamW.
@@ -31,13 +32,20 @@ pub struct Mlp {
     network: Arc<Network<f32>>,
     optimizer: AdamW,
     gradient: Vec<f32>,
-    /// The last forward pass with the present parameters: an update on the batch that was just sampled or scored finds
-    /// its activations here. Recomputing them would give the same bits.
-    last: Option<ForwardPass>,
+    /// The last forward pass: an update on the batch that was just sampled or scored finds its activations here.
+    /// Recomputing them would give the same bits.
+    last: ForwardPass,
+    /// Whether that was with the present parameters.
+    is_last_valid: bool,
+    backward: Vec<Backward<f32>>,
 }
 
 /// A policy that stays as it was, for log-probs to compare with.
-pub struct Reference(Arc<Network<f32>>);
+pub struct Reference {
+    network: Arc<Network<f32>>,
+    /// The memory of its forward pass.
+    pass: Mutex<ForwardPass>,
+}
 
 impl Reference {
     /// As [`Mlp::score`].
@@ -45,14 +53,22 @@ impl Reference {
     /// # Errors
     /// As [`Mlp::score`].
     pub fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        Ok(ForwardPass::of(&self.0, prompts, responses, 0)?
-            .samples
-            .scores)
+        // What a panic has left is overwritten.
+        let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        pass.score(&self.network, prompts, responses, 0)?;
+        Ok(pass.samples.scores.clone())
     }
 
     /// The parameters, from which [`Mlp::frozen_from`] makes the same reference again.
     pub fn parameters(&self) -> Arrays {
-        network::parameters(&self.0)
+        network::parameters(&self.network)
+    }
+}
+
+impl From<Arc<Network<f32>>> for Reference {
+    fn from(network: Arc<Network<f32>>) -> Self {
+        let pass = Mutex::default();
+        Reference { network, pass }
     }
 }
 
@@ -63,12 +79,14 @@ impl Mlp {
             task: *task,
             hidden: hidden.max(1),
         };
-        let key = Key::new(seed, Purpose::Initialization, 0);
+        let key = StreamKey::new(seed, Purpose::Initialization, 0);
         Self {
             network: Arc::new(Network::initial(sizes, &mut key.stream(0))),
             optimizer: AdamW::new(adamw, sizes.count()),
             gradient: vec![0.0; sizes.count()],
-            last: None,
+            last: ForwardPass::default(),
+            is_last_valid: false,
+            backward: Vec::new(),
         }
     }
 
@@ -81,14 +99,16 @@ impl Mlp {
         &mut self,
         prompts: &[Prompt],
         group_size: usize,
-        key: Key,
+        key: StreamKey,
     ) -> Result<Samples, Diagnostics> {
         check(&self.network.sizes, prompts, &Responses::new())?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
         let owners: Vec<usize> = owners.collect();
         let source = |response| TokenSource::Sample(Box::new(key.stream(response as u64)));
-        let pass = ForwardPass::new(&self.network, prompts, &owners, source, REMEMBERED);
-        Ok(self.last.insert(pass).samples.clone())
+        let last = &mut self.last;
+        last.run(&self.network, prompts, &owners, source, REMEMBERED);
+        self.is_last_valid = true;
+        Ok(last.samples.clone())
     }
 
     /// Log-prob (nats, at temperature 1) of each response token given its prompt and the tokens before it, and the
@@ -104,8 +124,10 @@ impl Mlp {
         prompts: &[Prompt],
         responses: &Responses,
     ) -> Result<Scores, Diagnostics> {
-        let pass = ForwardPass::of(&self.network, prompts, responses, REMEMBERED)?;
-        Ok(self.last.insert(pass).samples.scores.clone())
+        let last = &mut self.last;
+        last.score(&self.network, prompts, responses, REMEMBERED)?;
+        self.is_last_valid = true;
+        Ok(last.samples.scores.clone())
     }
 
     /// Adds the gradient of a loss to what [`Mlp::update`] will follow: `dloss_dlogp` is the derivative of the loss
@@ -127,26 +149,38 @@ impl Mlp {
                 format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
             return Err(Diagnostic::error(message).into());
         }
-        let last = self.last.as_ref();
-        let last = last.filter(|pass| {
-            pass.is_whole && pass.samples.responses == *responses && pass.prompts == prompts
-        });
-        let (owners, size) = (responses.prompts(), last.map_or(CHUNK, |pass| pass.size));
-        let parts = parts(prompts.len(), owners, size);
-        let chunks = (0..prompts.len()).step_by(CHUNK);
-        let gradient = |&first: &usize| {
-            let (part, own) = (first / size, first..first + CHUNK);
-            if let Some(pass) = last {
-                return pass.tries[part].gradient(network, prompts, own, responses, dloss_dlogp);
+        let last = &self.last;
+        let is_last = self.is_last_valid
+            && last.is_whole
+            && last.samples.responses == *responses
+            && last.prompts == prompts;
+        let owners = responses.prompts();
+        let parts = parts(prompts.len(), owners, CHUNK);
+        let count = GRADIENTS.min(parts.len());
+        self.backward
+            .resize_with(count, || Backward::new(network.sizes));
+        let sums = self.backward.par_iter_mut().with_max_len(1).enumerate();
+        sums.for_each(|(index, sum)| {
+            sum.gradient.values.fill(0.0);
+            let mut grown = Trie::default();
+            let (first, end) = (
+                index * parts.len() / count,
+                (index + 1) * parts.len() / count,
+            );
+            for (chunk, own) in parts.iter().enumerate().take(end).skip(first) {
+                let first = chunk * CHUNK;
+                let trie = if is_last {
+                    &last.tries[first / last.size]
+                } else {
+                    let source = |response| TokenSource::Given(responses.response(response));
+                    grown.grow(network, prompts, owners, own, source, true);
+                    &grown
+                };
+                let own = first..first + CHUNK;
+                sum.add(trie, network, prompts, own, responses, dloss_dlogp);
             }
-            let source = |response| TokenSource::Given(responses.response(response));
-            let trie = Trie::grow(network, prompts, owners, parts[part].clone(), source);
-            trie.gradient(network, prompts, own, responses, dloss_dlogp)
-        };
-        for wave in chunks.collect::<Vec<_>>().chunks(WAVE) {
-            let gradients: Vec<Network<f32>> = wave.par_iter().map(gradient).collect();
-            add_in_order(&mut self.gradient, &gradients);
-        }
+        });
+        add_in_order(&mut self.gradient, &self.backward);
         Ok(())
     }
 
@@ -156,11 +190,9 @@ impl Mlp {
     /// # Errors
     /// [`NonFinite`]; the parameters and the optimizer stay as they were, the gradient is dropped.
     pub fn update(&mut self, max_grad_norm: Option<f64>) -> Result<f64, NonFinite> {
-        let squares = self.gradient.iter().map(|&g| f64::from(g) * f64::from(g));
-        let norm = squares.sum::<f64>().sqrt();
-        // The optimizer squares in f32: what overflows there would stay infinite in its moments for ever.
-        let is_too_large = self.gradient.iter().any(|&g| !(g * g).is_finite());
-        if !norm.is_finite() || is_too_large {
+        let (squares, is_squarable) = sum_of_squares(&self.gradient);
+        let norm = squares.sqrt();
+        if !norm.is_finite() || !is_squarable {
             self.gradient.fill(0.0);
             return Err(NonFinite::Gradient(norm));
         }
@@ -169,14 +201,12 @@ impl Mlp {
             self.gradient.iter_mut().for_each(|g| *g *= scale);
         }
         let network = Arc::make_mut(&mut self.network);
-        let before = (network.values.clone(), self.optimizer.clone());
-        self.optimizer.update(&mut network.values, &self.gradient);
+        let updated = self.optimizer.update(&mut network.values, &self.gradient);
         self.gradient.fill(0.0);
-        if network.values.iter().any(|value| !value.is_finite()) {
-            (network.values, self.optimizer) = before;
+        if !updated {
             return Err(NonFinite::Parameters);
         }
-        self.last = None;
+        self.is_last_valid = false;
         Ok(norm)
     }
 
@@ -194,13 +224,13 @@ impl Mlp {
         let network = Arc::make_mut(&mut self.network);
         network::restore(network, &mut self.optimizer, state)?;
         self.gradient.fill(0.0);
-        self.last = None;
+        self.is_last_valid = false;
         Ok(())
     }
 
     /// The policy as it is now, as a reference; cheap, as nothing is copied until the policy changes.
     pub fn frozen(&self) -> Reference {
-        Reference(Arc::clone(&self.network))
+        Arc::clone(&self.network).into()
     }
 
     /// A reference of this policy's sizes with the parameters of [`Reference::parameters`].
@@ -209,17 +239,37 @@ impl Mlp {
     /// As [`Mlp::restore`].
     pub fn frozen_from(&self, parameters: &Arrays) -> Result<Reference, Diagnostics> {
         let network = network::with_parameters(&self.network, parameters)?;
-        Ok(Reference(Arc::new(network)))
+        Ok(Arc::new(network).into())
     }
 }
 
-/// Adds the chunks' gradients to `sum`, for each parameter in the order of the chunks.
-fn add_in_order(sum: &mut [f32], gradients: &[Network<f32>]) {
-    /// Parameters that a thread adds up at a time.
-    const BLOCK: usize = 1 << 13;
+/// Parameters that a thread works on at a time.
+const BLOCK: usize = 1 << 13;
+
+/// The sum of the squares, and whether the optimizer, which squares in f32, can square each of them too: what overflows
+/// there would stay infinite in its moments for ever.
+fn sum_of_squares(gradient: &[f32]) -> (f64, bool) {
+    let blocks = gradient.par_chunks(BLOCK).map(|block| {
+        let is_squarable = block.iter().fold(true, |all, &g| all & (g * g).is_finite());
+        // Lanes, so that sums are not one long chain.
+        let mut lanes = [0.0; 8];
+        for eight in block.chunks(lanes.len()) {
+            for (lane, &g) in lanes.iter_mut().zip(eight) {
+                *lane += f64::from(g) * f64::from(g);
+            }
+        }
+        (lanes.iter().sum::<f64>(), is_squarable)
+    });
+    let blocks: Vec<(f64, bool)> = blocks.collect();
+    let sum = blocks.iter().map(|(sum, _)| sum).sum();
+    (sum, blocks.iter().all(|(_, is_squarable)| *is_squarable))
+}
+
+/// Adds gradients to `sum`, for each parameter in their order.
+fn add_in_order(sum: &mut [f32], gradients: &[Backward<f32>]) {
     let blocks = sum.par_chunks_mut(BLOCK).enumerate();
     blocks.for_each(|(index, sum)| {
-        for gradient in gradients {
+        for Backward { gradient, .. } in gradients {
             network::add(sum, &gradient.values[index * BLOCK..]);
         }
     });

@@ -34,6 +34,19 @@ impl Responses {
         self.ends.push(self.tokens.len());
     }
 
+    /// Becomes responses of these prompts and lengths, whose tokens are still to be written.
+    fn reset(&mut self, prompts: &[usize], lengths: &[usize]) {
+        self.prompts.clear();
+        self.prompts.extend_from_slice(prompts);
+        self.ends.clear();
+        self.ends.extend(lengths.iter().scan(0, |end, length| {
+            *end += length;
+            Some(*end)
+        }));
+        let count = self.ends.last().copied().unwrap_or(0);
+        self.tokens.resize(count, 0);
+    }
+
     /// Number of responses.
     pub fn len(&self) -> usize {
         self.prompts.len()
@@ -85,7 +98,7 @@ pub struct Scores {
 }
 
 /// Responses together with what the policy that sampled them says of their tokens.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples {
     /// The responses; those of prompt p are p * group_size .. (p + 1) * group_size.
     pub responses: Responses,

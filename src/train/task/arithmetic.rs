@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{Prompt, Task, TaskShape, within};
 use crate::diagnostic::Diagnostics;
-use crate::train::random::Stream;
+use crate::train::random::RandomStream;
 
 const STOP: u32 = 10;
 const PLUS: u32 = 10;
@@ -74,7 +74,7 @@ impl Task for Arithmetic {
         }
     }
 
-    fn draw(&self, stream: &mut Stream) -> Prompt {
+    fn draw(&self, stream: &mut RandomStream) -> Prompt {
         let mut term = || -> Vec<u32> {
             (0..self.digits)
                 .map(|index| match index {
@@ -132,7 +132,7 @@ impl Task for Arithmetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::random::{Key, Purpose};
+    use crate::train::random::{Purpose, StreamKey};
 
     fn prompt(a: &[u32], b: &[u32]) -> Prompt {
         Prompt {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn prompts_have_n_digits_and_features_that_say_them() {
         let task = Arithmetic::new(3).unwrap();
-        let key = Key::new(0, Purpose::TrainingPrompts, 0);
+        let key = StreamKey::new(0, Purpose::TrainingPrompts, 0);
         for index in 0..200 {
             let prompt = task.draw(&mut key.stream(index));
             let (a, b) = task.terms(&prompt).unwrap();

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{Prompt, Task, TaskShape, within};
 use crate::diagnostic::Diagnostics;
-use crate::train::random::Stream;
+use crate::train::random::RandomStream;
 
 const OPEN: u32 = 0;
 const WALL: u32 = 1;
@@ -115,7 +115,7 @@ impl Task for Maze {
         }
     }
 
-    fn draw(&self, stream: &mut Stream) -> Prompt {
+    fn draw(&self, stream: &mut RandomStream) -> Prompt {
         let count = self.size * self.size;
         loop {
             let mut cells: Vec<u32> = (0..count)
@@ -208,7 +208,7 @@ fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::random::{Key, Purpose};
+    use crate::train::random::{Purpose, StreamKey};
 
     fn prompt(rows: &[&str]) -> Prompt {
         let tokens = rows
@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn drawn(size: usize, count: u64) -> Vec<Prompt> {
-        let key = Key::new(11, Purpose::TrainingPrompts, 0);
+        let key = StreamKey::new(11, Purpose::TrainingPrompts, 0);
         let maze = Maze::new(size).unwrap();
         (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
     }

@@ -7,13 +7,14 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use hmac_sha256::Hash as Sha256;
+use rayon::prelude::*;
 
 pub use arithmetic::Arithmetic;
 pub(super) use arithmetic::DIGITS;
 pub use maze::Maze;
 pub(super) use maze::SIZES;
 
-use super::random::{Key, Purpose, Stream};
+use super::random::{Purpose, RandomStream, StreamKey};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// One prompt in this many is held out of training.
@@ -51,7 +52,7 @@ pub trait Task: Send + Sync {
     fn shape(&self) -> TaskShape;
 
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
-    fn draw(&self, stream: &mut Stream) -> Prompt;
+    fn draw(&self, stream: &mut RandomStream) -> Prompt;
 
     /// Prompts of equal identity are either all for training or all for evaluation. It is the prompt's own tokens,
     /// unless the task knows of prompts that give each other's answers away.
@@ -88,8 +89,9 @@ pub fn training_prompts(
     step: u64,
     count: usize,
 ) -> Result<Vec<Prompt>, Diagnostics> {
-    let key = Key::new(seed, Purpose::TrainingPrompts, step);
+    let key = StreamKey::new(seed, Purpose::TrainingPrompts, step);
     (0..count as u64)
+        .into_par_iter()
         .map(|index| {
             let mut stream = key.stream(index);
             (0..DRAWS)
@@ -117,7 +119,7 @@ fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<(), D
 /// The first `count` different prompts of the evaluation set; fewer where a small task has no more. They do not depend
 /// on a seed, so that runs with different seeds are compared on the same prompts.
 pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
-    let key = Key::new(0, Purpose::EvaluationPrompts, 0);
+    let key = StreamKey::new(0, Purpose::EvaluationPrompts, 0);
     let mut stream = key.stream(0);
     let mut seen = HashSet::new();
     // Eight times what is needed where prompts hardly repeat; a task that has not given enough by then is small.
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn a_sixteenth_of_a_large_task_is_held_out() {
         let maze = Maze::new(4).unwrap();
-        let key = Key::new(3, Purpose::TrainingPrompts, 0);
+        let key = StreamKey::new(3, Purpose::TrainingPrompts, 0);
         let held_out = (0..8000)
             .filter(|&index| is_held_out(&maze, &maze.draw(&mut key.stream(index))))
             .count();
@@ -209,7 +211,7 @@ mod tests {
             fn shape(&self) -> TaskShape {
                 Maze::new(4).unwrap().shape()
             }
-            fn draw(&self, _: &mut Stream) -> Prompt {
+            fn draw(&self, _: &mut RandomStream) -> Prompt {
                 Prompt {
                     tokens: vec![self.0],
                     features: vec![],

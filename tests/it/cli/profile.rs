@@ -26,9 +26,10 @@ fn a_whitened_advantage_is_stored_once_and_its_lines_are_told() {
         assert_eq!(array(&whitened[executor]["seconds"]).len(), 2);
     }
     let stages = array(&whitened["stages"]);
-    let written = stages.iter().filter(|stage| stage["pass"] == true);
+    let written = stages.iter().filter(|stage| stage["kind"] == "pass");
     let tokens = whitened["tokens"].as_u64().expect("a count");
-    // Without a KL the returns are one number a response: they are never stored, only what comes of them.
+    // Without a KL the returns are one number a response: they are never stored, only what comes of them. JSONL has f64
+    // tokens, which are narrowed into the array after that.
     let written: Vec<u64> = written
         .filter_map(|stage| stage["written"].as_u64())
         .collect();
@@ -40,18 +41,62 @@ fn a_whitened_advantage_is_stored_once_and_its_lines_are_told() {
             .is_some_and(|text| text.contains("whiten"))
     };
     assert!(lines.iter().any(names), "{lines:?}");
-    assert_eq!(whitened["in_full"], Value::Array(Vec::new()));
+    assert_eq!(whitened["fell_back"], Value::Array(Vec::new()));
+}
+
+/// The bytes of a pass are those of the columns that it reads and of what it leaves, whatever they are spread over.
+#[test]
+fn bytes_are_those_of_columns_and_results_by_stage_and_by_line() {
+    let lab = Lab::new();
+    let whitened = json(&lab, "reinforce_pp --set kl_beta=0.1");
+    let tokens = whitened["tokens"].as_u64().expect("a count");
+    let stages = array(&whitened["stages"]);
+    let moved = |all: &[Value]| -> Vec<[u64; 2]> {
+        let bytes = |one: &Value| ["read", "written"].map(|key| one[key].as_u64().expect("bytes"));
+        all.iter().map(bytes).collect()
+    };
+    let passes: Vec<Value> = (stages.iter().filter(|one| one["kind"] == "pass"))
+        .cloned()
+        .collect();
+    // Two log-probs are read, and the returns wait in the padded array; these are read there and written whole.
+    let column = 4 * tokens;
+    let expected = [[2 * column, column], [column, 4 * 1024 * 1024]];
+    assert_eq!(moved(&passes), expected, "{passes:?}");
+    let total = |all: Vec<[u64; 2]>| -> u64 { all.into_iter().flatten().sum() };
+    let by_line = total(moved(&array(&whitened["lines"])));
+    let by_stage = total(moved(&stages));
+    assert!(by_line <= by_stage && by_line >= total(expected.to_vec()));
 }
 
 #[test]
-fn what_does_not_go_by_tiles_is_told() {
+fn what_does_not_go_by_tiles_is_told_with_the_reason() {
     let lab = Lab::new();
-    lab.write(
-        "ranked.rhai",
-        "fn advantage(batch, p) {\n    let x = batch.reward.at_last_token();\n    x.rank(\"batch\")\n}\n",
-    );
-    let ranked = json(&lab, "ranked.rhai rollouts.jsonl");
-    assert_eq!(ranked["in_full"][0], "`rank` (line 3)");
+    let told = [
+        (
+            "x.rank(\"batch\")",
+            "`rank` in line 3: a rank needs all values at once",
+        ),
+        (
+            "x - x.median(\"batch\")",
+            "`median` in line 3: a median needs all values at once",
+        ),
+        (
+            "x - x.mean(\"position\")",
+            "`mean` in line 3: a position goes through several responses",
+        ),
+        (
+            "x * batch.random(\"token\")",
+            "`random`: random numbers are drawn in order",
+        ),
+    ];
+    for (formula, expected) in told {
+        let script =
+            format!("fn advantage(batch, p) {{\n    let x = batch.old_logp;\n    {formula}\n}}\n");
+        lab.write("odd.rhai", &script);
+        let fell_back = array(&json(&lab, "odd.rhai rollouts.jsonl")["fell_back"]);
+        let is_told = |one: &Value| one == expected;
+        assert!(fell_back.iter().any(is_told), "{formula}: {fell_back:?}");
+    }
 }
 
 #[test]
@@ -95,6 +140,8 @@ fn a_trace_has_the_hooks_with_the_stages_in_them() {
     };
     let (hook, pass) = (named("loss and gradient"), named("pass"));
     assert!(hook.0 <= pass.0 && pass.1 <= hook.1, "{events:?}");
+    let block = named("block");
+    assert!(pass.0 <= block.0 && block.1 <= pass.1, "{events:?}");
 }
 
 #[test]

@@ -7,13 +7,13 @@ mod refused;
 mod state;
 
 use advlab::train::policy::{AdamWConfig, Mlp, Responses, Samples};
-use advlab::train::random::{Key, Purpose};
+use advlab::train::random::{Purpose, StreamKey};
 use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 
 const GROUP: usize = 8;
 
-fn key(step: u64) -> Key {
-    Key::new(1, Purpose::Responses, step)
+fn key(step: u64) -> StreamKey {
+    StreamKey::new(1, Purpose::Responses, step)
 }
 
 fn policy(task: &dyn Task, seed: u64) -> Mlp {

@@ -281,7 +281,8 @@ impl Inference<'_> {
         let is_positive = |value: f64| value > most;
         let columns = |response| tokens.runs(response).iter().map(|run| run.columns());
         let kinds = |value| [is_stray(value), is_positive(value)];
-        let [stray, positive] = Found::among(given, tokens, columns, kinds);
+        let usual = (f32::MIN, if most < 1.0 { 0.0 } else { f32::MAX });
+        let [stray, positive] = Found::among(given, tokens, columns, usual, kinds);
         if let Some(found) = stray {
             let is_saved = matches!(self.raw.header, Header::Saved { .. });
             if reading.role == Role::Token && !is_saved {
@@ -312,7 +313,8 @@ impl Inference<'_> {
         // A reward that does not count was meant to. NaN there is what padding may be.
         let is_lost = |value: f64| [value.is_finite() && value != 0.0];
         if reading.ours == "token_reward"
-            && let [Some(found)] = Found::among(given, tokens, |at| tokens.gaps(at), is_lost)
+            && let [Some(found)] =
+                Found::among(given, tokens, |at| tokens.gaps(at), (0.0, 0.0), is_lost)
         {
             self.notes.add(format!(
                 "`{}` holds rewards where the mask is 0, in {} (the first in {}): they do not count",
@@ -336,21 +338,22 @@ struct Found {
 }
 
 impl Found {
-    /// The values of each of `N` kinds among those of the `columns` of each response. One pass finds the responses that
-    /// have any: most often there are none.
+    /// The values of each of `N` kinds among those of the `columns` of each response; none of those from `usual.0` to
+    /// `usual.1` is of any. One pass finds the responses that have any: most often there are none.
     fn among<const N: usize, C: Iterator<Item = Range<usize>>>(
         given: &Given,
         tokens: &Tokens,
         columns: impl Fn(usize) -> C + Sync,
+        usual: (f32, f32),
         kinds: impl Fn(f64) -> [bool; N] + Sync,
     ) -> [Option<Found>; N] {
         let is_any = |value| kinds(value).into_iter().fold(false, |any, is| any | is);
         let has_any = |&response: &usize| {
-            columns(response).any(|run| given.scan(response, run, is_any).is_some())
+            columns(response).any(|run| given.scan(response, run, usual, is_any).is_some())
         };
         let of_kind = |response: usize, kind: usize| {
             let is = |value| kinds(value)[kind];
-            let found = columns(response).filter_map(|run| given.scan(response, run, is));
+            let found = columns(response).filter_map(|run| given.scan(response, run, usual, is));
             found
                 .map(|(column, value, values)| Found {
                     response,

@@ -109,9 +109,26 @@ pub(super) fn unary<T: Precision>(op: Unary, a: &[T], out: &mut [T]) {
     op.visit(Loop(out, (a,)));
 }
 
+impl<T: Precision> Source<'_, T> {
+    /// A number that is compared with tokens and taken as it is may be rounded as these before: the outcome is the same,
+    /// unless it becomes a 0, whose sign then counts.
+    fn rounded(self) -> Self {
+        match self {
+            Source::Number(number) if T::narrow(number).widen() != 0.0 => {
+                Source::Number(T::narrow(number).widen())
+            }
+            other => other,
+        }
+    }
+}
+
 #[multiversion(targets("x86_64+avx2"))]
 pub(super) fn binary<T: Precision>(op: Binary, a: Source<T>, b: Source<T>, out: &mut [T]) {
     let len = out.len();
+    let (a, b) = match op {
+        Binary::Min | Binary::Max => (a.rounded(), b.rounded()),
+        _ => (a, b),
+    };
     with_source!(a, len, a => with_source!(b, len, b => op.visit(Loop(out, (a, b)))));
 }
 

@@ -9,6 +9,7 @@
 
 mod bank;
 mod kernels;
+mod noted;
 mod passes;
 mod program;
 mod stage;
@@ -17,19 +18,19 @@ mod tiles;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
+use self::noted::Clock;
+pub(super) use self::noted::why_in_full;
 use self::program::Program;
 use self::stage::Stage;
 use self::tiles::{Padded, Written};
 use super::moments::Moments;
 use super::reduce::{depth, finish, of_responses};
 use super::{Sink, naive};
-use crate::batch::{FloatBuffer, Layout};
+use crate::batch::{FloatBuffer, Zeros};
 use crate::tensor::error::TensorError;
 use crate::tensor::guard::Reservation;
 use crate::tensor::op::Reduction;
-use crate::tensor::profile::{self, Operation};
 use crate::tensor::{Context, Frame, Guard, Level, Plan, Stopped, Value};
 
 /// Computes token values tile by tile, and all others as [`super::naive`].
@@ -108,20 +109,10 @@ struct Temporary {
 
 /// The tokens of an output.
 enum Memory {
-    F32(Vec<f32>),
-    F64(Vec<f64>),
+    F32(Zeros<f32>),
+    F64(Zeros<f64>),
     /// In the caller's padded array.
     Padded,
-}
-
-impl Memory {
-    fn bytes(&self) -> usize {
-        match self {
-            Memory::F32(values) => size_of_val(&values[..]),
-            Memory::F64(values) => size_of_val(&values[..]),
-            Memory::Padded => 0,
-        }
-    }
 }
 
 impl Run<'_> {
@@ -172,14 +163,16 @@ impl Run<'_> {
         context: &Context,
         sink: Option<&mut Sink<'_>>,
     ) -> Result<(), TensorError> {
-        let (started, guard, layout) = (Instant::now(), &context.guard, &home.layout);
+        let (guard, layout) = (&context.guard, &home.layout);
+        let mut clock = Clock::start(context);
         let mut written: Vec<usize> = (pass.computed.iter().copied())
             .filter(|&step| self.stored[step] && self.pass[step] == at)
             .collect();
         // The padded array comes after the outputs that lie in memory of their own.
         written.sort_by_key(|&step| self.is_padded(step));
         let (mut outputs, reused) = self.memory(at, pass, &written, layout.tokens(), guard)?;
-        let (stage, reductions) = self.stage(at, pass, &written, reused);
+        let (stage, reductions) = self.stage(at, pass, &written, &reused);
+        clock.time(&stage);
         let any = (written.first().copied()).or(reductions.first().map(|(step, ..)| *step));
         let any = any.unwrap_or(0);
         let scratch = stage.scratch_bytes() * rayon::current_num_threads();
@@ -206,12 +199,10 @@ impl Run<'_> {
                 Memory::Padded => {}
             }
         }
-        let times = tiles::run(&stage, layout, context, memory, &not_finite)
+        tiles::run(&stage, layout, guard, memory, &not_finite, &clock)
             .map_err(|stopped| self.stopped(any, stopped))?;
-        if let Some(profile) = &context.profile {
-            let written = outputs.iter().map(|output| output.memory.bytes()).sum();
-            profile.note(self.noted(&stage, layout, started, times, written));
-        }
+        let reused: Vec<usize> = reused.into_iter().map(|(step, _)| step).collect();
+        self.note(clock, &stage, layout, &written, &reused);
         for ((step, output), not_finite) in written.into_iter().zip(outputs).zip(not_finite) {
             let is_finite = not_finite.map(|not_finite| !not_finite.into_inner());
             if let (Some(sink), Memory::Padded) = (&mut sink, &output.memory) {
@@ -276,12 +267,15 @@ impl Run<'_> {
                     let reserved = guard.reserve(tokens * bytes);
                     let reservation = reserved.map_err(|stopped| self.stopped(step, stopped))?;
                     let memory = match (self.is_padded(step), is_f64(step)) {
-                        (true, _) => Memory::Padded,
-                        (false, true) => Memory::F64(vec![0.0; tokens]),
-                        (false, false) => Memory::F32(vec![0.0; tokens]),
+                        (true, _) => Ok(Memory::Padded),
+                        (false, true) => Zeros::new(tokens).map(Memory::F64),
+                        (false, false) => Zeros::new(tokens).map(Memory::F32),
                     };
                     Temporary {
-                        memory,
+                        memory: memory.map_err(|_| {
+                            let limit = guard.used();
+                            self.stopped(step, Stopped::Memory { limit })
+                        })?,
                         reservation,
                     }
                 }
@@ -296,10 +290,10 @@ impl Run<'_> {
         at: usize,
         pass: &Pass,
         written: &[usize],
-        reused: Vec<(usize, usize)>,
+        reused: &[(usize, usize)],
     ) -> (Stage<'_>, Vec<(usize, Reduction, usize)>) {
         let mut program = Program::new(self, at);
-        for (step, output) in reused {
+        for &(step, output) in reused {
             program.stage.step = step;
             program.reuse(step, output);
         }
@@ -332,42 +326,12 @@ impl Run<'_> {
         (stage, reductions)
     }
 
-    fn noted(
-        &self,
-        stage: &Stage<'_>,
-        layout: &Layout,
-        started: Instant,
-        times: Vec<f64>,
-        written: usize,
-    ) -> profile::Stage {
-        let seconds = started.elapsed().as_secs_f64();
-        let all: f64 = times.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        let operation = |(&step, time): (&usize, f64)| {
-            let tensor = &self.plan.steps()[step].tensor;
-            Operation {
-                name: tensor.inner().prim.name(),
-                origin: tensor.origin().cloned(),
-                seconds: seconds * time / all,
-            }
-        };
-        let bytes = |(input, _): &(stage::Input<'_>, bool)| input.bytes(layout.tokens());
-        profile::Stage {
-            is_pass: true,
-            level: Level::Token,
-            started: 0.0,
-            seconds,
-            read: stage.inputs.iter().map(bytes).sum(),
-            written,
-            operations: stage.steps().zip(times).map(operation).collect(),
-        }
-    }
-
     /// Keeps what a pass has written.
     fn keep(&mut self, step: usize, output: Temporary, is_finite: Option<bool>) {
         let buffer: FloatBuffer = match (output.memory, is_finite) {
             (Memory::Padded, Some(_)) => return,
-            (Memory::F32(values), Some(_)) => values.into(),
-            (Memory::F64(values), Some(_)) => values.into(),
+            (Memory::F32(values), Some(_)) => FloatBuffer::F32(values.into()),
+            (Memory::F64(values), Some(_)) => FloatBuffer::F64(values.into()),
             (memory, None) => {
                 self.temporary.insert(step, Temporary { memory, ..output });
                 return;

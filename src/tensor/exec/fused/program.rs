@@ -9,7 +9,7 @@ use crate::batch::FloatBuffer;
 use crate::tensor::exec::reduce::depth;
 use crate::tensor::exec::scan::Running;
 use crate::tensor::graph::Prim;
-use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Unary};
+use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Ternary, Unary};
 use crate::tensor::plan::Step;
 use crate::tensor::{Level, Value};
 
@@ -170,6 +170,13 @@ impl<'r, 'a> Program<'r, 'a> {
             Prim::Map(op) => match op.kernel {
                 Kernel::One(op) => Code::Unary(op),
                 Kernel::Two(op) => Code::Binary(op),
+                // In two steps, each of which is done in f32 where the tokens are f32.
+                Kernel::Three(Ternary::Clamp) => {
+                    let most = Code::Binary(Binary::Max);
+                    let raised = self.stage.push(most, vec![args[0], args[1]], is_f64);
+                    args = vec![raised, args[2]];
+                    Code::Binary(Binary::Min)
+                }
                 Kernel::Three(op) => Code::Ternary(op),
                 _ => unreachable!("{op:?} is elementwise"),
             },
@@ -189,16 +196,29 @@ impl<'r, 'a> Program<'r, 'a> {
         self.stage.push(code, args, is_f64)
     }
 
+    fn is_f64(&self, step: usize) -> bool {
+        self.run.plan.steps()[step].tensor.is_f64()
+    }
+
+    /// A token step as a tile of values, and its precision.
+    fn values(&mut self, step: usize) -> (Operand, bool) {
+        let is_f64 = self.is_f64(step);
+        let operand = self.token(step);
+        (self.stage.values(operand, is_f64, is_f64), is_f64)
+    }
+
     /// A reduction of a step's values, with the selection that may follow.
     pub(super) fn reduce(&mut self, args: &[usize], reduction: Reduction) {
-        let mut values = |step: usize| {
-            let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
-            let operand = self.token(step);
-            (self.stage.values(operand, is_f64, is_f64), is_f64)
-        };
+        let selection = args.get(1).map(|&selection| self.values(selection));
         let reduce = Reduce {
-            values: values(args[0]),
-            selection: args.get(1).map(|&selection| values(selection)),
+            values: match self.operands.get(&args[0]) {
+                // One number for all tokens of a response: its sum is exact, where it is an f32.
+                Some(&slot @ Operand::Slot(_)) if selection.is_none() && !self.is_f64(args[0]) => {
+                    (slot, false)
+                }
+                _ => self.values(args[0]),
+            },
+            selection,
             depth: depth(reduction),
             step: self.stage.step,
         };

@@ -184,13 +184,27 @@ impl<'a> Stage<'a> {
         TILE * (self.registers[0] * size_of::<f32>() + self.registers[1] * size_of::<f64>())
     }
 
-    /// The plan's steps of instructions, then of reductions.
-    pub(super) fn steps(&self) -> impl Iterator<Item = &usize> {
-        let reduces = self.reduces.iter().map(|reduce| &reduce.step);
-        self.code
-            .iter()
-            .map(|instruction| &instruction.step)
-            .chain(reduces)
+    /// The plan's steps of instructions, then of reductions, then of what reads the inputs.
+    pub(super) fn steps(&self) -> impl Iterator<Item = usize> {
+        let reduces = self.reduces.iter().map(|reduce| reduce.step);
+        let code = self.code.iter().map(|instruction| instruction.step);
+        let inputs = (0..self.inputs.len()).map(|input| self.reader(input));
+        code.chain(reduces).chain(inputs)
+    }
+
+    /// The plan's step that reads an input first.
+    pub(super) fn reader(&self, input: usize) -> usize {
+        let input = Operand::Input(input);
+        let mut code = self.code.iter();
+        let first = code.find(|instruction| instruction.args.contains(&input));
+        let is_read = |reduce: &&Reduce| {
+            let selection = reduce.selection.map(|(operand, _)| operand);
+            reduce.values.0 == input || selection == Some(input)
+        };
+        let reduce = || self.reduces.iter().find(is_read);
+        (first.map(|instruction| instruction.step))
+            .or_else(|| reduce().map(|reduce| reduce.step))
+            .unwrap_or(self.step)
     }
 
     /// The buffer of an output, once registers are assigned.
@@ -204,6 +218,51 @@ impl<'a> Stage<'a> {
 
     /// Gives each result a register, which is free again after the result's last use.
     pub(super) fn assign_registers(&mut self) {
+        let last_use = self.last_uses();
+        let in_place = self.read_in_place(&last_use);
+        let mut register: Vec<usize> = Vec::with_capacity(self.code.len());
+        let mut free: [Vec<usize>; 2] = Default::default();
+        let is_fixed =
+            |result: usize| self.pinned.contains_key(&result) || in_place.contains_key(&result);
+        for (index, instruction) in self.code.iter().enumerate() {
+            let bank = usize::from(instruction.is_f64);
+            register.push(if is_fixed(index) {
+                usize::MAX
+            } else {
+                free[bank].pop().unwrap_or_else(|| {
+                    self.registers[bank] += 1;
+                    self.registers[bank] - 1
+                })
+            });
+            // A result that nobody reads, and arguments that nobody reads after this.
+            let mut done: Vec<usize> = (instruction.args.iter())
+                .filter_map(|arg| match arg {
+                    Operand::Buffer(result) if last_use[*result] == index => Some(*result),
+                    _ => None,
+                })
+                .collect();
+            done.sort_unstable();
+            done.dedup();
+            if last_use[index] == index {
+                done.push(index);
+            }
+            for result in done.into_iter().filter(|&result| !is_fixed(result)) {
+                free[usize::from(self.code[result].is_f64)].push(register[result]);
+            }
+        }
+        for (&instruction, &output) in self.pinned.iter().chain(&in_place) {
+            register[instruction] = self.buffer_of_output(output);
+        }
+        self.rename(&register);
+        let mut index = 0;
+        self.code.retain(|_| {
+            index += 1;
+            !in_place.contains_key(&(index - 1))
+        });
+    }
+
+    /// The last instruction that reads each result: its own where none does, one past the last for a reduction.
+    fn last_uses(&self) -> Vec<usize> {
         let mut last_use: Vec<usize> = (0..self.code.len()).collect();
         for (index, instruction) in self.code.iter().enumerate() {
             for arg in &instruction.args {
@@ -221,39 +280,33 @@ impl<'a> Stage<'a> {
                 last_use[result] = self.code.len();
             }
         }
-        let mut register: Vec<usize> = Vec::with_capacity(self.code.len());
-        let mut free: [Vec<usize>; 2] = Default::default();
-        for index in 0..self.code.len() {
-            let bank = usize::from(self.code[index].is_f64);
-            register.push(if self.pinned.contains_key(&index) {
-                usize::MAX
-            } else {
-                free[bank].pop().unwrap_or_else(|| {
-                    self.registers[bank] += 1;
-                    self.registers[bank] - 1
-                })
-            });
-            // A result that nobody reads, and arguments that nobody reads after this.
-            let mut done: Vec<usize> = (self.code[index].args.iter())
-                .filter_map(|arg| match arg {
-                    Operand::Buffer(result) if last_use[*result] == index => Some(*result),
+        last_use
+    }
+
+    /// The copies of what outputs hold that are not needed, with the outputs: all that read them come before the
+    /// instruction that writes the output.
+    fn read_in_place(&self, last_use: &[usize]) -> HashMap<usize, usize> {
+        let copies = self
+            .code
+            .iter()
+            .enumerate()
+            .filter_map(
+                |(index, instruction)| match (instruction.code, &instruction.args[..]) {
+                    (Code::Unary(Unary::Detach), &[Operand::Output(output)]) => {
+                        Some((index, output))
+                    }
                     _ => None,
-                })
-                .collect();
-            done.sort_unstable();
-            done.dedup();
-            if last_use[index] == index {
-                done.push(index);
-            }
-            for result in done {
-                if !self.pinned.contains_key(&result) {
-                    free[usize::from(self.code[result].is_f64)].push(register[result]);
-                }
-            }
-        }
-        for (&instruction, &output) in &self.pinned {
-            register[instruction] = self.buffer_of_output(output);
-        }
+                },
+            );
+        let is_early = |&(copy, output): &(usize, usize)| {
+            let mut writers = self.pinned.iter().filter(|(_, pinned)| **pinned == output);
+            !self.pinned.contains_key(&copy) && writers.all(|(writer, _)| last_use[copy] < *writer)
+        };
+        copies.filter(is_early).collect()
+    }
+
+    /// Turns the numbers of results into those of buffers.
+    fn rename(&mut self, register: &[usize]) {
         let outputs: Vec<usize> = (0..self.outputs.len())
             .map(|output| self.buffer_of_output(output))
             .collect();

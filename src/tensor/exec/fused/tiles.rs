@@ -1,18 +1,18 @@
 //! Runs a stage: blocks of responses in parallel, each tile by tile, each tile through the whole program.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
 use super::bank::{Bank, Banked, Location, read};
 use super::kernels::{Source, binary, is_finite, ternary, unary};
+use super::noted::Clock;
 use super::stage::{Code, Instruction, Operand, Reduce, Slot, Stage};
 use crate::batch::{Layout, Rows};
 use crate::tensor::exec::moments::{Moments, TILE};
 use crate::tensor::exec::{BLOCK, Precision};
-use crate::tensor::{Context, Guard, Level, Stopped};
+use crate::tensor::{Guard, Level, Stopped};
 
 /// A padded array that an output goes into.
 pub(super) struct Padded<'a> {
@@ -55,19 +55,15 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Runs a stage, and returns the time that each instruction and each reduction took all threads together, in seconds,
-/// where the context has a profile.
+/// Runs a stage.
 pub(super) fn run(
     stage: &Stage<'_>,
     layout: &Layout,
-    context: &Context,
+    guard: &Guard,
     mut written: Written<'_>,
     not_finite: &[Option<AtomicBool>],
-) -> Result<Vec<f64>, Stopped> {
-    let times: Vec<AtomicU64> = match context.profile {
-        Some(_) => stage.steps().map(|_| AtomicU64::new(0)).collect(),
-        None => Vec::new(),
-    };
+    clock: &Clock<'_>,
+) -> Result<(), Stopped> {
     let mut blocks = Vec::new();
     let mut first = 0;
     while first < layout.responses() {
@@ -80,12 +76,12 @@ pub(super) fn run(
         blocks.push((first..end, written.split(end - first, tokens)));
         first = end;
     }
-    let done: Result<(), Stopped> = blocks
+    blocks
         .into_par_iter()
         .map_init(
             || Scratch::new(stage),
             |scratch, (responses, written)| {
-                context.guard.check()?;
+                guard.check()?;
                 let mut block = Block {
                     stage,
                     layout,
@@ -94,26 +90,12 @@ pub(super) fn run(
                     first: responses.start,
                     written,
                     not_finite,
-                    times: &times,
+                    clock,
                 };
-                block.run(responses, &context.guard)
+                clock.block(|| block.run(responses, guard))
             },
         )
-        .collect();
-    let seconds = |time: AtomicU64| time.into_inner() as f64 * 1e-9;
-    done.map(|()| times.into_iter().map(seconds).collect())
-}
-
-/// Adds the time that something takes to the time at an index, where there are times.
-fn timed<R>(times: &[AtomicU64], index: usize, run: impl FnOnce() -> R) -> R {
-    let Some(time) = times.get(index) else {
-        return run();
-    };
-    let started = Instant::now();
-    let result = run();
-    // Nanoseconds of a stage are far below 2^64.
-    time.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    result
+        .collect()
 }
 
 /// A thread's own memory.
@@ -167,8 +149,7 @@ struct Block<'a, 's> {
     written: Written<'a>,
     /// By output: set where one of its values is not finite; `None` where nobody asks.
     not_finite: &'a [Option<AtomicBool>],
-    /// By instruction and reduction, in nanoseconds; none where nobody asks.
-    times: &'a [AtomicU64],
+    clock: &'a Clock<'a>,
 }
 
 impl Block<'_, '_> {
@@ -290,17 +271,21 @@ impl Block<'_, '_> {
             segments,
         };
         let gathered = gathered32.iter_mut().zip(gathered64.iter_mut());
-        for ((input, is_f64), (narrow, wide)) in stage.inputs.iter().zip(gathered) {
-            if *is_f64 {
-                tile.f64s.inputs.push(read(input, &location, wide));
-                tile.f32s.inputs.push(&[]);
-            } else {
-                tile.f32s.inputs.push(read(input, &location, narrow));
-                tile.f64s.inputs.push(&[]);
-            }
+        let timed = stage.code.len() + stage.reduces.len();
+        let inputs = stage.inputs.iter().zip(gathered).enumerate();
+        for (index, ((input, is_f64), (narrow, wide))) in inputs {
+            self.clock.timed(timed + index, || {
+                if *is_f64 {
+                    tile.f64s.inputs.push(read(input, &location, wide));
+                    tile.f32s.inputs.push(&[]);
+                } else {
+                    tile.f32s.inputs.push(read(input, &location, narrow));
+                    tile.f64s.inputs.push(&[]);
+                }
+            });
         }
         for (index, instruction) in stage.code.iter().enumerate() {
-            timed(self.times, index, || {
+            self.clock.timed(index, || {
                 if instruction.is_f64 {
                     tile.step::<f64>(instruction, carries);
                 } else {
@@ -323,7 +308,7 @@ impl Block<'_, '_> {
             }
         }
         for (index, (reduce, tiles)) in stage.reduces.iter().zip(tiles).enumerate() {
-            timed(self.times, stage.code.len() + index, || {
+            self.clock.timed(stage.code.len() + index, || {
                 if reduce.values.1 {
                     tile.reduce::<f64>(reduce, tiles);
                 } else {
@@ -447,6 +432,16 @@ impl Tile<'_> {
 
     /// Appends what is known of each segment.
     fn reduce<T: Banked>(&self, reduce: &Reduce, tiles: &mut Vec<Moments>) {
+        if let Operand::Slot(slot) = reduce.values.0 {
+            let slots = self.slots.len() / self.segments.len();
+            let segments = self.segments.iter().enumerate();
+            tiles.extend(segments.map(|(index, segment)| {
+                // Rounded already, as f32 tokens are.
+                let value = self.slots[index * slots + slot] as f32;
+                Moments::of_equal(value, segment.range.len(), reduce.depth)
+            }));
+            return;
+        }
         let values = T::bank(self).values(reduce.values.0);
         for segment in self.segments {
             let own = &values[segment.range.clone()];

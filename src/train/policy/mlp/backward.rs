@@ -9,121 +9,182 @@ use super::trie::{Prefix, Trie};
 use crate::train::policy::Responses;
 use crate::train::task::Prompt;
 
-impl<F: Real> Trie<F> {
-    /// The gradient of the part of the loss that stands on the prompts `own`, given dloss/dlogp for each token of the
-    /// batch's responses.
-    pub fn gradient(
-        &self,
+/// A gradient that grows by the prompts of a few chunks, one after the other, in memory that is used again.
+pub(super) struct Backward<F> {
+    pub gradient: Network<F>,
+    /// The row of each node of the trie in the arrays below; none where nothing depends on it.
+    row: Vec<Option<usize>>,
+    /// The nodes of these rows, parents before children.
+    nodes: Vec<usize>,
+    /// Derivatives of the loss by the logits, [rows, vocabulary].
+    dlogits: Vec<f64>,
+    rounded: Vec<F>,
+    /// Hidden layers and the derivatives by them, [rows, hidden].
+    h1: Vec<F>,
+    h2: Vec<F>,
+    dh1: Vec<F>,
+    dh2: Vec<F>,
+}
+
+impl<F: Real> Backward<F> {
+    /// A gradient of zeros.
+    pub fn new(sizes: Sizes) -> Self {
+        Self {
+            gradient: Network::zeros(sizes),
+            row: Vec::new(),
+            nodes: Vec::new(),
+            dlogits: Vec::new(),
+            rounded: Vec::new(),
+            h1: Vec::new(),
+            h2: Vec::new(),
+            dh1: Vec::new(),
+            dh2: Vec::new(),
+        }
+    }
+
+    /// Adds the gradient of the part of the loss that stands on the prompts `own`, given dloss/dlogp for each token of
+    /// the batch's responses.
+    pub fn add(
+        &mut self,
+        trie: &Trie<F>,
         network: &Network<F>,
         prompts: &[Prompt],
         own: Range<usize>,
         responses: &Responses,
         dloss_dlogp: &[f64],
-    ) -> Network<F> {
+    ) {
         let Sizes { task, hidden } = network.sizes;
-        let [_, _, w2, _, w3, _] = network.tensors();
-        let mut gradient = Network::zeros(network.sizes);
-        let [dw1, db1, dw2, db2, dw3, db3] = gradient.tensors_mut();
-
-        let dlogits = self.dlogits(task.vocabulary, &own, responses, dloss_dlogp);
-        let of_node = |node: usize| &dlogits[node * task.vocabulary..][..task.vocabulary];
-        // A group whose advantages are all 0 asks for nothing: its nodes drop out here.
-        let active: Vec<usize> = (0..self.nodes.len())
-            .filter(|&node| of_node(node).iter().any(|&d| d != 0.0))
-            .collect();
-        if active.is_empty() {
-            return gradient;
+        self.choose(trie, own, responses, dloss_dlogp);
+        if self.nodes.is_empty() {
+            return;
         }
-        let of_active = |values: &[F]| -> Vec<F> {
-            let rows = active.iter().map(|node| &values[node * hidden..][..hidden]);
-            rows.collect::<Vec<_>>().concat()
-        };
-        let (h1, h2) = (of_active(&self.h1), of_active(&self.h2));
-        let dlogits = active.iter().flat_map(|&node| of_node(node));
-        let dlogits: Vec<F> = dlogits.map(|&d| F::rounded(d)).collect();
-
-        let mut dh2 = vec![F::zero(); h2.len()];
-        backward(&h2, w3, &dlogits, task.vocabulary, dw3, db3, &mut dh2);
-        let mut dh1 = vec![F::zero(); h1.len()];
-        backward(&h1, w2, &dh2, hidden, dw2, db2, &mut dh1);
-        self.first_layer(network, prompts, &active, &dh1, dw1, db1);
-        gradient
+        self.dlogits(trie, task.vocabulary, responses, dloss_dlogp);
+        gather(&trie.h1, &self.nodes, hidden, &mut self.h1);
+        gather(&trie.h2, &self.nodes, hidden, &mut self.h2);
+        let [_, _, w2, _, w3, _] = network.tensors();
+        let [_, _, dw2, db2, dw3, db3] = self.gradient.tensors_mut();
+        self.dh2.resize(self.h2.len(), F::zero());
+        let dlogits = &self.rounded;
+        backward(
+            &self.h2,
+            w3,
+            dlogits,
+            task.vocabulary,
+            dw3,
+            db3,
+            &mut self.dh2,
+        );
+        self.dh1.resize(self.h1.len(), F::zero());
+        backward(&self.h1, w2, &self.dh2, hidden, dw2, db2, &mut self.dh1);
+        self.first_layer(trie, prompts);
     }
 
-    /// dloss/dlogits, [nodes, vocabulary]: a token's log-prob moves with its own logit by 1 - p and with every other by
-    /// -p; the responses that pass through a node add up.
-    fn dlogits(
-        &self,
-        vocabulary: usize,
-        own: &Range<usize>,
+    /// Gives a row to each node on which a token with a derivative depends, and to those before it. A group whose
+    /// advantages are all 0 asks for nothing: its nodes drop out here.
+    fn choose(
+        &mut self,
+        trie: &Trie<F>,
+        own: Range<usize>,
         responses: &Responses,
         dloss_dlogp: &[f64],
-    ) -> Vec<f64> {
-        let mut dlogits = vec![0.0; self.nodes.len() * vocabulary];
-        for (&response, visits) in self.responses.iter().zip(&self.visits) {
-            let range = responses.range(response);
-            let tokens = responses.response(response).iter().zip(visits);
-            for ((&token, &node), &derivative) in tokens.zip(&dloss_dlogp[range]) {
-                if derivative == 0.0 || !own.contains(&self.nodes[node].prompt) {
-                    continue;
-                }
-                let row = &mut dlogits[node * vocabulary..][..vocabulary];
-                let probabilities = &self.probabilities[node * vocabulary..][..vocabulary];
-                for (d, probability) in row.iter_mut().zip(probabilities) {
-                    *d -= derivative * probability;
-                }
-                row[token as usize] += derivative;
+    ) {
+        self.row.clear();
+        self.row.resize(trie.nodes.len(), None);
+        self.nodes.clear();
+        for choice in &trie.choices {
+            let Prefix {
+                prompt, position, ..
+            } = trie.nodes[choice.node];
+            let token = responses.range(choice.response).start + position;
+            if own.contains(&prompt) && dloss_dlogp[token] != 0.0 {
+                self.row[choice.node] = Some(0);
             }
         }
-        dlogits
+        for node in (0..trie.nodes.len()).rev() {
+            if let (Some(_), Some((parent, _))) = (self.row[node], trie.nodes[node].parent) {
+                self.row[parent] = Some(0);
+            }
+        }
+        for (node, row) in self.row.iter_mut().enumerate() {
+            if let Some(row) = row {
+                *row = self.nodes.len();
+                self.nodes.push(node);
+            }
+        }
+    }
+
+    /// dloss/dlogits: a token's log-prob moves with its own logit by 1 - p and with every other by -p; the responses
+    /// that pass through a node add up.
+    fn dlogits(
+        &mut self,
+        trie: &Trie<F>,
+        vocabulary: usize,
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) {
+        self.dlogits.clear();
+        self.dlogits.resize(self.nodes.len() * vocabulary, 0.0);
+        for choice in &trie.choices {
+            let Some(row) = self.row[choice.node] else {
+                continue;
+            };
+            let position = trie.nodes[choice.node].position;
+            let derivative = dloss_dlogp[responses.range(choice.response).start + position];
+            let row = &mut self.dlogits[row * vocabulary..][..vocabulary];
+            let probabilities = &trie.probabilities[choice.node * vocabulary..][..vocabulary];
+            for (d, probability) in row.iter_mut().zip(probabilities) {
+                *d -= derivative * probability;
+            }
+            row[choice.token as usize] += derivative;
+        }
+        self.rounded.clear();
+        let rounded = self.dlogits.iter().map(|&d| F::rounded(d));
+        self.rounded.extend(rounded);
     }
 
     /// Adds up the first layer's gradient. A token's row is an input of all nodes behind it, and a prompt's features of
     /// all its nodes, so each node hands its sum on to its parent: one addition a node instead of one for each token
     /// before it.
-    fn first_layer(
-        &self,
-        network: &Network<F>,
-        prompts: &[Prompt],
-        active: &[usize],
-        dh1: &[F],
-        dw1: &mut [F],
-        db1: &mut [F],
-    ) {
-        let hidden = network.sizes.hidden;
-        let mut subtrees = vec![Vec::new(); self.nodes.len()];
-        for (&node, row) in active.iter().zip(dh1.chunks_exact(hidden)) {
-            let now = network.sizes.position_row(self.nodes[node].position);
-            add(&mut dw1[now * hidden..][..hidden], row);
-            subtrees[node] = row.to_vec();
+    fn first_layer(&mut self, trie: &Trie<F>, prompts: &[Prompt]) {
+        let sizes = self.gradient.sizes;
+        let hidden = sizes.hidden;
+        let [dw1, db1, ..] = self.gradient.tensors_mut();
+        for (&node, dh1) in self.nodes.iter().zip(self.dh1.chunks_exact(hidden)) {
+            let now = sizes.position_row(trie.nodes[node].position);
+            add(&mut dw1[now * hidden..][..hidden], dh1);
         }
         // Children before their parents.
-        for (node, &Prefix { prompt, parent, .. }) in self.nodes.iter().enumerate().rev() {
-            let subtree = std::mem::take(&mut subtrees[node]);
-            if subtree.is_empty() {
-                continue;
-            }
-            if let Some((parent, row)) = parent {
-                add(&mut dw1[row * hidden..][..hidden], &subtree);
-                if subtrees[parent].is_empty() {
-                    subtrees[parent] = subtree;
-                } else {
-                    add(&mut subtrees[parent], &subtree);
+        for (row, &node) in self.nodes.iter().enumerate().rev() {
+            let (before, subtree) = self.dh1.split_at_mut(row * hidden);
+            let subtree = &subtree[..hidden];
+            let Prefix { prompt, parent, .. } = trie.nodes[node];
+            if let Some((parent, token)) = parent {
+                add(&mut dw1[token * hidden..][..hidden], subtree);
+                if let Some(parent) = self.row[parent] {
+                    add(&mut before[parent * hidden..][..hidden], subtree);
                 }
                 continue;
             }
-            add(db1, &subtree);
+            add(db1, subtree);
             for (row, &x) in dw1.chunks_exact_mut(hidden).zip(&prompts[prompt].features) {
                 if x != 0.0 {
-                    add_scaled(row, F::rounded(x.into()), &subtree);
+                    add_scaled(row, F::rounded(x.into()), subtree);
                 }
             }
         }
     }
 }
 
-/// A linear layer behind a ReLU, whose outputs are `x`: from the derivatives `dy` of the layer's outputs, those of its
-/// weights, its biases and of what goes into the ReLU. Nothing passes where the ReLU's output is 0.
+/// The rows of these nodes, one after the other.
+fn gather<F: Real>(values: &[F], nodes: &[usize], columns: usize, to: &mut Vec<F>) {
+    to.clear();
+    for node in nodes {
+        to.extend_from_slice(&values[node * columns..][..columns]);
+    }
+}
+
+/// A linear layer behind a ReLU, whose outputs are `x`: from the derivatives `dy` of the layer's outputs, those of what
+/// goes into the ReLU; those of its weights and biases are added. Nothing passes where the ReLU's output is 0.
 fn backward<F: Real>(
     x: &[F],
     weights: &[F],
@@ -140,7 +201,7 @@ fn backward<F: Real>(
         one,
         &x_rows.t(),
         &dy_rows,
-        zero,
+        one,
         &mut rows_mut(dweights, outputs),
     );
     for row in dy.chunks_exact(outputs) {
@@ -158,17 +219,17 @@ fn backward<F: Real>(
 mod tests {
     use super::*;
     use crate::train::policy::mlp::trie::TokenSource;
-    use crate::train::random::{Key, Purpose, Stream};
+    use crate::train::random::{Purpose, RandomStream, StreamKey};
     use crate::train::task::{Arithmetic, Maze, Task, training_prompts};
 
     const GROUP: usize = 6;
 
-    fn stream(step: u64) -> Stream {
-        let key = Key::new(4, Purpose::Responses, step);
+    fn stream(step: u64) -> RandomStream {
+        let key = StreamKey::new(4, Purpose::Responses, step);
         key.stream(0)
     }
 
-    struct Case {
+    struct WeightedLoss {
         network: Network<f64>,
         prompts: Vec<Prompt>,
         responses: Responses,
@@ -176,7 +237,7 @@ mod tests {
         weights: Vec<f64>,
     }
 
-    impl Case {
+    impl WeightedLoss {
         fn new(task: &dyn Task) -> Self {
             let sizes = Sizes {
                 task: task.shape(),
@@ -187,12 +248,14 @@ mod tests {
             network.values.iter_mut().for_each(|x| *x *= 2.0);
             let prompts = training_prompts(task, 4, 0, 3).unwrap();
             let owners: Vec<usize> = (0..3 * GROUP).map(|r| r / GROUP).collect();
-            let all = (0..owners.len()).collect();
+            let all: Vec<usize> = (0..owners.len()).collect();
             let source = |response| TokenSource::Sample(Box::new(stream(response as u64 + 1)));
-            let trie = Trie::grow(&network, &prompts, &owners, all, source);
+            let mut trie = Trie::default();
+            trie.grow(&network, &prompts, &owners, &all, source, false);
             let mut responses = Responses::new();
-            for (&owner, tokens) in owners.iter().zip(&trie.tokens) {
-                responses.push(owner, tokens);
+            for (response, &owner) in owners.iter().enumerate() {
+                let own = trie.choices.iter().filter(|c| c.response == response);
+                responses.push(owner, &own.map(|c| c.token).collect::<Vec<_>>());
             }
             let mut random = stream(100);
             let weights = responses.tokens().iter().map(|_| random.uniform() - 0.5);
@@ -206,26 +269,31 @@ mod tests {
 
         fn trie<F: Real>(&self, network: &Network<F>) -> Trie<F> {
             let (responses, owners) = (&self.responses, self.responses.prompts());
-            let all = (0..owners.len()).collect();
+            let all: Vec<usize> = (0..owners.len()).collect();
             let source = |response| TokenSource::Given(responses.response(response));
-            Trie::grow(network, &self.prompts, owners, all, source)
+            let mut trie = Trie::default();
+            trie.grow(network, &self.prompts, owners, &all, source, true);
+            trie
         }
 
         fn loss(&self, network: &Network<f64>) -> f64 {
             let trie = self.trie(network);
             let vocabulary = network.sizes.task.vocabulary;
-            let visits = trie.visits.concat();
-            let tokens = visits.iter().zip(self.responses.tokens());
-            let logp = tokens.map(|(node, &token)| trie.logp[node * vocabulary + token as usize]);
-            logp.zip(&self.weights)
-                .map(|(logp, weight)| weight * logp)
-                .sum()
+            let weighted = trie.choices.iter().map(|choice| {
+                let position = trie.nodes[choice.node].position;
+                let token = self.responses.range(choice.response).start + position;
+                let logp = trie.logp[choice.node * vocabulary + choice.token as usize];
+                self.weights[token] * logp
+            });
+            weighted.sum()
         }
 
         fn gradient<F: Real>(&self, network: &Network<F>) -> Network<F> {
             let (prompts, all) = (&self.prompts, 0..self.prompts.len());
-            self.trie(network)
-                .gradient(network, prompts, all, &self.responses, &self.weights)
+            let trie = self.trie(network);
+            let mut backward = Backward::new(network.sizes);
+            backward.add(&trie, network, prompts, all, &self.responses, &self.weights);
+            backward.gradient
         }
     }
 
@@ -239,7 +307,7 @@ mod tests {
     #[test]
     fn every_derivative_agrees_with_central_differences() {
         for task in tasks() {
-            let case = Case::new(&*task);
+            let case = WeightedLoss::new(&*task);
             let gradient = case.gradient(&case.network);
             let nonzero = gradient.values.iter().filter(|&&g| g != 0.0).count();
             // The rows of positions that no response reached have none.
@@ -265,7 +333,7 @@ mod tests {
     #[test]
     fn the_gradient_in_f32_is_that_in_f64_but_for_rounding() {
         for task in tasks() {
-            let case = Case::new(&*task);
+            let case = WeightedLoss::new(&*task);
             let single = Network {
                 sizes: case.network.sizes,
                 values: case.network.values.iter().map(|&x| x as f32).collect(),
@@ -286,7 +354,7 @@ mod tests {
 
     #[test]
     fn tokens_without_a_derivative_leave_no_trace() {
-        let mut case = Case::new(&*tasks()[0]);
+        let mut case = WeightedLoss::new(&*tasks()[0]);
         let range = case.responses.range(GROUP);
         let keep = case.weights[range.clone()].to_vec();
         case.weights.fill(0.0);

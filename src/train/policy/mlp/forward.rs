@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::network::{Network, Sizes};
 use super::trie::{TokenSource, Trie};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::train::policy::{Responses, Samples, Scores};
+use crate::train::policy::{Responses, Samples};
 use crate::train::task::Prompt;
 
 /// Prompts whose gradients are added up in one go, whatever the threads: the sum of a batch has its bits from this.
@@ -23,7 +23,8 @@ pub(super) fn parts(prompts: usize, owners: &[usize], size: usize) -> Vec<Vec<us
     parts
 }
 
-/// A forward pass: the responses of a batch and the tries that they make.
+/// A forward pass: the responses of a batch and the tries that they make. Its memory is used again by the next one.
+#[derive(Default)]
 pub(super) struct ForwardPass {
     pub prompts: Vec<Prompt>,
     pub samples: Samples,
@@ -35,63 +36,65 @@ pub(super) struct ForwardPass {
 }
 
 impl ForwardPass {
-    /// The responses whose tokens are those of `source`; hidden layers are kept for up to `remembered` tokens.
-    pub fn new<'a>(
+    /// Runs for the responses whose tokens are those of `source`; hidden layers are kept for up to `remembered` tokens.
+    pub fn run<'a>(
+        &mut self,
         network: &Network<f32>,
         prompts: &[Prompt],
         owners: &[usize],
         source: impl Fn(usize) -> TokenSource<'a> + Sync,
         remembered: usize,
-    ) -> ForwardPass {
+    ) {
         // Two parts a thread even out what they have to do; matrix products want as many rows as there can be.
         let size = prompts.len().div_ceil(2 * rayon::current_num_threads());
-        let size = size.next_multiple_of(CHUNK).clamp(CHUNK, LARGEST);
+        self.size = size.next_multiple_of(CHUNK).clamp(CHUNK, LARGEST);
         let task = network.sizes.task;
-        let is_whole = owners.len() * task.max_response_tokens <= remembered;
-        let grow = |responses: Vec<usize>| {
-            let mut trie = Trie::grow(network, prompts, owners, responses, &source);
-            if !is_whole {
-                (trie.h1, trie.h2) = Default::default();
-            }
-            trie
-        };
-        let parts = parts(prompts.len(), owners, size).into_par_iter();
-        let tries: Vec<Trie<f32>> = parts.map(grow).collect();
-        let (mut responses, mut scores) = (Responses::new(), Scores::default());
-        let mut done = vec![0; tries.len()];
-        for &owner in owners {
-            let (trie, response) = (&tries[owner / size], &mut done[owner / size]);
-            let (tokens, visits) = (&trie.tokens[*response], &trie.visits[*response]);
-            *response += 1;
-            responses.push(owner, tokens);
-            for (&node, &token) in visits.iter().zip(tokens) {
-                let logp = trie.logp[node * task.vocabulary + token as usize];
-                scores.logp.push(logp as f32);
-                scores.entropy.push(trie.entropy[node] as f32);
-            }
-        }
-        ForwardPass {
-            prompts: prompts.to_vec(),
-            samples: Samples { responses, scores },
-            size,
-            tries,
-            is_whole,
-        }
+        self.is_whole = owners.len() * task.max_response_tokens <= remembered;
+        self.prompts.clear();
+        self.prompts.extend_from_slice(prompts);
+        let parts = parts(prompts.len(), owners, self.size);
+        self.tries.resize_with(parts.len(), Trie::default);
+        let tries = self.tries.par_iter_mut().with_max_len(1);
+        tries.zip(&parts).for_each(|(trie, responses)| {
+            trie.grow(network, prompts, owners, responses, &source, self.is_whole);
+        });
+        self.collect(task.vocabulary, owners);
     }
 
-    /// That of responses that are there.
-    pub fn of(
+    /// Runs for responses that are there.
+    pub fn score(
+        &mut self,
         network: &Network<f32>,
         prompts: &[Prompt],
         responses: &Responses,
         remembered: usize,
-    ) -> Result<ForwardPass, Diagnostics> {
+    ) -> Result<(), Diagnostics> {
         check(&network.sizes, prompts, responses)?;
         let source = |response| TokenSource::Given(responses.response(response));
-        let owners = responses.prompts();
-        Ok(ForwardPass::new(
-            network, prompts, owners, source, remembered,
-        ))
+        self.run(network, prompts, responses.prompts(), source, remembered);
+        Ok(())
+    }
+
+    /// Puts the tokens of all tries, and what the network says of them, in the order of the batch.
+    fn collect(&mut self, vocabulary: usize, owners: &[usize]) {
+        let mut lengths = vec![0; owners.len()];
+        let choices = self.tries.iter().flat_map(|trie| &trie.choices);
+        choices.for_each(|choice| lengths[choice.response] += 1);
+        let Samples { responses, scores } = &mut self.samples;
+        responses.reset(owners, &lengths);
+        let count = responses.tokens.len();
+        scores.logp.resize(count, 0.0);
+        scores.entropy.resize(count, 0.0);
+        for trie in &self.tries {
+            for choice in &trie.choices {
+                let position = trie.nodes[choice.node].position;
+                let index = responses.range(choice.response).start + position;
+                let logp = trie.logp[choice.node * vocabulary + choice.token as usize];
+                responses.tokens[index] = choice.token;
+                scores.logp[index] = logp as f32;
+                scores.entropy[index] = trie.entropy[choice.node] as f32;
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use ndarray::{ArrayD, ArrayView2, ArrayViewMut2, NdFloat};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::policy::{AdamW, Arrays};
-use crate::train::random::Stream;
+use crate::train::random::RandomStream;
 use crate::train::task::TaskShape;
 
 const PARAMETERS: &str = "policy";
@@ -94,7 +94,7 @@ impl<F: Real> Network<F> {
     }
 
     /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
-    pub fn initial(sizes: Sizes, stream: &mut Stream) -> Self {
+    pub fn initial(sizes: Sizes, stream: &mut RandomStream) -> Self {
         let inputs = [sizes.inputs(), sizes.hidden, sizes.hidden];
         let counts = sizes.counts().into_iter().enumerate();
         let bounds = counts.flat_map(|(index, count)| {
@@ -132,12 +132,14 @@ pub(super) fn rows_mut<F>(values: &mut [F], columns: usize) -> ArrayViewMut2<'_,
         .expect("the number of values is a multiple of the number of columns")
 }
 
+#[inline]
 pub(super) fn add_scaled<F: Real>(sum: &mut [F], scale: F, row: &[F]) {
     for (sum, &x) in sum.iter_mut().zip(row) {
         *sum += scale * x;
     }
 }
 
+#[inline]
 pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
     for (sum, &x) in sum.iter_mut().zip(row) {
         *sum += x;

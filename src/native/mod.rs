@@ -1,0 +1,149 @@
+//! The fast paths of the built-ins: a kernel for each hook that can be hot, with the very bits of its script.
+//!
+//! A kernel is tied to the shipped script's exact text, imports included: an edited copy is another version, and runs as a
+//! script. It takes its parameters as the recipe has resolved them, shares the executors' sums and scans, and declines
+//! where a batch is not as it knows it (a column of an unusual kind, values that are not finite): then the script runs, so
+//! that results, errors and notes are always those of the script.
+
+mod columns;
+mod groups;
+mod pacs;
+mod ppo_clip;
+mod returns;
+mod tokens;
+
+use std::sync::Arc;
+
+use ndarray::ArrayViewMut2;
+
+use crate::batch::{Batch, Computed, FloatBuffer, Level, Rows};
+use crate::diagnostic::Diagnostics;
+use crate::script::{
+    Hook, HookCall, HookKernels, Host, Loss, LossAnswer, Outcome, Placed, Recipe, State,
+};
+use columns::{Columns, Responses};
+
+/// When kernels answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Where a hook takes long, and once its kernel has given the script's bits.
+    #[default]
+    Auto,
+    /// Wherever there is a kernel.
+    On,
+    /// Never.
+    Off,
+}
+
+/// The kernels of the built-ins, and what is known of them in this process.
+#[derive(Clone, Debug)]
+pub struct Native(Arc<Kernels>);
+
+#[derive(Debug)]
+struct Kernels {
+    mode: Mode,
+}
+
+impl Native {
+    /// Kernels that answer in a mode.
+    pub fn new(mode: Mode) -> Native {
+        Native(Arc::new(Kernels { mode }))
+    }
+}
+
+impl Host {
+    /// The same host with kernels for the built-ins' hooks; the bits of results are the same.
+    pub fn with_native(self, native: &Native) -> Host {
+        let kernels = native.0.clone();
+        self.with_kernels((kernels.mode != Mode::Off).then_some(kernels))
+    }
+}
+
+/// A kernel of a reward or an advantage; tokens are written into rows, where there are some.
+type Signal = fn(&Columns<'_>, Option<Rows<'_>>) -> Option<Placed>;
+
+fn signal(builtin: &str, hook: Hook) -> Option<Signal> {
+    Some(match (builtin, hook) {
+        ("grpo" | "grpo_lambda", Hook::Advantage) => |c, _| groups::grpo(c).map(Placed::Values),
+        ("dr_grpo", Hook::Advantage) | ("reinforce_pp_baseline", Hook::Reward) => {
+            |c, _| groups::less_mean(c).map(Placed::Values)
+        }
+        ("rloo", Hook::Advantage) => |c, _| groups::rloo(c).map(Placed::Values),
+        ("passk", Hook::Advantage) => |c, _| groups::passk(c).map(Placed::Values),
+        ("grpo_lambda", Hook::Reward) => |c, _| groups::length_penalty(c).map(Placed::Values),
+        ("reinforce_pp" | "reinforce_pp_baseline", Hook::Advantage) => returns::reinforce_pp,
+        ("gae", Hook::Advantage) => returns::gae,
+        _ => return None,
+    })
+}
+
+/// A kernel of a loss, with its gradient times a factor.
+type LossOf = fn(&Columns<'_>, Option<f64>, Option<Rows<'_>>) -> Option<LossAnswer>;
+
+fn loss(builtin: &str) -> Option<LossOf> {
+    Some(match builtin {
+        "ppo_clip" => ppo_clip::loss,
+        "pacs" => pacs::loss,
+        _ => return None,
+    })
+}
+
+impl HookKernels for Kernels {
+    fn has(&self, builtin: &str, hook: Hook) -> bool {
+        match hook {
+            Hook::Loss => loss(builtin).is_some(),
+            hook => signal(builtin, hook).is_some(),
+        }
+    }
+
+    fn signal(&self, call: &HookCall<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
+        signal(call.builtin, call.hook)?(&Columns::of(call), rows)
+    }
+
+    fn loss(
+        &self,
+        call: &HookCall<'_>,
+        factor: Option<f64>,
+        rows: Option<Rows<'_>>,
+    ) -> Option<LossAnswer> {
+        loss(call.builtin)?(&Columns::of(call), factor, rows)
+    }
+
+    fn correct(&self, call: &HookCall<'_>) -> Option<Option<Computed>> {
+        let over = |values: FloatBuffer| {
+            Computed::new(call.batch.layout().clone(), Level::Response, values)
+        };
+        let correct = columns::correct(&Columns::of(call))?;
+        Some(correct.map(|correct| match correct {
+            Responses::Own(values) => over(FloatBuffer::F64(values.clone())),
+            Responses::Made(values) => over(values.into()),
+        }))
+    }
+
+    fn run_advantage(
+        &self,
+        recipe: &Recipe,
+        batch: &Batch,
+        state: &mut State,
+        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Outcome<Placed>, Diagnostics> {
+        match recipe.advantage_by_kernels(self, batch, array.as_deref_mut()) {
+            Some(outcome) if self.mode == Mode::On => Ok(outcome),
+            _ => recipe.advantage_by_script(batch, state, array),
+        }
+    }
+
+    fn run_loss(
+        &self,
+        recipe: &Recipe,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Result<Loss<Placed>, Diagnostics> {
+        match recipe.loss_by_kernels(self, batch, advantage, array.as_deref_mut()) {
+            Some(loss) => Ok(loss),
+            None => recipe.loss_by_script(batch, advantage, state, array),
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! PPO's clipped loss, with its gradient and the share of clipped tokens, in one pass over the tokens.
+//!
+//! The gradient is that of the script's graph, step by step with the same roundings: see the derivatives of `min`, `clamp`,
+//! `exp` and `kl` in the op table.
+
+use multiversion::multiversion;
+
+use super::columns::{Advantage, Columns};
+use super::returns::{KINDS, Kl};
+use super::tokens::{Output, Tile, Token};
+use crate::batch::{Rows, TokenValues};
+use crate::script::{LossAnswer, Placed};
+use crate::tensor::op::{Binary, Reduction, Unary};
+use crate::tensor::{Depth, Moments, Precision, TILE, exp, finish, k3_and_expm1};
+
+pub(super) fn loss(
+    columns: &Columns<'_>,
+    factor: Option<f64>,
+    rows: Option<Rows<'_>>,
+) -> Option<LossAnswer> {
+    let (logp, note) = columns.logp()?;
+    let advantage = columns.advantage()?;
+    let beta = columns.number("kl_beta")?;
+    let kl = match beta > 0.0 {
+        true => Some((columns.choice("kl", &KINDS)?, columns.tokens("ref_logp")?)),
+        false => None,
+    };
+    let by_token = columns.choice("aggregate", &[("token", true), ("response", false)])?;
+    let clip = Clip {
+        logp,
+        old: columns.tokens("old_logp")?,
+        advantage: &advantage,
+        kl,
+        beta,
+        low: 1.0 - columns.number("clip_low")?,
+        high: 1.0 + columns.number("clip_high")?,
+        by_token,
+        factor,
+    };
+    let mut read = vec![logp, clip.old];
+    read.extend(clip.kl.map(|(_, reference)| reference));
+    if let Advantage::Tokens(values) = &advantage {
+        read.push(values);
+    }
+    let (value, gradient, share) = if columns.is_f64(&read)? {
+        clip.loss::<f64>(columns, rows)
+    } else {
+        clip.loss::<f32>(columns, rows)
+    }?;
+    let metrics = vec![("clip_share".to_string(), share)];
+    let notes = note.into_iter().map(str::to_string).collect();
+    Some((value, gradient, metrics, notes))
+}
+
+struct Clip<'a> {
+    logp: &'a TokenValues,
+    old: &'a TokenValues,
+    advantage: &'a Advantage<'a>,
+    kl: Option<(Kl, &'a TokenValues)>,
+    beta: f64,
+    low: f64,
+    high: f64,
+    by_token: bool,
+    /// What the gradient is multiplied with.
+    factor: Option<f64>,
+}
+
+/// A thread's own memory.
+struct Scratch<T> {
+    /// Columns that do not lie in one stretch.
+    gathered: [Vec<T>; 4],
+    ratio: Vec<T>,
+    loss: Vec<T>,
+    kl: Vec<T>,
+    slope: Vec<T>,
+}
+
+/// What is known of a response.
+struct Seen {
+    loss: Moments,
+    clipped: usize,
+    is_finite: bool,
+}
+
+impl Clip<'_> {
+    fn loss<T: Token>(
+        &self,
+        columns: &Columns<'_>,
+        rows: Option<Rows<'_>>,
+    ) -> Option<(f64, Placed, f64)> {
+        let layout = &**columns.layout;
+        let _reservation = columns.reserve(layout.responses() * size_of::<Seen>())?;
+        let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());
+        let weight = 1.0 / with_tokens.count().max(1) as f64;
+        let one = if self.by_token {
+            1.0 / layout.tokens().max(1) as f64
+        } else {
+            weight
+        };
+        let tile = || vec![T::default(); TILE];
+        let scratch = || Scratch {
+            gathered: Default::default(),
+            ratio: tile(),
+            loss: tile(),
+            kl: tile(),
+            slope: tile(),
+        };
+        let mut output = Output::new(columns, rows)?;
+        let seen = output.fill(columns, scratch, |scratch, response, out| {
+            // dloss/dloss_t, the same for all tokens of a response.
+            let grad = if self.by_token {
+                one
+            } else {
+                one / out.len() as f64
+            };
+            let grad = T::narrow(grad);
+            let mut seen = Seen {
+                loss: Moments::EMPTY,
+                clipped: 0,
+                is_finite: true,
+            };
+            for tile in Tile::all(layout, response) {
+                let out = &mut out[tile.range()];
+                seen.clipped += self.tile(tile, grad, scratch, out);
+                seen.is_finite &= finished(out, self.factor);
+                let loss = Moments::of_tile(&scratch.loss[..tile.len], Depth::Extremes);
+                seen.loss = seen.loss.and(loss);
+            }
+            seen
+        })?;
+        let loss = if self.by_token {
+            seen.iter()
+                .fold(Moments::EMPTY, |sum, seen| sum.and(seen.loss))
+        } else {
+            let of_tile = |seen: &[Seen]| {
+                let some = seen.iter().filter(|seen| seen.loss.count > 0);
+                let means: Vec<f64> = some.map(|seen| seen.loss.mean()).collect();
+                Moments::of_tile(&means, Depth::Extremes)
+            };
+            seen.chunks(TILE)
+                .map(of_tile)
+                .fold(Moments::EMPTY, Moments::and)
+        };
+        let loss = finish(Reduction::Mean, &loss);
+        let clipped: usize = seen.iter().map(|seen| seen.clipped).sum();
+        let share = clipped as f64 / layout.tokens().max(1) as f64;
+        let is_finite = loss.is_finite() && seen.iter().all(|seen| seen.is_finite);
+        is_finite.then(|| (loss, output.placed(columns), share))
+    }
+
+    /// The losses of a tile's tokens into the scratch, their gradient into `out`; how many are clipped.
+    fn tile<T: Token>(
+        &self,
+        tile: Tile<'_>,
+        grad: T,
+        scratch: &mut Scratch<T>,
+        out: &mut [T],
+    ) -> usize {
+        let [a, b, c, d] = &mut scratch.gathered;
+        let logp = T::read(self.logp, tile, a);
+        let ratio = &mut scratch.ratio[..tile.len];
+        ratios(logp, T::read(self.old, tile, b), ratio);
+        let kl = self.kl.map(|(kind, reference)| {
+            let (kl, slope) = (&mut scratch.kl[..tile.len], &mut scratch.slope[..tile.len]);
+            // d(beta KL)/dlogp, but for the loss's own gradient.
+            let grad = T::narrow(grad.widen() * self.beta);
+            penalties(
+                kind,
+                self.beta,
+                grad,
+                logp,
+                T::read(reference, tile, c),
+                kl,
+                slope,
+            );
+            (&*kl, &*slope)
+        });
+        let bounds = Bounds::of(self.low, self.high);
+        let loss = &mut scratch.loss[..tile.len];
+        match self.advantage {
+            Advantage::Tokens(values) => {
+                let advantage = T::read(values, tile, d);
+                clipped(ratio, |i| advantage[i].widen(), bounds, grad, kl, loss, out)
+            }
+            Advantage::Responses(values) => {
+                let advantage = values[tile.response];
+                clipped(ratio, |_| advantage, bounds, grad, kl, loss, out)
+            }
+        }
+    }
+}
+
+/// exp(logp - old_logp)
+#[multiversion(targets("x86_64+avx2"))]
+fn ratios<T: Precision>(logp: &[T], old: &[T], out: &mut [T]) {
+    for ((out, logp), old) in out.iter_mut().zip(logp).zip(old) {
+        *out = T::narrow(exp(T::narrow(logp.widen() - old.widen()).widen()));
+    }
+}
+
+/// beta KL, and its derivative by logp times `grad`, which has beta in it.
+#[multiversion(targets("x86_64+avx2"))]
+fn penalties<T: Precision>(
+    kind: Kl,
+    beta: f64,
+    grad: T,
+    logp: &[T],
+    reference: &[T],
+    kl: &mut [T],
+    slope: &mut [T],
+) {
+    #[inline(always)]
+    fn each<T: Precision>(
+        beta: f64,
+        (logp, reference): (&[T], &[T]),
+        (kl, slope): (&mut [T], &mut [T]),
+        of: impl Fn(f64) -> (T, T),
+    ) {
+        let pairs = logp.iter().zip(reference);
+        for ((kl, slope), (logp, reference)) in kl.iter_mut().zip(slope).zip(pairs) {
+            let (value, derivative) = of(T::narrow(logp.widen() - reference.widen()).widen());
+            *kl = T::narrow(beta * value.widen());
+            *slope = derivative;
+        }
+    }
+    let grad = grad.widen();
+    let (read, written) = ((logp, reference), (kl, slope));
+    match kind {
+        Kl::K1 => each(
+            beta,
+            read,
+            written,
+            #[inline(always)]
+            |d| (T::narrow(d), T::narrow(grad)),
+        ),
+        Kl::K2 => {
+            let half = T::narrow(grad / 2.0).widen();
+            each(
+                beta,
+                read,
+                written,
+                #[inline(always)]
+                |d| {
+                    let square = T::narrow(d * d).widen();
+                    let slope = T::narrow(2.0 * d).widen();
+                    (T::narrow(square / 2.0), T::narrow(half * slope))
+                },
+            );
+        }
+        Kl::K3 => each(
+            beta,
+            read,
+            written,
+            #[inline(always)]
+            |d| {
+                let (k3, expm1) = k3_and_expm1(d);
+                (T::narrow(k3), T::narrow(grad * -T::narrow(expm1).widen()))
+            },
+        ),
+        Kl::Abs => each(
+            beta,
+            read,
+            written,
+            #[inline(always)]
+            |d| (T::narrow(d.abs()), T::narrow(grad * Unary::Sign.of(d))),
+        ),
+    }
+}
+
+/// The bounds of a ratio in the precision of tokens: a token is below `low` where it is less than `from`, and above `high`
+/// where it is more than `to`.
+#[derive(Clone, Copy)]
+struct Bounds<T> {
+    low: T,
+    high: T,
+    from: T,
+    to: T,
+}
+
+impl<T: Token> Bounds<T> {
+    fn of(low: f64, high: f64) -> Bounds<T> {
+        let (narrow_low, narrow_high) = (T::narrow(low), T::narrow(high));
+        let up = |bound: f64| {
+            let narrow = T::narrow(bound);
+            if narrow.widen() < bound {
+                narrow.next_up()
+            } else {
+                narrow
+            }
+        };
+        Bounds {
+            low: narrow_low,
+            high: narrow_high,
+            from: up(low),
+            // The largest token that is at most `high`: minus the smallest that is at least -high.
+            to: T::narrow(-up(-high).widen()),
+        }
+    }
+}
+
+/// The losses of tokens and their gradient, from the ratios; how many are clipped.
+#[inline(always)]
+fn clipped<T: Token>(
+    ratio: &[T],
+    advantage: impl Fn(usize) -> f64 + Copy,
+    bounds: Bounds<T>,
+    grad: T,
+    kl: Option<(&[T], &[T])>,
+    loss: &mut [T],
+    out: &mut [T],
+) -> usize {
+    match kl {
+        Some((kl, slope)) => surrogate(ratio, advantage, bounds, grad, (kl, slope), loss, out),
+        None => surrogate(ratio, advantage, bounds, grad, (), loss, out),
+    }
+}
+
+/// What a KL adds to a token's loss and gradient.
+trait Added<T>: Copy {
+    fn add(self, index: usize, loss: T, gradient: T) -> (T, T);
+}
+
+impl<T> Added<T> for () {
+    #[inline(always)]
+    fn add(self, _: usize, loss: T, gradient: T) -> (T, T) {
+        (loss, gradient)
+    }
+}
+
+impl<T: Precision> Added<T> for (&[T], &[T]) {
+    #[inline(always)]
+    fn add(self, index: usize, loss: T, gradient: T) -> (T, T) {
+        let (kl, slope) = self;
+        (
+            T::narrow(loss.widen() + kl[index].widen()),
+            T::narrow(gradient.widen() + slope[index].widen()),
+        )
+    }
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn surrogate<T: Precision, A: Added<T>>(
+    ratio: &[T],
+    advantage: impl Fn(usize) -> f64 + Copy,
+    bounds: Bounds<T>,
+    grad: T,
+    added: A,
+    loss: &mut [T],
+    out: &mut [T],
+) -> usize {
+    let length = ratio.len();
+    let (loss, out) = (&mut loss[..length], &mut out[..length]);
+    let times = |a: T, b: f64| T::narrow(a.widen() * b);
+    let less = T::narrow(-grad.widen());
+    let half = times(less, 0.5);
+    let zero = times(less, 0.0);
+    let mut clipped = 0u32;
+    for i in 0..length {
+        let (ratio, advantage) = (ratio[i], advantage(i));
+        let is_outside = (ratio < bounds.from) | (ratio > bounds.to);
+        let inside = if ratio < bounds.from {
+            bounds.low
+        } else {
+            ratio
+        };
+        let inside = if ratio > bounds.to {
+            bounds.high
+        } else {
+            inside
+        };
+        let (free, held) = (times(ratio, advantage), times(inside, advantage));
+        let least = Binary::Min.of(free.widen(), held.widen());
+        clipped += u32::from(held < free);
+        // The gradient goes to the smaller of the two, and half to each at a tie.
+        let to_free = if free < held { less } else { zero };
+        let to_free = if free == held { half } else { to_free };
+        let to_held = T::narrow(less.widen() - to_free.widen());
+        let to_held = times(to_held, advantage);
+        let to_held = if is_outside { T::default() } else { to_held };
+        let by_ratio = T::narrow(times(to_free, advantage).widen() + to_held.widen());
+        let gradient = times(by_ratio, ratio.widen());
+        (loss[i], out[i]) = added.add(i, T::narrow(-least), gradient);
+    }
+    clipped as usize
+}
+
+/// Multiplies the gradient with a factor, if there is one, and says whether all of it is finite.
+#[multiversion(targets("x86_64+avx2"))]
+fn finished<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
+    if let Some(factor) = factor {
+        for value in values.iter_mut() {
+            *value = T::narrow(value.widen() * factor);
+        }
+    }
+    let mut is_finite = true;
+    for value in values {
+        is_finite &= value.widen().is_finite();
+    }
+    is_finite
+}

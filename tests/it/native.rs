@@ -1,0 +1,363 @@
+//! Kernels of the built-ins give the bits of their scripts, whatever the batch, the parameters and the number of threads.
+
+use std::sync::LazyLock;
+
+use advlab::batch::{Batch, BatchBuilder, Computed};
+use advlab::native::{Mode, Native};
+use advlab::script::{Host, Loss, Outcome, Recipe};
+use advlab::tensor::Executor;
+use half::{bf16, f16};
+use ndarray::Array2;
+use proptest::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// Rollouts as a test draws them.
+#[derive(Clone, Debug)]
+struct Rollouts {
+    responses: Vec<Response>,
+    kind: Kind,
+    /// Which columns say what is right: `reward`, `correct`, `token_reward`.
+    rewards: [bool; 3],
+    has_logp: bool,
+    /// By token, or by response.
+    has_advantages: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Response {
+    group: u8,
+    reward: f64,
+    /// Beyond a tile, so that sums and scans have carries; some tokens do not count.
+    length: usize,
+    holes: usize,
+    seed: u32,
+}
+
+/// How token columns come.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    F16,
+    Bf16,
+    F32,
+    F64,
+    Compact,
+}
+
+fn rollouts() -> impl Strategy<Value = Rollouts> {
+    let reward = prop_oneof![
+        Just(0.0),
+        Just(1.0),
+        Just(1.0),
+        Just(0.1),
+        -2.0..2.0f64,
+        Just(-0.0)
+    ];
+    let length = prop_oneof![0usize..8, 0usize..40, 1000usize..2100];
+    let response = (0u8..4, reward, length, 0usize..5, any::<u32>());
+    let response = response.prop_map(|(group, reward, length, holes, seed)| Response {
+        group,
+        reward,
+        length,
+        holes,
+        seed,
+    });
+    let kind = prop_oneof![
+        Just(Kind::F16),
+        Just(Kind::Bf16),
+        Just(Kind::F32),
+        Just(Kind::F64),
+        Just(Kind::Compact)
+    ];
+    let rewards = prop_oneof![
+        Just([true, false, false]),
+        Just([false, true, false]),
+        Just([false, false, true]),
+        Just([true, true, true]),
+        Just([true, false, true])
+    ];
+    let responses = prop::collection::vec(response, 1..12);
+    (responses, kind, rewards, any::<(bool, bool)>()).prop_map(
+        |(responses, kind, rewards, (has_logp, has_advantages))| Rollouts {
+            responses,
+            kind,
+            rewards,
+            has_logp,
+            has_advantages,
+        },
+    )
+}
+
+impl Response {
+    fn counts(&self, column: usize) -> bool {
+        column < self.length && (self.holes == 0 || column % (self.holes + 3) != 1)
+    }
+
+    /// A number from 0 to 1 for a token of a column.
+    fn noise(&self, column: usize, salt: u32) -> f64 {
+        let mut x = self.seed ^ (column as u32).wrapping_mul(0x9e37_79b9) ^ salt.wrapping_mul(77);
+        for shift in [16, 13, 16] {
+            x = (x ^ (x >> shift)).wrapping_mul(0x85eb_ca6b);
+        }
+        f64::from(x) / f64::from(u32::MAX)
+    }
+}
+
+impl Rollouts {
+    fn batch(&self) -> Batch {
+        let rows = &self.responses;
+        let width = rows.iter().map(|row| row.length).max().unwrap_or(0) + 1;
+        let mask = Array2::from_shape_fn((rows.len(), width), |(r, c)| rows[r].counts(c));
+        let last = |r: usize| (0..width).rev().find(|&c| rows[r].counts(c));
+        let mut builder = Batch::builder()
+            .groups(rows.iter().map(|row| i64::from(row.group)))
+            .mask(mask.view());
+        let rewards: Vec<f64> = rows.iter().map(|row| row.reward).collect();
+        if self.rewards[0] {
+            builder = builder.response("reward", rewards.clone());
+        }
+        if self.rewards[1] {
+            let correct: Vec<f64> = rewards
+                .iter()
+                .map(|&r| f64::from(u8::from(r > 0.5)))
+                .collect();
+            builder = builder.response("correct", correct);
+        }
+        if self.rewards[2] {
+            builder = self.token(builder, "token_reward", width, &|r, c| {
+                let shaped = 0.25 * (rows[r].noise(c, 9) * 4.0).floor();
+                if last(r) == Some(c) {
+                    rows[r].reward
+                } else {
+                    shaped
+                }
+            });
+        }
+        let old = |r: usize, c: usize| -2.0 * rows[r].noise(c, 1);
+        builder = self.token(builder, "old_logp", width, &old);
+        if self.has_logp {
+            builder = self.token(builder, "logp", width, &|r, c| {
+                old(r, c) + 0.6 * rows[r].noise(c, 2) - 0.3
+            });
+        }
+        builder = self.token(builder, "ref_logp", width, &|r, c| {
+            old(r, c) + rows[r].noise(c, 3) - 0.5
+        });
+        if self.has_advantages {
+            builder = self.token(builder, "advantage", width, &|r, c| {
+                rows[r].noise(c, 5) - 0.5
+            });
+        } else {
+            let advantages: Vec<f64> = rewards.iter().map(|reward| reward - 0.3).collect();
+            builder = builder.response("advantage", advantages);
+        }
+        builder = self.token(builder, "value", width, &|r, c| rows[r].noise(c, 4));
+        builder.build().expect("a batch")
+    }
+
+    /// Adds a token column; where the mask is 0 there is NaN.
+    fn token(
+        &self,
+        builder: BatchBuilder,
+        name: &str,
+        width: usize,
+        of: &dyn Fn(usize, usize) -> f64,
+    ) -> BatchBuilder {
+        let rows = &self.responses;
+        let shape = (rows.len(), width);
+        let cell = |(r, c): (usize, usize)| {
+            if rows[r].counts(c) {
+                of(r, c)
+            } else {
+                f64::NAN
+            }
+        };
+        match self.kind {
+            Kind::F16 => builder.token(
+                name,
+                Array2::from_shape_fn(shape, |at| f16::from_f64(cell(at))),
+            ),
+            Kind::Bf16 => builder.token(
+                name,
+                Array2::from_shape_fn(shape, |at| bf16::from_f64(cell(at))),
+            ),
+            Kind::F32 => builder.token(name, Array2::from_shape_fn(shape, |at| cell(at) as f32)),
+            Kind::F64 => builder.token(name, Array2::from_shape_fn(shape, cell)),
+            Kind::Compact => {
+                let cells = (0..rows.len()).flat_map(|r| (0..width).map(move |c| (r, c)));
+                let counted = cells.filter(|&(r, c)| rows[r].counts(c));
+                let values: Vec<f32> = counted.map(|(r, c)| of(r, c) as f32).collect();
+                builder.token(name, advlab::batch::FloatBuffer::from(values))
+            }
+        }
+    }
+}
+
+/// Settings of each recipe beside its defaults. No group is smaller than one response.
+const SETTINGS: &[(&str, &[&str])] = &[
+    ("grpo", &["", "std=population eps=0.01"]),
+    ("dr_grpo", &[""]),
+    ("rloo", &[""]),
+    ("passk", &["k=1"]),
+    (
+        "grpo_lambda",
+        &[
+            "",
+            "acc_top_lambda=0.7 length_penalty_alpha=0.3 length_eps=0.5 std=population",
+            "acc_top_lambda=1",
+        ],
+    ),
+    (
+        "reinforce_pp",
+        &[
+            "",
+            "kl_beta=0 reward_clip=0.5",
+            "kl_beta=0.3 kl=k2 gamma=0.9 kl_clamp=0.11",
+            "kl_beta=0.25 kl=k3 reward_clip=0.75",
+            "kl=abs std=false",
+            "kl_beta=0 gamma=0.95",
+        ],
+    ),
+    (
+        "reinforce_pp_baseline",
+        &["", "std=false", "gamma=0.5 kl_beta=0.1"],
+    ),
+    ("gae", &["", "gamma=0.99 lambda=0.9", "whiten=false"]),
+    (
+        "ppo_clip",
+        &[
+            "",
+            "kl_beta=0.1",
+            "kl_beta=0.01 kl=k1 aggregate=response",
+            "kl_beta=0.5 kl=k2 clip_high=0.28",
+            "kl_beta=0.02 kl=abs clip_low=0.25 clip_high=0.25",
+            "aggregate=response clip_low=0 clip_high=0",
+        ],
+    ),
+    (
+        "pacs",
+        &[
+            "",
+            "adv_estimator=grpo",
+            "adv_estimator=grpo std=false reward_method=mean beta=0.3",
+            "adv_estimator=naive weight_mode=only_positive",
+            "weight_mode=only_negative beta=2.5",
+            "adv_estimator=grpo weight_mode=none eps=0.01",
+        ],
+    ),
+];
+
+static POOLS: LazyLock<[ThreadPool; 3]> = LazyLock::new(|| {
+    [1, 2, 7].map(|threads| {
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.expect("threads")
+    })
+});
+
+/// A recipe as a script by either executor, and by kernels.
+fn three(name: &str, settings: &str) -> [Recipe; 3] {
+    let naive = Host::new().with_executor(Executor::Naive);
+    let native = Host::new().with_native(&Native::new(Mode::On));
+    [naive, Host::new(), native].map(|host| {
+        let mut recipe = host.load(name).expect("a built-in");
+        for setting in settings.split_whitespace() {
+            let (name, value) = setting.split_once('=').expect("a setting");
+            recipe.set_text(name, value).expect("a value");
+        }
+        recipe
+    })
+}
+
+fn bits(computed: &Computed) -> (String, bool, Vec<u64>) {
+    let buffer = computed.buffer();
+    let bits = buffer.iter().map(f64::to_bits).collect();
+    (computed.level().to_string(), buffer.is_f64(), bits)
+}
+
+/// All that an outcome says, but for times and memory.
+fn shown(outcome: &Outcome) -> String {
+    let metrics: Vec<(&str, u64)> = (outcome.metrics.iter())
+        .map(|(name, value)| (name.as_str(), value.to_bits()))
+        .collect();
+    format!(
+        "{:?} {:?} {:?} {:?} {metrics:?} {:?} {:?}",
+        outcome.reward.as_ref().map(bits),
+        bits(&outcome.advantage),
+        outcome.loss.map(f64::to_bits),
+        outcome.correct.as_ref().map(bits),
+        outcome.prints,
+        outcome.notes,
+    )
+}
+
+fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Outcome, TestCaseError> {
+    let mut state = recipe.init().expect("no state");
+    let outcome = recipe.advantage(batch, &mut state);
+    outcome.map_err(|error| TestCaseError::fail(error.render(false)))
+}
+
+fn loss(recipe: &Recipe, batch: &Batch, of: Option<&Computed>) -> Result<Loss, TestCaseError> {
+    let mut state = recipe.init().expect("no state");
+    let loss = recipe.loss(batch, of, &mut state);
+    loss.map_err(|error| TestCaseError::fail(error.render(false)))
+}
+
+/// All that a loss says, but for its time.
+fn told(loss: &Loss) -> String {
+    let metrics: Vec<(&str, u64)> = (loss.metrics.iter())
+        .map(|(name, value)| (name.as_str(), value.to_bits()))
+        .collect();
+    let (value, gradient) = (loss.value.to_bits(), bits(&loss.gradient));
+    format!(
+        "{value:?} {gradient:?} {metrics:?} {:?} {:?}",
+        loss.prints, loss.notes
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn advantages_have_the_bits_of_the_script(rollouts in rollouts(), pick in any::<prop::sample::Index>()) {
+        let batch = rollouts.batch();
+        for (name, settings) in SETTINGS {
+            let settings = pick.get(settings);
+            let [naive, fused, native] = three(name, settings);
+            let script = shown(&advantage(&fused, &batch)?);
+            prop_assert_eq!(&script, &shown(&advantage(&naive, &batch)?));
+            for pool in &*POOLS {
+                let outcome = pool.install(|| advantage(&native, &batch))?;
+                prop_assert!(outcome.is_native, "{} {}", name, settings);
+                prop_assert_eq!(&script, &shown(&outcome), "{} {}", name, settings);
+            }
+            let padded = |recipe: &Recipe| {
+                let layout = batch.layout();
+                let mut array = Array2::from_elem((layout.responses(), layout.width()), f32::NAN);
+                let written = recipe.advantage_into(&batch, &mut recipe.init()?, &mut array.view_mut())?;
+                Ok::<_, advlab::Diagnostics>((array.mapv(f32::to_bits), written.advantage))
+            };
+            prop_assert_eq!(padded(&fused).unwrap(), padded(&native).unwrap(), "{} {}", name, settings);
+        }
+    }
+
+    #[test]
+    fn losses_have_the_bits_of_the_script(
+        rollouts in rollouts(),
+        pick in any::<prop::sample::Index>(),
+        by_token in any::<bool>(),
+    ) {
+        let batch = rollouts.batch();
+        for (name, settings) in SETTINGS.iter().filter(|(name, _)| ["ppo_clip", "pacs"].contains(name)) {
+            let of = if by_token { "reinforce_pp" } else { "grpo" };
+            let of = advantage(&three(of, "")[0], &batch)?.advantage;
+            let settings = pick.get(settings);
+            let [naive, fused, native] = three(name, settings);
+            let script = told(&loss(&fused, &batch, Some(&of))?);
+            prop_assert_eq!(&script, &told(&loss(&naive, &batch, Some(&of))?));
+            for pool in &*POOLS {
+                let loss = pool.install(|| loss(&native, &batch, Some(&of)))?;
+                prop_assert!(loss.is_native, "{} {}", name, settings);
+                prop_assert_eq!(&script, &told(&loss), "{} {}", name, settings);
+            }
+        }
+    }
+}
