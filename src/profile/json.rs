@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{InFull, Measured};
+use crate::script::Version;
 use crate::tensor::profile::StageKind;
 
 impl Measured {
@@ -46,8 +47,8 @@ impl Measured {
         });
         let seconds = |runs: &[f64]| (!runs.is_empty()).then(|| json!({ "seconds": runs }));
         json!({
-            "recipe": self.recipe.name(),
-            "version": self.recipe.version().as_str(),
+            "recipe": self.name,
+            "version": self.version.as_ref().map(Version::as_str),
             "responses": self.layout.responses(),
             "groups": self.layout.groups(),
             "tokens": self.layout.tokens(),

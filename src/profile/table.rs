@@ -6,6 +6,7 @@ use super::lines::Line;
 use super::{InFull, Measured};
 use crate::figures::{self, counted, shape};
 use crate::paint::{Paint, beside, cut, width, wrapped};
+use crate::script::Version;
 use crate::tensor::profile::StageKind;
 
 impl Measured {
@@ -23,14 +24,13 @@ impl Measured {
     }
 
     fn head(&self, paint: Paint) -> Vec<String> {
-        let recipe = &self.recipe;
-        let version = paint.dim(recipe.version().short());
-        let head = format!("{} {version}", paint.bold(recipe.name()));
-        let settings = paint.dim(&recipe.params().to_string());
+        let version = self.version.as_ref().map_or("", Version::short);
+        let head = format!("{} {}", paint.bold(&self.name), paint.dim(version));
+        let settings = paint.dim(&self.settings);
         let threads = counted(rayon::current_num_threads(), "thread");
         let batch = format!("{}; {threads}", shape(&self.layout));
         vec![
-            beside(&head, width(&head) + 2, &settings, paint.width),
+            beside(head.trim_end(), width(&head) + 2, &settings, paint.width),
             wrapped("", &batch, paint.width),
         ]
     }
@@ -51,7 +51,7 @@ impl Measured {
             }
             let own = best(seconds);
             let ratio = match own / fused {
-                _ if name == "fused" => counted(seconds.len(), "run"),
+                _ if name == "fused" || self.fused.is_empty() => counted(seconds.len(), "run"),
                 ratio => format!("{ratio:.2} times fused"),
             };
             let (own, middle) = (time(own), time(median(seconds)));

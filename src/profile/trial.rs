@@ -6,7 +6,7 @@ use ndarray::Array2;
 
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::script::{Hook, MapGroups, Recipe};
+use crate::script::{Hook, InputTrial, MapGroups, Recipe};
 use crate::tensor::profile::{Profile, Stage, StageKind};
 
 /// One run of all hooks of a recipe on a batch.
@@ -84,6 +84,22 @@ impl Trial {
             peak: guard.peak() - before,
             map_groups,
         })
+    }
+
+    /// The trial of an input at the prompt.
+    pub(super) fn of_input(trial: InputTrial) -> Trial {
+        let part = Part {
+            name: "input",
+            started: trial.started,
+            seconds: trial.seconds,
+        };
+        Trial {
+            parts: vec![part],
+            stages: trial.stages,
+            peak: trial.peak,
+            // `:plan` tells of them.
+            map_groups: Vec::new(),
+        }
     }
 
     /// Shares the time of each pass out to its operations as they took it in another run, of a profile by operation.

@@ -43,7 +43,7 @@ pub(crate) use reading::Reading;
 pub use recipe::{Hook, Recipe, Version};
 pub(crate) use sandbox::guarded;
 pub use session::{Answer, Columns, EvaluatedInput, Graph, GraphNode, Name, Pairs, Session};
-pub(crate) use session::{Defines, is_typed, language_definitions};
+pub(crate) use session::{Defines, InputTrial, is_typed, language_definitions};
 pub use state::State;
 pub use summary::{Spread, Summary};
 pub(crate) use syntax::{Token, TokenKind, Unfinished, lex, unfinished};

@@ -10,6 +10,7 @@ use super::guard::Reservation;
 use super::lift::Mapped;
 use super::op::Op;
 use super::plan::Plan;
+use super::profile::Profile;
 use super::{Frame, Level, Value};
 use crate::batch::{Buffer, FloatBuffer, Rows, TokenValues};
 
@@ -407,13 +408,10 @@ impl Tensor {
         }
         let value = tensors[0].evaluate()?;
         if let Some(frame) = tensors[0].frame() {
-            let started = frame
-                .context
-                .profile
-                .as_ref()
-                .map(|profile| profile.clock());
+            let profile = frame.context.profile();
+            let started = profile.map(Profile::clock);
             value.over(&frame.layout).fill_rows(&mut rows, true);
-            if let Some((profile, started)) = frame.context.profile.as_deref().zip(started) {
+            if let Some((profile, started)) = profile.zip(started) {
                 profile.note_padding(started, &value, &frame.layout);
             }
         }

@@ -12,7 +12,9 @@ use super::super::sandbox::guarded;
 use super::super::syntax::items;
 use super::{Answer, EVALUATING, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::tensor::{Level, Prim, Tensor, grad};
+use crate::script::Recipe;
+use crate::tensor::profile::{Detail, Stage};
+use crate::tensor::{Level, Origin, Prim, Tensor, grad};
 
 /// The time that measuring an input takes at most, once it has run a few times.
 const MEASURING: Duration = Duration::from_millis(400);
@@ -46,6 +48,17 @@ pub struct GraphNode {
     pub is_f64: bool,
     /// Whether the values have been computed already.
     pub is_known: bool,
+}
+
+/// One run of an input, with what the executor did meanwhile.
+#[derive(Debug)]
+pub(crate) struct InputTrial {
+    /// In seconds of the session's profile.
+    pub(crate) started: f64,
+    pub(crate) seconds: f64,
+    pub(crate) stages: Vec<Stage>,
+    /// The most bytes that it held at once, beside those held before.
+    pub(crate) peak: usize,
 }
 
 /// The values of two inputs that go together, and the level where they meet; none for arrays.
@@ -183,30 +196,92 @@ impl Session {
     /// # Errors
     /// As [`Session::evaluate`].
     pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
+        let (mut times, began) = (Vec::new(), Instant::now());
+        self.again(text, |run| {
+            while times.len() < LEAST_RUNS || (times.len() < RUNS && began.elapsed() < MEASURING) {
+                let started = Instant::now();
+                run()?;
+                times.push(started.elapsed());
+            }
+            Ok(())
+        })?;
+        times.sort();
+        Ok(times)
+    }
+
+    /// Runs an input again and again, with its stages noted down.
+    ///
+    /// # Errors
+    /// As [`Session::evaluate`].
+    pub(crate) fn trials(
+        &mut self,
+        text: &str,
+        runs: usize,
+        detail: Detail,
+    ) -> Result<Vec<InputTrial>, Diagnostics> {
+        let (guard, profile) = (self.guard.clone(), self.profile.clone());
+        let mut trials = Vec::new();
+        let ran = self.again(text, |run| {
+            profile.set_detail(detail);
+            for _ in 0..runs {
+                let (before, started) = (guard.begin_run(), profile.clock());
+                run()?;
+                trials.push(InputTrial {
+                    started,
+                    seconds: profile.clock() - started,
+                    stages: profile.take(),
+                    peak: guard.peak() - before,
+                });
+            }
+            Ok(())
+        });
+        self.profile.set_detail(Detail::Nothing);
+        self.profile.take();
+        ran.map(|()| trials)
+    }
+
+    /// The line that an operation of an input stands in: the name of what it is a line of, unless that is the input, its
+    /// number and its text.
+    pub(crate) fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
+        let (name, number, text) = match self.inputs.line(text, origin) {
+            Some(of_input) => of_input,
+            None => {
+                let name = origin.source.as_deref().unwrap_or_default();
+                let mut sources = self.recipe.iter().flat_map(Recipe::sources);
+                let text = sources.find(|(own, _)| *own == name);
+                let text = text.map_or("", |(_, text)| text);
+                (Some(name.to_string()), origin.line, text)
+            }
+        };
+        let line = text.lines().nth(number.saturating_sub(1));
+        (name, number, line.unwrap_or_default().trim().to_string())
+    }
+
+    /// Compiles an input, runs it once with all that can go wrong, and lets it be run more often: each run builds its
+    /// graph and computes it, and leaves the session as it was.
+    fn again(
+        &mut self,
+        text: &str,
+        repeat: impl FnOnce(&mut dyn FnMut() -> Result<(), Diagnostics>) -> Result<(), Diagnostics>,
+    ) -> Result<(), Diagnostics> {
         // All of it there, and not each run: the values are dropped there too, and no run pays for the stack.
         guarded(EVALUATING, || {
-            // Once before the clock runs, with all that can go wrong.
             let _ = self.value(text)?;
             let engine = self.engine(text);
             let ast = self.functions.merge(&self.compile(&engine, text)?);
             let scope = self.scope.clone();
-            let (mut times, started) = (Vec::new(), Instant::now());
-            while times.len() < LEAST_RUNS || (times.len() < RUNS && started.elapsed() < MEASURING)
-            {
-                let begun = Instant::now();
+            repeat(&mut || {
                 let outcome = self.run_compiled(&engine, &ast, text);
                 let computed = outcome.and_then(|value| {
                     let tensor = value.read_lock::<Tensor>();
                     let computed = tensor.map_or(Ok(()), |tensor| tensor.evaluate().map(drop));
                     computed.map_err(|error| self.failed_in(text, error))
                 });
-                times.push(begun.elapsed());
                 self.scope = scope.clone();
-                computed?;
-            }
+                computed
+            })?;
             self.batch.call().take_reports();
-            times.sort();
-            Ok(times)
+            Ok(())
         })?
     }
 

@@ -220,6 +220,49 @@ fn time_is_measured() {
     );
 }
 
+/// Of a recipe, in use or named, and of an expression: the lines and the bytes are those of what ran.
+#[test]
+fn a_profile_is_of_the_recipe_or_of_an_expression() {
+    let mut session = session();
+    let told = [
+        (
+            ":profile passk k=2",
+            [
+                "passk 67c0a3  k=2",
+                "naive",
+                "let n = right.count(\"group\");",
+            ],
+        ),
+        (
+            ":profile (batch.old_logp - batch.ref_logp).sum(\"response\")",
+            [
+                "pass 1 over tokens",
+                "script and plans",
+                "1  (batch.old_logp",
+            ],
+        ),
+    ];
+    for (input, expected) in told {
+        let outcome = session.submit(input);
+        assert!(!outcome.is_error, "{input}: {}", outcome.text);
+        for part in expected {
+            assert!(outcome.text.contains(part), "{input}: {}", outcome.text);
+        }
+        let is_short = |line: &str| line.chars().count() <= 80;
+        assert!(outcome.text.lines().all(is_short), "{}", outcome.text);
+    }
+    session.submit("fn gap(x) { x - x.mean(\"group\") }");
+    let outcome = session.submit(":profile gap(batch.old_logp.sum(\"response\"))");
+    assert!(
+        outcome.text.contains("an earlier input:1  fn gap(x)"),
+        "{}",
+        outcome.text
+    );
+    session.submit(":recipe grpo");
+    assert!(session.submit(":profile").text.starts_with("grpo "));
+    assert!(session.submit(":profile batch.rewrad").is_error);
+}
+
 #[test]
 fn what_was_typed_is_saved_as_a_recipe_that_gives_the_same() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -25,7 +25,7 @@ pub(super) struct Clock<'a> {
 
 impl<'a> Clock<'a> {
     pub(super) fn start(context: &'a Context) -> Clock<'a> {
-        let profile = context.profile.as_deref();
+        let profile = context.profile();
         Clock {
             profile,
             started: profile.map_or(0.0, Profile::clock),
