@@ -34,7 +34,7 @@ pub use batch_type::{ByGroup, MapGroups};
 pub use check::{CheckResult, Finding, check, groups_are_independent};
 pub(crate) use check::{DEGENERATE, Rollouts, flipped_loss};
 pub(crate) use hooks::{HookCall, HookKernels, LossAnswer, Placed};
-pub use hooks::{Loss, Outcome};
+pub use hooks::{KernelChange, Loss, Outcome};
 pub use host::{Host, Limits};
 pub use library::{BUILTINS, Builtin};
 pub use members::{MEMBERS, Member, Owner};
