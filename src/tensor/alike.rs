@@ -266,7 +266,7 @@ pub(crate) fn by_form(looped: &Tensor, parts: &[(Tensor, Arc<Frame>)]) -> Option
                 let mut is_own = vec![0.0; whole.layout.groups()];
                 alike.groups.iter().for_each(|&group| is_own[group] = 1.0);
                 let is_own = Tensor::from_buffer(whole, Level::Group, is_own.into()).ok()?;
-                op::select(&is_own, &own, &others).ok()?
+                op::either(&is_own, &own, &others).ok()?
             }
         });
     }
