@@ -146,10 +146,13 @@ impl Measured {
             ("bandwidth", bandwidth),
             ("fell back", fallbacks),
         ];
-        let told = shares
-            .iter()
-            .chain(&remarks)
-            .map(|(name, text)| beside(name, 11, text, paint.width));
+        let calls = self.trial.map_groups.iter();
+        let map_groups =
+            calls.map(|call| ("map_groups", format!("line {}: {call}", call.origin.line)));
+        let told = (shares.into_iter())
+            .chain(remarks)
+            .chain(map_groups)
+            .map(|(name, text)| beside(name, 11, &text, paint.width));
         told.collect()
     }
 }

@@ -129,6 +129,11 @@ pub(crate) fn sub(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) - b).built()
 }
 
+/// The values of `a` where `c` is not 0, and those of `b` where it is.
+pub(crate) fn either(c: &Tensor, a: &Tensor, b: &Tensor) -> Built {
+    select(c, a, b).built()
+}
+
 /// The product of two tensors.
 pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) * b).built()

@@ -24,7 +24,7 @@ use super::graph::Tensor;
 pub(crate) use build::Term;
 #[cfg(test)]
 pub(crate) use build::sub;
-pub(crate) use build::{add, at_last_token, expand, greater, mul, sum, sum_of_one, sum_to};
+pub(crate) use build::{add, at_last_token, either, expand, greater, mul, sum, sum_of_one, sum_to};
 pub(crate) use field::VARIANCE_FLOOR;
 pub use param::{Argument, Param, ParamKind};
 use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
