@@ -8,8 +8,8 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use super::Computing;
 use super::streams::{self, out};
+use super::{Computing, Natively};
 
 /// Repeat a run with its reloads, and say whether every number agrees.
 ///
@@ -22,12 +22,15 @@ pub struct Replay {
     run: PathBuf,
     #[command(flatten)]
     computing: Computing,
+    #[command(flatten)]
+    natively: Natively,
 }
 
 impl Replay {
     /// Repeats the run; the exit status is 1 where a number differs.
     pub fn run(self) -> Result<ExitCode> {
-        let replay = Repetition::open_with(&self.run, self.computing.executor)?;
+        let replay =
+            Repetition::open_with(&self.run, self.computing.executor, self.natively.native)?;
         let run = self.run.display();
         let steps = replay.steps();
         let bar = streams::steps_bar("replaying", steps, 0);

@@ -13,7 +13,7 @@ use clap::Args;
 
 use super::streams::{self, out};
 use super::train_view::View;
-use super::{Computing, pair};
+use super::{Computing, Natively, pair};
 
 /// Train an embedded policy, with a recipe that can be edited while the run goes.
 ///
@@ -46,13 +46,18 @@ pub struct Train {
     print_config: bool,
     #[command(flatten)]
     computing: Computing,
+    #[command(flatten)]
+    natively: Natively,
 }
 
 impl Train {
     /// Runs until all steps are done, or until Ctrl-C.
     pub fn run(self) -> Result<ExitCode> {
         let mut run = match &self.resume {
-            Some(folder) => Run::resume_with(folder, self.steps, self.computing.executor)?,
+            Some(folder) => {
+                let (executor, native) = (self.computing.executor, self.natively.native);
+                Run::resume_with(folder, self.steps, executor, native)?
+            }
             None => {
                 let config = self.config()?;
                 if self.print_config {
@@ -94,6 +99,7 @@ impl Train {
             config.set(name, value);
         }
         config.executor = self.computing.executor;
+        config.native = self.natively.native;
         config.check()?;
         Ok(config)
     }

@@ -244,6 +244,10 @@ impl View {
                 }
                 self.at(step, &line);
             }
+            Event::Native { step, change } => {
+                let name = Path::new(&change.recipe).file_name().unwrap_or_default();
+                self.at(step, &format!("{} {change}", name.to_string_lossy()));
+            }
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
                 done,

@@ -229,7 +229,9 @@ impl Follower {
         host: &Host,
         guard: &Guard,
     ) -> Result<(Recipe, Vec<Diagnostic>), Diagnostics> {
-        let recipe = self.shared.options.fit(recipe, true)?;
+        // What is checked is the script.
+        let host = &host.clone().with_kernels(None);
+        let recipe = self.shared.options.fit(recipe, true)?.on(host);
         let ledger = self.shared.ledger();
         let dry_runs = DryRuns {
             candidate: &recipe,

@@ -8,6 +8,7 @@
 mod columns;
 mod groups;
 mod pacs;
+mod policy;
 mod ppo_clip;
 mod returns;
 mod tokens;
@@ -19,35 +20,51 @@ use ndarray::ArrayViewMut2;
 use crate::batch::{Batch, Computed, FloatBuffer, Level, Rows};
 use crate::diagnostic::Diagnostics;
 use crate::script::{
-    Hook, HookCall, HookKernels, Host, Loss, LossAnswer, Outcome, Placed, Recipe, State,
+    Hook, HookCall, HookKernels, Host, KernelChange, Loss, LossAnswer, Outcome, Placed, Recipe,
+    State,
 };
 use columns::{Columns, Responses};
+use policy::{Call, Policy, Same};
 
 /// When kernels answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Where a hook takes long, and once its kernel has given the script's bits.
-    #[default]
+    /// Where a hook takes long, once its kernel has given the script's bits: what commands do unless told otherwise.
     Auto,
     /// Wherever there is a kernel.
     On,
-    /// Never.
+    /// Never: what the library does unless told otherwise.
+    #[default]
     Off,
 }
 
-/// The kernels of the built-ins, and what is known of them in this process.
+/// The share of a step from which on a hook is worth a kernel, unless set.
+const THRESHOLD: f64 = 0.02;
+
+/// The kernels of the built-ins, and what is known of them in this process. A clone shares that.
 #[derive(Clone, Debug)]
 pub struct Native(Arc<Kernels>);
 
 #[derive(Debug)]
 struct Kernels {
-    mode: Mode,
+    policy: Policy,
 }
 
 impl Native {
     /// Kernels that answer in a mode.
     pub fn new(mode: Mode) -> Native {
-        Native(Arc::new(Kernels { mode }))
+        Native::with_threshold(mode, THRESHOLD)
+    }
+
+    /// The same with another share of a step from which on, in [`Mode::Auto`], a hook is worth a kernel.
+    pub fn with_threshold(mode: Mode, threshold: f64) -> Native {
+        let policy = Policy::new(mode, threshold);
+        Native(Arc::new(Kernels { policy }))
+    }
+
+    /// The hooks that kernels answer from now on, and those whose kernels disagreed, since this was last asked for.
+    pub fn changes(&self) -> Vec<KernelChange> {
+        self.0.changes()
     }
 }
 
@@ -55,7 +72,7 @@ impl Host {
     /// The same host with kernels for the built-ins' hooks; the bits of results are the same.
     pub fn with_native(self, native: &Native) -> Host {
         let kernels = native.0.clone();
-        self.with_kernels((kernels.mode != Mode::Off).then_some(kernels))
+        self.with_kernels((kernels.policy.mode != Mode::Off).then_some(kernels))
     }
 }
 
@@ -125,12 +142,27 @@ impl HookKernels for Kernels {
         recipe: &Recipe,
         batch: &Batch,
         state: &mut State,
-        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
     ) -> Result<Outcome<Placed>, Diagnostics> {
-        match recipe.advantage_by_kernels(self, batch, array.as_deref_mut()) {
-            Some(outcome) if self.mode == Mode::On => Ok(outcome),
-            _ => recipe.advantage_by_script(batch, state, array),
-        }
+        let before = state.clone();
+        let agree_on = |part: &Batch| {
+            let script = recipe.advantage_by_script(part, &mut before.clone(), None);
+            let kernels = recipe.advantage_by_kernels(self, part, None);
+            script.is_ok_and(|script| kernels.is_some_and(|kernels| script.same(&kernels)))
+        };
+        let call = Call {
+            recipe,
+            hook: Hook::Advantage,
+            batch,
+            by_script: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
+                recipe.advantage_by_script(batch, state, array)
+            },
+            by_kernel: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
+                recipe.advantage_by_kernels(self, batch, array)
+            },
+            agree_on: &agree_on,
+        };
+        self.policy.answer(call, array)
     }
 
     fn run_loss(
@@ -139,11 +171,34 @@ impl HookKernels for Kernels {
         batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
     ) -> Result<Loss<Placed>, Diagnostics> {
-        match recipe.loss_by_kernels(self, batch, advantage, array.as_deref_mut()) {
-            Some(loss) => Ok(loss),
-            None => recipe.loss_by_script(batch, advantage, state, array),
-        }
+        let before = state.clone();
+        let agree_on = |part: &Batch| {
+            // An advantage that is given is of the whole batch.
+            if advantage.is_some() {
+                return false;
+            }
+            let script = recipe.loss_by_script(part, None, &mut before.clone(), None);
+            let kernel = recipe.loss_by_kernels(self, part, None, None);
+            script.is_ok_and(|script| kernel.is_some_and(|kernel| script.same(&kernel)))
+        };
+        let call = Call {
+            recipe,
+            hook: Hook::Loss,
+            batch,
+            by_script: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
+                recipe.loss_by_script(batch, advantage, state, array)
+            },
+            by_kernel: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
+                recipe.loss_by_kernels(self, batch, advantage, array)
+            },
+            agree_on: &agree_on,
+        };
+        self.policy.answer(call, array)
+    }
+
+    fn changes(&self) -> Vec<KernelChange> {
+        self.policy.changes()
     }
 }

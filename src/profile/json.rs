@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{InFull, Measured};
+use crate::script::Version;
 use crate::tensor::profile::StageKind;
 
 impl Measured {
@@ -38,10 +39,16 @@ impl Measured {
                 "seconds": line.seconds, "read": line.read, "written": line.written,
             })
         });
+        let map_groups = trial.map_groups.iter().map(|call| {
+            json!({
+                "script": call.origin.source.as_deref(), "line": call.origin.line,
+                "by_one_call": call.by_group.is_none(), "told": call.to_string(),
+            })
+        });
         let seconds = |runs: &[f64]| (!runs.is_empty()).then(|| json!({ "seconds": runs }));
         json!({
-            "recipe": self.recipe.name(),
-            "version": self.recipe.version().as_str(),
+            "recipe": self.name,
+            "version": self.version.as_ref().map(Version::as_str),
             "responses": self.layout.responses(),
             "groups": self.layout.groups(),
             "tokens": self.layout.tokens(),
@@ -54,6 +61,7 @@ impl Measured {
             "lines": lines.collect::<Vec<_>>(),
             "in_script": trial.in_script(),
             "fell_back": fallbacks.collect::<Vec<_>>(),
+            "map_groups": map_groups.collect::<Vec<_>>(),
             "peak_bytes": trial.peak,
             "bandwidth": self.bandwidth,
         })

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::trial::Trial;
 use crate::script::Recipe;
+use crate::tensor::Origin;
 
 /// A line of a script that asked for operations on tensors.
 #[derive(Debug)]
 pub(super) struct Line {
     /// The script, where it is not the recipe's own.
-    pub(super) source: Option<Arc<str>>,
+    pub(super) source: Option<String>,
     /// From 1.
     pub(super) number: usize,
     pub(super) text: String,
@@ -22,22 +22,28 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The lines of a run, the longest first.
-    pub(super) fn of(trial: &Trial, recipe: &Recipe) -> Vec<Line> {
+    /// The lines of a run, the longest first. `place` finds the name of an operation's script, unless it is the measured
+    /// one itself, the line's number and its text.
+    pub(super) fn of(
+        trial: &Trial,
+        place: impl Fn(&Origin) -> (Option<String>, usize, String),
+    ) -> Vec<Line> {
         let mut lines: BTreeMap<(Option<&str>, usize), Line> = BTreeMap::new();
         for operation in trial.stages.iter().flat_map(|stage| &stage.operations) {
             let Some(origin) = &operation.origin else {
                 continue;
             };
-            let source = origin.source.as_deref();
-            let source = source.filter(|source| *source != recipe.name());
-            let line = lines.entry((source, origin.line)).or_insert_with(|| Line {
-                source: source.map(Into::into),
-                number: origin.line,
-                text: text(recipe, source, origin.line),
-                seconds: 0.0,
-                read: 0,
-                written: 0,
+            let key = (origin.source.as_deref(), origin.line);
+            let line = lines.entry(key).or_insert_with(|| {
+                let (source, number, text) = place(origin);
+                Line {
+                    source,
+                    number,
+                    text,
+                    seconds: 0.0,
+                    read: 0,
+                    written: 0,
+                }
             });
             line.seconds += operation.seconds;
             line.read += operation.read;
@@ -52,7 +58,7 @@ impl Line {
     pub(super) fn place(&self) -> String {
         match &self.source {
             Some(source) => {
-                let path = Path::new(&**source);
+                let path = Path::new(source);
                 let name = path.file_name().map(|name| name.to_string_lossy());
                 format!("{}:{}", name.unwrap_or_default(), self.number)
             }
@@ -61,11 +67,13 @@ impl Line {
     }
 }
 
-/// A line of a recipe's own source, or of one that it imports.
-fn text(recipe: &Recipe, source: Option<&str>, number: usize) -> String {
-    let name = source.unwrap_or(recipe.name());
+/// The line of a recipe's own source, or of one that it imports.
+pub(super) fn of_recipe(recipe: &Recipe, origin: &Origin) -> (Option<String>, usize, String) {
+    let name = origin.source.as_deref().unwrap_or(recipe.name());
     let mut sources = recipe.sources();
     let text = sources.find(|(other, _)| *other == name);
-    let line = text.and_then(|(_, text)| text.lines().nth(number.checked_sub(1)?));
-    line.unwrap_or_default().trim().to_string()
+    let line = text.and_then(|(_, text)| text.lines().nth(origin.line.checked_sub(1)?));
+    let source = Some(name.to_string()).filter(|name| name != recipe.name());
+    let text = line.unwrap_or_default().trim().to_string();
+    (source, origin.line, text)
 }

@@ -11,7 +11,7 @@ mod trial;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ndarray::Array2;
 
@@ -22,17 +22,22 @@ use self::trial::Trial;
 use crate::batch::{Batch, Layout, Replacement};
 use crate::diagnostic::Diagnostics;
 use crate::figures::count;
-use crate::script::{Host, Recipe};
+use crate::script::{Host, Recipe, Session, Version};
 use crate::tensor::Executor;
-use crate::tensor::profile::{Profile, StageKind};
+use crate::tensor::profile::{Detail, Profile, StageKind};
 
 /// How often the naive executor runs at most: it is there to compare with, and slow.
 const NAIVE_RUNS: usize = 3;
+/// How often an input runs with its stages noted down.
+const INPUT_RUNS: usize = 5;
 
-/// The times of a recipe on a batch, run by run, and one of its runs taken apart.
+/// The times of a recipe, or of an input at the prompt, on a batch, run by run, and one of its runs taken apart.
 #[derive(Debug)]
 pub struct Measured {
-    recipe: Recipe,
+    name: String,
+    /// None of an input.
+    version: Option<Version>,
+    settings: String,
     layout: Arc<Layout>,
     /// Seconds, run by run, with each executor, into one array.
     fused: Vec<f64>,
@@ -81,22 +86,24 @@ impl Measured {
             Ok(started.elapsed().as_secs_f64())
         };
         let fused_anew: Result<_, Diagnostics> = (0..runs).map(fused_anew).collect();
-        let mut noted = |profile: Profile| {
-            let profile = Arc::new(profile);
+        let mut noted = |detail: Detail| {
+            let profile = Arc::new(Profile::new(detail));
             let recipe = recipe.on(&host.clone().with_profile(profile.clone()));
             Trial::of(&recipe, batch, &mut padded, Some(&profile))
         };
-        let mut trial = noted(Profile::default())?;
+        let mut trial = noted(Detail::Stages)?;
         for _ in 1..runs {
-            let other = noted(Profile::default())?;
+            let other = noted(Detail::Stages)?;
             if other.seconds() < trial.seconds() {
                 trial = other;
             }
         }
-        trial.share_out(&noted(Profile::by_operation())?);
+        trial.share_out(&noted(Detail::Operations)?);
         Ok(Measured {
-            lines: Line::of(&trial, recipe),
-            recipe: recipe.clone(),
+            name: recipe.name().to_string(),
+            version: Some(recipe.version().clone()),
+            settings: recipe.params().to_string(),
+            lines: Line::of(&trial, |origin| lines::of_recipe(recipe, origin)),
             layout: layout.clone(),
             fused,
             fused_anew: fused_anew?,
@@ -104,6 +111,43 @@ impl Measured {
             native: Vec::new(),
             trial,
             bandwidth: bandwidth(layout.tokens()),
+        })
+    }
+
+    /// Runs an input of a session, a number of times, with the session's executor.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] of the input, where it is wrong.
+    pub fn input(
+        session: &mut Session,
+        batch: &Batch,
+        text: &str,
+    ) -> Result<Measured, Diagnostics> {
+        let times = session.time(text)?;
+        let times = times.iter().map(Duration::as_secs_f64).collect();
+        let (fused, naive) = match session.host().executor() {
+            Executor::Fused => (times, Vec::new()),
+            Executor::Naive => (Vec::new(), times),
+        };
+        let trials = session.trials(text, INPUT_RUNS, Detail::Stages)?;
+        let trials = trials.into_iter().map(Trial::of_input);
+        let fastest = trials.min_by(|a, b| a.seconds().total_cmp(&b.seconds()));
+        let mut trial = fastest.unwrap_or_else(|| unreachable!("there is a run at least"));
+        for timed in session.trials(text, 1, Detail::Operations)? {
+            trial.share_out(&Trial::of_input(timed));
+        }
+        Ok(Measured {
+            name: text.to_string(),
+            version: None,
+            settings: String::new(),
+            lines: Line::of(&trial, |origin| session.line_of(text, origin)),
+            layout: batch.layout().clone(),
+            fused,
+            fused_anew: Vec::new(),
+            naive,
+            native: Vec::new(),
+            trial,
+            bandwidth: bandwidth(batch.layout().tokens()),
         })
     }
 

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::lines::Line;
+use super::machine::length;
 use super::{InFull, Measured};
 use crate::figures::{self, counted, shape};
 use crate::paint::{Paint, beside, cut, width, wrapped};
+use crate::script::Version;
 use crate::tensor::profile::StageKind;
 
 impl Measured {
@@ -23,14 +25,13 @@ impl Measured {
     }
 
     fn head(&self, paint: Paint) -> Vec<String> {
-        let recipe = &self.recipe;
-        let version = paint.dim(recipe.version().short());
-        let head = format!("{} {version}", paint.bold(recipe.name()));
-        let settings = paint.dim(&recipe.params().to_string());
+        let version = self.version.as_ref().map_or("", Version::short);
+        let head = format!("{} {}", paint.bold(&self.name), paint.dim(version));
+        let settings = paint.dim(&self.settings);
         let threads = counted(rayon::current_num_threads(), "thread");
         let batch = format!("{}; {threads}", shape(&self.layout));
         vec![
-            beside(&head, width(&head) + 2, &settings, paint.width),
+            beside(head.trim_end(), width(&head) + 2, &settings, paint.width),
             wrapped("", &batch, paint.width),
         ]
     }
@@ -51,7 +52,7 @@ impl Measured {
             }
             let own = best(seconds);
             let ratio = match own / fused {
-                _ if name == "fused" => counted(seconds.len(), "run"),
+                _ if name == "fused" || self.fused.is_empty() => counted(seconds.len(), "run"),
                 ratio => format!("{ratio:.2} times fused"),
             };
             let (own, middle) = (time(own), time(median(seconds)));
@@ -121,8 +122,11 @@ impl Measured {
     fn remarks(&self, paint: Paint) -> Vec<String> {
         let in_full = self.in_full();
         let fallbacks: Vec<String> = in_full.iter().filter_map(InFull::fallback).collect();
+        let mut stages = self.trial.stages.iter();
+        let has_pass = stages.any(|stage| stage.kind == StageKind::Pass);
         let fallbacks = match &fallbacks[..] {
-            [] => "nothing: all token operations went tile by tile".to_string(),
+            [] if has_pass => "nothing: all token operations went tile by tile".to_string(),
+            [] => "nothing: there is no operation on tokens".to_string(),
             all => all.join("; "),
         };
         let shares = "a pass does all of its operations tile by tile: what a line took of it was \
@@ -132,18 +136,23 @@ impl Measured {
             bytes(self.trial.peak)
         );
         let bandwidth = format!(
-            "{:.1} GB/s is what this machine moves in arrays as large as a token column",
-            self.bandwidth / 1e9
+            "{:.1} GB/s is what this machine moves in arrays of {}",
+            self.bandwidth / 1e9,
+            bytes(length(self.layout.tokens()) * size_of::<f32>())
         );
+        let shares = has_pass.then(|| ("lines", shares.to_string()));
         let remarks = [
-            ("lines", shares.to_string()),
             ("memory", peak),
             ("bandwidth", bandwidth),
             ("fell back", fallbacks),
         ];
-        let told = remarks
-            .iter()
-            .map(|(name, text)| beside(name, 11, text, paint.width));
+        let calls = self.trial.map_groups.iter();
+        let map_groups =
+            calls.map(|call| ("map_groups", format!("line {}: {call}", call.origin.line)));
+        let told = (shares.into_iter())
+            .chain(remarks)
+            .chain(map_groups)
+            .map(|(name, text)| beside(name, 11, &text, paint.width));
         told.collect()
     }
 }

@@ -18,7 +18,7 @@ impl Measured {
         };
         let name = |what: &str, thread: usize, name: &str| json!({ "ph": "M", "pid": 1, "tid": thread, "name": what, "args": { "name": name } });
         let mut events = vec![
-            name("process_name", 0, self.recipe.name()),
+            name("process_name", 0, &self.name),
             name("thread_name", 0, "script"),
         ];
         let threads = 1..=rayon::current_num_threads();

@@ -6,7 +6,7 @@ use ndarray::Array2;
 
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::script::{Hook, Recipe};
+use crate::script::{Hook, InputTrial, MapGroups, Recipe};
 use crate::tensor::profile::{Profile, Stage, StageKind};
 
 /// One run of all hooks of a recipe on a batch.
@@ -18,6 +18,8 @@ pub(super) struct Trial {
     pub(super) stages: Vec<Stage>,
     /// The most bytes that tensors held at once, beside the batch and the padded array.
     pub(super) peak: usize,
+    /// The calls of `map_groups`.
+    pub(super) map_groups: Vec<MapGroups>,
 }
 
 /// The run of a hook.
@@ -55,27 +57,49 @@ impl Trial {
         };
         let mut state = recipe.init()?;
         let mut advantage = None;
+        let mut map_groups = Vec::new();
         let has_loss = recipe.has(Hook::Loss);
         if recipe.has(Hook::Advantage) {
             let started = clock();
             if has_loss {
-                advantage = Some(recipe.advantage(batch, &mut state)?.advantage);
+                let outcome = recipe.advantage(batch, &mut state)?;
+                advantage = Some(outcome.advantage);
+                map_groups = outcome.map_groups;
             } else {
-                recipe.advantage_into(batch, &mut state, &mut padded.view_mut())?;
+                let padded = &mut padded.view_mut();
+                map_groups = recipe.advantage_into(batch, &mut state, padded)?.map_groups;
             }
             part("advantage", started);
         }
         if has_loss {
             let started = clock();
             let padded = &mut padded.view_mut();
-            recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
+            let loss = recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
+            map_groups.extend(loss.map_groups);
             part("loss and gradient", started);
         }
         Ok(Trial {
             parts,
             stages: profile.map(Profile::take).unwrap_or_default(),
             peak: guard.peak() - before,
+            map_groups,
         })
+    }
+
+    /// The trial of an input at the prompt.
+    pub(super) fn of_input(trial: InputTrial) -> Trial {
+        let part = Part {
+            name: "input",
+            started: trial.started,
+            seconds: trial.seconds,
+        };
+        Trial {
+            parts: vec![part],
+            stages: trial.stages,
+            peak: trial.peak,
+            // `:plan` tells of them.
+            map_groups: Vec::new(),
+        }
     }
 
     /// Shares the time of each pass out to its operations as they took it in another run, of a profile by operation.

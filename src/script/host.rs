@@ -92,6 +92,11 @@ impl Host {
         Host { executor, ..self }
     }
 
+    /// What computes the tensors of its recipes.
+    pub fn executor(&self) -> Executor {
+        self.executor
+    }
+
     /// The same host, which notes down where the time of computations goes.
     pub fn with_profile(self, profile: Arc<Profile>) -> Host {
         let profile = Some(profile);

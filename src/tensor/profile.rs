@@ -1,5 +1,6 @@
 //! Where the time of a computation goes: by stage, and by the operation and line that asked for it.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -10,10 +11,23 @@ use crate::batch::Layout;
 #[derive(Debug)]
 pub struct Profile {
     began: Instant,
-    by_operation: bool,
+    detail: AtomicU8,
     /// The nanoseconds that looking at the clock takes.
     of_clock: u64,
     stages: Mutex<Vec<Stage>>,
+}
+
+/// How closely a profile looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Detail {
+    /// Nothing is noted down.
+    Nothing,
+    /// Stages: noting these down takes no time to speak of.
+    Stages,
+    /// Stages, with the share that each operation of a pass has in its time. To find it out, each is timed in each tile,
+    /// and passes take longer; what looking at the clock takes is not in the shares.
+    Operations,
 }
 
 /// A part of a computation that ran by itself.
@@ -57,7 +71,7 @@ pub struct Operation {
     pub name: &'static str,
     /// The line of the script that it stands in, where one does.
     pub origin: Option<Origin>,
-    /// Its share of the stage's time, in seconds; of a pass 0, unless the profile is by operation.
+    /// Its share of the stage's time, in seconds; of a pass 0 where [`Detail`] is stages.
     pub seconds: f64,
     /// The bytes that the stage read for it first.
     pub read: usize,
@@ -77,28 +91,30 @@ pub struct Busy {
     pub seconds: f64,
 }
 
-impl Default for Profile {
-    /// A profile by stage: noting it down takes no time to speak of.
-    fn default() -> Self {
+impl Profile {
+    /// A profile that has nothing in it yet.
+    pub fn new(detail: Detail) -> Profile {
+        let look = |_| Instant::now().elapsed().as_nanos() as u64;
         Profile {
             began: Instant::now(),
-            by_operation: false,
-            of_clock: 0,
+            detail: AtomicU8::new(detail as u8),
+            of_clock: (0..100).map(look).min().unwrap_or(0),
             stages: Mutex::default(),
         }
     }
-}
 
-impl Profile {
-    /// A profile in which each operation of a pass has its share of the pass's time. To find it out, each is timed in
-    /// each tile, and passes take longer: what looking at the clock takes is not in the shares.
-    pub fn by_operation() -> Profile {
-        let look = |_| Instant::now().elapsed().as_nanos() as u64;
-        Profile {
-            by_operation: true,
-            of_clock: (0..100).map(look).min().unwrap_or(0),
-            ..Profile::default()
-        }
+    /// Looks closer, or less closely, from here on.
+    pub fn set_detail(&self, detail: Detail) {
+        self.detail.store(detail as u8, Ordering::Relaxed);
+    }
+
+    fn is(&self, detail: Detail) -> bool {
+        self.detail.load(Ordering::Relaxed) == detail as u8
+    }
+
+    /// Whether anything is noted down.
+    pub(super) fn is_on(&self) -> bool {
+        !self.is(Detail::Nothing)
     }
 
     /// Seconds since the profile was made.
@@ -108,7 +124,7 @@ impl Profile {
 
     /// What looking at the clock takes, in nanoseconds; `None` where no operation is to be timed by itself.
     pub(super) fn of_clock(&self) -> Option<u64> {
-        self.by_operation.then_some(self.of_clock)
+        self.is(Detail::Operations).then_some(self.of_clock)
     }
 
     pub(super) fn note(&self, stage: Stage) {

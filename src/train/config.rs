@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveOptions;
+use crate::native::{Mode, Native};
 use crate::script::{Hook, Host, Limits, Recipe};
 use crate::suggest;
 use crate::tensor::Executor;
@@ -48,6 +49,7 @@ pub struct Config {
     pub keep_batches: usize,
     pub check_deadline_ms: u64,
     pub hook_deadline_s: u64,
+    pub native_threshold: f64,
     pub tensorboard: bool,
     pub out: String,
     pub params: toml::Table,
@@ -55,6 +57,9 @@ pub struct Config {
     /// Not a key of the file: the numbers of a run are the same with any.
     #[serde(skip)]
     pub executor: Executor,
+    /// Not a key of the file either: when kernels answer hooks of built-ins.
+    #[serde(skip)]
+    pub native: Mode,
 }
 
 /// The default configuration, with a comment for each key.
@@ -173,6 +178,7 @@ impl Config {
             ("lr", self.lr),
             ("weight_decay", self.weight_decay),
             ("max_grad_norm", self.max_grad_norm),
+            ("native_threshold", self.native_threshold),
         ];
         let mut numbers = numbers.into_iter();
         let (key, found) = numbers.find(|(_, found)| !(0.0..f64::INFINITY).contains(found))?;
@@ -200,6 +206,7 @@ impl Config {
         Host::new()
             .with_seed(self.seed)
             .with_executor(self.executor)
+            .with_native(&Native::with_threshold(self.native, self.native_threshold))
             .with_limits(Limits {
                 time: Duration::from_secs(self.hook_deadline_s),
                 ..Limits::default()

@@ -4,7 +4,7 @@ use super::row::{Evaluation, Row};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, VersionChange};
-use crate::script::Recipe;
+use crate::script::{KernelChange, Recipe};
 
 /// Something that happened in a run.
 #[derive(Debug)]
@@ -47,6 +47,13 @@ pub enum Event<'a> {
         batch: Option<&'a Batch>,
         /// The version that does the step instead; `None` where no other is left, and the run ends.
         back_to: Option<&'a Recipe>,
+    },
+    /// A kernel answers a hook of a built-in from here on, or gave other bits than its script and is not used.
+    Native {
+        /// The step in which both were compared.
+        step: u64,
+        /// The recipe, the hook and the times.
+        change: &'a KernelChange,
     },
     /// The script printed a line.
     Printed {

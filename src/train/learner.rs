@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::policy::{Mlp, NonFinite};
 use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::Row;
-use super::trainer::{Sampled, milliseconds};
+use super::trainer::{Sampled, milliseconds, rounded};
 use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Builtin, Hook, Outcome, Recipe, State, Summary};
@@ -61,6 +61,8 @@ pub(super) struct Learner {
 /// What a step's updates gave: the sums of their losses and of their gradients' norms, all metrics and lines.
 #[derive(Default)]
 struct Updates {
+    /// The time of hooks that kernels answered.
+    native: Duration,
     count: f64,
     loss: f64,
     grad_norm: f64,
@@ -107,6 +109,11 @@ fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {
         .collect()
 }
 
+/// A time, where it is to count.
+fn time_if(counts: bool, time: Duration) -> Duration {
+    if counts { time } else { Duration::ZERO }
+}
+
 impl Learner {
     /// The recipe whose loss is followed with a version.
     pub(super) fn loss_of<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
@@ -131,6 +138,7 @@ impl Learner {
         let mut row = report(sampled.row.clone(), &outcome);
         let mut prints = std::mem::take(&mut outcome.prints);
         row.ms.recipe = milliseconds(started);
+        let mut native = time_if(outcome.is_native, outcome.time);
 
         let started = Instant::now();
         let mut batch = sampled.batch.clone();
@@ -158,6 +166,8 @@ impl Learner {
         row.clip_share = row.metrics.remove("clip_share");
         prints.extend(updates.prints);
         row.ms.update = milliseconds(started);
+        native += updates.native;
+        row.ms.native = rounded(native);
         Ok((row, prints))
     }
 
@@ -197,6 +207,7 @@ impl Learner {
             self.policy
                 .accumulate(&rollout.prompts, &responses, &gradient)?;
             updates.grad_norm += self.policy.update(max_grad_norm)?;
+            updates.native += time_if(loss.is_native, loss.time);
             updates.loss += loss.value;
             updates.count += 1.0;
             updates.metrics.extend(loss.metrics);

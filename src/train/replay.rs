@@ -11,6 +11,7 @@ use super::row::flatten;
 use super::trainer::Trainer;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveRecipe;
+use crate::native::Mode;
 use crate::script::Recipe;
 use crate::tensor::Executor;
 
@@ -41,16 +42,21 @@ impl Replay {
     /// # Errors
     /// [`Diagnostics`] where the folder is no run, or a script that it kept is missing or has been edited.
     pub fn open(folder: &Path) -> Result<Replay, Diagnostics> {
-        Replay::open_with(folder, Executor::default())
+        Replay::open_with(folder, Executor::default(), Mode::Off)
     }
 
-    /// As [`Replay::open`], with another executor; the run's numbers are the same.
+    /// As [`Replay::open`], with another executor and with kernels; the run's numbers are the same.
     ///
     /// # Errors
     /// As [`Replay::open`].
-    pub fn open_with(folder: &Path, executor: Executor) -> Result<Replay, Diagnostics> {
+    pub fn open_with(
+        folder: &Path,
+        executor: Executor,
+        native: Mode,
+    ) -> Result<Replay, Diagnostics> {
         let mut history = History::read(folder)?;
         history.config.executor = executor;
+        history.config.native = native;
         let rows = journal::read(&folder.join(METRICS))?;
         let host = history.config.host();
         let loss = history.loss(&host)?;

@@ -86,6 +86,8 @@ pub struct Milliseconds {
     pub recipe: f64,
     /// Losses, gradients and updates.
     pub update: f64,
+    /// Of these two, the hooks that kernels answered.
+    pub native: f64,
     /// The evaluation.
     pub evaluate: f64,
     /// Writing to the run's folder, as of the step before.

@@ -14,6 +14,7 @@ use super::row::Evaluation;
 use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveOptions, LiveRecipe};
+use crate::native::Mode;
 use crate::script::{Version, flipped_loss};
 use crate::tensor::Executor;
 
@@ -68,10 +69,10 @@ impl Run {
     /// [`Diagnostics`] where the folder is no run, is being written, has no usable checkpoint, or has done all its
     /// steps.
     pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, Diagnostics> {
-        Run::resume_with(path, steps, Executor::default())
+        Run::resume_with(path, steps, Executor::default(), Mode::Off)
     }
 
-    /// As [`Run::resume`], with another executor; the run's numbers are the same.
+    /// As [`Run::resume`], with another executor and with kernels; the run's numbers are the same.
     ///
     /// # Errors
     /// As [`Run::resume`].
@@ -79,9 +80,11 @@ impl Run {
         path: &Path,
         steps: Option<u64>,
         executor: Executor,
+        native: Mode,
     ) -> Result<Run, Diagnostics> {
         let (folder, mut config) = Folder::open(path)?;
         config.executor = executor;
+        config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;

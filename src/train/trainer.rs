@@ -1,7 +1,7 @@
 //! The loop: one step after the other, each with the newest version of the recipe.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::event::{Event, Tell};
@@ -240,6 +240,9 @@ impl Trainer {
                 .learn(&self.config, recipe, &mut state, sampled);
             let error = match learned {
                 Ok((row, prints)) => {
+                    for change in &self.learner.loss.kernel_changes() {
+                        tell(&Event::Native { step, change })?;
+                    }
                     self.live.set_state(state);
                     for line in &prints {
                         tell(&Event::Printed { step, line })?;
@@ -294,6 +297,10 @@ impl Trainer {
 }
 
 pub(super) fn milliseconds(since: Instant) -> f64 {
-    // Microseconds are enough to read.
-    (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
+    rounded(since.elapsed())
+}
+
+/// As milliseconds, to microseconds: enough to read.
+pub(super) fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -361,3 +361,110 @@ proptest! {
         }
     }
 }
+
+/// What an edit changes is the script from then on; a copy to the last byte is the built-in under another name.
+#[test]
+fn an_edited_copy_runs_as_the_script_that_it_is() {
+    let host = Host::new().with_native(&Native::new(Mode::On));
+    let text = host.load("grpo_lambda").unwrap().text().to_string();
+    let is_native = |text: &str| {
+        let recipe = host.compile("mine", text).unwrap();
+        recipe
+            .advantage(&Batch::example(), &mut recipe.init().unwrap())
+            .unwrap()
+            .is_native
+    };
+    assert!(is_native(&text));
+    assert!(!is_native(&format!("{text}\n")));
+}
+
+/// An import of the same name that is another script makes another recipe.
+#[test]
+fn an_import_that_is_not_the_shipped_one_is_no_built_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Host::new().with_native(&Native::new(Mode::On));
+    let text = host
+        .load("reinforce_pp_baseline")
+        .unwrap()
+        .text()
+        .to_string();
+    let own = host
+        .load("reinforce_pp")
+        .unwrap()
+        .text()
+        .replace("1e-8", "1e-7");
+    let path = folder.path().join("mine.rhai");
+    std::fs::write(&path, text).unwrap();
+    let is_native = || {
+        let recipe = host.load(path.to_str().unwrap()).unwrap();
+        recipe
+            .advantage(&Batch::example(), &mut recipe.init().unwrap())
+            .unwrap()
+            .is_native
+    };
+    assert!(is_native());
+    std::fs::write(folder.path().join("reinforce_pp.rhai"), own).unwrap();
+    assert!(!is_native());
+}
+
+/// Where a kernel cannot know what to say, the script says it.
+#[test]
+fn errors_are_those_of_the_script() {
+    let column = |values: [f64; 4]| {
+        Batch::builder()
+            .groups([0, 0, 1, 1])
+            .lengths([2; 4])
+            .response("reward", values.to_vec())
+    };
+    let batches = [
+        (
+            "passk",
+            column([1.0, 0.0, 0.0, 0.0]),
+            "k is beyond the groups",
+        ),
+        ("rloo", column([1.7e308, -1.7e308, 0.0, 0.0]), "too large"),
+        ("reinforce_pp", column([1.0, 0.0, 0.0, 0.0]), "no log-probs"),
+        ("gae", column([1.0, 0.0, 0.0, 0.0]), "no values"),
+        ("ppo_clip", column([1.0, 0.0, 0.0, 0.0]), "no advantage"),
+        ("pacs", column([1.0, 0.0, 0.0, 0.0]), "no log-probs"),
+    ];
+    for (name, batch, why) in batches {
+        let batch = batch.build().unwrap();
+        let errors = three(name, "").map(|recipe| {
+            let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
+            outcome.expect_err(why).render(false)
+        });
+        assert_eq!(errors[1], errors[2], "{name}: {why}");
+    }
+}
+
+/// Kernels answer within the bounds of a call, too.
+#[test]
+fn memory_that_is_not_there_is_told_of_by_the_script() {
+    let limits = advlab::script::Limits {
+        memory: 1 << 10,
+        ..Default::default()
+    };
+    let host = Host::new().with_limits(limits);
+    let batch = Batch::builder()
+        .groups([0, 0])
+        .lengths([4096, 4096])
+        .response("reward", vec![1.0, 0.0])
+        .token(
+            "old_logp",
+            advlab::batch::FloatBuffer::from(vec![0.0f32; 8192]),
+        )
+        .token(
+            "ref_logp",
+            advlab::batch::FloatBuffer::from(vec![0.0f32; 8192]),
+        )
+        .build()
+        .unwrap();
+    let errors = [host.clone(), host.with_native(&Native::new(Mode::On))].map(|host| {
+        let recipe = host.load("reinforce_pp").unwrap();
+        let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
+        outcome.expect_err("there is no room").render(false)
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert!(errors[0].contains("MiB"), "{}", errors[0]);
+}

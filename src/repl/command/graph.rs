@@ -1,10 +1,14 @@
-//! `:plan`, `:grad`, `:time`: an expression's graph, its gradient, and what it costs.
+//! `:plan`, `:grad`, `:time`, `:profile`: an expression's graph, its gradient, and what it costs.
 
 use super::super::session::Session;
 use super::super::show;
 use super::Answered;
 use crate::figures::{count, counted, time as shown};
-use crate::script::{Answer, GraphNode};
+use crate::profile::Measured;
+use crate::script::{Answer, Builtin, Graph, GraphNode};
+
+/// How often `:profile` runs a recipe.
+const RUNS: usize = 5;
 
 pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
     let text = match text {
@@ -31,7 +35,9 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
 }
 
 pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
-    let nodes = session.script.graph(text)?;
+    let Graph {
+        nodes, map_groups, ..
+    } = session.script.graph(text)?;
     let name = |node: &GraphNode| {
         let args: String = node.args.iter().map(|arg| format!(" #{arg}")).collect();
         format!("{}{args}", node.name)
@@ -51,6 +57,7 @@ pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
     let given = nodes.len() - computed;
     let (computed, given) = (counted(computed, "operation"), counted(given, "value"));
     lines.push(format!("{computed} on {given} given"));
+    lines.extend(map_groups.iter().map(|call| format!("map_groups {call}")));
     Ok(lines.join("\n"))
 }
 
@@ -62,4 +69,19 @@ pub(super) fn time(session: &mut Session, text: &str) -> Answered {
     Ok(format!(
         "{middle}   in the middle of {runs}, from {least} to {most}"
     ))
+}
+
+/// Where the time of an expression goes; without one, that of the recipe in use, or of the recipe that is named.
+pub(super) fn profile(session: &mut Session, text: &str) -> Answered {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let is_recipe = Builtin::find(first).is_some() || first.ends_with(".rhai");
+    let batch = session.data.batch.clone();
+    let measured = if text.is_empty() || (is_recipe && !session.script.has_variable(first)) {
+        let recipe = session.recipe_of(text)?;
+        session.script.guard().rearm();
+        Measured::new(session.script.host(), &recipe, &batch, RUNS)?
+    } else {
+        Measured::input(&mut session.script, &batch, text)?
+    };
+    Ok(measured.table(session.paint))
 }

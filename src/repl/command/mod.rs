@@ -90,6 +90,7 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "grad" => graph::grad,
         "plan" => graph::plan,
         "time" => graph::time,
+        "profile" => graph::profile,
         "load" => data::load,
         "batch" => data::batch,
         "vars" => data::vars,

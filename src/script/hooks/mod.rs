@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 pub(super) use at_prompt::tensor_of;
+pub use native::KernelChange;
 pub(crate) use native::{HookCall, HookKernels, LossAnswer, Placed};
 use ndarray::ArrayViewMut2;
 use returned::{NOTHING, Returned};

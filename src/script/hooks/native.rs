@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ndarray::ArrayViewMut2;
 
 use super::{Loss, Outcome};
 use crate::batch::{Batch, Computed, Level, Rows};
 use crate::diagnostic::Diagnostics;
+use crate::figures::time;
 use crate::script::params::Setting;
-use crate::script::recipe::{Hook, Recipe};
+use crate::script::recipe::{Hook, Recipe, Version};
 use crate::script::state::State;
 use crate::tensor::Guard;
 
@@ -63,6 +64,42 @@ impl Placed {
     }
 }
 
+/// A change of what answers a hook: see [`Native::changes`](crate::native::Native::changes).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KernelChange {
+    /// The recipe's name.
+    pub recipe: String,
+    /// Its version.
+    pub version: Version,
+    /// The hook: a kernel answers it from now on, unless it disagreed.
+    pub hook: Hook,
+    /// How long the script took on the batch that both computed.
+    pub script: Duration,
+    /// How long the kernel took.
+    pub kernel: Duration,
+    /// The batch on which the kernel gave other bits than the script: a defect of advlab. The script's are used.
+    pub disagrees_on: Option<Batch>,
+}
+
+impl fmt::Display for KernelChange {
+    /// One line: which hook, and what answers it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (version, hook) = (&self.version, self.hook.name());
+        if self.disagrees_on.is_some() {
+            return write!(
+                f,
+                "{version}: the native `{hook}` is not the script's to the last bit, and not used: a defect of advlab, please report it"
+            );
+        }
+        let (kernel, script) = (time(self.kernel), time(self.script));
+        write!(
+            f,
+            "{version}: `{hook}` is native from here on, the same bits in {kernel} and not {script}"
+        )
+    }
+}
+
 /// A loss as a kernel gives it, with dloss/dlogp at token level.
 pub(crate) type LossAnswer = (f64, Placed, Vec<(String, f64)>, Vec<String>);
 
@@ -103,6 +140,9 @@ pub(crate) trait HookKernels: fmt::Debug + Send + Sync {
         state: &mut State,
         array: Option<&mut ArrayViewMut2<'_, f32>>,
     ) -> Result<Loss<Placed>, Diagnostics>;
+
+    /// What has changed since this was last asked for.
+    fn changes(&self) -> Vec<KernelChange>;
 }
 
 impl<A> Outcome<A> {
@@ -162,6 +202,12 @@ impl Recipe {
             Some(kernels) => kernels.run_loss(self, batch, advantage, state, array),
             None => self.loss_by_script(batch, advantage, state, array),
         }
+    }
+
+    /// What has changed in how hooks are answered, of this recipe's and of all others with the same kernels.
+    pub(crate) fn kernel_changes(&self) -> Vec<KernelChange> {
+        let kernels = self.host.kernels.as_deref();
+        kernels.map_or(Vec::new(), |kernels| kernels.changes())
     }
 
     /// What may answer the recipe's hooks, where it is a built-in.

@@ -16,7 +16,7 @@ use crate::diagnostic::Diagnostic;
 use crate::script::library::imports_of;
 use crate::script::recipe::Recipe;
 use crate::script::syntax::last_values;
-use crate::tensor::Level;
+use crate::tensor::{Level, Origin};
 
 /// The name of the inputs in messages.
 pub(super) const SOURCE: &str = "input";
@@ -151,6 +151,20 @@ impl Inputs {
             span.text = text.into();
         }
         diagnostic
+    }
+
+    /// Where an operation stands, if in an input: the input's name unless it is the last one, the line in it, and its text.
+    pub(super) fn line<'a>(
+        &'a self,
+        text: &'a str,
+        origin: &Origin,
+    ) -> Option<(Option<String>, usize, &'a str)> {
+        if origin.source.as_deref() != Some(SOURCE) {
+            return None;
+        }
+        let (name, line, text) = self.input_at(text, origin.line);
+        let name = Some(name.to_string()).filter(|name| name != SOURCE);
+        Some((name, line, text))
     }
 
     /// The input that a line of all of them belongs to: its name, the line in it, and its text.

@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 
 use rhai::{Array, Dynamic};
 
+use super::super::batch_type::MapGroups;
 use super::super::bind::{describe, number};
+use super::super::call::Reports;
 use super::super::sandbox::guarded;
 use super::super::syntax::items;
 use super::{Answer, EVALUATING, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::tensor::{Level, Tensor, grad};
+use crate::script::Recipe;
+use crate::tensor::profile::{Detail, Stage};
+use crate::tensor::{Level, Origin, Prim, Tensor, grad};
 
 /// The time that measuring an input takes at most, once it has run a few times.
 const MEASURING: Duration = Duration::from_millis(400);
@@ -18,6 +22,16 @@ const MEASURING: Duration = Duration::from_millis(400);
 const RUNS: usize = 5000;
 /// Runs that are made however long they take.
 const LEAST_RUNS: usize = 3;
+
+/// An expression graph.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Graph {
+    /// Its nodes, arguments before what is computed from them.
+    pub nodes: Vec<GraphNode>,
+    /// The calls of `map_groups` that were made on the way.
+    pub map_groups: Vec<MapGroups>,
+}
 
 /// A node of an expression graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +48,17 @@ pub struct GraphNode {
     pub is_f64: bool,
     /// Whether the values have been computed already.
     pub is_known: bool,
+}
+
+/// One run of an input, with what the executor did meanwhile.
+#[derive(Debug)]
+pub(crate) struct InputTrial {
+    /// In seconds of the session's profile.
+    pub(crate) started: f64,
+    pub(crate) seconds: f64,
+    pub(crate) stages: Vec<Stage>,
+    /// The most bytes that it held at once, beside those held before.
+    pub(crate) peak: usize,
 }
 
 /// The values of two inputs that go together, and the level where they meet; none for arrays.
@@ -122,12 +147,12 @@ impl Session {
         self.answer(&Dynamic::from(gradient))
     }
 
-    /// The expression graph of an input, arguments before what is computed from them.
+    /// The expression graph of an input.
     ///
     /// # Errors
     /// As [`Session::evaluate`]; also where the input gives no tensor.
-    pub fn graph(&mut self, text: &str) -> Result<Vec<GraphNode>, Diagnostics> {
-        let value = self.value(text)?;
+    pub fn graph(&mut self, text: &str) -> Result<Graph, Diagnostics> {
+        let (value, reports) = self.value_and_reports(text)?;
         let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.clone());
         let tensor = tensor.ok_or_else(|| is_no(text, &value, "and only a tensor has a graph"))?;
         let mut names = self.names_of_tensors();
@@ -146,7 +171,7 @@ impl Session {
                 None => &tensor.inner().args[..],
             };
             if let Some(arg) = args.get(next) {
-                let arg = arg.clone();
+                let arg = read(arg).clone();
                 stack.push((tensor, next + 1));
                 stack.push((arg, 0));
                 continue;
@@ -154,14 +179,15 @@ impl Session {
             index.insert(tensor.id(), nodes.len());
             nodes.push(GraphNode {
                 name: name.cloned().unwrap_or_else(|| operation(&tensor)),
-                args: args.iter().map(|arg| index[&arg.id()]).collect(),
+                args: args.iter().map(|arg| index[&read(arg).id()]).collect(),
                 level: tensor.level(),
                 size: tensor.frame().map_or(1, |frame| frame.size(tensor.level())),
                 is_f64: tensor.is_f64(),
                 is_known: tensor.known().is_some() && !tensor.inner().args.is_empty(),
             });
         }
-        Ok(nodes)
+        let map_groups = reports.map_groups;
+        Ok(Graph { nodes, map_groups })
     }
 
     /// Runs an input again and again: the times of the runs, each of which builds its graph and computes it, the shortest
@@ -170,43 +196,109 @@ impl Session {
     /// # Errors
     /// As [`Session::evaluate`].
     pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
+        let (mut times, began) = (Vec::new(), Instant::now());
+        self.again(text, |run| {
+            while times.len() < LEAST_RUNS || (times.len() < RUNS && began.elapsed() < MEASURING) {
+                let started = Instant::now();
+                run()?;
+                times.push(started.elapsed());
+            }
+            Ok(())
+        })?;
+        times.sort();
+        Ok(times)
+    }
+
+    /// Runs an input again and again, with its stages noted down.
+    ///
+    /// # Errors
+    /// As [`Session::evaluate`].
+    pub(crate) fn trials(
+        &mut self,
+        text: &str,
+        runs: usize,
+        detail: Detail,
+    ) -> Result<Vec<InputTrial>, Diagnostics> {
+        let (guard, profile) = (self.guard.clone(), self.profile.clone());
+        let mut trials = Vec::new();
+        let ran = self.again(text, |run| {
+            profile.set_detail(detail);
+            for _ in 0..runs {
+                let (before, started) = (guard.begin_run(), profile.clock());
+                run()?;
+                trials.push(InputTrial {
+                    started,
+                    seconds: profile.clock() - started,
+                    stages: profile.take(),
+                    peak: guard.peak() - before,
+                });
+            }
+            Ok(())
+        });
+        self.profile.set_detail(Detail::Nothing);
+        self.profile.take();
+        ran.map(|()| trials)
+    }
+
+    /// The line that an operation of an input stands in: the name of what it is a line of, unless that is the input, its
+    /// number and its text.
+    pub(crate) fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
+        let (name, number, text) = match self.inputs.line(text, origin) {
+            Some(of_input) => of_input,
+            None => {
+                let name = origin.source.as_deref().unwrap_or_default();
+                let mut sources = self.recipe.iter().flat_map(Recipe::sources);
+                let text = sources.find(|(own, _)| *own == name);
+                let text = text.map_or("", |(_, text)| text);
+                (Some(name.to_string()), origin.line, text)
+            }
+        };
+        let line = text.lines().nth(number.saturating_sub(1));
+        (name, number, line.unwrap_or_default().trim().to_string())
+    }
+
+    /// Compiles an input, runs it once with all that can go wrong, and lets it be run more often: each run builds its
+    /// graph and computes it, and leaves the session as it was.
+    fn again(
+        &mut self,
+        text: &str,
+        repeat: impl FnOnce(&mut dyn FnMut() -> Result<(), Diagnostics>) -> Result<(), Diagnostics>,
+    ) -> Result<(), Diagnostics> {
         // All of it there, and not each run: the values are dropped there too, and no run pays for the stack.
         guarded(EVALUATING, || {
-            // Once before the clock runs, with all that can go wrong.
             let _ = self.value(text)?;
             let engine = self.engine(text);
             let ast = self.functions.merge(&self.compile(&engine, text)?);
             let scope = self.scope.clone();
-            let (mut times, started) = (Vec::new(), Instant::now());
-            while times.len() < LEAST_RUNS || (times.len() < RUNS && started.elapsed() < MEASURING)
-            {
-                let begun = Instant::now();
+            repeat(&mut || {
                 let outcome = self.run_compiled(&engine, &ast, text);
                 let computed = outcome.and_then(|value| {
                     let tensor = value.read_lock::<Tensor>();
                     let computed = tensor.map_or(Ok(()), |tensor| tensor.evaluate().map(drop));
                     computed.map_err(|error| self.failed_in(text, error))
                 });
-                times.push(begun.elapsed());
                 self.scope = scope.clone();
-                computed?;
-            }
+                computed
+            })?;
             self.batch.call().take_reports();
-            times.sort();
-            Ok(times)
+            Ok(())
         })?
     }
 
     /// Runs an input for its value, and leaves the session as it was.
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
+        Ok(self.value_and_reports(text)?.0)
+    }
+
+    fn value_and_reports(&mut self, text: &str) -> Result<(Dynamic, Reports), Diagnostics> {
         self.guard.rearm();
         let engine = self.engine(text);
         let ast = self.functions.merge(&self.compile(&engine, text)?);
         let scope = self.scope.clone();
         let value = self.run_compiled(&engine, &ast, text);
         self.scope = scope;
-        self.batch.call().take_reports();
-        value
+        let reports = self.batch.call().take_reports();
+        Ok((value?, reports))
     }
 
     /// The names of tensors that have one: columns and variables, by the tensors' ids.
@@ -226,6 +318,14 @@ impl Session {
 /// An input whose value is not what is asked of it.
 fn is_no(text: &str, value: &Dynamic, what: &str) -> Diagnostics {
     Diagnostic::error(format!("`{text}` is {}, {what}", describe(value))).into()
+}
+
+/// What an argument reads: all groups at once read the whole.
+fn read(arg: &Tensor) -> &Tensor {
+    match (&arg.inner().prim, &arg.inner().args[..]) {
+        (Prim::OfGroups, [whole]) => whole,
+        _ => arg,
+    }
 }
 
 /// The operation of a node; a number is shown itself.

@@ -16,7 +16,8 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 pub use self::answer::{Answer, Columns};
 use self::errors::place_of_name;
 use self::inputs::Inputs;
-pub use self::inspect::{GraphNode, Pairs};
+pub(crate) use self::inspect::InputTrial;
+pub use self::inspect::{Graph, GraphNode, Pairs};
 pub use self::names::Name;
 pub(crate) use self::names::language_definitions;
 pub(crate) use self::saved::{Defines, is_typed};
@@ -31,6 +32,7 @@ use super::sandbox::{guarded, on_deep_stack};
 use super::syntax::unfinished;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
+use crate::tensor::profile::{Detail, Profile};
 use crate::tensor::{Guard, Tensor};
 
 /// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
@@ -54,6 +56,7 @@ const LAST: &str = VALUES[0];
 pub struct Session {
     host: Host,
     guard: Arc<Guard>,
+    profile: Arc<Profile>,
     batch: ScriptBatch,
     scope: Scope<'static>,
     functions: AST,
@@ -84,11 +87,16 @@ impl Session {
     pub fn new(host: &Host, batch: &Batch) -> Session {
         let limits = host.limits();
         let guard = Guard::new(Some(limits.time), limits.memory);
-        let host = host.clone().with_guard(guard.clone());
+        let profile = Arc::new(Profile::new(Detail::Nothing));
+        let host = host
+            .clone()
+            .with_guard(guard.clone())
+            .with_profile(profile.clone());
         let mut session = Session {
             batch: whole(&host, batch),
             host,
             guard,
+            profile,
             scope: Scope::new(),
             functions: AST::empty(),
             inputs: Inputs::default(),

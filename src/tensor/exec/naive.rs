@@ -17,7 +17,7 @@ use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
 use crate::tensor::op::Kernel;
 use crate::tensor::plan::Step;
-use crate::tensor::profile::{Operation, Stage, StageKind};
+use crate::tensor::profile::{Operation, Profile, Stage, StageKind};
 use crate::tensor::{Context, Guard, Level, Plan, Value};
 
 /// Computes each node in full, one after the other, its rows in parallel.
@@ -41,10 +41,10 @@ pub(super) fn value(
     if let Some(value) = step.tensor.known() {
         return Ok(value.clone());
     }
-    let started = context.profile.as_ref().map(|profile| profile.clock());
+    let started = context.profile().map(Profile::clock);
     let value =
         compute(step, values, &context.guard).map_err(|error| error.or_at(step.tensor.origin()))?;
-    if let Some((profile, started)) = context.profile.as_deref().zip(started) {
+    if let Some((profile, started)) = context.profile().zip(started) {
         profile.note(noted(
             step,
             values,

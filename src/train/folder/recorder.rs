@@ -154,6 +154,24 @@ impl Recorder {
                 batch,
                 back_to,
             } => self.failed(step, recipe, error, batch, back_to)?,
+            Event::Native { step, change } => {
+                let mut line = json!({
+                    "step": step,
+                    "event": "native",
+                    "version": change.version.as_str(),
+                    "hook": change.hook.name(),
+                    "agrees": change.disagrees_on.is_none(),
+                    "script_ms": change.script.as_secs_f64() * 1e3,
+                    "native_ms": change.kernel.as_secs_f64() * 1e3,
+                });
+                if let Some(batch) = &change.disagrees_on {
+                    let (folder, version) = (BATCHES.folder, change.version.short());
+                    let name = format!("{folder}/native-{step:06}-{version}.safetensors");
+                    batch.write_safetensors(self.folder.path.join(&name))?;
+                    line["batch"] = name.into();
+                }
+                line
+            }
             Event::Step { row, batch } => return self.step(row, batch),
             Event::Started { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
                 return Ok(());

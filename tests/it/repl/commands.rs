@@ -145,6 +145,8 @@ let r = batch.reward
 
 :plan (r - r.mean("group")) / (r.std("group") + 1e-6)
 
+:plan batch.map_groups(|g| g.reward - g.reward.max("batch"))
+
 :plan 3
 
 :plan
@@ -216,6 +218,49 @@ fn time_is_measured() {
         "{}",
         outcome.text
     );
+}
+
+/// Of a recipe, in use or named, and of an expression: the lines and the bytes are those of what ran.
+#[test]
+fn a_profile_is_of_the_recipe_or_of_an_expression() {
+    let mut session = session();
+    let told = [
+        (
+            ":profile passk k=2",
+            [
+                "passk 67c0a3  k=2",
+                "naive",
+                "let n = right.count(\"group\");",
+            ],
+        ),
+        (
+            ":profile (batch.old_logp - batch.ref_logp).sum(\"response\")",
+            [
+                "pass 1 over tokens",
+                "script and plans",
+                "1  (batch.old_logp",
+            ],
+        ),
+    ];
+    for (input, expected) in told {
+        let outcome = session.submit(input);
+        assert!(!outcome.is_error, "{input}: {}", outcome.text);
+        for part in expected {
+            assert!(outcome.text.contains(part), "{input}: {}", outcome.text);
+        }
+        let is_short = |line: &str| line.chars().count() <= 80;
+        assert!(outcome.text.lines().all(is_short), "{}", outcome.text);
+    }
+    session.submit("fn gap(x) { x - x.mean(\"group\") }");
+    let outcome = session.submit(":profile gap(batch.old_logp.sum(\"response\"))");
+    assert!(
+        outcome.text.contains("an earlier input:1  fn gap(x)"),
+        "{}",
+        outcome.text
+    );
+    session.submit(":recipe grpo");
+    assert!(session.submit(":profile").text.starts_with("grpo "));
+    assert!(session.submit(":profile batch.rewrad").is_error);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! A replay finds the numbers again, and a number that is not the run's.
 
-use advlab::train::{Difference, Run};
+use advlab::native::Mode;
+use advlab::tensor::Executor;
+use advlab::train::{Difference, Replay, Run};
 use serde_json::json;
 
-use super::lab::{Lab, STATEFUL, advlab, go, go_to, replayed};
+use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, replayed};
 
 #[test]
 fn a_run_repeats_itself() {
@@ -18,6 +20,38 @@ fn a_run_repeats_itself() {
         assert_eq!(output.status.code(), Some(0));
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains("every number of 24 steps agrees"), "{text}");
+    }
+}
+
+/// A run whose hooks kernels answer from some step on, with the numbers of one that knows none.
+#[test]
+fn kernels_and_scripts_repeat_each_other() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.recipe = "reinforce_pp".to_string();
+    lab.config.params = Default::default();
+    lab.config.native = Mode::Auto;
+    lab.config.native_threshold = 0.0;
+    go(&mut Run::create(lab.config.clone()).unwrap());
+    let reloads = lines(&lab.file("reloads.jsonl"));
+    let switches: Vec<_> = reloads
+        .iter()
+        .filter(|line| line["event"] == "native")
+        .collect();
+    let hooks: Vec<_> = switches.iter().map(|line| &line["hook"]).collect();
+    assert!(
+        hooks.contains(&&json!("advantage")) && hooks.contains(&&json!("loss")),
+        "{reloads:?}"
+    );
+    assert!(
+        switches.iter().all(|line| line["agrees"] == true),
+        "{reloads:?}"
+    );
+    let native = |line: &serde_json::Value| line["ms"]["native"].as_f64().unwrap();
+    let rows = lines(&lab.file("metrics.jsonl"));
+    assert!(native(&rows[rows.len() - 1]) > 0.0);
+    for mode in [Mode::Off, Mode::On, Mode::Auto] {
+        let replay = Replay::open_with(&lab.run(), Executor::Naive, mode).unwrap();
+        assert_eq!(replay.go(&mut |_| {}).unwrap(), None, "{mode:?}");
     }
 }
 

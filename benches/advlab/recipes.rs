@@ -1,0 +1,89 @@
+//! Recipes at three shapes, operations, and formulas group by group.
+
+use std::fmt;
+
+use advlab::script::Hook;
+use advlab::{Batch, Host, Recipe};
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use ndarray::Array2;
+
+use crate::{IS_SHORT, Shape, batch, shapes};
+
+/// A recipe, or a formula, at a shape.
+#[derive(Clone)]
+struct Case(&'static str, Shape);
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.1, self.0)
+    }
+}
+
+fn at(shapes: &[Shape], names: &[&'static str]) -> Vec<Case> {
+    let of_shape = |&shape| names.iter().map(move |name| Case(name, shape));
+    shapes.iter().flat_map(of_shape).collect()
+}
+
+/// The recipe's hook into one padded array.
+fn run(bencher: Bencher<'_, '_>, recipe: &Recipe, batch: &Batch) {
+    let layout = batch.layout();
+    let mut padded = Array2::<f32>::zeros((layout.responses(), layout.width()));
+    let mut state = recipe.init().expect("a state");
+    let bencher = bencher.counter(ItemsCount::new(layout.tokens()));
+    bencher.bench_local(|| {
+        let padded = &mut padded.view_mut();
+        if recipe.has(Hook::Advantage) {
+            let outcome = recipe.advantage_into(batch, &mut state, padded);
+            outcome.expect("an advantage").time
+        } else {
+            let loss = recipe.loss_into(batch, None, &mut state, padded);
+            loss.expect("a loss").time
+        }
+    });
+}
+
+#[divan::bench(args = at(&shapes(), &[
+    "grpo", "dr_grpo", "rloo", "passk", "reinforce_pp", "reinforce_pp_baseline", "gae", "grpo_lambda", "pacs", "ppo_clip",
+]))]
+fn recipes(bencher: Bencher<'_, '_>, case: &Case) {
+    let recipe = Host::new().load(case.0).expect("a built-in");
+    run(bencher, &recipe, &batch(case.1));
+}
+
+fn formula(bencher: Bencher<'_, '_>, text: &str, shape: Shape) {
+    let text = format!("fn advantage(batch, p) {{ {text} }}");
+    let recipe = Host::new().compile("formula", &text);
+    run(bencher, &recipe.expect("a recipe"), &batch(shape));
+}
+
+#[divan::bench(args = at(&shapes()[2..], &[
+    "batch.old_logp - batch.ref_logp",
+    "exp(batch.old_logp)",
+    "where(batch.old_logp < batch.ref_logp, batch.value, 0)",
+    "kl(batch.old_logp, batch.ref_logp, \"k3\")",
+    "batch.value.suffix_sum(0.95)",
+    "batch.value.next(0)",
+    "batch.value.sum(\"response\")",
+    "batch.value - batch.value.std(\"group\")",
+    "batch.value.whiten(\"batch\")",
+    "batch.value - batch.value.mean(\"position\")",
+    "batch.value.median(\"response\")",
+    "batch.value.rank(\"group\")",
+]))]
+fn operations(bencher: Bencher<'_, '_>, case: &Case) {
+    formula(bencher, case.0, case.1);
+}
+
+fn groups_shape() -> [Shape; 1] {
+    [Shape(if *IS_SHORT { 512 } else { 8192 }, 16, 8)]
+}
+
+/// The first goes through all groups at once; the second looks at a value, and cannot.
+#[divan::bench(args = at(&groups_shape(), &[
+    "batch.map_groups(|g| (g.reward - g.reward.mean(\"batch\")) / (g.reward.std(\"batch\") + 1e-6))",
+    "batch.map_groups(|g| if g.reward.std(\"batch\").value() > 0.0 { g.reward - g.reward.mean(\"batch\") } else { g.reward * 0 })",
+]))]
+fn groups(bencher: Bencher<'_, '_>, case: &Case) {
+    formula(bencher, case.0, case.1);
+}
