@@ -18,6 +18,8 @@ pub(super) struct Trial {
     pub(super) stages: Vec<Stage>,
     /// The most bytes that tensors held at once, beside the batch and the padded array.
     pub(super) peak: usize,
+    /// Whether kernels answered all of its hooks.
+    pub(super) is_native: bool,
 }
 
 /// The run of a hook.
@@ -55,26 +57,32 @@ impl Trial {
         };
         let mut state = recipe.init()?;
         let mut advantage = None;
+        let mut is_native = true;
         let has_loss = recipe.has(Hook::Loss);
         if recipe.has(Hook::Advantage) {
             let started = clock();
             if has_loss {
-                advantage = Some(recipe.advantage(batch, &mut state)?.advantage);
+                let outcome = recipe.advantage(batch, &mut state)?;
+                is_native &= outcome.is_native;
+                advantage = Some(outcome.advantage);
             } else {
-                recipe.advantage_into(batch, &mut state, &mut padded.view_mut())?;
+                let padded = &mut padded.view_mut();
+                is_native &= recipe.advantage_into(batch, &mut state, padded)?.is_native;
             }
             part("advantage", started);
         }
         if has_loss {
             let started = clock();
             let padded = &mut padded.view_mut();
-            recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
+            let loss = recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
+            is_native &= loss.is_native;
             part("loss and gradient", started);
         }
         Ok(Trial {
             parts,
             stages: profile.map(Profile::take).unwrap_or_default(),
             peak: guard.peak() - before,
+            is_native,
         })
     }
 
@@ -89,6 +97,7 @@ impl Trial {
             parts: vec![part],
             stages: trial.stages,
             peak: trial.peak,
+            is_native: false,
         }
     }
 
