@@ -1,7 +1,7 @@
 //! Benchmarks of what a trainer waits for: recipes, operations, groups one by one, reading, a step of the maze, a reload.
 //!
 //!     cargo bench                           at the shapes of training runs: some minutes, and 4 GB
-//!     ADVLAB_BENCH=short cargo bench        at small ones, in a minute
+//!     ADVLAB_BENCH=short cargo bench        at small ones, in seconds
 //!     cargo bench -- recipes                those of that name
 
 mod recipes;

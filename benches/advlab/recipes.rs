@@ -65,7 +65,7 @@ fn formula(bencher: Bencher<'_, '_>, text: &str, shape: Shape) {
     "batch.value.suffix_sum(0.95)",
     "batch.value.next(0)",
     "batch.value.sum(\"response\")",
-    "batch.value.std(\"group\")",
+    "batch.value - batch.value.std(\"group\")",
     "batch.value.whiten(\"batch\")",
     "batch.value - batch.value.mean(\"position\")",
     "batch.value.median(\"response\")",

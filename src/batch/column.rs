@@ -158,12 +158,25 @@ impl Ragged {
         self.starts.push(self.values.len());
     }
 
+    /// Adds the length of a row alone: a column whose values nobody reads has no others.
+    pub(crate) fn push_length(&mut self, length: usize) {
+        self.starts.push(self.end() + length);
+    }
+
     /// Adds the rows of more responses.
     pub(crate) fn append(&mut self, other: &Ragged) {
-        let before = self.values.len();
+        let before = self.end();
         self.values.extend_from_slice(&other.values);
         let starts = other.starts[1..].iter();
         self.starts.extend(starts.map(|start| before + start));
+    }
+
+    fn end(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+
+    pub(crate) fn length(&self, response: usize) -> usize {
+        self.starts[response + 1] - self.starts[response]
     }
 
     pub(crate) fn row(&self, response: usize) -> &[f64] {
@@ -213,7 +226,7 @@ impl Given {
     /// The length of a response's row.
     pub(super) fn row_length(&self, response: usize) -> usize {
         match self {
-            Given::Rows(rows) => rows.row(response).len(),
+            Given::Rows(rows) => rows.length(response),
             _ => self.shape().and_then(|(_, width)| width).unwrap_or(0),
         }
     }

@@ -39,6 +39,12 @@ impl Measured {
                 "seconds": line.seconds, "read": line.read, "written": line.written,
             })
         });
+        let map_groups = trial.map_groups.iter().map(|call| {
+            json!({
+                "script": call.origin.source.as_deref(), "line": call.origin.line,
+                "by_one_call": call.by_group.is_none(), "told": call.to_string(),
+            })
+        });
         let seconds = |runs: &[f64]| (!runs.is_empty()).then(|| json!({ "seconds": runs }));
         json!({
             "recipe": self.name,
@@ -55,6 +61,7 @@ impl Measured {
             "lines": lines.collect::<Vec<_>>(),
             "in_script": trial.in_script(),
             "fell_back": fallbacks.collect::<Vec<_>>(),
+            "map_groups": map_groups.collect::<Vec<_>>(),
             "peak_bytes": trial.peak,
             "bandwidth": self.bandwidth,
         })

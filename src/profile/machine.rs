@@ -11,10 +11,15 @@ const BLOCK: usize = 1 << 14;
 /// Enough runs for one without a disturbance.
 const MEASURING: Duration = Duration::from_millis(60);
 
+/// The values of an array of the size that is measured, where token columns have so many.
+pub(super) fn length(tokens: usize) -> usize {
+    tokens.clamp(VALUES[0], VALUES[1])
+}
+
 /// Bytes a second of adding an f32 array to another on all threads, two reads and a write: the best of many. The arrays
 /// are as large as a token column of the batch, so that they are in the caches where that is.
 pub(super) fn bandwidth(tokens: usize) -> f64 {
-    let length = tokens.clamp(VALUES[0], VALUES[1]);
+    let length = length(tokens);
     let (mut a, b) = (vec![1.0f32; length], vec![1.0f32; length]);
     let (mut best, began) = (f64::INFINITY, Instant::now());
     while began.elapsed() < MEASURING || best.is_infinite() {

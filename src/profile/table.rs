@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::lines::Line;
+use super::machine::length;
 use super::{InFull, Measured};
 use crate::figures::{self, counted, shape};
 use crate::paint::{Paint, beside, cut, width, wrapped};
@@ -121,8 +122,11 @@ impl Measured {
     fn remarks(&self, paint: Paint) -> Vec<String> {
         let in_full = self.in_full();
         let fallbacks: Vec<String> = in_full.iter().filter_map(InFull::fallback).collect();
+        let mut stages = self.trial.stages.iter();
+        let has_pass = stages.any(|stage| stage.kind == StageKind::Pass);
         let fallbacks = match &fallbacks[..] {
-            [] => "nothing: all token operations went tile by tile".to_string(),
+            [] if has_pass => "nothing: all token operations went tile by tile".to_string(),
+            [] => "nothing: there is no operation on tokens".to_string(),
             all => all.join("; "),
         };
         let shares = "a pass does all of its operations tile by tile: what a line took of it was \
@@ -132,18 +136,23 @@ impl Measured {
             bytes(self.trial.peak)
         );
         let bandwidth = format!(
-            "{:.1} GB/s is what this machine moves in arrays as large as a token column",
-            self.bandwidth / 1e9
+            "{:.1} GB/s is what this machine moves in arrays of {}",
+            self.bandwidth / 1e9,
+            bytes(length(self.layout.tokens()) * size_of::<f32>())
         );
+        let shares = has_pass.then(|| ("lines", shares.to_string()));
         let remarks = [
-            ("lines", shares.to_string()),
             ("memory", peak),
             ("bandwidth", bandwidth),
             ("fell back", fallbacks),
         ];
-        let told = remarks
-            .iter()
-            .map(|(name, text)| beside(name, 11, text, paint.width));
+        let calls = self.trial.map_groups.iter();
+        let map_groups =
+            calls.map(|call| ("map_groups", format!("line {}: {call}", call.origin.line)));
+        let told = (shares.into_iter())
+            .chain(remarks)
+            .chain(map_groups)
+            .map(|(name, text)| beside(name, 11, &text, paint.width));
         told.collect()
     }
 }

@@ -6,7 +6,7 @@ use ndarray::Array2;
 
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::script::{Hook, InputTrial, Recipe};
+use crate::script::{Hook, InputTrial, MapGroups, Recipe};
 use crate::tensor::profile::{Profile, Stage, StageKind};
 
 /// One run of all hooks of a recipe on a batch.
@@ -20,6 +20,8 @@ pub(super) struct Trial {
     pub(super) peak: usize,
     /// Whether kernels answered all of its hooks.
     pub(super) is_native: bool,
+    /// The calls of `map_groups`.
+    pub(super) map_groups: Vec<MapGroups>,
 }
 
 /// The run of a hook.
@@ -58,6 +60,7 @@ impl Trial {
         let mut state = recipe.init()?;
         let mut advantage = None;
         let mut is_native = true;
+        let mut map_groups = Vec::new();
         let has_loss = recipe.has(Hook::Loss);
         if recipe.has(Hook::Advantage) {
             let started = clock();
@@ -65,9 +68,12 @@ impl Trial {
                 let outcome = recipe.advantage(batch, &mut state)?;
                 is_native &= outcome.is_native;
                 advantage = Some(outcome.advantage);
+                map_groups = outcome.map_groups;
             } else {
                 let padded = &mut padded.view_mut();
-                is_native &= recipe.advantage_into(batch, &mut state, padded)?.is_native;
+                let outcome = recipe.advantage_into(batch, &mut state, padded)?;
+                is_native &= outcome.is_native;
+                map_groups = outcome.map_groups;
             }
             part("advantage", started);
         }
@@ -76,6 +82,7 @@ impl Trial {
             let padded = &mut padded.view_mut();
             let loss = recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
             is_native &= loss.is_native;
+            map_groups.extend(loss.map_groups);
             part("loss and gradient", started);
         }
         Ok(Trial {
@@ -83,6 +90,7 @@ impl Trial {
             stages: profile.map(Profile::take).unwrap_or_default(),
             peak: guard.peak() - before,
             is_native,
+            map_groups,
         })
     }
 
@@ -98,6 +106,8 @@ impl Trial {
             stages: trial.stages,
             peak: trial.peak,
             is_native: false,
+            // `:plan` tells of them.
+            map_groups: Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::error::TensorError;
 use super::exec::Executor;
 use super::profile::Profile;
-use super::{Guard, Level, Tensor};
+use super::{Guard, Level, Looks, Tensor};
 use crate::batch::Layout;
 
 /// Names one sequence of responses: tensors with one id have the same responses in the same order.
@@ -44,6 +44,9 @@ pub struct Frame {
 #[derive(Debug)]
 pub(crate) struct GroupOf {
     pub(crate) whole: Arc<Frame>,
+    pub(crate) group: usize,
+    /// Shared with the other groups.
+    pub(crate) looks: Arc<Looks>,
     is_looked_at: AtomicBool,
 }
 
@@ -79,7 +82,17 @@ impl Frame {
         &self.layout
     }
 
+    /// The frames of all groups.
+    pub(crate) fn groups(self: &Arc<Self>) -> impl Iterator<Item = Arc<Frame>> + use<> {
+        let (whole, looks) = (self.clone(), Arc::default());
+        (0..self.layout.groups()).map(move |group| whole.group_with(group, &looks))
+    }
+
     pub(crate) fn group(self: &Arc<Self>, group: usize) -> Arc<Frame> {
+        self.group_with(group, &Arc::default())
+    }
+
+    fn group_with(self: &Arc<Self>, group: usize, looks: &Arc<Looks>) -> Arc<Frame> {
         Arc::new(Frame {
             layout: Arc::new(self.layout.group(group)),
             responses: ResponsesId(Arc::new(())),
@@ -90,6 +103,8 @@ impl Frame {
                 .wrapping_add(group as u64 + 1),
             of: Some(Arc::new(GroupOf {
                 whole: self.clone(),
+                group,
+                looks: looks.clone(),
                 is_looked_at: AtomicBool::new(false),
             })),
             ..Frame::clone(self)
@@ -111,6 +126,7 @@ impl Frame {
     pub(crate) fn regroup(&self, key: &[f64]) -> Arc<Frame> {
         Arc::new(Frame {
             layout: Arc::new(self.layout.regroup(key)),
+            of: None,
             ..self.clone()
         })
     }

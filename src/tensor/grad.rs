@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::{TensorError, TensorErrorKind};
 use super::graph::{Prim, Tensor};
-use super::op::{self, Derivative, Vjp};
+use super::op::{self, Derivative, Term, Vjp};
 use super::{Frame, Level};
 
 /// The derivative of a batch tensor by each value of `x`, at `x`'s level; 0 where the loss does not depend on `x`.
@@ -214,7 +214,11 @@ fn contributions(
                 number,
             };
             match op.derivative {
-                Derivative::Of(derivative) => whole(derivative(&local)?),
+                Derivative::Of(derivative) => {
+                    let parts: Result<Vec<Tensor>, TensorError> =
+                        derivative(&local).into_iter().map(Term::built).collect();
+                    whole(parts?)
+                }
                 Derivative::None(why) => {
                     let error = TensorError::new(op.name, TensorErrorKind::NoDerivative(why));
                     Err(error.or_at(node.origin()))
@@ -223,7 +227,7 @@ fn contributions(
             }
         }
         Prim::Expand => whole(vec![grad.clone()]),
-        Prim::AtLastToken => whole(op::at_last_token_grads(node, grad)?),
+        Prim::AtLastToken => whole(vec![op::at_last_token_grad(node, grad)?]),
         Prim::Select(group) => {
             let part = match node.frame() {
                 Some(frame) => grad.expanded(node.level(), frame)?,

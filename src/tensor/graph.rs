@@ -1,7 +1,7 @@
 //! The expression graph: tensors are its nodes, built with their levels checked and computed only when asked.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::error::{Origin, TensorError, TensorErrorKind};
 use super::exec::Sink;
@@ -40,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) frame: Option<Arc<Frame>>,
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,
-    _reservation: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 /// An executor's operations: the op table's rows come down to these.
@@ -169,7 +169,7 @@ impl Tensor {
             frame,
             origin: OnceLock::new(),
             value: OnceLock::new(),
-            _reservation: None,
+            reservation: None,
         }))
     }
 
@@ -207,7 +207,7 @@ impl Tensor {
             frame,
             origin: OnceLock::new(),
             value: OnceLock::new(),
-            _reservation: reservation,
+            reservation,
         })))
     }
 
@@ -324,6 +324,15 @@ impl Tensor {
         Arc::as_ptr(&self.0) as usize
     }
 
+    /// Whether the node is an operation that was made when its guard had counted so many, or later.
+    pub(crate) fn is_made_since(&self, made: u64) -> bool {
+        (self.0.reservation.as_ref()).is_some_and(|reservation| reservation.number >= made)
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Node> {
+        Arc::downgrade(&self.0)
+    }
+
     /// The value, if it has been computed (or given).
     pub(crate) fn known(&self) -> Option<&Arc<Value>> {
         match &self.0.prim {
@@ -364,6 +373,10 @@ impl Tensor {
     /// # Errors
     /// [`TensorError`] where the values do not allow an operation, or the guard stopped it.
     pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
+        if let Some(value) = self.known().cloned().or_else(|| self.looked_at()) {
+            self.remember(value.clone());
+            return Ok(value);
+        }
         Tensor::evaluate_together(std::slice::from_ref(self))?;
         Ok(match self.known() {
             Some(value) => value.clone(),

@@ -12,16 +12,22 @@ use super::graph::{Prim, Tensor};
 use super::op::{self, Kernel};
 use super::{Frame, Level};
 
-/// What a function gave for the first group, and so gives for all.
+/// What a function gives for all groups: computed at once, and equal to a loop's results to the bit.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    part: Tensor,
-    home: Arc<Frame>,
-    whole: Arc<Frame>,
-    /// Whether the gradient of the lifted graph is that of the groups one by one, to the bit.
+    /// What it gave for one group, where it was called for that alone.
+    part: Option<Part>,
+    /// Whether the gradient of what is computed is that of the groups one by one, to the bit.
     is_exact: bool,
     /// The groups one by one.
     looped: OnceLock<Tensor>,
+}
+
+#[derive(Debug)]
+struct Part {
+    tensor: Tensor,
+    home: Arc<Frame>,
+    since: u64,
 }
 
 /// Why the graph of one group cannot stand for all: it reads other values than the group's own and numbers, or an
@@ -37,29 +43,30 @@ impl From<TensorError> for NotLifted {
 
 impl Tensor {
     /// The results of a function for all groups, from `part`, its result for the group that `home` is the frame of.
-    pub(crate) fn lifted(part: &Tensor, home: &Arc<Frame>) -> Result<Tensor, NotLifted> {
+    /// `since` is what the guard had counted before the function was called.
+    pub(crate) fn lifted(
+        part: &Tensor,
+        home: &Arc<Frame>,
+        since: u64,
+    ) -> Result<Tensor, NotLifted> {
         let whole = match &home.of {
             Some(of) => &of.whole,
             None => return Err(NotLifted),
         };
         let mut copy = Copy::new(home, whole, None);
-        let (all, is_of_group) = copy.of(part)?;
-        if !is_of_group && all.level() != Level::Batch {
-            return Err(NotLifted);
-        }
-        copy.is_exact &= is_of_group || all.frame().is_none();
         let level = part.level().join(Level::Group);
-        let all = all.expanded(level, whole)?;
+        let all = copy.whole_of(part, level)?;
         Tensor::evaluate_together(&copy.checked)?;
         let mapped = Mapped {
-            part: part.clone(),
-            home: home.clone(),
-            whole: whole.clone(),
+            part: Some(Part {
+                tensor: part.clone(),
+                home: home.clone(),
+                since,
+            }),
             is_exact: copy.is_exact && !(copy.has_batch && copy.has_group),
             looped: OnceLock::new(),
         };
-        let prim = Prim::Mapped(Arc::new(mapped));
-        Ok(Tensor::node(prim, vec![all], level, Some(whole.clone()))?)
+        Ok(mapped.node(all, whole)?)
     }
 
     /// The arguments of a node; of a lifted one, its groups one by one, as a loop would have made them.
@@ -80,11 +87,30 @@ impl Tensor {
 }
 
 impl Mapped {
+    /// `looped`, whose values are those of `all`.
+    pub(super) fn computed_as(looped: &Tensor, all: Tensor) -> Result<Tensor, NotLifted> {
+        let Some(whole) = looped.frame() else {
+            return Err(NotLifted);
+        };
+        let mapped = Mapped {
+            part: None,
+            is_exact: false,
+            looped: OnceLock::from(looped.clone()),
+        };
+        Ok(mapped.node(all, whole)?)
+    }
+
+    fn node(self, all: Tensor, whole: &Arc<Frame>) -> Result<Tensor, TensorError> {
+        let level = all.level();
+        let prim = Prim::Mapped(Arc::new(self));
+        Tensor::node(prim, vec![all], level, Some(whole.clone()))
+    }
+
     /// The gradient of the argument, from that of the result.
     pub(crate) fn gradient(&self, of_result: Tensor) -> Result<Tensor, TensorError> {
-        let is_expanded = self.is_exact && self.part.level() == Level::Batch;
+        let is_batch = |part: &Part| part.tensor.level() == Level::Batch;
         // A loop would have expanded the group's one value, and sums its gradient up.
-        if is_expanded {
+        if self.is_exact && self.part.as_ref().is_some_and(is_batch) {
             op::sum_of_one(&of_result)
         } else {
             Ok(of_result)
@@ -95,17 +121,24 @@ impl Mapped {
         if let Some(looped) = self.looped.get() {
             return Ok(looped);
         }
-        let part = |group: usize| {
-            let frame = self.whole.group(group);
-            let mut copy = Copy::new(&self.home, &self.whole, Some((group, frame.clone())));
-            let (part, _) = copy.of(&self.part).map_err(|_| {
+        let (Some(part), Some(whole)) = (&self.part, node.frame()) else {
+            unreachable!("without the groups one by one, there is what the function gave for one");
+        };
+        let of_group = |group: usize| {
+            let frame = whole.group(group);
+            let other = Other {
+                group,
+                frame: frame.clone(),
+                since: part.since,
+            };
+            let mut copy = Copy::new(&part.home, whole, Some(other));
+            let (own, _) = copy.of(&part.tensor).map_err(|_| {
                 TensorError::different_batches("map_groups", Level::Batch, node.level())
             })?;
-            Ok((group, part.expanded(node.level(), &frame)?))
+            Ok((group, own.expanded(node.level(), &frame)?))
         };
-        let parts: Result<Vec<_>, TensorError> =
-            (0..self.whole.layout.groups()).map(part).collect();
-        let looped = Tensor::assemble(&self.whole, node.level(), parts?)?;
+        let parts: Result<Vec<_>, TensorError> = (0..whole.layout.groups()).map(of_group).collect();
+        let looped = Tensor::assemble(whole, node.level(), parts?)?;
         if let Some(origin) = node.origin() {
             looped.mark(origin);
         }
@@ -113,12 +146,20 @@ impl Mapped {
     }
 }
 
+/// Another group that a graph is made again for.
+pub(super) struct Other {
+    group: usize,
+    frame: Arc<Frame>,
+    /// Operations over the whole batch that the guard has counted from here on are the group's own.
+    since: u64,
+}
+
 /// A graph over one group's frame made again: for all groups at once, or for another group.
-struct Copy<'a> {
+pub(super) struct Copy<'a> {
     home: &'a Arc<Frame>,
     whole: &'a Arc<Frame>,
     /// The other group; `None` for all.
-    other: Option<(usize, Arc<Frame>)>,
+    other: Option<Other>,
     /// What each node has become, and whether that depends on the group.
     made: HashMap<usize, (Tensor, bool)>,
     /// Whether one value a group was of the batch level, whether one was of the group level.
@@ -126,14 +167,16 @@ struct Copy<'a> {
     has_group: bool,
     is_exact: bool,
     /// Operations that refuse some values.
-    checked: Vec<Tensor>,
+    pub(super) checked: Vec<Tensor>,
+    /// Group tensors that stand for numbers, by the numbers' nodes.
+    pub(super) slots: HashMap<usize, Tensor>,
 }
 
 impl<'a> Copy<'a> {
-    fn new(
+    pub(super) fn new(
         home: &'a Arc<Frame>,
         whole: &'a Arc<Frame>,
-        other: Option<(usize, Arc<Frame>)>,
+        other: Option<Other>,
     ) -> Copy<'a> {
         Copy {
             home,
@@ -144,11 +187,22 @@ impl<'a> Copy<'a> {
             has_group: false,
             is_exact: true,
             checked: Vec::new(),
+            slots: HashMap::new(),
         }
     }
 
+    /// The copy of a result, over the whole batch at a level.
+    pub(super) fn whole_of(&mut self, part: &Tensor, level: Level) -> Result<Tensor, NotLifted> {
+        let (all, is_of_group) = self.of(part)?;
+        if !is_of_group && all.level() != Level::Batch {
+            return Err(NotLifted);
+        }
+        self.is_exact &= is_of_group || all.frame().is_none();
+        Ok(all.expanded(level, self.whole)?)
+    }
+
     /// The copy of a graph, and whether it depends on the group at all.
-    fn of(&mut self, root: &Tensor) -> Result<(Tensor, bool), NotLifted> {
+    pub(super) fn of(&mut self, root: &Tensor) -> Result<(Tensor, bool), NotLifted> {
         // An explicit stack: graphs are as deep as a script's loops are long.
         let mut stack: Vec<(&Tensor, usize)> = vec![(root, 0)];
         while let Some((tensor, next)) = stack.pop() {
@@ -182,13 +236,19 @@ impl<'a> Copy<'a> {
         if let Prim::Select(_) = node.prim {
             return Ok((self.entered(tensor, is_home)?, true));
         }
+        if let Some(slot) = self.slots.get(&tensor.id()) {
+            return Ok((slot.clone(), true));
+        }
         let args: Vec<&(Tensor, bool)> =
             node.args.iter().map(|arg| &self.made[&arg.id()]).collect();
-        if !is_home && !args.iter().any(|(_, is_of_group)| *is_of_group) {
+        let is_of_group = is_home || args.iter().any(|(_, is_of_group)| *is_of_group);
+        // Each call makes its own, which a gradient by what they share can tell.
+        let is_own = |other: &Other| tensor.is_made_since(other.since) && !args.is_empty();
+        if !is_of_group && !self.other.as_ref().is_some_and(is_own) {
             return Ok((tensor.clone(), false));
         }
         // A batch tensor is one number, whatever frame it came to be in; others must be the group's own.
-        if !is_home && node.level != Level::Batch {
+        if is_of_group && !is_home && node.level != Level::Batch {
             return Err(NotLifted);
         }
         self.is_exact &= args
@@ -196,7 +256,15 @@ impl<'a> Copy<'a> {
             .all(|(arg, is_of_group)| *is_of_group || arg.frame().is_none());
         self.has_batch |= node.level == Level::Batch;
         self.has_group |= node.level == Level::Group;
-        let args = args.into_iter().map(|(arg, _)| arg.clone()).collect();
+        let broadcasts = matches!(node.prim, Prim::Map(_) | Prim::Expand);
+        let args = args.into_iter().map(|(arg, _)| match arg.level() {
+            // Of one value for all groups, each group has one.
+            Level::Batch if self.other.is_none() && !broadcasts => {
+                arg.expanded(Level::Group, self.whole)
+            }
+            _ => Ok(arg.clone()),
+        });
+        let args = args.collect::<Result<_, _>>()?;
         let prim = match &node.prim {
             Prim::Count(of) => Prim::Count(self.level(*of)),
             Prim::Rank(within) => Prim::Rank(self.level(*within)),
@@ -204,12 +272,13 @@ impl<'a> Copy<'a> {
             Prim::Map(_) | Prim::Expand | Prim::Reduce(_) | Prim::Scan(..) | Prim::AtLastToken => {
                 node.prim.clone()
             }
+            _ if !is_of_group => return Ok((tensor.clone(), false)),
             _ => return Err(NotLifted),
         };
         let is_checked = matches!(prim, Prim::Map(op) if matches!(op.kernel, Kernel::Checked(_)));
         let frame = match &self.other {
             None => Some(self.whole.clone()),
-            Some((_, other)) if is_home => Some(other.clone()),
+            Some(other) if is_home => Some(other.frame.clone()),
             Some(_) => node.frame.clone(),
         };
         let made = Tensor::node(prim, args, self.level(node.level), frame)?;
@@ -219,7 +288,7 @@ impl<'a> Copy<'a> {
         if is_checked && self.other.is_none() {
             self.checked.push(made.clone());
         }
-        Ok((made, true))
+        Ok((made, is_of_group))
     }
 
     /// A group's part of a tensor over the whole batch.
@@ -233,7 +302,7 @@ impl<'a> Copy<'a> {
         }
         self.has_group |= part.level() == Level::Group;
         let made = match &self.other {
-            Some((group, frame)) => of.select(*group, frame)?,
+            Some(other) => of.select(other.group, &other.frame)?,
             None => {
                 let frame = Some(self.whole.clone());
                 Tensor::node(Prim::OfGroups, vec![of.clone()], part.level(), frame)?

@@ -1,5 +1,6 @@
 //! Tensors: levels, the op table, the lazy graph with its gradients, and what computes it.
 
+mod alike;
 mod binomial;
 mod error;
 mod exec;
@@ -17,6 +18,7 @@ mod tests;
 mod value;
 
 pub use crate::batch::Level;
+pub(crate) use alike::{Looks, by_form};
 pub(crate) use binomial::binomial_ratio;
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
@@ -27,6 +29,7 @@ pub(crate) use exp::{exp, exponentials, k3};
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;
+pub(crate) use graph::Prim;
 pub use graph::Tensor;
 pub(crate) use guard::Reservation;
 pub use guard::{Guard, Stopped};

@@ -66,23 +66,10 @@ pub struct ReadOptions<'a> {
     pub map: &'a [Mapping],
     /// The precision of token columns; that of the file (f64 for JSONL) where it is `None`.
     pub dtype: Option<Dtype>,
-    /// Of tensors [B, T], only those that become one of these columns are read; all, where it is `None`.
+    /// Of token columns, only these and those that they follow from are read; all, where it is `None`.
     pub columns: Option<&'a [String]>,
     /// Told from time to time how many bytes of how many have been read.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
-}
-
-impl ReadOptions<'_> {
-    /// Whether a token column is to be read: it is asked for, or one that is asked for follows from it.
-    fn wants(&self, column: &str, has_reward: bool) -> bool {
-        let Some(columns) = self.columns else {
-            return true;
-        };
-        let is_named = |name| columns.iter().any(|column| column == name);
-        is_named(column)
-            || column == "token_reward" && !has_reward
-            || column == "old_logp" && is_named("logp")
-    }
 }
 
 /// A field of a file is read under another name: `--map reward=score`.
@@ -135,6 +122,14 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
     let schema =
         |fields: &[(String, Type)], header: &Header| Names::new(path, options, fields, header);
     let raw = (format.read)(path, &schema, &progress)?;
+    if raw.columns.iter().any(|column| column.is_unusual) {
+        // What is wrong or odd in a column is told whether anybody wants it or not.
+        let all = ReadOptions {
+            columns: None,
+            ..*options
+        };
+        return read(path, &all);
+    }
     let rollouts = infer::rollouts(raw, options, &progress, format)?;
     progress.finish();
     Ok(rollouts)

@@ -103,6 +103,12 @@ impl Reading {
         }
     }
 
+    /// The least and the greatest number that nothing is said of in a token column: log-probs are at most 0.
+    pub(super) fn usual(&self) -> (f32, f32) {
+        let is_logp = self.ours.ends_with("logp");
+        (f32::MIN, if is_logp { 0.0 } else { f32::MAX })
+    }
+
     /// Whether a gap is an error: in a column that we know, or that the user asked for.
     pub(super) fn is_needed(&self) -> bool {
         match self.role {
@@ -125,6 +131,9 @@ pub(super) struct Names {
     pub(super) count_words: bool,
     /// The note on a known dump, if the file is one.
     pub(super) note: Option<String>,
+    /// The token columns that are asked for; all, where it is `None`.
+    wanted: Option<Vec<String>>,
+    has_reward: bool,
 }
 
 impl Names {
@@ -188,6 +197,12 @@ impl Names {
         names.count_words = !fields
             .iter()
             .any(|(field, value)| *value != Type::Null && names.of(field).iter().any(says_length));
+        names.wanted = options.columns.map(<[String]>::to_vec);
+        if let (Header::Lines, Some(wanted)) = (header, &mut names.wanted) {
+            // It is told of rewards that the mask takes away.
+            wanted.push("token_reward".to_string());
+        }
+        names.has_reward = names.provides("reward", fields);
         Ok(names)
     }
 
@@ -249,6 +264,21 @@ impl Names {
         let is_away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
         let mut own = fields.iter().map(|(field, _)| field.as_str());
         self.reading(ours).is_some() || own.any(|field| self.own(field) == ours && !is_away(field))
+    }
+
+    /// Whether the values of a token column are to be read: it is asked for, one that is asked for follows from it, or it
+    /// is the mask.
+    pub(super) fn wants(&self, reading: &Reading) -> bool {
+        let Some(wanted) = &self.wanted else {
+            return true;
+        };
+        let is_named = |name| wanted.iter().any(|column| column == name);
+        match reading.ours.as_str() {
+            "mask" => true,
+            "token_reward" if !self.has_reward => true,
+            "old_logp" if is_named("logp") => true,
+            ours => is_named(ours),
+        }
     }
 
     /// The remark on a field whose own name is given to another one.

@@ -87,6 +87,10 @@ pub(super) struct Line {
 pub(super) struct RawColumn {
     pub(super) name: String,
     pub(super) values: Values,
+    /// Of arrays whose numbers nobody wants only the lengths are held, and these are the numbers that nothing is said of.
+    pub(super) unread: Option<(f32, f32)>,
+    /// Whether there is another number in arrays that are not held.
+    pub(super) is_unusual: bool,
     /// How many responses have a value, from the first on.
     pub(super) filled: usize,
     /// The first response that has null.
@@ -133,6 +137,8 @@ impl RawColumn {
         RawColumn {
             name,
             values,
+            unread: None,
+            is_unusual: false,
             filled: 0,
             null: None,
             odd: None,
@@ -168,7 +174,7 @@ impl RawColumn {
                 text => format!("the string {text}"),
             },
             Values::Words { .. } => "a string".to_string(),
-            Values::Arrays(arrays) => of_numbers(arrays.row(0)),
+            Values::Arrays(arrays) => of_numbers(arrays.length(0)),
             Values::Tensor(tensor) => tensor.info.describe(),
             Values::Other(words) => words.clone(),
         }
@@ -207,10 +213,10 @@ impl Raw {
 }
 
 /// An array in words.
-pub(super) fn of_numbers(row: &[f64]) -> String {
-    match row {
-        [] => "an empty array".to_string(),
-        row => format!("an array of {} numbers", row.len()),
+pub(super) fn of_numbers(count: usize) -> String {
+    match count {
+        0 => "an empty array".to_string(),
+        count => format!("an array of {count} numbers"),
     }
 }
 

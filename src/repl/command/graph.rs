@@ -5,7 +5,7 @@ use super::super::show;
 use super::Answered;
 use crate::figures::{count, counted, time as shown};
 use crate::profile::Measured;
-use crate::script::{Answer, Builtin, GraphNode};
+use crate::script::{Answer, Builtin, Graph, GraphNode};
 
 /// How often `:profile` runs a recipe.
 const RUNS: usize = 5;
@@ -35,7 +35,9 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
 }
 
 pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
-    let nodes = session.script.graph(text)?;
+    let Graph {
+        nodes, map_groups, ..
+    } = session.script.graph(text)?;
     let name = |node: &GraphNode| {
         let args: String = node.args.iter().map(|arg| format!(" #{arg}")).collect();
         format!("{}{args}", node.name)
@@ -55,6 +57,7 @@ pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
     let given = nodes.len() - computed;
     let (computed, given) = (counted(computed, "operation"), counted(given, "value"));
     lines.push(format!("{computed} on {given} given"));
+    lines.extend(map_groups.iter().map(|call| format!("map_groups {call}")));
     Ok(lines.join("\n"))
 }
 

@@ -12,7 +12,7 @@ use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map, NativeCallContext};
 use super::ScriptBatch;
 use crate::script::bind::{describe, number};
 use crate::script::error::{Problem, Raised, origin, raise};
-use crate::tensor::{Frame, Level, Origin, Tensor, TensorError};
+use crate::tensor::{Frame, Level, Origin, Tensor, TensorError, by_form};
 
 /// A call of `map_groups` in a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +55,8 @@ impl fmt::Display for ByGroup {
 impl fmt::Display for MapGroups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.by_group {
-            None => f.write_str("map_groups by one call for all groups"),
-            Some(why) => write!(f, "map_groups group by group: {why}"),
+            None => f.write_str("by one call for all groups"),
+            Some(why) => write!(f, "group by group: {why}"),
         }
     }
 }
@@ -97,6 +97,7 @@ impl ScriptBatch {
     /// The results of `f` for each group's batch, put together over the whole batch.
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         let before = Effects::so_far(self, f);
+        let made = self.call().guard.counted();
         let mut parts: Vec<(Tensor, Arc<Frame>)> = Vec::new();
         for batch in self.groups() {
             let frame = batch.frame().clone();
@@ -106,7 +107,7 @@ impl ScriptBatch {
                 let lifted = match before.until(&Effects::so_far(self, f)) {
                     Some(effect) => Err(effect),
                     None if frame.is_looked_at() => Err(ByGroup::Looks),
-                    None => Tensor::lifted(part, frame).map_err(|_| ByGroup::Mixes),
+                    None => Tensor::lifted(part, frame, made).map_err(|_| ByGroup::Mixes),
                 };
                 self.call().report(|reports| {
                     let by_group = lifted.as_ref().err().copied();
@@ -119,14 +120,16 @@ impl ScriptBatch {
                 }
             }
         }
-        let tensor = self
-            .assembled(parts)
+        let looped = self
+            .assembled(&parts)
             .map_err(|error| raise(context, error))?;
+        looped.mark(&origin(context));
+        let tensor = by_form(&looped, &parts).unwrap_or(looped);
         tensor.mark(&origin(context));
         Ok(tensor)
     }
 
-    fn assembled(&self, parts: Vec<(Tensor, Arc<Frame>)>) -> Result<Tensor, TensorError> {
+    fn assembled(&self, parts: &[(Tensor, Arc<Frame>)]) -> Result<Tensor, TensorError> {
         let levels = parts.iter().map(|(part, _)| part.level());
         let level = levels.fold(Level::Group, Level::join);
         let expanded = parts.iter().enumerate().map(|(group, (part, frame))| {
@@ -140,8 +143,8 @@ impl ScriptBatch {
             }
             Ok((group, part.expanded(level, frame)?))
         });
-        let parts = expanded.collect::<Result<Vec<_>, _>>()?;
-        Tensor::assemble(self.frame(), level, parts)
+        let expanded = expanded.collect::<Result<Vec<_>, _>>()?;
+        Tensor::assemble(self.frame(), level, expanded)
     }
 }
 

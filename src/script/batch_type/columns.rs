@@ -99,7 +99,9 @@ impl ScriptBatch {
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
                 // Right or wrong is about the reward that the verifier gave, not about a shaped one.
-                let given = if batch.response_column("reward").is_some() {
+                let given = if !self.is_shaped() {
+                    self.column("reward")?
+                } else if batch.response_column("reward").is_some() {
                     self.own_column(batch, "reward")?
                 } else {
                     self.sum_of_tokens(&self.own_column(batch, "token_reward")?)?
@@ -134,6 +136,11 @@ impl ScriptBatch {
         let narrowed = sum.evaluate()?;
         let narrowed = narrowed.iter().map(|sum| f64::from(sum as f32));
         Ok(Tensor::of_responses(self.frame(), narrowed.collect()))
+    }
+
+    /// Whether a `reward` hook's result stands above the batch's own reward.
+    fn is_shaped(&self) -> bool {
+        matches!(&self.0.source, Source::Whole { given, .. } if given.contains_key("reward"))
     }
 
     /// Whether the batch has the column itself, or was given it.

@@ -98,10 +98,10 @@ impl ScriptBatch {
     /// One batch a group, in the groups' order.
     fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
         self.frame().look_at();
-        (0..self.frame().layout().groups()).map(|group| {
+        self.frame().groups().enumerate().map(|(group, frame)| {
             let whole = self.clone();
             let source = Source::GroupOf { whole, group };
-            ScriptBatch::over(self.frame().group(group), self.call().clone(), source)
+            ScriptBatch::over(frame, self.call().clone(), source)
         })
     }
 

@@ -1,5 +1,6 @@
-//! Rows as plain functions on tensors, for derivatives and composed rows to be written like formulas.
+//! Rows as operators and functions, for derivatives and composed rows to be written like formulas.
 
+use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::sync::Arc;
 
 use super::reduction::EXPAND;
@@ -11,28 +12,100 @@ use crate::tensor::{Frame, Level};
 
 type Built = Result<Tensor, TensorError>;
 
-macro_rules! rows {
-    ($($name:ident($($arg:ident),+) = $row:expr;)+) => {$(
-        pub(crate) fn $name($($arg: &Tensor),+) -> Built {
-            Tensor::map(&$row, vec![$($arg.clone()),+])
+/// A tensor that is being made, or why it cannot be: derivatives and composed rows compute with these as with numbers, and
+/// the first error comes out at the end.
+#[derive(Clone)]
+pub(crate) struct Term(Built);
+
+impl Term {
+    pub(crate) fn built(self) -> Built {
+        self.0
+    }
+
+    /// What a fallible construction makes of the tensor.
+    pub(super) fn then(self, make: impl FnOnce(Tensor) -> Built) -> Term {
+        Term(self.0.and_then(make))
+    }
+
+    fn map<const N: usize>(op: &'static Op, args: [Term; N]) -> Term {
+        let args: Result<Vec<Tensor>, TensorError> = args.into_iter().map(Term::built).collect();
+        Term(args.and_then(|args| Tensor::map(op, args)))
+    }
+}
+
+impl From<&Tensor> for Term {
+    fn from(tensor: &Tensor) -> Term {
+        Term(Ok(tensor.clone()))
+    }
+}
+
+impl From<&Term> for Term {
+    fn from(term: &Term) -> Term {
+        term.clone()
+    }
+}
+
+impl From<f64> for Term {
+    fn from(number: f64) -> Term {
+        Term(Ok(Tensor::number(number)))
+    }
+}
+
+macro_rules! operators {
+    ($($operator:ident::$method:ident = $row:expr;)+) => {$(
+        impl<B: Into<Term>> $operator<B> for Term {
+            type Output = Term;
+            fn $method(self, b: B) -> Term {
+                Term::map(&$row, [self, b.into()])
+            }
+        }
+
+        impl<B: Into<Term>> $operator<B> for &Term {
+            type Output = Term;
+            fn $method(self, b: B) -> Term {
+                Term::map(&$row, [self.clone(), b.into()])
+            }
+        }
+
+        impl $operator<Term> for f64 {
+            type Output = Term;
+            fn $method(self, b: Term) -> Term {
+                Term::map(&$row, [self.into(), b])
+            }
         }
     )+};
 }
 
-rows! {
-    add(a, b) = elementwise::ADD;
-    sub(a, b) = elementwise::SUB;
-    mul(a, b) = elementwise::MUL;
-    div(a, b) = elementwise::DIV;
+operators! {
+    Add::add = elementwise::ADD;
+    Sub::sub = elementwise::SUB;
+    Mul::mul = elementwise::MUL;
+    Div::div = elementwise::DIV;
+}
+
+impl Neg for Term {
+    type Output = Term;
+    fn neg(self) -> Term {
+        Term::map(&elementwise::NEG, [self])
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident($($arg:ident),+) = $row:expr;)+) => {$(
+        pub(super) fn $name($($arg: impl Into<Term>),+) -> Term {
+            Term::map(&$row, [$($arg.into()),+])
+        }
+    )+};
+}
+
+functions! {
     safe_div(a, b) = elementwise::SAFE_DIV;
     pow(a, b) = elementwise::POW;
     max(a, b) = elementwise::MAX;
     less(a, b) = logic::LESS;
-    greater(a, b) = logic::GREATER;
     equal(a, b) = logic::EQUAL;
     not_equal(a, b) = logic::NOT_EQUAL;
     not(x) = logic::NOT;
-    neg(x) = elementwise::NEG;
     square(x) = elementwise::SQUARE;
     ln(x) = elementwise::LN;
     exp(x) = elementwise::EXP;
@@ -41,20 +114,44 @@ rows! {
     floor(x) = elementwise::FLOOR;
     sigmoid(x) = elementwise::SIGMOID;
     log_sigmoid(x) = elementwise::LOG_SIGMOID;
+    // `where(c, a, b)`, which is no name for a Rust function.
+    select(c, a, b) = elementwise::WHERE;
 }
 
-/// `where(c, a, b)`, which is no name for a Rust function.
-pub(crate) fn select(c: &Tensor, a: &Tensor, b: &Tensor) -> Built {
-    Tensor::map(&elementwise::WHERE, vec![c.clone(), a.clone(), b.clone()])
+/// The sum of two tensors.
+pub(crate) fn add(a: &Tensor, b: &Tensor) -> Built {
+    (Term::from(a) + b).built()
 }
 
-pub(super) fn scalar(value: f64) -> Tensor {
-    Tensor::number(value)
+/// The difference of two tensors.
+#[cfg(test)]
+pub(crate) fn sub(a: &Tensor, b: &Tensor) -> Built {
+    (Term::from(a) - b).built()
+}
+
+/// The values of `a` where `c` is not 0, and those of `b` where it is.
+pub(crate) fn either(c: &Tensor, a: &Tensor, b: &Tensor) -> Built {
+    select(c, a, b).built()
+}
+
+/// The product of two tensors.
+pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
+    (Term::from(a) * b).built()
+}
+
+/// 1 where `a` is greater than `b`, else 0.
+pub(crate) fn greater(a: &Tensor, b: &Tensor) -> Built {
+    Tensor::map(&logic::GREATER, vec![a.clone(), b.clone()])
 }
 
 /// A reduction row to a level, over the values where `selection` is not 0.
-pub(super) fn reduce(op: &'static Op, x: &Tensor, to: Level, selection: Option<&Tensor>) -> Built {
-    reduction::node(op, x, to, selection)
+pub(super) fn reduce(
+    op: &'static Op,
+    x: impl Into<Term>,
+    to: Level,
+    selection: Option<&Tensor>,
+) -> Term {
+    x.into().then(|x| reduction::node(op, &x, to, selection))
 }
 
 /// The sum over all cells that broadcasting gave a coarser tensor's value to: how a gradient goes back to it. `frame`
@@ -78,7 +175,7 @@ pub(crate) fn expand(x: &Tensor, to: Level) -> Built {
 }
 
 pub(crate) fn sum(x: &Tensor, to: Level) -> Built {
-    reduce(&reduction::SUM, x, to, None)
+    reduction::node(&reduction::SUM, x, to, None)
 }
 
 pub(crate) fn at_last_token(x: &Tensor) -> Built {

@@ -26,13 +26,14 @@ static KL: Op = Op {
     example: "kl(batch.old_logp, batch.ref_logp, \"k1\").sum(\"response\")",
     shows: &[0.25, 0.0, -0.5, 0.0, 0.5],
     build: |_, args| {
-        let d = sub(&tensor_at(args, 0), &tensor_at(args, 1))?;
-        match args[2] {
-            Argument::Choice(0) => Ok(d),
-            Argument::Choice(1) => div(&square(&d)?, &scalar(2.0)),
-            Argument::Choice(2) => Tensor::map(&K3, vec![d]),
-            _ => abs(&d),
-        }
+        let d = Term::from(&tensor_at(args, 0)) - &tensor_at(args, 1);
+        let estimate = match args[2] {
+            Argument::Choice(0) => d,
+            Argument::Choice(1) => square(d) / 2.0,
+            Argument::Choice(2) => d.then(|d| Tensor::map(&K3, vec![d])),
+            _ => abs(d),
+        };
+        estimate.built()
     },
     ..ROW
 };
@@ -41,7 +42,7 @@ static KL: Op = Op {
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(Unary::K3),
-    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sub(&vjp.args[0], vjp.result)?)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * (vjp.x() - vjp.result())]),
     ..ROW
 };
 
@@ -61,9 +62,9 @@ static WHITEN: Op = Op {
     shows: &[RIGHT, WRONG, RIGHT, WRONG, WRONG],
     build: |_, args| {
         let (x, to) = (tensor_at(args, 0), level_at(args, 1));
-        let std = reduce(&reduction::POPULATION_STD, &x, to, None)?;
-        let centred = sub(&x, &reduce(&reduction::MEAN, &x, to, None)?)?;
-        div(&centred, &max(&std, &scalar(VARIANCE_FLOOR.sqrt()))?)
+        let std = reduce(&reduction::POPULATION_STD, &x, to, None);
+        let centred = Term::from(&x) - reduce(&reduction::MEAN, &x, to, None);
+        (centred / max(std, VARIANCE_FLOOR.sqrt())).built()
     },
     ..ROW
 };
@@ -76,10 +77,10 @@ static BCE_WITH_LOGITS: Op = Op {
     example: "bce_with_logits(0 * batch.reward, batch.correct).mean(\"batch\")",
     shows: &[std::f64::consts::LN_2],
     build: |_, args| {
-        let (logit, label) = (tensor_at(args, 0), tensor_at(args, 1));
-        let right = mul(&label, &log_sigmoid(&logit)?)?;
-        let wrong = mul(&sub(&scalar(1.0), &label)?, &log_sigmoid(&neg(&logit)?)?)?;
-        neg(&add(&right, &wrong)?)
+        let (logit, label) = (tensor_at(args, 0), Term::from(&tensor_at(args, 1)));
+        let right = &label * log_sigmoid(&logit);
+        let wrong = (1.0 - label) * log_sigmoid(-Term::from(&logit));
+        (-(right + wrong)).built()
     },
     ..ROW
 };

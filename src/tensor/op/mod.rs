@@ -21,15 +21,16 @@ use super::error::TensorError;
 use super::grad;
 use super::graph::Tensor;
 
+pub(crate) use build::Term;
 #[cfg(test)]
 pub(crate) use build::sub;
-pub(crate) use build::{add, at_last_token, expand, greater, mul, sum, sum_of_one, sum_to};
+pub(crate) use build::{add, at_last_token, either, expand, greater, mul, sum, sum_of_one, sum_to};
 pub(crate) use field::VARIANCE_FLOOR;
 pub use param::{Argument, Param, ParamKind};
 use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
 pub(crate) use reduction::Reduction;
 pub(crate) use scalar::{Binary, Ternary, Unary, VisitBinary, VisitTernary, VisitUnary};
-pub(crate) use scan::{Scan, at_last_token_grads};
+pub(crate) use scan::{Scan, at_last_token_grad};
 
 /// The kinds of operation, in the order in which the reference lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -169,7 +170,7 @@ pub(crate) enum Derivative {
     /// Piecewise constant.
     Zero,
     /// The gradient that each argument gets, as graphs, at the result's level or the argument's.
-    Of(fn(&Vjp<'_>) -> Result<Vec<Tensor>, TensorError>),
+    Of(fn(&Vjp<'_>) -> Vec<Term>),
     /// There is none, and why.
     None(&'static str),
     /// That of the rows which it is made of.
@@ -183,6 +184,25 @@ pub(crate) struct Vjp<'a> {
     pub(crate) grad: &'a Tensor,
     /// The number of a scan.
     pub(crate) number: f64,
+}
+
+impl Vjp<'_> {
+    fn grad(&self) -> Term {
+        self.grad.into()
+    }
+
+    fn result(&self) -> Term {
+        self.result.into()
+    }
+
+    /// The first argument.
+    fn x(&self) -> Term {
+        self.arg(0)
+    }
+
+    fn arg(&self, index: usize) -> Term {
+        (&self.args[index]).into()
+    }
 }
 
 /// All rows, class by class.

@@ -57,7 +57,7 @@ pub(crate) static SUM: Op = Op {
     example: "batch.reward.sum(\"group\")",
     shows: &[2.0, 0.0],
     kernel: Kernel::Reduce(Reduction::Sum),
-    derivative: Derivative::Of(|vjp| spread(vjp, vjp.grad)),
+    derivative: Derivative::Of(|vjp| spread(vjp, vjp.grad())),
     ..ROW
 };
 
@@ -67,10 +67,7 @@ pub(super) static MEAN: Op = Op {
     example: "batch.length.mean(\"group\", batch.correct)",
     shows: &[1.5, 0.0],
     kernel: Kernel::Reduce(Reduction::Mean),
-    derivative: Derivative::Of(|vjp| {
-        let n = count(vjp)?;
-        spread(vjp, &safe_div(vjp.grad, &n)?)
-    }),
+    derivative: Derivative::Of(|vjp| spread(vjp, safe_div(vjp.grad(), count(vjp)))),
     ..ROW
 };
 
@@ -129,7 +126,7 @@ pub(super) static ANY: Op = Op {
     example: "batch.correct.any(\"group\")",
     shows: &[1.0, 0.0],
     derivative: Derivative::Composed,
-    build: |op, args| any(op, args, |x| not_equal(x, &scalar(0.0))),
+    build: |op, args| any(op, args, |x| not_equal(x, 0.0)),
     ..ROW
 };
 
@@ -140,7 +137,7 @@ pub(super) static ALL: Op = Op {
     shows: &[1.0, 1.0],
     derivative: Derivative::Composed,
     // Of nothing, 1: there is none that is 0.
-    build: |op, args| not(&any(op, args, not)?),
+    build: |op, args| not(&any(op, args, |x| not(x))?).built(),
     ..ROW
 };
 
@@ -163,14 +160,15 @@ pub(super) static OTHERS_MEAN: Op = Op {
     derivative: Derivative::Composed,
     build: |_, args| {
         let (x, to, selection) = split(args);
-        let mean = reduce(&MEAN, &x, to, selection.as_ref())?;
-        let others = sub(&reduce(&COUNT, &x, to, selection.as_ref())?, &scalar(1.0))?;
+        let mean = reduce(&MEAN, &x, to, selection.as_ref());
+        let others = reduce(&COUNT, &x, to, selection.as_ref()) - 1.0;
         // (n mean - x) / (n - 1), written so that it is exactly x where all are equal.
-        let without = add(&mean, &safe_div(&sub(&mean, &x)?, &others)?)?;
-        match selection {
-            Some(selection) => select(&selection, &without, &mean),
-            None => Ok(without),
-        }
+        let without = &mean + safe_div(&mean - &x, others);
+        let result = match &selection {
+            Some(selection) => select(selection, without, mean),
+            None => without,
+        };
+        result.built()
     },
     ..ROW
 };
@@ -205,10 +203,10 @@ fn split(args: &[Argument]) -> (Tensor, Level, Option<Tensor>) {
 fn any(
     op: &'static Op,
     args: &[Argument],
-    test: impl Fn(&Tensor) -> Result<Tensor, TensorError>,
+    test: impl Fn(&Tensor) -> Term,
 ) -> Result<Tensor, TensorError> {
     let (x, to, selection) = split(args);
-    named(op, &MAX, &test(&x)?, to, selection.as_ref())
+    named(op, &MAX, &test(&x).built()?, to, selection.as_ref())
 }
 
 fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
@@ -257,46 +255,42 @@ fn named(
 }
 
 /// The gradient of each value where that of its cell is `grad`: 0 where it is not selected.
-fn spread(vjp: &Vjp<'_>, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
+fn spread(vjp: &Vjp<'_>, grad: Term) -> Vec<Term> {
     let by_x = match vjp.args.get(1) {
-        Some(selection) => select(selection, grad, &scalar(0.0))?,
-        None => grad.clone(),
+        Some(selection) => select(selection, grad, 0.0),
+        None => grad,
     };
-    Ok(vec![by_x, scalar(0.0)])
+    vec![by_x, 0.0.into()]
 }
 
-fn count(vjp: &Vjp<'_>) -> Result<Tensor, TensorError> {
-    reduce(&COUNT, &vjp.args[0], vjp.result.level(), vjp.args.get(1))
+fn count(vjp: &Vjp<'_>) -> Term {
+    reduce(&COUNT, vjp.x(), vjp.result.level(), vjp.args.get(1))
 }
 
 /// Shared by all values that attain the extreme.
-fn extreme_grads(vjp: &Vjp<'_>) -> Result<Vec<Tensor>, TensorError> {
-    let attains = equal(&vjp.args[0], vjp.result)?;
-    let number = reduce(&SUM, &attains, vjp.result.level(), vjp.args.get(1))?;
-    let share = mul(&attains, &safe_div(vjp.grad, &number)?)?;
-    spread(vjp, &share)
+fn extreme_grads(vjp: &Vjp<'_>) -> Vec<Term> {
+    let attains = equal(vjp.x(), vjp.result());
+    let number = reduce(&SUM, &attains, vjp.result.level(), vjp.args.get(1));
+    spread(vjp, attains * safe_div(vjp.grad(), number))
 }
 
 /// (x - mean) / ((n - ddof) std), and 0 where the std is 0, as torch has it.
-fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Result<Vec<Tensor>, TensorError> {
-    let mean = reduce(&MEAN, &vjp.args[0], vjp.result.level(), vjp.args.get(1))?;
-    let scale = mul(&sub(&count(vjp)?, &scalar(ddof))?, vjp.result)?;
-    let slope = safe_div(&sub(&vjp.args[0], &mean)?, &scale)?;
-    spread(vjp, &mul(vjp.grad, &slope)?)
+fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Vec<Term> {
+    let mean = reduce(&MEAN, vjp.x(), vjp.result.level(), vjp.args.get(1));
+    let slope = safe_div(vjp.x() - mean, (count(vjp) - ddof) * vjp.result());
+    spread(vjp, vjp.grad() * slope)
 }
 
 /// Half to each of the two middle values, or all to the one in the middle.
-fn median_grads(vjp: &Vjp<'_>) -> Result<Vec<Tensor>, TensorError> {
-    let x = &vjp.args[0];
+fn median_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     // Values that are not selected rank behind all others, infinite ones included.
     let ranked = match vjp.args.get(1) {
-        Some(selection) => select(selection, x, &scalar(f64::NAN))?,
-        None => x.clone(),
+        Some(selection) => select(selection, vjp.x(), f64::NAN),
+        None => vjp.x(),
     };
-    let rank = like(Prim::Rank(vjp.result.level()), &ranked)?;
-    let middle = div(&sub(&count(vjp)?, &scalar(1.0))?, &scalar(2.0))?;
-    let low = equal(&rank, &floor(&middle)?)?;
-    let high = equal(&rank, &neg(&floor(&neg(&middle)?)?)?)?;
-    let share = mul(&scalar(0.5), &add(&low, &high)?)?;
-    spread(vjp, &mul(vjp.grad, &share)?)
+    let rank = ranked.then(|ranked| like(Prim::Rank(vjp.result.level()), &ranked));
+    let middle = (count(vjp) - 1.0) / 2.0;
+    let low = equal(&rank, floor(&middle));
+    let high = equal(rank, -floor(-middle));
+    spread(vjp, vjp.grad() * (0.5 * (low + high)))
 }

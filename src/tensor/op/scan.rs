@@ -2,7 +2,8 @@
 
 use super::build::*;
 use super::{
-    Argument, Class, Derivative, Kernel, Op, framed, number, number_at, optional, tensor, tensor_at,
+    Argument, Class, Derivative, Kernel, Op, Vjp, framed, number, number_at, optional, tensor,
+    tensor_at,
 };
 use crate::tensor::Level;
 use crate::tensor::error::TensorError;
@@ -36,9 +37,7 @@ static CUMSUM: Op = Op {
     example: "batch.token_reward.cumsum()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Cumsum),
-    derivative: Derivative::Of(|vjp| {
-        Ok(vec![like(Prim::Scan(&SUFFIX_SUM, vjp.number), vjp.grad)?])
-    }),
+    derivative: Derivative::Of(|vjp| back(vjp, &SUFFIX_SUM, vjp.number)),
     ..ROW
 };
 
@@ -49,7 +48,7 @@ static SUFFIX_SUM: Op = Op {
     example: "batch.token_reward.suffix_sum(0.5)",
     shows: &[0.5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::SuffixSum),
-    derivative: Derivative::Of(|vjp| Ok(vec![like(Prim::Scan(&CUMSUM, vjp.number), vjp.grad)?])),
+    derivative: Derivative::Of(|vjp| back(vjp, &CUMSUM, vjp.number)),
     ..ROW
 };
 
@@ -60,7 +59,7 @@ static NEXT: Op = Op {
     example: "batch.token_reward.next(0)",
     shows: &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Next),
-    derivative: Derivative::Of(|vjp| Ok(vec![like(Prim::Scan(&PREV, 0.0), vjp.grad)?])),
+    derivative: Derivative::Of(|vjp| back(vjp, &PREV, 0.0)),
     ..ROW
 };
 
@@ -71,7 +70,7 @@ static PREV: Op = Op {
     example: "batch.token_reward.prev(-1)",
     shows: &[-1.0, 0.0, -1.0, 0.0, 0.0, -1.0, -1.0, 0.0, -1.0],
     kernel: Kernel::Scan(Scan::Prev),
-    derivative: Derivative::Of(|vjp| Ok(vec![like(Prim::Scan(&NEXT, 0.0), vjp.grad)?])),
+    derivative: Derivative::Of(|vjp| back(vjp, &NEXT, 0.0)),
     ..ROW
 };
 
@@ -115,14 +114,16 @@ fn scan(op: &'static Op, args: &[Argument], default: f64) -> Result<Tensor, Tens
     like(Prim::Scan(op, number), &x)
 }
 
+/// The scan of the gradient that runs the other way.
+fn back(vjp: &Vjp<'_>, op: &'static Op, number: f64) -> Vec<Term> {
+    vec![vjp.grad().then(|grad| like(Prim::Scan(op, number), &grad))]
+}
+
 /// The gradient of each response's value: that of its last token.
-pub(crate) fn at_last_token_grads(
-    node: &Tensor,
-    grad: &Tensor,
-) -> Result<Vec<Tensor>, TensorError> {
+pub(crate) fn at_last_token_grad(node: &Tensor, grad: &Tensor) -> Result<Tensor, TensorError> {
     let frame = framed(&AT_LAST_TOKEN, node)?;
-    let one = scalar(1.0).expanded(Level::Response, &frame)?;
+    let one = Tensor::number(1.0).expanded(Level::Response, &frame)?;
     let last = Tensor::node(Prim::AtLastToken, vec![one], Level::Token, Some(frame))?;
     // Not a product: a gradient elsewhere that is not finite has no part in it.
-    Ok(vec![select(&last, grad, &scalar(0.0))?])
+    select(&last, grad, 0.0).built()
 }

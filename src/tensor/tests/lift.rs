@@ -8,7 +8,7 @@ use super::properties::{Pick, grow, picks, spread, worlds};
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf};
 use crate::tensor::graph::Prim;
 use crate::tensor::op::{self, Argument, Op};
-use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor, TensorError, grad};
+use crate::tensor::{Executor, Frame, Guard, Level, Plan, Tensor, TensorError, by_form, grad};
 
 static EXECUTORS: LazyLock<[OnThreads; 3]> = LazyLock::new(|| {
     [
@@ -101,10 +101,11 @@ fn reads_the_whole(part: &Tensor, whole: &Frame) -> bool {
 fn check(world: &World, is_f64: bool, picks: &[Pick]) -> Result<(), TestCaseError> {
     let frame = world.frame_with(is_f64, Guard::unlimited());
     let columns = columns(&frame, is_f64);
+    let made = frame.context.guard.counted();
     let groups = by_group(&frame, &columns, picks);
     let (home, first) = &groups[0];
     for (index, part) in first.iter().enumerate() {
-        let at_once = Tensor::lifted(part, home);
+        let at_once = Tensor::lifted(part, home, made);
         let Ok(at_once) = at_once else {
             prop_assert!(reads_the_whole(part, &frame), "not lifted: {:?}", part);
             continue;
@@ -130,6 +131,59 @@ fn check(world: &World, is_f64: bool, picks: &[Pick]) -> Result<(), TestCaseErro
     Ok(())
 }
 
+/// All that one of two scripts makes of each group, with a number of the group's own: an odd group may have the other.
+fn of_two_forms(
+    frame: &Arc<Frame>,
+    columns: &[Tensor],
+    picks: [&[Pick]; 2],
+    index: usize,
+) -> Vec<(Tensor, Arc<Frame>)> {
+    let of_group = |(group, home): (usize, Arc<Frame>)| {
+        let select = |column: &Tensor| column.select(group, &home).unwrap();
+        let mut leaves: Vec<Tensor> = columns.iter().map(select).collect();
+        leaves.push(Tensor::number(0.3 + group as f64 / 7.0));
+        leaves.push(Tensor::number(0.3));
+        let mut grown = grow(&leaves, picks[group % 2], &Level::ALL);
+        let part = grown.drain(..).rev().nth(index);
+        (part.unwrap_or(leaves.swap_remove(1)), home)
+    };
+    frame.groups().enumerate().map(of_group).collect()
+}
+
+/// What is computed form by form is the loop's; what is looked at, group after group, is what each has by itself.
+fn check_alike(world: &World, is_f64: bool, picks: [&[Pick]; 2]) -> Result<(), TestCaseError> {
+    let frame = world.frame_with(is_f64, Guard::unlimited());
+    let columns = columns(&frame, is_f64);
+    for index in 0..picks[0].len() {
+        let parts = of_two_forms(&frame, &columns, picks, index);
+        if (parts.iter()).any(|(part, _)| reads_the_whole(part, &frame)) {
+            continue;
+        }
+        let level = parts
+            .iter()
+            .map(|(part, _)| part.level())
+            .fold(Level::Group, Level::join);
+        let expanded = parts
+            .iter()
+            .enumerate()
+            .map(|(group, (part, home))| (group, part.expanded(level, home).unwrap()));
+        let looped = Tensor::assemble(&frame, level, expanded.collect()).unwrap();
+        let by_form = by_form(&looped, &parts);
+        prop_assert!(by_form.is_some(), "not by form: {:?}", parts[0].0);
+        let by_form = by_form.unwrap();
+        prop_assert_eq!(by_form.is_f64(), looped.is_f64());
+        for executor in EXECUTORS.iter() {
+            let found = run(std::slice::from_ref(&by_form), executor);
+            prop_assert_eq!(found, run(std::slice::from_ref(&looped), executor));
+        }
+        for (part, _) in parts.iter().filter(|(part, _)| part.frame().is_some()) {
+            let alone = run(std::slice::from_ref(part), &EXECUTORS[0]).unwrap();
+            prop_assert_eq!(&bits(&part.evaluate().unwrap()), &alone[0]);
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
@@ -140,6 +194,18 @@ proptest! {
         picks in picks(6),
     ) {
         check(&world, is_f64, &picks)?;
+    }
+
+    #[test]
+    fn what_differs_by_forms_and_numbers_is_that_of_the_groups_one_by_one(
+        world in worlds(),
+        is_f64: bool,
+        one in picks(6),
+        other in picks(6),
+        is_one: bool,
+    ) {
+        let other = if is_one { &one } else { &other };
+        check_alike(&world, is_f64, [&one, other])?;
     }
 }
 
@@ -168,7 +234,7 @@ fn selections_of_large_groups_go_by_the_same_tiles() {
             (home, vec![part])
         })
         .collect();
-    let at_once = Tensor::lifted(&parts[0].1[0], &parts[0].0).unwrap();
+    let at_once = Tensor::lifted(&parts[0].1[0], &parts[0].0, 0).unwrap();
     let one_by_one = looped(&frame, &parts, 0);
     for executor in EXECUTORS.iter() {
         assert_eq!(

@@ -99,6 +99,29 @@ fn what_does_not_go_by_tiles_is_told_with_the_reason() {
     }
 }
 
+#[test]
+fn map_groups_is_told_to_go_by_one_call_or_group_by_group() {
+    let lab = Lab::new();
+    lab.write(
+        "groups.rhai",
+        "fn advantage(batch, p) {\n    let a = batch.map_groups(|g| g.reward);\n    a * batch.map_groups(|g| g.reward.len())\n}\n",
+    );
+    let told = json(&lab, "groups.rhai rollouts.jsonl");
+    let lines: Vec<Value> = array(&told["map_groups"]);
+    let of = |line: &Value| (line["line"].clone(), line["by_one_call"].clone());
+    let of: Vec<_> = lines.iter().map(of).collect();
+    assert_eq!(of, [(2.into(), true.into()), (3.into(), false.into())]);
+    let table = lab.run("profile groups.rhai rollouts.jsonl --runs 2").out;
+    assert!(
+        table.contains("map_groups line 2: by one call for all groups"),
+        "{table}"
+    );
+    assert!(
+        table.contains("map_groups line 3: group by group: its function looks"),
+        "{table}"
+    );
+}
+
 /// Perfetto and chrome://tracing take events of any kind; what they show are complete ones, by thread.
 #[test]
 fn a_trace_has_the_hooks_with_the_stages_in_them() {

@@ -241,6 +241,34 @@ fn single_precision_is_had_for_the_asking() {
     assert_eq!(tokens(&rollouts.batch, "old_logp")[5], f64::from(-1e-3f32));
 }
 
+/// Of an array that nobody asks for there is the number of tokens; but what is odd in it is told all the same.
+#[test]
+fn of_arrays_only_those_that_are_asked_for_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    let rollouts = |logp: &str| {
+        let line = |logp: &str| format!("{{\"group\":1,\"reward\":1,\"old_logp\":[{logp}]}}\n");
+        fs::write(&path, [line("-1,-2"), line(logp)].concat()).unwrap();
+        let options = ReadOptions {
+            columns: Some(&[]),
+            ..ReadOptions::default()
+        };
+        batch::read(&path, &options)
+    };
+    let few = rollouts("-1,0,-3").unwrap();
+    assert_eq!(columns(&few.batch), ["reward"]);
+    assert!(few.is_partial() && few.notes.is_empty());
+    assert_eq!(few.batch.layout().tokens(), 5);
+    let odd = rollouts("-1,0.5").unwrap();
+    assert_eq!(tokens(&odd.batch, "old_logp"), [-1.0, -2.0, -1.0, 0.5]);
+    assert!(notes(&odd)[0].contains("above 0"));
+    let error = rollouts("-1,NaN").unwrap_err().to_string();
+    assert!(
+        error.contains("line 2") && error.contains("old_logp"),
+        "{error}"
+    );
+}
+
 #[test]
 fn progress_ends_at_the_end() {
     let last = std::sync::Mutex::new((0, 0));

@@ -145,6 +145,8 @@ let r = batch.reward
 
 :plan (r - r.mean("group")) / (r.std("group") + 1e-6)
 
+:plan batch.map_groups(|g| g.reward - g.reward.max("batch"))
+
 :plan 3
 
 :plan

@@ -174,9 +174,10 @@ impl Inference<'_> {
         let mut readings = std::mem::take(&mut self.readings);
         let roles = [Role::Response, Role::Token, Role::Any];
         readings.retain(|(reading, _)| roles.contains(&reading.role));
-        if matches!(self.raw.origin, Origin::Tensors(_)) {
-            readings = self.fitting(readings)?;
-        }
+        readings = match self.raw.origin {
+            Origin::Tensors(_) => self.fitting(readings)?,
+            Origin::Lines { .. } => self.wanted(readings),
+        };
         let tensors = readings.par_iter();
         let tensors: Vec<Option<Given>> = tensors
             .map(|(reading, index)| self.tensor(reading, *index))
@@ -281,8 +282,7 @@ impl Inference<'_> {
         let is_positive = |value: f64| value > most;
         let columns = |response| tokens.runs(response).iter().map(|run| run.columns());
         let kinds = |value| [is_stray(value), is_positive(value)];
-        let usual = (f32::MIN, if most < 1.0 { 0.0 } else { f32::MAX });
-        let [stray, positive] = Found::among(given, tokens, columns, usual, kinds);
+        let [stray, positive] = Found::among(given, tokens, columns, reading.usual(), kinds);
         if let Some(found) = stray {
             let is_saved = matches!(self.raw.header, Header::Saved { .. });
             if reading.role == Role::Token && !is_saved {

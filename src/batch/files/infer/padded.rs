@@ -193,7 +193,6 @@ impl Inference<'_> {
         readings: Vec<(Reading, usize)>,
     ) -> Result<Vec<(Reading, usize)>, Diagnostic> {
         let rows = self.responses;
-        let has_reward = readings.iter().any(|(reading, _)| reading.ours == "reward");
         let mut fitting = Vec::new();
         for (reading, index) in readings {
             let Values::Tensor(Tensor { info, .. }) = &self.raw.columns[index].values else {
@@ -207,7 +206,7 @@ impl Inference<'_> {
                 };
                 if level == Level::Response {
                     self.is_f64 |= info.is_f64() && self.options.dtype.is_none();
-                } else if !self.options.wants(&reading.ours, has_reward) {
+                } else if !self.raw.names.wants(&reading) {
                     self.unread = Some(is_f64 || self.unread == Some(true));
                     continue;
                 }

@@ -115,7 +115,7 @@ impl Inference<'_> {
                 continue;
             };
             let (field, from) = (&reading.theirs, &lengths.from);
-            let (found, length) = (self.rows(*index).row(at).len(), lengths.of_response[at]);
+            let (found, length) = (self.rows(*index).length(at), lengths.of_response[at]);
             if is_known(reading) {
                 let what = format!(
                     "`{field}` has {found} tokens, `{from}` has {length}; the token arrays of one response are of one length"
@@ -162,7 +162,7 @@ impl Inference<'_> {
         let rows = self.rows(index);
         Lengths {
             of_response: (0..self.responses)
-                .map(|response| rows.row(response).len())
+                .map(|response| rows.length(response))
                 .collect(),
             from: self.raw.columns[index].name.clone(),
             are_words: false,
@@ -172,8 +172,7 @@ impl Inference<'_> {
     /// The first response whose array is of another length.
     fn differs(&self, lengths: &Lengths, index: usize) -> Option<usize> {
         let rows = self.rows(index);
-        (0..self.responses)
-            .find(|&response| rows.row(response).len() != lengths.of_response[response])
+        (0..self.responses).find(|&response| rows.length(response) != lengths.of_response[response])
     }
 
     /// The lengths by `length` or by the words of a completion.
@@ -242,7 +241,7 @@ impl Inference<'_> {
 
     fn first_empty(&self, index: usize) -> Option<usize> {
         let rows = self.rows(index);
-        (0..self.responses).find(|&response| rows.row(response).is_empty())
+        (0..self.responses).find(|&response| rows.length(response) == 0)
     }
 
     fn count_tokens(&self, lengths: &Lengths) -> Result<Tokens, Diagnostic> {
@@ -272,6 +271,19 @@ impl Inference<'_> {
             None => "the arrays of the lines differ in length".to_string(),
         };
         format!("{why}, and nothing says how many tokens the response has (`mask`, `length`)")
+    }
+
+    /// The columns that are to be read: of an array that nobody wants there are the lengths alone.
+    pub(super) fn wanted(&mut self, mut readings: Vec<(Reading, usize)>) -> Vec<(Reading, usize)> {
+        let all = readings.len();
+        readings.retain(|(reading, index)| {
+            let is_array = matches!(self.raw.columns[*index].values, Values::Arrays(_));
+            !is_array || self.raw.names.wants(reading)
+        });
+        if readings.len() < all {
+            self.unread = Some(self.options.dtype != Some(Dtype::F32));
+        }
+        readings
     }
 
     /// The values of a column of lines; its arrays are taken where `is_last`, since nothing else reads them.

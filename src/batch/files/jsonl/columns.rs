@@ -94,6 +94,7 @@ impl Columns {
         for column in more.columns {
             let known = &mut self.columns[self.by_key[&*column.name]];
             if known.odd.is_none() {
+                known.is_unusual |= column.is_unusual;
                 known.filled += column.filled;
                 known.values.append(column.values, &mut self.ids);
             }
@@ -186,7 +187,11 @@ impl Columns {
             };
             self.met.push(0);
             self.keys.push(key.into());
-            self.columns.push(RawColumn::new(name.to_string(), values));
+            let mut column = RawColumn::new(name.to_string(), values);
+            if let [reading] = &readings[..] {
+                column.unread = (!self.names.wants(reading)).then(|| reading.usual());
+            }
+            self.columns.push(column);
             self.by_key.insert((*name).into(), self.columns.len() - 1);
             self.columns.len() - 1
         });
@@ -254,7 +259,14 @@ impl Columns {
                 true
             }
             Values::Arrays(rows) if is_numbers => {
-                rows.push(self.array.iter().copied());
+                match column.unread {
+                    None => rows.push(self.array.iter().copied()),
+                    Some((low, high)) => {
+                        let usual = f64::from(low)..=f64::from(high);
+                        column.is_unusual |= !self.array.iter().all(|value| usual.contains(value));
+                        rows.push_length(self.array.len());
+                    }
+                }
                 true
             }
             _ => false,
@@ -266,7 +278,7 @@ impl Columns {
         let found = match (value, mixed) {
             (Type::String, _) => format!("the string {}", shorten(raw, 40)),
             (Type::Array, Some(mixed)) => mixed.to_string(),
-            (Type::Array, None) => of_numbers(&self.array),
+            (Type::Array, None) => of_numbers(self.array.len()),
             (Type::Object, _) => "an object".to_string(),
             _ => raw.to_string(),
         };

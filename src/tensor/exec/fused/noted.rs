@@ -108,24 +108,8 @@ impl Run<'_> {
         for (index, step) in stage.steps().enumerate() {
             of(step, times.get(index).unwrap_or(&0.0) / all, 0, 0);
         }
-        let tokens = layout.tokens();
-        let size = |step: usize| match self.plan.steps()[step].tensor.is_f64() {
-            true => size_of::<f64>(),
-            false => size_of::<f32>(),
-        };
-        for (index, (input, _)) in stage.inputs.iter().enumerate() {
-            of(stage.reader(index), 0.0, input.bytes(tokens), 0);
-        }
-        for &step in reused {
-            of(step, 0.0, tokens * size(step), 0);
-        }
-        for &step in written {
-            // What stays in the padded array has zeros around it.
-            let values = match self.padded == Some(step) {
-                true => layout.responses() * layout.width(),
-                false => tokens,
-            };
-            of(step, 0.0, 0, values * size(step));
+        for (step, read, written) in self.moved(stage, layout, written, reused) {
+            of(step, 0.0, read, written);
         }
         let operations: Vec<Operation> = operations.into_values().collect();
         profile.note(profile::Stage {
@@ -140,6 +124,34 @@ impl Run<'_> {
                 .into_inner()
                 .unwrap_or_else(PoisonError::into_inner),
         });
+    }
+
+    /// The bytes that a pass reads and writes, by the steps that read them first and whose values they are.
+    fn moved(
+        &self,
+        stage: &Stage<'_>,
+        layout: &Layout,
+        written: &[usize],
+        reused: &[usize],
+    ) -> Vec<(usize, usize, usize)> {
+        let tokens = layout.tokens();
+        let size = |step: usize| match self.plan.steps()[step].tensor.is_f64() {
+            true => size_of::<f64>(),
+            false => size_of::<f32>(),
+        };
+        let inputs = stage.inputs.iter().enumerate();
+        let inputs =
+            inputs.map(|(index, (input, _))| (stage.reader(index), input.bytes(tokens), 0));
+        let reused = reused.iter().map(|&step| (step, tokens * size(step), 0));
+        let written = written.iter().map(|&step| {
+            // What stays in the padded array has zeros around it.
+            let values = match self.padded == Some(step) {
+                true => layout.responses() * layout.width(),
+                false => tokens,
+            };
+            (step, 0, values * size(step))
+        });
+        inputs.chain(reused).chain(written).collect()
     }
 }
 

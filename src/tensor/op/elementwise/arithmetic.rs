@@ -11,7 +11,7 @@ pub(in crate::tensor::op) static ADD: Op = Op {
     example: "batch.reward + 1",
     shows: &[2.0, 1.0, 2.0, 1.0, 1.0],
     kernel: Kernel::Two(Binary::Add),
-    derivative: Derivative::Of(|vjp| Ok(vec![vjp.grad.clone(), vjp.grad.clone()])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad(), vjp.grad()]),
     ..ROW
 };
 
@@ -22,7 +22,7 @@ pub(in crate::tensor::op) static SUB: Op = Op {
     example: "batch.reward - batch.reward.mean(\"batch\")",
     shows: &[0.6, -0.4, 0.6, -0.4, -0.4],
     kernel: Kernel::Two(Binary::Sub),
-    derivative: Derivative::Of(|vjp| Ok(vec![vjp.grad.clone(), neg(vjp.grad)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad(), -vjp.grad()]),
     ..ROW
 };
 
@@ -33,12 +33,7 @@ pub(in crate::tensor::op) static MUL: Op = Op {
     example: "2 * batch.length",
     shows: &[4.0, 6.0, 2.0, 4.0, 2.0],
     kernel: Kernel::Two(Binary::Mul),
-    derivative: Derivative::Of(|vjp| {
-        Ok(vec![
-            mul(vjp.grad, &vjp.args[1])?,
-            mul(vjp.grad, &vjp.args[0])?,
-        ])
-    }),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * vjp.arg(1), vjp.grad() * vjp.arg(0)]),
     ..ROW
 };
 
@@ -50,9 +45,9 @@ pub(in crate::tensor::op) static DIV: Op = Op {
     shows: &[1.0, 1.5, 0.5, 1.0, 0.5],
     kernel: Kernel::Two(Binary::Div),
     derivative: Derivative::Of(|vjp| {
-        let by_a = div(vjp.grad, &vjp.args[1])?;
-        let by_b = neg(&div(&mul(&by_a, &vjp.args[0])?, &vjp.args[1])?)?;
-        Ok(vec![by_a, by_b])
+        let by_a = vjp.grad() / vjp.arg(1);
+        let by_b = -(&by_a * vjp.arg(0) / vjp.arg(1));
+        vec![by_a, by_b]
     }),
     ..ROW
 };
@@ -65,9 +60,9 @@ pub(in crate::tensor::op) static SAFE_DIV: Op = Op {
     shows: &[2.0, 0.0, 1.0, 0.0, 0.0],
     kernel: Kernel::Two(Binary::SafeDiv),
     derivative: Derivative::Of(|vjp| {
-        let by_a = safe_div(vjp.grad, &vjp.args[1])?;
-        let by_b = neg(&safe_div(&mul(&by_a, &vjp.args[0])?, &vjp.args[1])?)?;
-        Ok(vec![by_a, by_b])
+        let by_a = safe_div(vjp.grad(), vjp.arg(1));
+        let by_b = -safe_div(&by_a * vjp.arg(0), vjp.arg(1));
+        vec![by_a, by_b]
     }),
     ..ROW
 };
@@ -80,9 +75,9 @@ pub(in crate::tensor::op) static REM: Op = Op {
     shows: &[0.0, 1.0, 1.0, 0.0, 1.0],
     kernel: Kernel::Two(Binary::Rem),
     derivative: Derivative::Of(|vjp| {
-        let quotient = div(&vjp.args[0], &vjp.args[1])?;
-        let whole = mul(&sign(&quotient)?, &floor(&abs(&quotient)?)?)?;
-        Ok(vec![vjp.grad.clone(), neg(&mul(vjp.grad, &whole)?)?])
+        let quotient = vjp.arg(0) / vjp.arg(1);
+        let whole = sign(&quotient) * floor(abs(quotient));
+        vec![vjp.grad(), -(vjp.grad() * whole)]
     }),
     ..ROW
 };
@@ -95,14 +90,14 @@ pub(in crate::tensor::op) static POW: Op = Op {
     shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
     kernel: Kernel::Two(Binary::Pow),
     derivative: Derivative::Of(|vjp| {
-        let (a, b) = (&vjp.args[0], &vjp.args[1]);
+        let (a, b) = (&vjp.arg(0), &vjp.arg(1));
         // a^0 is 1 for any a: no slope, also at a = 0, where a^-1 is infinite.
-        let slope = mul(b, &pow(a, &sub(b, &scalar(1.0))?)?)?;
-        let by_a = mul(vjp.grad, &select(b, &slope, &scalar(0.0))?)?;
+        let slope = b * pow(a, b - 1.0);
+        let by_a = vjp.grad() * select(b, slope, 0.0);
         // a^b does not change with b at a = 0, where ln a is infinite; below 0 only whole b give a number at all.
-        let log = select(&less(&scalar(0.0), a)?, &ln(a)?, &scalar(0.0))?;
-        let by_b = mul(&mul(vjp.grad, vjp.result)?, &log)?;
-        Ok(vec![by_a, by_b])
+        let log = select(less(0.0, a), ln(a), 0.0);
+        let by_b = vjp.grad() * vjp.result() * log;
+        vec![by_a, by_b]
     }),
     ..ROW
 };
@@ -113,7 +108,7 @@ const NEGATIVE: Op = Op {
     example: "-batch.reward",
     shows: &[-1.0, 0.0, -1.0, 0.0, 0.0],
     kernel: Kernel::One(Unary::Neg),
-    derivative: Derivative::Of(|vjp| Ok(vec![neg(vjp.grad)?])),
+    derivative: Derivative::Of(|vjp| vec![-vjp.grad()]),
     ..ROW
 };
 
@@ -131,6 +126,6 @@ pub(in crate::tensor::op) static SQUARE: Op = Op {
     example: "square(batch.length)",
     shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
     kernel: Kernel::One(Unary::Square),
-    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &mul(&scalar(2.0), &vjp.args[0])?)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * (2.0 * vjp.x())]),
     ..ROW
 };

@@ -2,8 +2,7 @@
 
 use super::super::build::*;
 use super::super::{Binary, Derivative, Kernel, Op, Ternary, Unary, Vjp, tensor};
-use super::{A_B, Grads, ROW};
-use crate::tensor::graph::Tensor;
+use super::{A_B, ROW};
 
 pub(in crate::tensor::op) static CLAMP: Op = Op {
     name: "clamp",
@@ -23,7 +22,7 @@ pub(in crate::tensor::op) static MIN: Op = Op {
     example: "min(batch.length, 2)",
     shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
     kernel: Kernel::Two(Binary::Min),
-    derivative: Derivative::Of(|vjp| pick_grads(vjp, &vjp.args[0], &vjp.args[1])),
+    derivative: Derivative::Of(|vjp| pick_grads(vjp, vjp.arg(0), vjp.arg(1))),
     ..ROW
 };
 
@@ -34,7 +33,7 @@ pub(in crate::tensor::op) static MAX: Op = Op {
     example: "max(batch.length, 2)",
     shows: &[2.0, 3.0, 2.0, 2.0, 2.0],
     kernel: Kernel::Two(Binary::Max),
-    derivative: Derivative::Of(|vjp| pick_grads(vjp, &vjp.args[1], &vjp.args[0])),
+    derivative: Derivative::Of(|vjp| pick_grads(vjp, vjp.arg(1), vjp.arg(0))),
     ..ROW
 };
 
@@ -46,10 +45,9 @@ pub(in crate::tensor::op) static WHERE: Op = Op {
     shows: &[2.0, 0.0, 1.0, 0.0, 0.0],
     kernel: Kernel::Three(Ternary::Where),
     derivative: Derivative::Of(|vjp| {
-        let zero = scalar(0.0);
-        let by_a = select(&vjp.args[0], vjp.grad, &zero)?;
-        let by_b = select(&vjp.args[0], &zero, vjp.grad)?;
-        Ok(vec![zero, by_a, by_b])
+        let by_a = select(vjp.arg(0), vjp.grad(), 0.0);
+        let by_b = select(vjp.arg(0), 0.0, vjp.grad());
+        vec![0.0.into(), by_a, by_b]
     }),
     ..ROW
 };
@@ -73,21 +71,19 @@ pub(in crate::tensor::op) static DETACH: Op = Op {
 };
 
 /// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as in torch.
-fn pick_grads(vjp: &Vjp<'_>, low: &Tensor, high: &Tensor) -> Grads {
-    let half = mul(&scalar(0.5), &equal(low, high)?)?;
-    let first = add(&less(low, high)?, &half)?;
-    let by_a = mul(vjp.grad, &first)?;
-    let by_b = sub(vjp.grad, &by_a)?;
-    Ok(vec![by_a, by_b])
+fn pick_grads(vjp: &Vjp<'_>, low: Term, high: Term) -> Vec<Term> {
+    let half = 0.5 * equal(&low, &high);
+    let by_a = vjp.grad() * (less(low, high) + half);
+    let by_b = vjp.grad() - &by_a;
+    vec![by_a, by_b]
 }
 
-fn clamp_grads(vjp: &Vjp<'_>) -> Grads {
-    let (x, low, high) = (&vjp.args[0], &vjp.args[1], &vjp.args[2]);
-    let (below, above) = (less(x, low)?, less(high, x)?);
-    let zero = scalar(0.0);
-    let inside = select(&add(&below, &above)?, &zero, vjp.grad)?;
+fn clamp_grads(vjp: &Vjp<'_>) -> Vec<Term> {
+    let (x, low, high) = (vjp.arg(0), vjp.arg(1), vjp.arg(2));
+    let (below, above) = (less(&x, &low), less(&high, &x));
+    let inside = select(&below + above, 0.0, vjp.grad());
     // `high` wins where the bounds cross, as in the kernel.
-    let crossed = less(high, &max(x, low)?)?;
-    let by_low = select(&below, &select(&crossed, &zero, vjp.grad)?, &zero)?;
-    Ok(vec![inside, by_low, select(&crossed, vjp.grad, &zero)?])
+    let crossed = less(high, max(x, low));
+    let by_low = select(below, select(&crossed, 0.0, vjp.grad()), 0.0);
+    vec![inside, by_low, select(crossed, vjp.grad(), 0.0)]
 }

@@ -17,7 +17,7 @@ pub(in crate::tensor::op) static ABS: Op = Op {
     example: "abs(batch.reward - 0.4)",
     shows: &[0.6, 0.4, 0.6, 0.4, 0.4],
     kernel: Kernel::One(Unary::Abs),
-    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sign(&vjp.args[0])?)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * sign(vjp.x())]),
     ..ROW
 };
 
@@ -36,7 +36,7 @@ pub(in crate::tensor::op) static EXP: Op = Op {
     example: "exp(batch.reward - 1)",
     shows: &[1.0, EXP_1, 1.0, EXP_1, EXP_1],
     kernel: Kernel::One(Unary::Exp),
-    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, vjp.result)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * vjp.result()]),
     ..ROW
 };
 
@@ -46,7 +46,7 @@ pub(in crate::tensor::op) static LN: Op = Op {
     example: "ln(batch.length)",
     shows: &[LN_2, 1.0986122886681098, 0.0, LN_2, 0.0],
     kernel: Kernel::One(Unary::Ln),
-    derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &vjp.args[0])?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() / vjp.x()]),
     ..ROW
 };
 
@@ -56,7 +56,7 @@ pub(in crate::tensor::op) static LOG1P: Op = Op {
     example: "log1p(batch.reward)",
     shows: &[LN_2, 0.0, LN_2, 0.0, 0.0],
     kernel: Kernel::One(Unary::Log1p),
-    derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &add(&scalar(1.0), &vjp.args[0])?)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() / (1.0 + vjp.x())]),
     ..ROW
 };
 
@@ -66,7 +66,7 @@ pub(in crate::tensor::op) static EXPM1: Op = Op {
     example: "expm1(batch.reward)",
     shows: &[1.718281828459045, 0.0, 1.718281828459045, 0.0, 0.0],
     kernel: Kernel::One(Unary::Expm1),
-    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &exp(&vjp.args[0])?)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * exp(vjp.x())]),
     ..ROW
 };
 
@@ -76,7 +76,7 @@ pub(in crate::tensor::op) static SQRT: Op = Op {
     example: "sqrt(batch.length * 2)",
     shows: &[2.0, 2.449489742783178, SQRT_2, 2.0, SQRT_2],
     kernel: Kernel::One(Unary::Sqrt),
-    derivative: Derivative::Of(|vjp| Ok(vec![div(vjp.grad, &mul(&scalar(2.0), vjp.result)?)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() / (2.0 * vjp.result())]),
     ..ROW
 };
 
@@ -86,10 +86,7 @@ pub(in crate::tensor::op) static SIGMOID: Op = Op {
     example: "sigmoid(batch.reward - 1)",
     shows: &[0.5, SIGMOID_1, 0.5, SIGMOID_1, SIGMOID_1],
     kernel: Kernel::One(Unary::Sigmoid),
-    derivative: Derivative::Of(|vjp| {
-        let slope = mul(vjp.result, &sigmoid(&neg(&vjp.args[0])?)?)?;
-        Ok(vec![mul(vjp.grad, &slope)?])
-    }),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * (vjp.result() * sigmoid(-vjp.x()))]),
     ..ROW
 };
 
@@ -99,7 +96,7 @@ pub(in crate::tensor::op) static LOG_SIGMOID: Op = Op {
     example: "log_sigmoid(batch.reward - 1)",
     shows: &[-LN_2, LOG_1, -LN_2, LOG_1, LOG_1],
     kernel: Kernel::One(Unary::LogSigmoid),
-    derivative: Derivative::Of(|vjp| Ok(vec![mul(vjp.grad, &sigmoid(&neg(&vjp.args[0])?)?)?])),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * sigmoid(-vjp.x())]),
     ..ROW
 };
 
@@ -109,10 +106,7 @@ pub(in crate::tensor::op) static TANH: Op = Op {
     example: "tanh(batch.reward)",
     shows: &[0.7615941559557649, 0.0, 0.7615941559557649, 0.0, 0.0],
     kernel: Kernel::One(Unary::Tanh),
-    derivative: Derivative::Of(|vjp| {
-        let slope = sub(&scalar(1.0), &square(vjp.result)?)?;
-        Ok(vec![mul(vjp.grad, &slope)?])
-    }),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad() * (1.0 - square(vjp.result()))]),
     ..ROW
 };
 

@@ -9,13 +9,9 @@ pub(super) use choice::*;
 pub(super) use functions::*;
 
 use super::{Op, Param, tensor};
-use crate::tensor::error::TensorError;
-use crate::tensor::graph::Tensor;
 
 const X: &[Param] = &[tensor("x")];
 const A_B: &[Param] = &[tensor("a"), tensor("b")];
-
-type Grads = Result<Vec<Tensor>, TensorError>;
 
 /// The fields that most rows here share; a row names its own.
 const ROW: Op = Op {
