@@ -6,7 +6,8 @@ mod error;
 
 use std::num::NonZeroUsize;
 
-use tch::{Device, Kind, Tensor};
+use tch::kind::Element;
+use tch::{Device, Tensor};
 
 pub use error::TorchError;
 
@@ -60,11 +61,11 @@ pub(crate) fn floats(values: &[f32], device: Device) -> Result<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
 }
 
-/// The values of a tensor of any shape and device, row by row, as float32.
-pub(crate) fn to_floats(tensor: &Tensor) -> Result<Vec<f32>> {
-    let host = tensor.f_to_device(Device::Cpu)?.f_to_kind(Kind::Float)?;
+/// The values of a tensor of any shape, kind and device, row by row.
+pub(crate) fn to_vec<T: Element>(tensor: &Tensor) -> Result<Vec<T>> {
+    let host = tensor.f_to_device(Device::Cpu)?.f_to_kind(T::KIND)?;
     let host = host.f_contiguous()?;
-    let mut values = vec![0.0; host.numel()];
+    let mut values = vec![T::ZERO; host.numel()];
     host.f_copy_data(&mut values, host.numel())?;
     Ok(values)
 }
@@ -89,8 +90,11 @@ mod tests {
     fn values_go_in_and_out_whatever_their_strides() {
         let floats = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], Device::Cpu).unwrap();
         let turned = floats.f_view([2, 3]).unwrap().f_tr().unwrap();
-        assert_eq!(to_floats(&turned).unwrap(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        assert_eq!(
+            to_vec::<f32>(&turned).unwrap(),
+            [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]
+        );
         let indices = indices(&[7, -1], Device::Cpu).unwrap();
-        assert_eq!(to_floats(&indices).unwrap(), [7.0, -1.0]);
+        assert_eq!(to_vec::<f32>(&indices).unwrap(), [7.0, -1.0]);
     }
 }

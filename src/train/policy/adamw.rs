@@ -93,19 +93,19 @@ impl AdamW {
 }
 
 /// The scalars of one update: worked out in f64 and rounded once, as torch does with Python's floats.
-struct Scalars {
-    keep: f32,
-    size: f32,
-    correction: f32,
-    toward: f32,
-    decay: f32,
-    add: f32,
-    eps: f32,
+pub(super) struct Scalars {
+    pub keep: f32,
+    pub size: f32,
+    pub correction: f32,
+    pub toward: f32,
+    pub decay: f32,
+    pub add: f32,
+    pub eps: f32,
 }
 
 impl Scalars {
     /// Of update number `updates`, from 1.
-    fn new(config: &AdamWConfig, updates: u64) -> Self {
+    pub(super) fn new(config: &AdamWConfig, updates: u64) -> Self {
         let (beta1, beta2) = config.betas;
         // Long before 2^31 updates both corrections have become 1.
         let updates = i32::try_from(updates).unwrap_or(i32::MAX);

@@ -8,6 +8,7 @@ mod files;
 mod head;
 mod layers;
 mod micro_batch;
+mod optimizer;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,14 @@ use tch::{Device, Kind, Tensor, no_grad_guard};
 pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
 pub use sample::Decoding;
 
-use super::{Arrays, Responses, Scores};
+use super::{AdamWConfig, Arrays, NonFinite, Responses, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::torch::{self, TorchError, to_floats};
+use crate::torch::{self, TorchError, to_vec};
 use crate::train::task::Prompt;
 use decoder::causal_states;
 use head::Head;
 use micro_batch::{MicroBatch, micro_batches};
+use optimizer::Moments;
 use weights::Weights;
 
 /// A decoder with float32 weights: responses, their log-probs and entropies, and the gradient of a loss in them.
@@ -41,6 +43,7 @@ pub struct Transformer {
     tokens_per_forward: usize,
     /// The sum of what was accumulated, for each of the weights' parameters in their order; empty where that is nothing.
     gradient: Vec<Tensor>,
+    moments: Moments,
 }
 
 impl Transformer {
@@ -76,6 +79,7 @@ impl Transformer {
             device,
             tokens_per_forward,
             gradient: Vec::new(),
+            moments: Moments::default(),
         })
     }
 
@@ -150,12 +154,44 @@ impl Transformer {
                 .map_err(TorchError::from)?;
             for ((name, _), part) in parameter.parts.iter().zip(parts) {
                 let shape: Vec<usize> = part.size().iter().map(|&size| size as usize).collect();
-                let array = ArrayD::from_shape_vec(IxDyn(&shape), to_floats(&part)?);
+                let array = ArrayD::from_shape_vec(IxDyn(&shape), to_vec::<f32>(&part)?);
                 let array = array.map_err(|error| Diagnostic::error(error.to_string()))?;
                 arrays.insert(name.clone(), array);
             }
         }
         Ok(arrays)
+    }
+
+    /// One step of AdamW along the accumulated gradient, scaled down to `max_grad_norm` (L2, all weights together) where it
+    /// is longer; then nothing is accumulated. Gives the norm before scaling, or why the step was left out: the weights and
+    /// the optimizer are then as they were.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    pub fn update(
+        &mut self,
+        config: &AdamWConfig,
+        max_grad_norm: Option<f64>,
+    ) -> Result<Result<f64, NonFinite>, Diagnostics> {
+        self.begin_gradient()?;
+        let mut gradient = std::mem::take(&mut self.gradient);
+        let parameters: Vec<&Tensor> = self.weights.parameters().map(|p| &p.tensor).collect();
+        let updated = self
+            .moments
+            .update(config, &parameters, &mut gradient, max_grad_norm);
+        Ok(updated?)
+    }
+
+    /// Zeros, where nothing was accumulated.
+    fn begin_gradient(&mut self) -> torch::Result<()> {
+        if self.gradient.is_empty() {
+            let zeros = self.weights.parameters().map(|parameter| {
+                let zeros = parameter.tensor.f_zeros_like()?;
+                Ok(zeros.f_set_requires_grad(false)?)
+            });
+            self.gradient = zeros.collect::<torch::Result<_>>()?;
+        }
+        Ok(())
     }
 
     /// Log-probs and entropies of a micro-batch's targets.
@@ -169,17 +205,11 @@ impl Transformer {
             tokens: &targets,
         };
         let (logp, entropy) = head.scores()?;
-        Ok((to_floats(&logp)?, to_floats(&entropy)?))
+        Ok((to_vec::<f32>(&logp)?, to_vec::<f32>(&entropy)?))
     }
 
     fn accumulate_batch(&mut self, batch: &MicroBatch, dloss_dlogp: &[f64]) -> torch::Result<()> {
-        if self.gradient.is_empty() {
-            let zeros = self.weights.parameters().map(|parameter| {
-                let zeros = parameter.tensor.f_zeros_like()?;
-                Ok(zeros.f_set_requires_grad(false)?)
-            });
-            self.gradient = zeros.collect::<torch::Result<_>>()?;
-        }
+        self.begin_gradient()?;
         let dlogp = torch::floats(&batch.read(dloss_dlogp), self.device)?;
         let targets = batch.targets(self.device)?;
         let hidden = self.target_states(batch)?;

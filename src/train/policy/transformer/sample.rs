@@ -5,7 +5,7 @@ use tch::{Kind, Tensor, no_grad_guard};
 use super::Transformer;
 use super::cache::Cache;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::torch::{self, Result, indices};
+use crate::torch::{self, Result, indices, to_vec};
 use crate::train::policy::{Responses, Samples};
 use crate::train::random::{RandomStream, StreamKey};
 use crate::train::task::Prompt;
@@ -87,10 +87,7 @@ impl Decoding {
                 .f_searchsorted(&sums, false, true, "right", None::<Tensor>)?
                 .f_squeeze_dim(1)?
         };
-        let tokens = tokens.f_to_device(tch::Device::Cpu)?;
-        let mut drawn = vec![0; uniforms.len()];
-        tokens.f_copy_data(&mut drawn, uniforms.len())?;
-        Ok(drawn)
+        to_vec(&tokens)
     }
 }
 

@@ -3,7 +3,7 @@
 use tch::{Device, Kind};
 
 use super::*;
-use crate::torch::to_floats;
+use crate::torch::to_vec;
 use crate::train::policy::transformer::Decoding;
 use crate::train::random::{Purpose, StreamKey};
 
@@ -95,7 +95,7 @@ fn distributions_are_warped_as_by_transformers() {
             .unwrap()
             .view([-1, vocabulary as i64]);
         let warped = decoding.warped(&own).unwrap().log_softmax(-1, Kind::Float);
-        let found = to_floats(&warped).unwrap();
+        let found = to_vec::<f32>(&warped).unwrap();
         let expected = &expected.floats("warped_logp")[..found.len()];
         let is_in = |logp: &f32| *logp > f32::NEG_INFINITY;
         let kept = |all: &[f32]| all.iter().map(is_in).collect::<Vec<bool>>();

@@ -4,8 +4,9 @@ use safetensors::SafeTensors;
 use tch::{Device, Tensor};
 
 use super::*;
-use crate::torch::to_floats;
+use crate::torch::to_vec;
 use crate::train::policy::transformer::decoder::causal_states;
+use crate::train::policy::{AdamWConfig, NonFinite, Scores};
 
 #[test]
 fn the_logits_of_every_position_are_those_of_transformers() {
@@ -22,7 +23,7 @@ fn the_logits_of_every_position_are_those_of_transformers() {
             let tokens = torch::indices(&tokens, Device::Cpu).unwrap().unsqueeze(0);
             let hidden = causal_states(&transformer.config, &transformer.weights, &tokens).unwrap();
             let head = &transformer.weights.head().tensor;
-            let found = to_floats(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
+            let found = to_vec::<f32>(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
             // Left-padded there.
             let places = (0..width).filter(|&place| masks[row][place] == 1);
             let at = |place| &logits[(row * width + place) * vocabulary..][..vocabulary];
@@ -103,6 +104,45 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn updates_follow_the_gradient() {
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let (prompts, responses) = (expected.prompts(), expected.responses());
+        let mut transformer = load(&folder(model), 64).unwrap();
+        let before = transformer.score(&prompts, &responses).unwrap();
+        let config = AdamWConfig {
+            lr: 1e-3,
+            weight_decay: 0.0,
+            ..AdamWConfig::default()
+        };
+        // The loss is the mean of -logp.
+        let count = before.logp.len();
+        let mean = |scores: &Scores| scores.logp.iter().sum::<f32>() / count as f32;
+        let gradient = vec![-1.0 / count as f64; count];
+        let mut last = mean(&before);
+        for _ in 0..5 {
+            transformer
+                .accumulate(&prompts, &responses, &gradient)
+                .unwrap();
+            let norm = transformer.update(&config, Some(1.0)).unwrap();
+            assert!(norm.unwrap() > 0.0);
+            assert!(transformer.gradient().unwrap().is_empty());
+            let now = mean(&transformer.score(&prompts, &responses).unwrap());
+            assert!(now > last + 0.01, "{model}: {last}, then {now}");
+            last = now;
+        }
+        let worst = vec![f64::NAN; count];
+        let now = transformer.score(&prompts, &responses).unwrap();
+        transformer
+            .accumulate(&prompts, &responses, &worst)
+            .unwrap();
+        let left_out = transformer.update(&config, None).unwrap();
+        assert!(matches!(left_out, Err(NonFinite::Gradient(_))));
+        assert_eq!(transformer.score(&prompts, &responses).unwrap(), now);
     }
 }
 

@@ -1,0 +1,159 @@
+//! AdamW on libtorch's tensors: the same formulas, and the same scalars, as [`AdamW`](super::super::AdamW) has.
+
+use tch::{Kind, Tensor, no_grad_guard};
+
+use crate::torch::{Result, to_vec};
+use crate::train::policy::adamw::Scalars;
+use crate::train::policy::{AdamWConfig, NonFinite};
+
+/// The moments of all parameters, in their order; none before the first update.
+#[derive(Default)]
+pub(super) struct Moments {
+    updates: u64,
+    /// The moving averages of the gradient and of its square.
+    averages: Vec<(Tensor, Tensor)>,
+}
+
+impl Moments {
+    /// Moves the parameters one step against the gradient, which is scaled down to `max_norm` where it is longer. Gives its
+    /// norm before. Where it is not finite, or a parameter would not be, nothing changes.
+    pub(super) fn update(
+        &mut self,
+        config: &AdamWConfig,
+        parameters: &[&Tensor],
+        gradient: &mut [Tensor],
+        max_norm: Option<f64>,
+    ) -> Result<std::result::Result<f64, NonFinite>> {
+        let _guard = no_grad_guard();
+        let norm = norm(gradient)?;
+        if !norm.is_finite() {
+            return Ok(Err(NonFinite::Gradient(norm)));
+        }
+        if let Some(max) = max_norm.filter(|&max| norm > max) {
+            for gradient in gradient.iter_mut() {
+                let _ = gradient.f_mul_scalar_(max / norm)?;
+            }
+        }
+        if self.averages.is_empty() {
+            let zeros = gradient
+                .iter()
+                .map(|g| Ok((g.f_zeros_like()?, g.f_zeros_like()?)));
+            self.averages = zeros.collect::<Result<_>>()?;
+        }
+        let scalars = Scalars::new(config, self.updates + 1);
+        // Trying first costs less than a copy to go back to.
+        for ((parameter, gradient), moments) in
+            parameters.iter().zip(&*gradient).zip(&self.averages)
+        {
+            let (parameter, ..) = next(&scalars, parameter, gradient, moments)?;
+            if parameter.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0 {
+                return Ok(Err(NonFinite::Parameters));
+            }
+        }
+        for ((parameter, gradient), moments) in
+            parameters.iter().zip(gradient).zip(&mut self.averages)
+        {
+            let (next, first, second) = next(&scalars, parameter, gradient, moments)?;
+            *moments = (first, second);
+            parameter.shallow_clone().f_copy_(&next)?;
+        }
+        self.updates += 1;
+        Ok(Ok(norm))
+    }
+}
+
+/// A parameter and its moments after an update.
+fn next(
+    scalars: &Scalars,
+    parameter: &Tensor,
+    gradient: &Tensor,
+    (first, second): &(Tensor, Tensor),
+) -> Result<(Tensor, Tensor, Tensor)> {
+    let number = f64::from;
+    let first = first.f_lerp(gradient, number(scalars.toward))?;
+    let square = gradient.f_square()?.f_mul_scalar(number(scalars.add))?;
+    let second = second.f_mul_scalar(number(scalars.decay))?.f_add(&square)?;
+    let scale = second.f_sqrt()?.f_div_scalar(number(scalars.correction))?;
+    let step = first.f_div(&scale.f_add_scalar(number(scalars.eps))?)?;
+    let step = step.f_mul_scalar(number(scalars.size))?;
+    let parameter = parameter.f_mul_scalar(number(scalars.keep))?.f_sub(&step)?;
+    Ok((parameter, first, second))
+}
+
+/// The L2 norm of all gradients together. A row is one sum, and rows are added in order: so it is the same for any number
+/// of threads. Infinite where float32 cannot square a value.
+fn norm(gradient: &[Tensor]) -> Result<f64> {
+    let mut squares = 0.0;
+    for gradient in gradient {
+        let rows = gradient.f_square()?.f_view([gradient.size()[0], -1])?;
+        let rows = rows.f_sum_dim_intlist([-1i64].as_slice(), false, Kind::Double)?;
+        squares += to_vec::<f64>(&rows)?.iter().sum::<f64>();
+    }
+    Ok(squares.sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+    use crate::torch::{floats, to_vec};
+    use crate::train::policy::AdamW;
+
+    #[test]
+    fn updates_are_those_of_adamw_on_slices() {
+        let config = AdamWConfig {
+            lr: 0.02,
+            weight_decay: 0.3,
+            ..AdamWConfig::default()
+        };
+        let start: Vec<f32> = (0..40).map(|i| (i as f32 * 0.37).sin()).collect();
+        let mut expected = start.clone();
+        let mut adamw = AdamW::new(config, start.len());
+        let tensor = floats(&start, Device::Cpu).unwrap().view([8, 5]);
+        let mut moments = Moments::default();
+        for step in 0..50 {
+            let gradient = |i: usize| ((i + 7 * step) as f32 * 0.91).cos() * (1 + i % 3) as f32;
+            let gradient: Vec<f32> = (0..start.len()).map(gradient).collect();
+            let norm = gradient
+                .iter()
+                .map(|g| f64::from(*g).powi(2))
+                .sum::<f64>()
+                .sqrt();
+            let halved: Vec<f32> = gradient.iter().map(|g| g / 2.0).collect();
+            assert!(adamw.update(&mut expected, &halved));
+            let mut gradient = [floats(&gradient, Device::Cpu).unwrap().view([8, 5])];
+            let found = moments.update(&config, &[&tensor], &mut gradient, Some(norm / 2.0));
+            assert!((found.unwrap().unwrap() / norm - 1.0).abs() < 1e-6);
+        }
+        for (found, expected) in to_vec::<f32>(&tensor).unwrap().iter().zip(&expected) {
+            // 50 roundings of numbers near 1.
+            assert!((found - expected).abs() < 50.0 * 6e-8, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_changes_nothing() {
+        let config = AdamWConfig::default();
+        let tensor = floats(&[1.0, f32::MAX], Device::Cpu).unwrap();
+        let mut moments = Moments::default();
+        let mut update = |gradient: [f32; 2], config: &AdamWConfig| {
+            let mut gradient = [floats(&gradient, Device::Cpu).unwrap()];
+            moments
+                .update(config, &[&tensor], &mut gradient, None)
+                .unwrap()
+        };
+        let far = AdamWConfig { lr: 1e38, ..config };
+        assert!(matches!(
+            update([f32::NAN, 0.0], &config),
+            Err(NonFinite::Gradient(_))
+        ));
+        assert!(matches!(
+            update([1e30, 0.0], &config),
+            Err(NonFinite::Gradient(_))
+        ));
+        assert_eq!(update([0.0, -1.0], &far), Err(NonFinite::Parameters));
+        assert_eq!(to_vec::<f32>(&tensor).unwrap(), [1.0, f32::MAX]);
+        assert_eq!(update([3.0, 4.0], &config), Ok(5.0));
+    }
+}
