@@ -53,6 +53,8 @@ pub mod repl;
 pub mod script;
 mod suggest;
 pub mod tensor;
+#[cfg(feature = "torch")]
+pub mod torch;
 #[cfg(feature = "cli")]
 pub mod train;
 

@@ -11,7 +11,7 @@ use super::tokens::{Output, Tile, Token};
 use crate::batch::{Rows, TokenValues};
 use crate::script::{LossAnswer, Placed};
 use crate::tensor::op::{Binary, Reduction, Unary};
-use crate::tensor::{Depth, Moments, Precision, TILE, exp, finish, k3_and_expm1};
+use crate::tensor::{Depth, Moments, Precision, TILE, exp, finish, k3};
 
 pub(super) fn loss(
     columns: &Columns<'_>,
@@ -253,8 +253,9 @@ fn penalties<T: Precision>(
             written,
             #[inline(always)]
             |d| {
-                let (k3, expm1) = k3_and_expm1(d);
-                (T::narrow(k3), T::narrow(grad * -T::narrow(expm1).widen()))
+                let k3 = T::narrow(k3(d));
+                let slope = T::narrow(d - k3.widen()).widen();
+                (k3, T::narrow(grad * slope))
             },
         ),
         Kl::Abs => each(

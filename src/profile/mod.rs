@@ -22,6 +22,7 @@ use self::trial::Trial;
 use crate::batch::{Batch, Layout, Replacement};
 use crate::diagnostic::Diagnostics;
 use crate::figures::count;
+use crate::native::{Mode, Native};
 use crate::script::{Host, Recipe, Session, Version};
 use crate::tensor::Executor;
 use crate::tensor::profile::{Detail, Profile, StageKind};
@@ -70,15 +71,19 @@ impl Measured {
         let layout = batch.layout();
         let new_array = || Array2::zeros((layout.responses(), layout.width()));
         let mut padded = new_array();
-        let mut times = |executor: Executor, runs: usize| -> Result<Vec<f64>, Diagnostics> {
-            let recipe = recipe.on(&host.clone().with_executor(executor));
+        let mut times = |host: Host, runs: usize, native: bool| -> Result<Vec<f64>, Diagnostics> {
+            let recipe = recipe.on(&host);
             // The first run finds memory and caches as no later one does.
-            Trial::of(&recipe, batch, &mut padded, None)?;
+            let first = Trial::of(&recipe, batch, &mut padded, None)?;
+            let runs = if first.is_native == native { runs } else { 0 };
             let seconds = |_| Ok(Trial::of(&recipe, batch, &mut padded, None)?.seconds());
             (0..runs).map(seconds).collect()
         };
-        let fused = times(Executor::Fused, runs)?;
-        let naive = times(Executor::Naive, runs.min(NAIVE_RUNS))?;
+        let by = |executor: Executor| host.clone().with_executor(executor);
+        let fused = times(by(Executor::Fused), runs, false)?;
+        let naive = times(by(Executor::Naive), runs.min(NAIVE_RUNS), false)?;
+        let kernels = Native::new(Mode::On);
+        let native = times(host.clone().with_native(&kernels), runs, true)?;
         let fused_anew = |_| {
             let started = Instant::now();
             let mut padded = new_array();
@@ -108,7 +113,7 @@ impl Measured {
             fused,
             fused_anew: fused_anew?,
             naive,
-            native: Vec::new(),
+            native,
             trial,
             bandwidth: bandwidth(layout.tokens()),
         })

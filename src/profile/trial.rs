@@ -18,6 +18,8 @@ pub(super) struct Trial {
     pub(super) stages: Vec<Stage>,
     /// The most bytes that tensors held at once, beside the batch and the padded array.
     pub(super) peak: usize,
+    /// Whether kernels answered all of its hooks.
+    pub(super) is_native: bool,
     /// The calls of `map_groups`.
     pub(super) map_groups: Vec<MapGroups>,
 }
@@ -57,17 +59,21 @@ impl Trial {
         };
         let mut state = recipe.init()?;
         let mut advantage = None;
+        let mut is_native = true;
         let mut map_groups = Vec::new();
         let has_loss = recipe.has(Hook::Loss);
         if recipe.has(Hook::Advantage) {
             let started = clock();
             if has_loss {
                 let outcome = recipe.advantage(batch, &mut state)?;
+                is_native &= outcome.is_native;
                 advantage = Some(outcome.advantage);
                 map_groups = outcome.map_groups;
             } else {
                 let padded = &mut padded.view_mut();
-                map_groups = recipe.advantage_into(batch, &mut state, padded)?.map_groups;
+                let outcome = recipe.advantage_into(batch, &mut state, padded)?;
+                is_native &= outcome.is_native;
+                map_groups = outcome.map_groups;
             }
             part("advantage", started);
         }
@@ -75,6 +81,7 @@ impl Trial {
             let started = clock();
             let padded = &mut padded.view_mut();
             let loss = recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
+            is_native &= loss.is_native;
             map_groups.extend(loss.map_groups);
             part("loss and gradient", started);
         }
@@ -82,6 +89,7 @@ impl Trial {
             parts,
             stages: profile.map(Profile::take).unwrap_or_default(),
             peak: guard.peak() - before,
+            is_native,
             map_groups,
         })
     }
@@ -97,6 +105,7 @@ impl Trial {
             parts: vec![part],
             stages: trial.stages,
             peak: trial.peak,
+            is_native: false,
             // `:plan` tells of them.
             map_groups: Vec::new(),
         }

@@ -82,20 +82,14 @@ pub(crate) fn expm1(x: f64) -> f64 {
 /// f32 tokens between them would leave of d^2/2 nothing but rounding.
 #[inline(always)]
 pub(crate) fn k3(d: f64) -> f64 {
-    k3_and_expm1(d).0
-}
-
-/// k3, and exp(-d) - 1: what its derivative is made of.
-#[inline(always)]
-pub(crate) fn k3_and_expm1(d: f64) -> (f64, f64) {
     let p = parts(-d);
-    let value = ((p.r + p.tail) * p.first + (p.first - p.inverse)) * p.second;
+    let far = ((p.r + p.tail) * p.first + (p.first - p.inverse)) * p.second + d;
     // Where k is 0, r is -d itself, and what is left of the sum is the tail.
-    let is_near = p.first * p.second == 1.0;
-    (
-        if is_near { p.tail } else { value + d },
-        if d == 0.0 { -d } else { value },
-    )
+    if p.first * p.second == 1.0 {
+        p.tail
+    } else {
+        far
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use exec::Executor;
 pub(crate) use exec::moments::{Depth, Moments, TILE};
 pub(crate) use exec::scan::Running;
 pub(crate) use exec::{Precision, finish};
-pub(crate) use exp::{exp, exponentials, k3, k3_and_expm1};
+pub(crate) use exp::{exp, exponentials, k3};
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;

@@ -2,6 +2,8 @@
 
 mod adamw;
 mod mlp;
+#[cfg(feature = "torch")]
+mod transformer;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,6 +13,8 @@ use thiserror::Error;
 
 pub use adamw::{AdamW, AdamWConfig};
 pub use mlp::{Mlp, Reference};
+#[cfg(feature = "torch")]
+pub use transformer::{Architecture, Decoding, Llama3Scaling, ModelConfig, Rope, Transformer};
 
 /// Responses one after the other, each with the prompt that it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -165,3 +165,17 @@ fn a_run_is_profiled_with_its_own_recipe_or_with_another() {
     }
     assert_ne!(json(&lab, "grpo run")["version"], own["version"]);
 }
+
+/// A built-in is timed by its kernels too; a script of somebody's own has none.
+#[test]
+fn a_built_in_is_timed_by_its_kernels_too() {
+    let lab = Lab::new();
+    for recipe in ["gae", "passk"] {
+        let native = &json(&lab, recipe)["native"]["seconds"];
+        assert_eq!(array(native).len(), 2, "{recipe}");
+    }
+    lab.run("new mine.rhai --from gae");
+    let text = format!("{}// edited\n", lab.read("mine.rhai"));
+    lab.write("mine.rhai", &text);
+    assert!(json(&lab, "mine.rhai")["native"].is_null());
+}

@@ -1,0 +1,246 @@
+//! A transformer language model, through libtorch: the decoder of Qwen2, Qwen3 and Llama, from a folder as transformers
+//! saves it.
+
+mod cache;
+mod config;
+mod decoder;
+mod files;
+mod head;
+mod layers;
+mod micro_batch;
+mod sample;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::path::Path;
+
+use ndarray::{ArrayD, IxDyn};
+use tch::{Device, Kind, Tensor, no_grad_guard};
+
+pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
+pub use sample::Decoding;
+
+use super::{Arrays, Responses, Scores};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::torch::{self, TorchError, to_floats};
+use crate::train::task::Prompt;
+use decoder::causal_states;
+use head::Head;
+use micro_batch::{MicroBatch, micro_batches};
+use weights::Weights;
+
+/// A decoder with float32 weights: responses, their log-probs and entropies, and the gradient of a loss in them.
+///
+/// On the CPU the same calls give the same bits with the same number of threads. Other `tokens_per_forward`, or other
+/// responses beside them, round otherwise (some 1e-6 of a log-prob), as libtorch's products do with other sizes.
+pub struct Transformer {
+    config: ModelConfig,
+    weights: Weights,
+    device: Device,
+    tokens_per_forward: usize,
+    /// The sum of what was accumulated, for each of the weights' parameters in their order; empty where that is nothing.
+    gradient: Vec<Tensor>,
+}
+
+impl Transformer {
+    /// The model of a folder: `config.json`, and `model.safetensors` or the files of `model.safetensors.index.json`. Up to
+    /// `tokens_per_forward` tokens, padding included, are in a forward pass (but always one response).
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a file is missing, damaged, of a model that is not known, does not fit the others or has a
+    /// NaN; and where the weights do not fit into memory.
+    pub fn load(
+        folder: &Path,
+        device: Device,
+        tokens_per_forward: usize,
+    ) -> Result<Self, Diagnostics> {
+        let path = folder.join("config.json");
+        if !path.exists() {
+            let message = format!(
+                "{} is not a model's folder: it has no config.json",
+                folder.display()
+            );
+            let help = "a folder as `save_pretrained` of transformers writes it is one";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
+        let config = ModelConfig::read(&path)?;
+        let tokenizer = folder.join("tokenizer.json");
+        if tokenizer.exists() {
+            files::check_tokenizer(&tokenizer, config.vocabulary)?;
+        }
+        let weights = Weights::load(&config, &files::Tensors::open(folder)?, device)?;
+        Ok(Transformer {
+            config,
+            weights,
+            device,
+            tokens_per_forward,
+            gradient: Vec::new(),
+        })
+    }
+
+    /// The sizes of the model.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Log-prob (nats, at temperature 1) of each response token given its prompt and the tokens before it, and the
+    /// entropy (nats) of the distribution that it is from.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] for a token that the vocabulary does not have, a response without a prompt, an empty prompt, and
+    /// where memory does not suffice.
+    pub fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
+        self.check(prompts, responses)?;
+        let count = responses.tokens().len();
+        let mut scores = Scores {
+            logp: vec![0.0; count],
+            entropy: vec![0.0; count],
+        };
+        for batch in micro_batches(prompts, responses, self.tokens_per_forward) {
+            let (logp, entropy) = self.score_batch(&batch)?;
+            batch.write(&logp, &mut scores.logp);
+            batch.write(&entropy, &mut scores.entropy);
+        }
+        Ok(scores)
+    }
+
+    /// Adds the gradient of a loss to [`Transformer::gradient`]: `dloss_dlogp` is the derivative of the loss by the
+    /// log-prob of each token, `[responses.tokens().len()]`, at the present weights.
+    ///
+    /// # Errors
+    /// As [`Transformer::score`], and where the sizes do not fit; the gradient is dropped where memory does not suffice.
+    pub fn accumulate(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) -> Result<(), Diagnostics> {
+        self.check(prompts, responses)?;
+        let (found, expected) = (dloss_dlogp.len(), responses.tokens().len());
+        if found != expected {
+            let message =
+                format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
+            return Err(Diagnostic::error(message).into());
+        }
+        for batch in micro_batches(prompts, responses, self.tokens_per_forward) {
+            if let Err(error) = self.accumulate_batch(&batch, dloss_dlogp) {
+                self.gradient.clear();
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The accumulated gradient, under the names that transformers gives the weights; a tied head's is in the
+    /// embedding's. No arrays where nothing was accumulated.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    pub fn gradient(&self) -> Result<Arrays, Diagnostics> {
+        let mut arrays = Arrays::new();
+        for (parameter, gradient) in self.weights.parameters().zip(&self.gradient) {
+            let rows = parameter
+                .parts
+                .iter()
+                .map(|(_, rows)| *rows)
+                .collect::<Vec<_>>();
+            let parts = gradient
+                .f_split_with_sizes(rows, 0)
+                .map_err(TorchError::from)?;
+            for ((name, _), part) in parameter.parts.iter().zip(parts) {
+                let shape: Vec<usize> = part.size().iter().map(|&size| size as usize).collect();
+                let array = ArrayD::from_shape_vec(IxDyn(&shape), to_floats(&part)?);
+                let array = array.map_err(|error| Diagnostic::error(error.to_string()))?;
+                arrays.insert(name.clone(), array);
+            }
+        }
+        Ok(arrays)
+    }
+
+    /// Log-probs and entropies of a micro-batch's targets.
+    fn score_batch(&self, batch: &MicroBatch) -> torch::Result<(Vec<f32>, Vec<f32>)> {
+        let _guard = no_grad_guard();
+        let targets = batch.targets(self.device)?;
+        let hidden = self.target_states(batch)?;
+        let head = Head {
+            weight: &self.weights.head().tensor,
+            hidden: &hidden,
+            tokens: &targets,
+        };
+        let (logp, entropy) = head.scores()?;
+        Ok((to_floats(&logp)?, to_floats(&entropy)?))
+    }
+
+    fn accumulate_batch(&mut self, batch: &MicroBatch, dloss_dlogp: &[f64]) -> torch::Result<()> {
+        if self.gradient.is_empty() {
+            let zeros = self.weights.parameters().map(|parameter| {
+                let zeros = parameter.tensor.f_zeros_like()?;
+                Ok(zeros.f_set_requires_grad(false)?)
+            });
+            self.gradient = zeros.collect::<torch::Result<_>>()?;
+        }
+        let dlogp = torch::floats(&batch.read(dloss_dlogp), self.device)?;
+        let targets = batch.targets(self.device)?;
+        let hidden = self.target_states(batch)?;
+        let head = Head {
+            weight: &self.weights.head().tensor,
+            hidden: &hidden.f_detach()?,
+            tokens: &targets,
+        };
+        let head_index = self.weights.head_index();
+        let dhidden = head.gradient(&dlogp, &mut self.gradient[head_index])?;
+        // The derivative of this product's sum by the hidden states is dhidden, and from there on it is autograd's.
+        let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
+        let tensors: Vec<&Tensor> = self.weights.parameters().map(|p| &p.tensor).collect();
+        let gradients = Tensor::f_run_backward(&[product], &tensors, false, false)?;
+        for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
+            // An untied head has no part in it.
+            if gradient.defined() {
+                let _ = sum.f_add_(&gradient)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The hidden states `[targets, hidden]` that a micro-batch's targets are predicted from.
+    fn target_states(&self, batch: &MicroBatch) -> torch::Result<Tensor> {
+        let hidden = causal_states(&self.config, &self.weights, &batch.tokens(self.device)?)?;
+        let hidden = hidden.f_view([-1, self.config.hidden])?;
+        Ok(hidden.f_index_select(0, &batch.places(self.device)?)?)
+    }
+
+    fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
+        let vocabulary = self.config.vocabulary;
+        let unknown = |tokens: &[u32]| {
+            let token = tokens
+                .iter()
+                .find(|&&token| i64::from(token) >= vocabulary)?;
+            Some(format!(
+                "has the token {token}; the vocabulary has {vocabulary}"
+            ))
+        };
+        for (index, prompt) in prompts.iter().enumerate() {
+            let wrong = match prompt.tokens.is_empty() {
+                true => Some("is empty, so nothing gives the first token's log-prob".to_string()),
+                false => unknown(&prompt.tokens),
+            };
+            if let Some(wrong) = wrong {
+                return Err(Diagnostic::error(format!("prompt {index} {wrong}")).into());
+            }
+        }
+        for (index, &prompt) in responses.prompts().iter().enumerate() {
+            let wrong = match prompt >= prompts.len() {
+                true => Some(format!(
+                    "belongs to prompt {prompt}; the batch has {}",
+                    prompts.len()
+                )),
+                false => unknown(responses.response(index)),
+            };
+            if let Some(wrong) = wrong {
+                return Err(Diagnostic::error(format!("response {index} {wrong}")).into());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Logits, log-probs, entropies and gradients.
+
+use safetensors::SafeTensors;
+use tch::{Device, Tensor};
+
+use super::*;
+use crate::torch::to_floats;
+use crate::train::policy::transformer::decoder::causal_states;
+
+#[test]
+fn the_logits_of_every_position_are_those_of_transformers() {
+    for model in MODELS {
+        let transformer = load(&folder(model), 1 << 20).unwrap();
+        let expected = Expected::of(model);
+        let all = expected.kept(&expected.integers("input_ids"), "attention_mask");
+        let vocabulary = transformer.config.vocabulary as usize;
+        let width = expected.integers("input_ids")[0].len();
+        let logits = expected.floats("logits");
+        let masks = expected.integers("attention_mask");
+        for (row, tokens) in all.iter().enumerate() {
+            let tokens: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
+            let tokens = torch::indices(&tokens, Device::Cpu).unwrap().unsqueeze(0);
+            let hidden = causal_states(&transformer.config, &transformer.weights, &tokens).unwrap();
+            let head = &transformer.weights.head().tensor;
+            let found = to_floats(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
+            // Left-padded there.
+            let places = (0..width).filter(|&place| masks[row][place] == 1);
+            let at = |place| &logits[(row * width + place) * vocabulary..][..vocabulary];
+            let expected: Vec<f32> = places.flat_map(at).copied().collect();
+            assert_close(&found, &expected, 1e-5, &format!("{model}, row {row}"));
+        }
+    }
+}
+
+#[test]
+fn scores_are_those_of_transformers_however_many_go_at_a_time() {
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let (prompts, responses) = (expected.prompts(), expected.responses());
+        for tokens_per_forward in [1 << 20, 80, 1] {
+            let transformer = load(&folder(model), tokens_per_forward).unwrap();
+            let scores = transformer.score(&prompts, &responses).unwrap();
+            assert_close(&scores.logp, &expected.by_token("logp"), 1e-5, model);
+            assert_close(&scores.entropy, &expected.by_token("entropy"), 1e-5, model);
+            assert_eq!(scores, transformer.score(&prompts, &responses).unwrap());
+        }
+        // One at a time, in another order, and beside responses without tokens: the same bits.
+        let single = load(&folder(model), 1).unwrap();
+        let scores = single.score(&prompts, &responses).unwrap();
+        let mut turned = Responses::new();
+        for index in (0..3).rev() {
+            turned.push(index, responses.response(index));
+            turned.push(index, &[]);
+        }
+        let found = single.score(&prompts, &turned).unwrap();
+        for index in 0..3 {
+            let own = turned.range(2 * (2 - index));
+            assert_eq!(found.logp[own], scores.logp[responses.range(index)]);
+        }
+    }
+}
+
+#[test]
+fn gradients_are_those_of_autograd_over_the_whole_logits() {
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let (prompts, responses) = (expected.prompts(), expected.responses());
+        let weights = expected.by_token("w").into_iter().map(f64::from);
+        let weights: Vec<f64> = weights.collect();
+        for tokens_per_forward in [1 << 20, 1] {
+            let mut transformer = load(&folder(model), tokens_per_forward).unwrap();
+            // Twice, so that it must add up.
+            for _ in 0..2 {
+                transformer
+                    .accumulate(&prompts, &responses, &weights)
+                    .unwrap();
+            }
+            let mut gradient = transformer.gradient().unwrap();
+            gradient.values_mut().for_each(|array| *array /= 2.0);
+            let squares = gradient.values().flatten().map(|g| f64::from(*g).powi(2));
+            let norm = squares.sum::<f64>().sqrt();
+            let number = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap());
+            let expected_norm = expected.view("grad_norm", |_, data| number(data));
+            assert!((norm / expected_norm - 1.0).abs() < 1e-5, "{model}: {norm}");
+            let file = SafeTensors::deserialize(&expected.0).unwrap();
+            let names = file
+                .names()
+                .into_iter()
+                .filter_map(|name| name.strip_prefix("grad."));
+            let names: Vec<&str> = names.collect();
+            assert_eq!(names.len(), 3, "{model}");
+            for name in names {
+                let expected = expected.floats(&format!("grad.{name}"));
+                let largest = expected
+                    .iter()
+                    .fold(0.0f32, |largest, g| largest.max(g.abs()));
+                let found: Vec<f32> = gradient[name].iter().copied().collect();
+                assert_close(
+                    &found,
+                    &expected,
+                    1e-5 * largest,
+                    &format!("{model} {name}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn responses_that_do_not_fit_are_errors() {
+    let mut model = load(&folder("qwen2"), 64).unwrap();
+    let prompt = |tokens: &[u32]| Prompt {
+        tokens: tokens.to_vec(),
+        features: vec![],
+    };
+    let mut responses = Responses::new();
+    responses.push(0, &[5, 311]);
+    let prompts = [prompt(&[1])];
+    assert_eq!(model.score(&prompts, &responses).unwrap().logp.len(), 2);
+    let short = model.accumulate(&prompts, &responses, &[1.0]);
+    assert!(error_of(short).starts_with("dloss/dlogp has 1 values"));
+    assert!(model.gradient().unwrap().is_empty());
+    let empty = model.score(&[prompt(&[])], &responses);
+    assert!(error_of(empty).starts_with("prompt 0 is empty"));
+    let unknown = model.score(&[prompt(&[312])], &responses);
+    assert_eq!(
+        error_of(unknown),
+        "prompt 0 has the token 312; the vocabulary has 312"
+    );
+    responses.push(1, &[2]);
+    let without = model.score(&prompts, &responses);
+    assert_eq!(
+        error_of(without),
+        "response 1 belongs to prompt 1; the batch has 1"
+    );
+}
