@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::stage::{Input, Operand};
-use super::tiles::{Segment, Tile};
+use super::tile::{Segment, Tile};
 use crate::batch::{self, Layout, Padded, Rows, TokenValues};
 use crate::tensor::exec::Precision;
 

@@ -13,6 +13,7 @@ mod noted;
 mod passes;
 mod program;
 mod stage;
+mod tile;
 mod tiles;
 
 use std::collections::{BTreeMap, HashMap};

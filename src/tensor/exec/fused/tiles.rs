@@ -1,18 +1,18 @@
 //! Runs a stage: blocks of responses in parallel, each tile by tile, each tile through the whole program.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use rayon::prelude::*;
 
-use super::bank::{Bank, Banked, Location, read};
-use super::kernels::{Source, binary, is_finite, ternary, unary};
+use super::bank::{Bank, Location};
 use super::noted::Clock;
-use super::stage::{Code, Instruction, Operand, Reduce, Slot, Stage};
+use super::stage::Stage;
+use super::tile::{Segment, Tile, fill_slots};
 use crate::batch::{Layout, Rows};
+use crate::tensor::exec::BLOCK;
 use crate::tensor::exec::moments::{Moments, TILE};
-use crate::tensor::exec::{BLOCK, Precision};
-use crate::tensor::{Guard, Level, Stopped};
+use crate::tensor::{Guard, Stopped};
 
 /// A padded array that an output goes into.
 pub(super) struct Padded<'a> {
@@ -127,15 +127,6 @@ impl Scratch {
             tiles: vec![Vec::new(); stage.reduces.len()],
         }
     }
-}
-
-/// The part of a tile that belongs to one response.
-pub(super) struct Segment {
-    pub(super) response: usize,
-    /// Within the tile.
-    pub(super) range: Range<usize>,
-    /// Whether it ends with the response's last token.
-    is_last: bool,
 }
 
 /// A run of responses that one thread computes.
@@ -270,52 +261,10 @@ impl Block<'_, '_> {
             slots,
             segments,
         };
-        let gathered = gathered32.iter_mut().zip(gathered64.iter_mut());
-        let timed = stage.code.len() + stage.reduces.len();
-        let inputs = stage.inputs.iter().zip(gathered).enumerate();
-        for (index, ((input, is_f64), (narrow, wide))) in inputs {
-            self.clock.timed(timed + index, || {
-                if *is_f64 {
-                    tile.f64s.inputs.push(read(input, &location, wide));
-                    tile.f32s.inputs.push(&[]);
-                } else {
-                    tile.f32s.inputs.push(read(input, &location, narrow));
-                    tile.f64s.inputs.push(&[]);
-                }
-            });
-        }
-        for (index, instruction) in stage.code.iter().enumerate() {
-            self.clock.timed(index, || {
-                if instruction.is_f64 {
-                    tile.step::<f64>(instruction, carries);
-                } else {
-                    tile.step::<f32>(instruction, carries);
-                }
-            });
-        }
-        for (output, not_finite) in self.not_finite.iter().enumerate() {
-            let buffer = stage.buffer_of_output(output);
-            let Some(not_finite) = not_finite else {
-                continue;
-            };
-            let finite = if stage.outputs[output] {
-                is_finite(tile.f64s.buffers[buffer])
-            } else {
-                is_finite(tile.f32s.buffers[buffer])
-            };
-            if !finite {
-                not_finite.store(true, Ordering::Relaxed);
-            }
-        }
-        for (index, (reduce, tiles)) in stage.reduces.iter().zip(tiles).enumerate() {
-            self.clock.timed(stage.code.len() + index, || {
-                if reduce.values.1 {
-                    tile.reduce::<f64>(reduce, tiles);
-                } else {
-                    tile.reduce::<f32>(reduce, tiles);
-                }
-            });
-        }
+        tile.read(stage, &location, gathered32, gathered64, self.clock);
+        tile.run(stage, carries, self.clock);
+        tile.find_not_finite(stage, self.not_finite);
+        tile.reduce(stage, tiles, self.clock);
         if let (true, Some(padded)) = (is_scattered, &mut self.written.padded) {
             location.copy(&mut padded.rows, first, |row, tile| {
                 row.copy_from_slice(&scattered[tile])
@@ -332,136 +281,4 @@ impl Block<'_, '_> {
             }
         }
     }
-}
-
-/// Appends the slots of a response.
-fn fill_slots(stage: &Stage<'_>, response: usize, slots: &mut Vec<f64>) {
-    let base = slots.len();
-    for (slot, is_f64) in &stage.slots {
-        let at = |index: usize| slots[base + index];
-        let value = match slot {
-            Slot::Number(number) => *number,
-            Slot::Cell(values, Level::Batch, _) => values.get(0),
-            Slot::Cell(values, Level::Group, own) => values.get(own.group_of(response)),
-            Slot::Cell(values, ..) => values.get(response),
-            Slot::Unary(op, a) => op.of(at(*a)),
-            Slot::Binary(op, [a, b]) => op.of(at(*a), at(*b)),
-            Slot::Ternary(op, [a, b, c]) => op.of(at(*a), at(*b), at(*c)),
-        };
-        // Rounded as the tokens that it stands for.
-        slots.push(if *is_f64 {
-            value
-        } else {
-            f64::from(value as f32)
-        });
-    }
-}
-
-/// All that a program works on in one tile.
-pub(super) struct Tile<'t> {
-    pub(super) f32s: Bank<'t, f32>,
-    pub(super) f64s: Bank<'t, f64>,
-    /// Segment by segment.
-    slots: &'t [f64],
-    segments: &'t [Segment],
-}
-
-impl Tile<'_> {
-    fn step<T: Banked>(&mut self, instruction: &Instruction, carries: &mut [f64]) {
-        // Taken out of its place: no operand can be it.
-        let out = std::mem::take(&mut T::bank_mut(self).buffers[instruction.out]);
-        if let Code::Widen = instruction.code {
-            let narrow = self.f32s.values(instruction.args[0]);
-            for (out, value) in out.iter_mut().zip(narrow) {
-                *out = T::narrow(f64::from(*value));
-            }
-        } else if instruction.by_response {
-            let slots = self.slots.len() / self.segments.len();
-            for (index, segment) in self.segments.iter().enumerate() {
-                let own = &mut out[segment.range.clone()];
-                if let (Code::Scan(running, carry), true) = (instruction.code, index > 0) {
-                    carries[carry] = running.start();
-                }
-                self.compute(instruction, segment, index * slots, carries, own);
-            }
-        } else if let Some(last) = self.segments.last() {
-            let whole = Segment {
-                range: 0..last.range.end,
-                ..*last
-            };
-            self.compute(instruction, &whole, 0, carries, out);
-        }
-        T::bank_mut(self).buffers[instruction.out] = out;
-    }
-
-    /// An instruction on a segment, with its slots from an index on.
-    fn compute<T: Banked>(
-        &self,
-        instruction: &Instruction,
-        segment: &Segment,
-        slots: usize,
-        carries: &mut [f64],
-        out: &mut [T],
-    ) {
-        let bank = T::bank(self);
-        let values = |index: usize| &bank.values(instruction.args[index])[segment.range.clone()];
-        let number = |slot: usize| self.slots[slots + slot];
-        let source = |index: usize| match instruction.args[index] {
-            Operand::Slot(slot) => Source::Number(number(slot)),
-            _ => Source::Values(values(index)),
-        };
-        let number_of = || match instruction.args[0] {
-            Operand::Slot(slot) => T::narrow(number(slot)),
-            _ => unreachable!("only a slot is filled in"),
-        };
-        match instruction.code {
-            Code::Unary(op) => unary(op, values(0), out),
-            Code::Binary(op) => binary(op, source(0), source(1), out),
-            Code::Ternary(op) => ternary(op, source(0), source(1), source(2), out),
-            Code::Fill => out.fill(number_of()),
-            Code::AtLastToken => {
-                out.fill(T::default());
-                if let (Some(last), true) = (out.last_mut(), segment.is_last) {
-                    *last = number_of();
-                }
-            }
-            Code::Scan(running, carry) => running.tile(values(0), &mut carries[carry], out),
-            Code::Widen => unreachable!("reads the other bank"),
-        }
-    }
-
-    /// Appends what is known of each segment.
-    fn reduce<T: Banked>(&self, reduce: &Reduce, tiles: &mut Vec<Moments>) {
-        if let Operand::Slot(slot) = reduce.values.0 {
-            let slots = self.slots.len() / self.segments.len();
-            let segments = self.segments.iter().enumerate();
-            tiles.extend(segments.map(|(index, segment)| {
-                // Rounded already, as f32 tokens are.
-                let value = self.slots[index * slots + slot] as f32;
-                Moments::of_equal(value, segment.range.len(), reduce.depth)
-            }));
-            return;
-        }
-        let values = T::bank(self).values(reduce.values.0);
-        for segment in self.segments {
-            let own = &values[segment.range.clone()];
-            tiles.push(match reduce.selection {
-                None => Moments::of_tile(own, reduce.depth),
-                Some((selection, true)) => {
-                    let selection = &self.f64s.values(selection)[segment.range.clone()];
-                    Moments::of_tile(&selected(own, selection), reduce.depth)
-                }
-                Some((selection, false)) => {
-                    let selection = &self.f32s.values(selection)[segment.range.clone()];
-                    Moments::of_tile(&selected(own, selection), reduce.depth)
-                }
-            });
-        }
-    }
-}
-
-fn selected<T: Precision, S: Precision>(values: &[T], selection: &[S]) -> Vec<T> {
-    let pairs = values.iter().zip(selection);
-    let taken = pairs.filter(|(_, selection)| selection.widen() != 0.0);
-    taken.map(|(value, _)| *value).collect()
 }
