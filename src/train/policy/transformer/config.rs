@@ -168,7 +168,8 @@ impl ModelConfig {
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), Diagnostic> {
+    /// Whether the sizes fit each other.
+    pub(super) fn check(&self) -> Result<(), Diagnostic> {
         let sizes = [
             ("vocab_size", self.vocabulary),
             ("hidden_size", self.hidden),
@@ -177,8 +178,8 @@ impl ModelConfig {
             ("num_key_value_heads", self.kv_heads),
             ("head_dim", self.head_dim),
         ];
-        if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return Err(Diagnostic::error(format!("`{name}` is 0")));
+        if let Some((name, size)) = sizes.iter().find(|(_, size)| *size < 1) {
+            return Err(Diagnostic::error(format!("`{name}` is {size}")));
         }
         let (heads, kv_heads, head_dim) = (self.heads, self.kv_heads, self.head_dim);
         if heads % kv_heads != 0 {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::config::DTYPES;
+use super::weights::Source;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::error;
 
@@ -107,12 +108,12 @@ impl Tensors {
         let shards = shards.collect::<Result<_, Diagnostics>>()?;
         Ok(Tensors { shards })
     }
+}
 
-    /// A tensor in the host's memory, as float32.
-    ///
+impl Source for Tensors {
     /// # Errors
     /// [`Diagnostics`] where it is missing, of another shape or kind, or has a NaN or an infinity.
-    pub(super) fn read(&self, name: &str, shape: &[i64]) -> Result<Tensor, Diagnostics> {
+    fn read(&self, name: &str, shape: &[i64]) -> Result<Tensor, Diagnostics> {
         let mut shards = self.shards.iter();
         let found = shards.find_map(|shard| Some((shard, shard.tensors.info(name)?)));
         let Some((shard, info)) = found else {

@@ -6,6 +6,7 @@ mod config;
 mod decoder;
 mod files;
 mod head;
+mod initial;
 mod layers;
 mod micro_batch;
 mod optimizer;
@@ -25,9 +26,11 @@ pub use sample::Decoding;
 use super::{AdamWConfig, Arrays, NonFinite, Responses, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::{self, TorchError, to_vec};
+use crate::train::random::{Purpose, StreamKey};
 use crate::train::task::Prompt;
 use decoder::causal_states;
 use head::Head;
+use initial::Initial;
 use micro_batch::{MicroBatch, micro_batches};
 use optimizer::Moments;
 use weights::Weights;
@@ -73,14 +76,50 @@ impl Transformer {
             files::check_tokenizer(&tokenizer, config.vocabulary)?;
         }
         let weights = Weights::load(&config, &files::Tensors::open(folder)?, device)?;
-        Ok(Transformer {
+        Ok(Transformer::with(
+            config,
+            weights,
+            device,
+            tokens_per_forward,
+        ))
+    }
+
+    /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
+    /// standard deviation of 0.02, biases 0.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the sizes do not fit each other, and where the weights do not fit into memory.
+    pub fn new(
+        config: ModelConfig,
+        seed: u64,
+        device: Device,
+        tokens_per_forward: usize,
+    ) -> Result<Self, Diagnostics> {
+        config.check()?;
+        let initial = Initial::new(StreamKey::new(seed, Purpose::Initialization, 0));
+        let weights = Weights::load(&config, &initial, device)?;
+        Ok(Transformer::with(
+            config,
+            weights,
+            device,
+            tokens_per_forward,
+        ))
+    }
+
+    fn with(
+        config: ModelConfig,
+        weights: Weights,
+        device: Device,
+        tokens_per_forward: usize,
+    ) -> Self {
+        Transformer {
             config,
             weights,
             device,
             tokens_per_forward,
             gradient: Vec::new(),
             moments: Moments::default(),
-        })
+        }
     }
 
     /// The sizes of the model.

@@ -4,9 +4,14 @@
 use tch::{Device, Tensor};
 
 use super::config::{Architecture, ModelConfig};
-use super::files::Tensors;
 use crate::diagnostic::Diagnostics;
 use crate::torch::{Result, TorchError};
+
+/// Where weights come from.
+pub(super) trait Source {
+    /// The tensor of that name and shape, float32 in the host's memory.
+    fn read(&self, name: &str, shape: &[i64]) -> std::result::Result<Tensor, Diagnostics>;
+}
 
 /// A tensor that is trained.
 pub(super) struct Parameter {
@@ -44,13 +49,13 @@ pub(super) struct Weights {
 impl Weights {
     pub(super) fn load(
         config: &ModelConfig,
-        files: &Tensors,
+        source: &dyn Source,
         device: Device,
     ) -> std::result::Result<Self, Diagnostics> {
         let &ModelConfig {
             vocabulary, hidden, ..
         } = config;
-        let loader = Loader { files, device };
+        let loader = Loader { source, device };
         let embedding = "model.embed_tokens.weight";
         Ok(Weights {
             embedding: loader.matrix([(embedding, vocabulary)], hidden)?,
@@ -143,7 +148,7 @@ impl Layer {
 
 /// Reads parameters, part by part.
 struct Loader<'a> {
-    files: &'a Tensors,
+    source: &'a dyn Source,
     device: Device,
 }
 
@@ -171,7 +176,7 @@ impl Loader<'_> {
     ) -> std::result::Result<Parameter, Diagnostics> {
         let tensors = parts.iter().map(|(name, rows)| {
             let shape = [&[*rows], columns].concat();
-            self.files.read(name, &shape)
+            self.source.read(name, &shape)
         });
         let tensors: Vec<Tensor> = tensors.collect::<std::result::Result<_, _>>()?;
         Ok(Parameter {

@@ -5,6 +5,7 @@ use tch::{Device, Tensor};
 
 use super::*;
 use crate::torch::to_vec;
+use crate::train::policy::transformer::ModelConfig;
 use crate::train::policy::transformer::decoder::causal_states;
 use crate::train::policy::{AdamWConfig, NonFinite, Scores};
 
@@ -104,6 +105,39 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let (prompts, responses) = (expected.prompts(), expected.responses());
+        let config = load(&folder(model), 64).unwrap().config;
+        let vocabulary = config.vocabulary as f32;
+        let scores = |seed| {
+            let transformer = Transformer::new(config.clone(), seed, Device::Cpu, 64).unwrap();
+            transformer.score(&prompts, &responses).unwrap()
+        };
+        let first = scores(1);
+        assert_eq!(first, scores(1), "{model}");
+        assert_ne!(first, scores(2), "{model}");
+        // Logits are sums of `hidden` products of a normed state with weights of 0.02: their variance is about 0.02^2 *
+        // hidden, and half of it is missing from the entropy.
+        let variance = 0.02f32.powi(2) * config.hidden as f32;
+        for entropy in first.entropy {
+            let missing = vocabulary.ln() - entropy;
+            assert!(
+                (0.2..2.0).contains(&(missing / (variance / 2.0))),
+                "{model}: {missing}"
+            );
+        }
+        let odd = ModelConfig {
+            head_dim: 7,
+            ..config.clone()
+        };
+        let refused = Transformer::new(odd, 1, Device::Cpu, 64);
+        assert!(error_of(refused).starts_with("heads are 7 wide"));
     }
 }
 
