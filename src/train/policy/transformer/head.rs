@@ -5,7 +5,7 @@ use tch::{Kind, Tensor, no_grad_guard};
 
 use crate::torch::Result;
 
-/// Rows whose logits are in memory at a time. The results do not depend on it.
+/// Rows whose logits are in memory at a time. Another number may round otherwise, and no more.
 const CHUNK: i64 = 1024;
 
 /// Rows of hidden states, and the token that each is to give.

@@ -109,6 +109,54 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
 }
 
 #[test]
+fn chunks_of_the_head_add_up() {
+    // More rows than a chunk has, and no multiple of it.
+    const COPIES: usize = 60;
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let (prompts, once) = (expected.prompts(), expected.responses());
+        let mut often = Responses::new();
+        for copy in 0..COPIES * once.len() {
+            let index = copy % once.len();
+            often.push(index, once.response(index));
+        }
+        assert!(often.tokens().len() > 2048);
+        let mut transformer = load(&folder(model), 1 << 20).unwrap();
+        let scores = transformer.score(&prompts, &often).unwrap();
+        let repeated = |values: Vec<f32>| values.repeat(COPIES);
+        assert_close(
+            &scores.logp,
+            &repeated(expected.by_token("logp")),
+            1e-5,
+            model,
+        );
+        assert_close(
+            &scores.entropy,
+            &repeated(expected.by_token("entropy")),
+            1e-5,
+            model,
+        );
+
+        let weights = expected.by_token("w").into_iter().map(f64::from);
+        let weights: Vec<f64> = weights.collect();
+        transformer.accumulate(&prompts, &once, &weights).unwrap();
+        let single = transformer.gradient().unwrap();
+        let shares: Vec<f64> = weights.iter().map(|w| -w / COPIES as f64).collect();
+        transformer
+            .accumulate(&prompts, &often, &shares.repeat(COPIES))
+            .unwrap();
+        // What is left of the difference, against the gradient itself.
+        for (name, rest) in transformer.gradient().unwrap() {
+            let largest = single[&name]
+                .iter()
+                .fold(0.0f32, |most, g| most.max(g.abs()));
+            let rest: Vec<f32> = rest.into_iter().collect();
+            assert_close(&rest, &vec![0.0; rest.len()], 1e-5 * largest, &name);
+        }
+    }
+}
+
+#[test]
 fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
     for model in MODELS {
         let expected = Expected::of(model);
