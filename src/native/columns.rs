@@ -148,6 +148,9 @@ impl<'a> Columns<'a> {
 
     pub(super) fn advantage(&self) -> Option<Advantage<'a>> {
         if let Some(given) = self.call.advantage {
+            if given.buffer().len() != self.layout.size(given.level()) {
+                return None;
+            }
             return match given.level() {
                 Level::Token => Some(Advantage::Tokens(given.buffer().clone().into())),
                 _ => of_responses(given).map(Advantage::Responses),

@@ -24,7 +24,7 @@ use crate::script::{
     State,
 };
 use columns::{Columns, Responses};
-use policy::{Call, Policy, Same};
+use policy::{Call, Policy};
 
 /// When kernels answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,12 +144,6 @@ impl HookKernels for Kernels {
         state: &mut State,
         array: Option<&mut ArrayViewMut2<'_, f32>>,
     ) -> Result<Outcome<Placed>, Diagnostics> {
-        let before = state.clone();
-        let agree_on = |part: &Batch| {
-            let script = recipe.advantage_by_script(part, &mut before.clone(), None);
-            let kernels = recipe.advantage_by_kernels(self, part, None);
-            script.is_ok_and(|script| kernels.is_some_and(|kernels| script.same(&kernels)))
-        };
         let call = Call {
             recipe,
             hook: Hook::Advantage,
@@ -160,7 +154,6 @@ impl HookKernels for Kernels {
             by_kernel: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
                 recipe.advantage_by_kernels(self, batch, array)
             },
-            agree_on: &agree_on,
         };
         self.policy.answer(call, array)
     }
@@ -173,16 +166,6 @@ impl HookKernels for Kernels {
         state: &mut State,
         array: Option<&mut ArrayViewMut2<'_, f32>>,
     ) -> Result<Loss<Placed>, Diagnostics> {
-        let before = state.clone();
-        let agree_on = |part: &Batch| {
-            // An advantage that is given is of the whole batch.
-            if advantage.is_some() {
-                return false;
-            }
-            let script = recipe.loss_by_script(part, None, &mut before.clone(), None);
-            let kernel = recipe.loss_by_kernels(self, part, None, None);
-            script.is_ok_and(|script| kernel.is_some_and(|kernel| script.same(&kernel)))
-        };
         let call = Call {
             recipe,
             hook: Hook::Loss,
@@ -193,7 +176,6 @@ impl HookKernels for Kernels {
             by_kernel: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
                 recipe.loss_by_kernels(self, batch, advantage, array)
             },
-            agree_on: &agree_on,
         };
         self.policy.answer(call, array)
     }

@@ -13,11 +13,6 @@ use crate::script::{Hook, KernelChange, Loss, Outcome, Placed, Recipe, Version};
 
 /// A hook that takes so long is worth a kernel, whatever its share of a step.
 const LONG: Duration = Duration::from_millis(50);
-/// A batch of so many tokens is not computed by the script first, which would take it tens of milliseconds.
-const LARGE: usize = 1 << 20;
-/// The first responses of a large batch, which are computed both ways before its kernel computes all of them.
-const TRIED: usize = 64;
-
 /// A mode, and what is known so far.
 #[derive(Debug)]
 pub(super) struct Policy {
@@ -29,21 +24,45 @@ pub(super) struct Policy {
 
 #[derive(Debug, Default)]
 struct Ledger {
-    hooks: HashMap<(Version, Hook), Stage>,
+    hooks: HashMap<Key, Stage>,
     changes: Vec<KernelChange>,
 }
 
-/// What is known of a hook of a version.
+/// What a kernel's bits have been compared of: a hook of a version with its settings, and the precision of tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    version: Version,
+    hook: Hook,
+    settings: String,
+    is_f64: bool,
+}
+
+/// What is known of such a hook.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// The script runs, and is timed. A step is the time from one call of the hook to the next.
-    Watched { last: Option<Instant> },
+    /// The script runs, and is timed. Its share is that of the time from one call of the hook to the next.
+    Watched { last: Instant },
     /// It takes long: the next batch is computed both ways.
     Due,
     /// The kernel has given the script's bits, and answers.
     Switched,
     /// It has not, and is not asked again.
     Disagreed,
+}
+
+impl Ledger {
+    /// Notes what is known now, unless another thread has found out more in the meantime. Returns whether it is new.
+    fn note(&mut self, key: Key, stage: Stage) -> bool {
+        let known = self.hooks.get(&key);
+        let is_known = match stage {
+            Stage::Disagreed => matches!(known, Some(Stage::Disagreed)),
+            _ => matches!(known, Some(Stage::Disagreed | Stage::Switched)),
+        };
+        if !is_known {
+            self.hooks.insert(key, stage);
+        }
+        !is_known
+    }
 }
 
 /// The caller's array that a result may be written into.
@@ -56,8 +75,6 @@ pub(super) struct Call<'a, Script, Kernel> {
     pub(super) batch: &'a Batch,
     pub(super) by_script: Script,
     pub(super) by_kernel: Kernel,
-    /// Whether both ways give the same of a part of the batch.
-    pub(super) agree_on: &'a dyn Fn(&Batch) -> bool,
 }
 
 impl Policy {
@@ -87,53 +104,50 @@ impl Policy {
         >,
         mut array: Array<'_, '_>,
     ) -> Result<R, Diagnostics> {
-        let key = (call.recipe.version().clone(), call.hook);
-        let stage = match self.mode {
-            Mode::On => Some(Stage::Switched),
-            _ => self.ledger().hooks.get(&key).copied(),
+        if self.mode == Mode::On {
+            return match (call.by_kernel)(array.as_deref_mut()) {
+                Some(answer) => Ok(answer),
+                None => (call.by_script)(array),
+            };
+        }
+        let key = Key {
+            version: call.recipe.version().clone(),
+            hook: call.hook,
+            settings: format!("{:?}", call.recipe.params()),
+            is_f64: call.batch.is_f64(),
         };
-        let next = |stage| {
-            self.ledger().hooks.insert(key.clone(), stage);
-        };
+        let stage = self.ledger().hooks.get(&key).copied();
         let last = match stage {
-            Some(Stage::Switched) => {
-                if let Some(answer) = (call.by_kernel)(array.as_deref_mut()) {
-                    return Ok(answer);
-                }
-                next(Stage::Watched { last: None });
-                return (call.by_script)(array);
-            }
+            Some(Stage::Switched) => match (call.by_kernel)(array.as_deref_mut()) {
+                Some(answer) => return Ok(answer),
+                None => return (call.by_script)(array),
+            },
             Some(Stage::Disagreed) => return (call.by_script)(array),
-            Some(Stage::Due) => return self.compare(call, array),
-            Some(Stage::Watched { last }) => last,
+            Some(Stage::Due) => return self.compare(key, call, array),
+            Some(Stage::Watched { last }) => Some(last),
             None => None,
         };
-        let is_large = call.batch.layout().tokens() >= LARGE;
-        if stage.is_none() && is_large && (call.agree_on)(&first_responses(call.batch)) {
-            // A later one is computed both ways in full.
-            next(Stage::Due);
-            if let Some(answer) = (call.by_kernel)(array.as_deref_mut()) {
-                return Ok(answer);
-            }
-        }
         let started = Instant::now();
         let answer = (call.by_script)(array)?;
         let took = started.elapsed();
         let is_large_share = |last: Instant| {
             took.as_secs_f64() > self.threshold * started.duration_since(last).as_secs_f64()
         };
-        next(match took > LONG || last.is_some_and(is_large_share) {
-            true => Stage::Due,
-            false => Stage::Watched {
-                last: Some(started),
+        let is_hot = took > LONG || last.is_some_and(is_large_share);
+        self.ledger().note(
+            key,
+            match is_hot {
+                true => Stage::Due,
+                false => Stage::Watched { last: started },
             },
-        });
+        );
         Ok(answer)
     }
 
     /// Computes both ways, answers with the script, and decides about the kernel.
     fn compare<R: Same>(
         &self,
+        key: Key,
         mut call: Call<
             '_,
             impl FnMut(Array<'_, '_>) -> Result<R, Diagnostics>,
@@ -147,10 +161,8 @@ impl Policy {
         let mut own = array.as_ref().map(|array| Array2::zeros(array.dim()));
         let mut view = own.as_mut().map(|own| own.view_mut());
         let started = Instant::now();
-        let key = (call.recipe.version().clone(), call.hook);
         let Some(other) = (call.by_kernel)(view.as_mut()) else {
-            let stage = Stage::Watched { last: None };
-            self.ledger().hooks.insert(key, stage);
+            self.ledger().note(key, Stage::Watched { last: started });
             return Ok(answer);
         };
         let kernel = started.elapsed();
@@ -164,28 +176,18 @@ impl Policy {
         } else {
             Stage::Disagreed
         };
-        ledger.hooks.insert(key, stage);
-        ledger.changes.push(KernelChange {
-            recipe: call.recipe.name().to_string(),
-            version: call.recipe.version().clone(),
-            hook: call.hook,
-            script,
-            kernel,
-            disagrees_on: (!agrees).then(|| call.batch.clone()),
-        });
+        if ledger.note(key, stage) {
+            ledger.changes.push(KernelChange {
+                recipe: call.recipe.name().to_string(),
+                version: call.recipe.version().clone(),
+                hook: call.hook,
+                script,
+                kernel,
+                disagrees_on: (!agrees).then(|| call.batch.clone()),
+            });
+        }
         Ok(answer)
     }
-}
-
-/// The first groups of a batch, of some responses together.
-fn first_responses(batch: &Batch) -> Batch {
-    let layout = batch.layout();
-    let groups = (0..layout.groups()).flat_map(|group| layout.members(group));
-    let responses: Vec<usize> = groups
-        .take(TRIED)
-        .map(|&response| response as usize)
-        .collect();
-    batch.select(&responses)
 }
 
 /// Whether two answers are the same, bit for bit, but for times and memory.
@@ -271,7 +273,6 @@ mod tests {
                 *asked += 1;
                 kernel
             },
-            agree_on: &|_| unreachable!("the batch is small"),
         };
         policy.answer(call, None).unwrap()
     }
@@ -316,7 +317,7 @@ mod tests {
     #[test]
     fn a_kernel_that_declines_leaves_the_hook_to_the_script() {
         let policy = Policy::new(Mode::Auto, 0.0);
-        assert_eq!(asked_in_six_calls(&policy, None), [0, 0, 1, 0, 0, 1]);
+        assert_eq!(asked_in_six_calls(&policy, None), [0, 0, 1, 0, 1, 0]);
         assert!(policy.changes().is_empty());
     }
 }

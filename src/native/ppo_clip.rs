@@ -10,7 +10,7 @@ use super::returns::{KINDS, Kl};
 use super::tokens::{Output, Tile, Token};
 use crate::batch::{Rows, TokenValues};
 use crate::script::{LossAnswer, Placed};
-use crate::tensor::op::{Binary, Reduction, Unary};
+use crate::tensor::op::{Binary, FAR, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Precision, TILE, exp, finish, k3};
 
 pub(super) fn loss(
@@ -254,7 +254,8 @@ fn penalties<T: Precision>(
             #[inline(always)]
             |d| {
                 let k3 = T::narrow(k3(d));
-                let slope = T::narrow(d - k3.widen()).widen();
+                let near = T::narrow(d - k3.widen()).widen();
+                let slope = if FAR < d { 1.0 } else { near };
                 (k3, T::narrow(grad * slope))
             },
         ),

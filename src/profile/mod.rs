@@ -20,7 +20,7 @@ use self::lines::Line;
 use self::machine::bandwidth;
 use self::trial::Trial;
 use crate::batch::{Batch, Layout, Replacement};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::count;
 use crate::native::{Mode, Native};
 use crate::script::{Host, Recipe, Session, Version};
@@ -161,6 +161,11 @@ impl Measured {
     /// # Errors
     /// The file and why it cannot be written; nothing half-written is left.
     pub fn write_trace(&self, path: &Path) -> Result<(), Diagnostics> {
+        if !trace::may_replace(path) {
+            let what = format!("`{}` is there, and is no trace", path.display());
+            let help = "name another file: `--trace profile.json`";
+            return Err(Diagnostic::error(what).with_help(help).into());
+        }
         Replacement::write(path, self.trace().to_string().as_bytes())
     }
 

@@ -1,9 +1,16 @@
 //! A profile as a trace that browsers and Perfetto show: chrome://tracing's JSON, complete events by thread.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::Measured;
 use crate::tensor::profile::StageKind;
+
+/// What a trace begins with.
+const TRACE: &[u8; 16] = b"{\"traceEvents\":[";
 
 impl Measured {
     /// A trace of the run that the table is of: hooks and stages, in microseconds.
@@ -48,6 +55,15 @@ impl Measured {
                 )
             }));
         }
-        json!({ "traceEvents": events, "displayTimeUnit": "ms" })
+        json!({ "traceEvents": events })
     }
+}
+
+/// Whether there is nothing at a path, or a trace, which another one may replace.
+pub(super) fn may_replace(path: &Path) -> bool {
+    let Ok(mut file) = File::open(path) else {
+        return !path.exists();
+    };
+    let mut start = [0; TRACE.len()];
+    file.read_exact(&mut start).is_ok() && start == *TRACE
 }

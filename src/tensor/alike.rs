@@ -112,6 +112,9 @@ fn numbers_bits(number: f64) -> Option<usize> {
     usize::try_from(number.to_bits()).ok()
 }
 
+/// How many different things that scripts look at are kept for other groups to share: each may be as large as a column.
+const LOOKS: usize = 256;
+
 /// What scripts have looked at in the groups of one batch, by form and numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Looks(Mutex<HashMap<Form, Look>>);
@@ -151,6 +154,9 @@ impl Tensor {
         home.look_at();
         let mut looks = of.looks.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(look) = looks.get_mut(&form) else {
+            if looks.len() == LOOKS {
+                return None;
+            }
             let look = Look {
                 values: Values::Once,
                 _named: named.into_iter().map(Tensor::downgrade).collect(),

@@ -131,6 +131,10 @@ impl Mapped {
                 frame: frame.clone(),
                 since: part.since,
             };
+            let guard = &whole.context.guard;
+            guard
+                .check()
+                .map_err(|stopped| TensorError::new("map_groups", stopped))?;
             let mut copy = Copy::new(&part.home, whole, Some(other));
             let (own, _) = copy.of(&part.tensor).map_err(|_| {
                 TensorError::different_batches("map_groups", Level::Batch, node.level())

@@ -12,6 +12,7 @@ use crate::diagnostic::Diagnostics;
 use crate::figures::time;
 use crate::script::params::Setting;
 use crate::script::recipe::{Hook, Recipe, Version};
+use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::tensor::Guard;
 
@@ -220,8 +221,18 @@ impl Recipe {
             .then_some(kernels)
     }
 
-    /// [`Recipe::advantage`] without the script; `None` where a kernel declines.
+    /// [`Recipe::advantage`] without the script; `None` where a kernel declines, as one that panics does.
     pub(crate) fn advantage_by_kernels(
+        &self,
+        kernels: &dyn HookKernels,
+        batch: &Batch,
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Option<Outcome<Placed>> {
+        let run = || self.advantage_of_kernels(kernels, batch, array);
+        guarded("in a kernel", run).ok().flatten()
+    }
+
+    fn advantage_of_kernels(
         &self,
         kernels: &dyn HookKernels,
         batch: &Batch,
@@ -261,8 +272,19 @@ impl Recipe {
         })
     }
 
-    /// [`Recipe::loss`] without the script; `None` where a kernel declines.
+    /// [`Recipe::loss`] without the script; `None` where a kernel declines, as one that panics does.
     pub(crate) fn loss_by_kernels(
+        &self,
+        kernels: &dyn HookKernels,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        array: Option<&mut ArrayViewMut2<'_, f32>>,
+    ) -> Option<Loss<Placed>> {
+        let run = || self.loss_of_kernels(kernels, batch, advantage, array);
+        guarded("in a kernel", run).ok().flatten()
+    }
+
+    fn loss_of_kernels(
         &self,
         kernels: &dyn HookKernels,
         batch: &Batch,

@@ -270,7 +270,7 @@ impl Session {
             let engine = self.engine(text);
             let ast = self.functions.merge(&self.compile(&engine, text)?);
             let scope = self.scope.clone();
-            repeat(&mut || {
+            let repeated = repeat(&mut || {
                 let outcome = self.run_compiled(&engine, &ast, text);
                 let computed = outcome.and_then(|value| {
                     let tensor = value.read_lock::<Tensor>();
@@ -279,9 +279,9 @@ impl Session {
                 });
                 self.scope = scope.clone();
                 computed
-            })?;
+            });
             self.batch.call().take_reports();
-            Ok(())
+            repeated
         })?
     }
 

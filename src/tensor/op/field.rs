@@ -38,11 +38,18 @@ static KL: Op = Op {
     ..ROW
 };
 
-/// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which is there already.
+/// From here on the derivative of k3, 1 - exp(-d), is 1 in f64.
+pub(crate) const FAR: f64 = 40.0;
+
+/// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which is there already; far
+/// out these are equal or infinite, and the derivative is 1.
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(Unary::K3),
-    derivative: Derivative::Of(|vjp| vec![vjp.grad() * (vjp.x() - vjp.result())]),
+    derivative: Derivative::Of(|vjp| {
+        let slope = select(less(FAR, vjp.x()), 1.0, vjp.x() - vjp.result());
+        vec![vjp.grad() * slope]
+    }),
     ..ROW
 };
 

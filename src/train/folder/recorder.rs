@@ -167,8 +167,11 @@ impl Recorder {
                 if let Some(batch) = &change.disagrees_on {
                     let (folder, version) = (BATCHES.folder, change.version.short());
                     let name = format!("{folder}/native-{step:06}-{version}.safetensors");
-                    batch.write_safetensors(self.folder.path.join(&name))?;
-                    line["batch"] = name.into();
+                    // A run does not end for want of this evidence.
+                    match batch.write_safetensors(self.folder.path.join(&name)) {
+                        Ok(_) => line["batch"] = name.into(),
+                        Err(error) => line["batch_not_kept"] = error.to_string().into(),
+                    }
                 }
                 line
             }

@@ -126,8 +126,19 @@ fn map_groups_is_told_to_go_by_one_call_or_group_by_group() {
 #[test]
 fn a_trace_has_the_hooks_with_the_stages_in_them() {
     let lab = Lab::new();
-    let ran = lab.run("profile ppo_clip --runs 1 --trace run.json");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    for file in ["run.json", "run.json"] {
+        let ran = lab.run(&format!("profile ppo_clip --runs 1 --trace {file}"));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+    }
+    lab.write("mine.rhai", "fn advantage(batch, p) { batch.reward }");
+    let ran = lab.run("profile mine.rhai --runs 1 --trace mine.rhai");
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.err.contains("`mine.rhai` is there, and is no trace"),
+        "{}",
+        ran.err
+    );
+    assert!(lab.read("mine.rhai").starts_with("fn"));
     let trace: Value = serde_json::from_str(&lab.read("run.json")).expect("JSON");
     let events = array(&trace["traceEvents"]);
     let spans: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();

@@ -1,7 +1,8 @@
 //! The hooks: what each sees of the others, and what each may return.
 
 use advlab::batch::Batch;
-use advlab::script::Hook;
+use advlab::native::{Mode, Native};
+use advlab::script::{Hook, Host};
 use advlab::tensor::Level;
 
 use super::lab::{batch, batch_with_logp, message, recipe, run_on};
@@ -200,5 +201,44 @@ fn an_advantage_is_written_into_an_array() {
         let error = advantage.write_into(&mut other.view_mut()).unwrap_err();
         assert_eq!(error.message, "an array (4, 3) for an advantage (3, 4)");
         assert_eq!(other, ndarray::Array2::from_elem((4, 3), 7.0f32));
+    }
+}
+
+/// Its slope is d - k3 where both are finite and apart.
+#[test]
+fn the_gradient_of_k3_is_1_far_out() {
+    let reference = ndarray::array![[f32::NEG_INFINITY, -1e8, -50.0, -39.0]];
+    let batch = Batch::builder()
+        .groups([0])
+        .token("logp", ndarray::Array2::<f32>::zeros((1, 4)))
+        .token("ref_logp", reference)
+        .build()
+        .unwrap();
+    let text = "fn advantage(batch, p) { grad(kl(batch.logp, batch.ref_logp, \"k3\").sum(\"batch\"), batch.logp) }";
+    assert_eq!(values(&run_on(text, &batch).unwrap().advantage), [1.0; 4]);
+}
+
+/// By a script and by a kernel alike.
+#[test]
+fn a_loss_takes_no_advantage_of_another_batch() {
+    let large = batch_with_logp();
+    let small = Batch::builder()
+        .groups([0, 0])
+        .response("reward", vec![1.0, 0.0])
+        .token("old_logp", ndarray::Array2::<f32>::zeros((2, 3)))
+        .build()
+        .unwrap();
+    for mode in [Mode::Off, Mode::On] {
+        let host = Host::new().with_native(&Native::new(mode));
+        let grpo = host.load("grpo").unwrap();
+        let mut state = grpo.init().unwrap();
+        for (own, other) in [(&large, &small), (&small, &large)] {
+            let given = grpo.advantage(other, &mut state).unwrap().advantage;
+            assert_ne!(own.layout().responses(), other.layout().responses());
+            let loss = host.load("ppo_clip").unwrap();
+            let error = loss.loss(own, Some(&given), &mut state).unwrap_err();
+            let message = "the advantage is not one of this batch";
+            assert_eq!(error.iter().next().unwrap().message, message, "{mode:?}");
+        }
     }
 }

@@ -69,7 +69,10 @@ pub(super) fn run(
     while first < layout.responses() {
         let start = layout.tokens_of(first).start;
         let mut end = first + 1;
-        while end < layout.responses() && layout.tokens_of(end).start - start < BLOCK {
+        // Responses without tokens count as well.
+        while end < layout.responses()
+            && layout.tokens_of(end).start - start + (end - first) < BLOCK
+        {
             end += 1;
         }
         let tokens = layout.tokens_of(end - 1).end - start;
@@ -158,7 +161,7 @@ impl Block<'_, '_> {
             let mut segments = Vec::new();
             while next < responses.end {
                 let own = self.layout.tokens_of(next);
-                if own.end - tokens.start > TILE {
+                if own.end - tokens.start > TILE || segments.len() == TILE {
                     break;
                 }
                 segments.push(Segment {
