@@ -122,12 +122,15 @@ impl Apply {
     }
 }
 
-/// All words of a recipe's sources: the columns that it uses are among them.
+/// All words of a recipe's sources, but the keys of maps: the columns that it uses are among them. Each parameter has a
+/// `value:`.
 fn named(recipe: &Recipe) -> Vec<String> {
     let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
     let words = recipe
         .sources()
-        .flat_map(|(_, text)| text.split(is_between));
+        .flat_map(|(_, text)| text.split_inclusive(is_between))
+        .filter(|word| !word.ends_with(':'))
+        .map(|word| word.trim_end_matches(is_between));
     // The gradient of a loss is by `logp`.
     let by_logp = recipe.has(Hook::Loss).then_some("logp");
     let words: BTreeSet<&str> = words.chain(by_logp).collect();

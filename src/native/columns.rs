@@ -251,9 +251,9 @@ fn sums_of_tokens(columns: &Columns<'_>, column: &TokenValues) -> Option<Vec<f64
             T::narrow(tiles.fold(Moments::EMPTY, Moments::and).sum).widen()
         })
     }
-    if column.is_f64() {
-        sum::<f64>(columns, column)
-    } else {
-        sum::<f32>(columns, column)
-    }
+    let sums = columns.call.sums.get_or_init(|| match column.is_f64() {
+        true => sum::<f64>(columns, column),
+        false => sum::<f32>(columns, column),
+    });
+    sums.clone()
 }

@@ -38,7 +38,7 @@ pub enum Mode {
     Off,
 }
 
-/// The share of a step from which on a hook is worth a kernel, unless set.
+/// The share of the time between two calls of a hook from which on it is worth a kernel, unless set.
 const THRESHOLD: f64 = 0.02;
 
 /// The kernels of the built-ins, and what is known of them in this process. A clone shares that.
@@ -56,7 +56,7 @@ impl Native {
         Native::with_threshold(mode, THRESHOLD)
     }
 
-    /// The same with another share of a step from which on, in [`Mode::Auto`], a hook is worth a kernel.
+    /// The same with another share of the time between two calls from which on, in [`Mode::Auto`], a hook is worth a kernel.
     pub fn with_threshold(mode: Mode, threshold: f64) -> Native {
         let policy = Policy::new(mode, threshold);
         Native(Arc::new(Kernels { policy }))

@@ -1,7 +1,7 @@
 //! Hooks of built-ins that kernels answer in place of their scripts: the way in, which knows no kernel itself.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ndarray::ArrayViewMut2;
@@ -30,6 +30,8 @@ pub(crate) struct HookCall<'a> {
     /// The values of the parameters.
     pub(crate) settings: &'a (dyn Fn(&str) -> Option<Setting> + Sync),
     pub(crate) guard: &'a Arc<Guard>,
+    /// The reward by token, summed for each response, once something has asked for it.
+    pub(crate) sums: &'a OnceLock<Option<Vec<f64>>>,
 }
 
 /// A result: its values, or the level of what was written into the caller's array.
@@ -241,7 +243,8 @@ impl Recipe {
         let started = Instant::now();
         let guard = self.host.guard();
         let settings = |name: &str| self.params.get(name).cloned();
-        let mut call = self.call(Hook::Reward, batch, &settings, &guard)?;
+        let sums = OnceLock::new();
+        let mut call = self.call(Hook::Reward, batch, &settings, &guard, &sums)?;
         let reward = match self.has(Hook::Reward) {
             true => Some(kernels.signal(&call, None)?.values()),
             false => None,
@@ -294,7 +297,8 @@ impl Recipe {
         let started = Instant::now();
         let guard = self.host.guard();
         let settings = |name: &str| self.params.get(name).cloned();
-        let mut call = self.call(Hook::Loss, batch, &settings, &guard)?;
+        let sums = OnceLock::new();
+        let mut call = self.call(Hook::Loss, batch, &settings, &guard, &sums)?;
         call.advantage = advantage;
         let rows = array.as_deref_mut().and_then(Rows::of);
         let (value, gradient, metrics, notes) = kernels.loss(&call, None, rows)?;
@@ -316,6 +320,7 @@ impl Recipe {
         batch: &'a Batch,
         settings: &'a (dyn Fn(&str) -> Option<Setting> + Sync),
         guard: &'a Arc<Guard>,
+        sums: &'a OnceLock<Option<Vec<f64>>>,
     ) -> Option<HookCall<'a>> {
         Some(HookCall {
             builtin: self.script.builtin?.name,
@@ -325,6 +330,7 @@ impl Recipe {
             advantage: None,
             settings,
             guard,
+            sums,
         })
     }
 }
