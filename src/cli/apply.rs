@@ -251,7 +251,12 @@ impl Applied {
         let metrics = self.outcome.metrics.iter();
         rows.extend(metrics.map(|(name, x)| ("metric", format!("{name} {}", value(*x)))));
         let (reading, computing) = (time(self.reading), time(self.outcome.time));
-        let mut times = format!("read {reading}   recipe {computing}");
+        let natively = if self.outcome.is_native {
+            " (native)"
+        } else {
+            ""
+        };
+        let mut times = format!("read {reading}   recipe {computing}{natively}");
         if let Some((_, writing)) = &self.writing {
             times.push_str(&format!("   write {}", time(*writing)));
         }
@@ -281,6 +286,7 @@ impl Applied {
             "metrics": metrics.collect::<Map<_, _>>(),
             "notes": outcome.notes,
             "prints": outcome.prints,
+            "native": outcome.is_native,
             "seconds": {
                 "read": self.reading.as_secs_f64(),
                 "recipe": outcome.time.as_secs_f64(),

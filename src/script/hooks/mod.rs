@@ -190,7 +190,8 @@ impl Recipe {
                 let advantage = run.place(&Returned::gradient(&loss, &advantage), array)?;
                 (advantage, Some(run.number(&loss)?))
             };
-            let correct = run.batch().column("correct").ok();
+            // Of the batch as it was given: what is right does not change with a shaped reward.
+            let correct = run.input.column("correct").ok();
             let correct = correct.and_then(|tensor| tensor.evaluate().ok());
             let reports = run.input.call().take_reports();
             let metrics = run.metrics(&reports)?;

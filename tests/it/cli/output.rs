@@ -23,6 +23,33 @@ fn apply() {
     insta::assert_snapshot!("apply_pacs", lab.run("apply pacs rollouts.jsonl").shown());
 }
 
+/// A copy is the built-in as long as nothing in it is edited.
+#[test]
+fn apply_says_where_kernels_answered() {
+    let lab = Lab::new();
+    let own = advlab::script::Host::new().load("grpo").expect("grpo");
+    lab.write("copy.rhai", own.text());
+    lab.write(
+        "edited.rhai",
+        &own.text().replace("fn advantage", "// Mine.\nfn advantage"),
+    );
+    for (recipe, when, is_native) in [
+        ("grpo", "on", true),
+        ("copy.rhai", "on", true),
+        ("edited.rhai", "on", false),
+        ("grpo", "off", false),
+    ] {
+        let command = format!("apply {recipe} rollouts.jsonl --native {when}");
+        let ran = lab.run(&command);
+        assert_eq!(
+            ran.out.contains("(native)"),
+            is_native,
+            "{command}: {}",
+            ran.out
+        );
+    }
+}
+
 /// Columns that no source names are not read, and one whose name is put together is found all the same.
 #[test]
 fn apply_reads_the_columns_of_a_padded_file_that_a_recipe_needs() {
