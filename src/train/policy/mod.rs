@@ -14,7 +14,10 @@ use thiserror::Error;
 pub use adamw::{AdamW, AdamWConfig};
 pub use mlp::{Mlp, Reference};
 #[cfg(feature = "torch")]
-pub use transformer::{Architecture, Decoding, Llama3Scaling, ModelConfig, Rope, Transformer};
+pub use transformer::{
+    Architecture, Decoding, Generation, Llama3Scaling, Message, ModelConfig, Rope, Text,
+    Transformer,
+};
 
 /// Responses one after the other, each with the prompt that it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
