@@ -14,7 +14,9 @@ use thiserror::Error;
 pub use adamw::{AdamW, AdamWConfig};
 pub use mlp::{Mlp, Reference};
 #[cfg(feature = "torch")]
-pub use transformer::{Architecture, Decoding, Llama3Scaling, ModelConfig, Rope, Transformer};
+pub use transformer::{
+    Architecture, Compute, Decoding, Llama3Scaling, ModelConfig, Rope, Snapshot, Transformer,
+};
 
 /// Responses one after the other, each with the prompt that it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
