@@ -1,4 +1,4 @@
-//! The files of a model's folder: JSON, the tokenizer's size, and tensors by name from one safetensors file or several.
+//! The files of a model's folder: JSON, and tensors by name from one safetensors file or several.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,43 +26,6 @@ const HEADER: u64 = 100_000_000;
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Diagnostics> {
     let text = std::fs::read_to_string(path).map_err(error::io("read", path))?;
     serde_json::from_str(&text).map_err(|error| error::damaged(path, error.to_string()))
-}
-
-/// The tokens of a `tokenizer.json` must have a row in the embedding each; the embedding may have more.
-pub(super) fn check_tokenizer(path: &Path, vocabulary: i64) -> Result<(), Diagnostics> {
-    #[derive(Deserialize)]
-    struct Tokenizer {
-        model: Model,
-        #[serde(default)]
-        added_tokens: Vec<Added>,
-    }
-    #[derive(Deserialize)]
-    struct Model {
-        vocab: BTreeMap<String, i64>,
-    }
-    #[derive(Deserialize)]
-    struct Added {
-        content: String,
-        id: i64,
-    }
-    let Tokenizer {
-        model,
-        added_tokens,
-    } = read_json(path)?;
-    let added = added_tokens
-        .into_iter()
-        .map(|added| (added.content, added.id));
-    let mut tokens = model.vocab.into_iter().chain(added);
-    let Some((token, id)) = tokens.find(|(_, id)| !(0..vocabulary).contains(id)) else {
-        return Ok(());
-    };
-    let message =
-        format!("token `{token}` has the number {id}; the model's vocabulary has {vocabulary}");
-    let help = "tokenizer and model are not of the same folder, or the embedding was not widened";
-    Err(Diagnostic::error(message)
-        .in_file(path)
-        .with_help(help)
-        .into())
 }
 
 /// One safetensors file, open.

@@ -16,6 +16,7 @@ mod saved;
 mod state;
 #[cfg(test)]
 mod tests;
+mod text;
 mod weights;
 
 use std::path::Path;
@@ -26,6 +27,7 @@ use tch::{Device, Kind, Tensor, no_grad_guard};
 pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
 pub use sample::Decoding;
 pub use state::Snapshot;
+pub use text::{Generation, Message, Text};
 
 use super::{AdamWConfig, Arrays, NonFinite, Responses, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -85,10 +87,6 @@ impl Transformer {
             return Err(Diagnostic::error(message).with_help(help).into());
         }
         let config = ModelConfig::read(&path)?;
-        let tokenizer = folder.join("tokenizer.json");
-        if tokenizer.exists() {
-            files::check_tokenizer(&tokenizer, config.vocabulary)?;
-        }
         let weights = Weights::load(&config, &files::Tensors::open(folder)?, compute)?;
         Ok(Transformer::with(config, weights, compute))
     }

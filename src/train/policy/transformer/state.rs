@@ -99,14 +99,14 @@ impl Transformer {
     ///
     /// # Errors
     /// [`Diagnostics`] where memory does not suffice.
-    pub fn go_back(&mut self, to: &Snapshot) -> std::result::Result<(), Diagnostics> {
+    pub fn go_back(&mut self, to: Snapshot) -> std::result::Result<(), Diagnostics> {
         let _guard = no_grad_guard();
         self.gradient.clear();
         for (parameter, kept) in self.weights.parameters().zip(&to.weights) {
             let copied = parameter.tensor.shallow_clone().f_copy_(kept);
             copied.map_err(TorchError::from)?;
         }
-        self.optimizer = to.optimizer.copied()?;
+        self.optimizer = to.optimizer;
         Ok(())
     }
 

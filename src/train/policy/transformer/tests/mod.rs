@@ -18,9 +18,9 @@ use crate::torch;
 use crate::train::policy::Responses;
 use crate::train::task::Prompt;
 
-const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
+pub(super) const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
-fn folder(model: &str) -> PathBuf {
+pub(super) fn folder(model: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     root.join("tests/golden/transformers").join(model)
 }
@@ -118,7 +118,7 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert!(worst <= tolerance, "{what}: {worst} apart");
 }
 
-fn error_of<T>(result: Result<T, Diagnostics>) -> String {
+pub(super) fn error_of<T>(result: Result<T, Diagnostics>) -> String {
     match result {
         Ok(_) => panic!("there is an error"),
         Err(error) => error[0].to_string(),

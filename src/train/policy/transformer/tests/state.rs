@@ -112,13 +112,10 @@ fn a_snapshot_is_what_one_goes_back_to() {
         train(&mut transformer, &expected, begin..begin + 2);
         let after = scores(&transformer, &expected);
         assert_ne!(after, before);
-        // Twice, as what it went back to must not change the snapshot.
-        for _ in 0..2 {
-            transformer.go_back(&snapshot).unwrap();
-            assert_eq!(scores(&transformer, &expected), before);
-            train(&mut transformer, &expected, begin..begin + 2);
-            assert_eq!(scores(&transformer, &expected), after);
-        }
+        transformer.go_back(snapshot).unwrap();
+        assert_eq!(scores(&transformer, &expected), before);
+        train(&mut transformer, &expected, begin..begin + 2);
+        assert_eq!(scores(&transformer, &expected), after);
     }
 }
 
