@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use super::{Architecture, Compute, Decoding, ModelConfig, Rope, Snapshot, Text, Transformer};
+use super::{Architecture, Compute, Decoding, ModelConfig, Rope, Snapshot, Transformer};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::{self, Worker};
 use crate::train::config::TransformerConfig;
@@ -17,12 +17,17 @@ const REFERENCE: &str = "reference.safetensors";
 
 /// A transformer in a run: how it draws and learns, what it is compared with, and the thread on which libtorch computes.
 pub struct LanguageModel {
-    model: Transformer,
-    reference: Transformer,
-    savepoint: Option<Snapshot>,
+    models: Models,
     decoding: Decoding,
     adamw: AdamWConfig,
     worker: Worker,
+}
+
+/// What lives on the thread of libtorch.
+struct Models {
+    policy: Transformer,
+    reference: Transformer,
+    savepoint: Option<Snapshot>,
 }
 
 impl LanguageModel {
@@ -38,15 +43,16 @@ impl LanguageModel {
         seed: u64,
     ) -> Result<Self, Diagnostics> {
         let worker = Worker::start()?;
-        let (model, reference) = worker.run(|| {
-            let model = model(config, task, seed)?;
-            let reference = model.frozen()?;
-            Ok::<_, Diagnostics>((model, reference))
+        let models = worker.run(|| {
+            let policy = transformer(config, task, seed)?;
+            Ok::<_, Diagnostics>(Models {
+                reference: policy.frozen()?,
+                policy,
+                savepoint: None,
+            })
         })??;
         Ok(LanguageModel {
-            model,
-            reference,
-            savepoint: None,
+            models,
             decoding: Decoding {
                 temperature: config.temperature,
                 top_k: config.top_k,
@@ -60,18 +66,17 @@ impl LanguageModel {
         })
     }
 
-    /// What a method of the model gives on the thread of libtorch.
     fn on_worker<R: Send>(
         &mut self,
-        call: impl FnOnce(&mut Transformer) -> Result<R, Diagnostics> + Send,
+        call: impl FnOnce(&mut Models) -> Result<R, Diagnostics> + Send,
     ) -> Result<R, Diagnostics> {
-        let model = &mut self.model;
-        self.worker.run(|| call(model))?
+        let models = &mut self.models;
+        self.worker.run(|| call(models))?
     }
 }
 
 /// The model of a configuration; called on libtorch's thread, whose settings it makes.
-fn model(
+fn transformer(
     config: &TransformerConfig,
     task: &TaskShape,
     seed: u64,
@@ -124,11 +129,11 @@ impl Policy for LanguageModel {
         key: StreamKey,
     ) -> Result<Samples, Diagnostics> {
         let decoding = self.decoding.clone();
-        self.on_worker(|model| model.sample(prompts, group_size, &decoding, key))
+        self.on_worker(|models| models.policy.sample(prompts, group_size, &decoding, key))
     }
 
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        self.on_worker(|model| model.score(prompts, responses))
+        self.on_worker(|models| models.policy.score(prompts, responses))
     }
 
     fn accumulate(
@@ -137,7 +142,7 @@ impl Policy for LanguageModel {
         responses: &Responses,
         dloss_dlogp: &[f64],
     ) -> Result<(), Diagnostics> {
-        self.on_worker(|model| model.accumulate(prompts, responses, dloss_dlogp))
+        self.on_worker(|models| models.policy.accumulate(prompts, responses, dloss_dlogp))
     }
 
     fn update(
@@ -145,7 +150,7 @@ impl Policy for LanguageModel {
         max_grad_norm: Option<f64>,
     ) -> Result<Result<f64, NonFinite>, Diagnostics> {
         let adamw = self.adamw;
-        self.on_worker(|model| model.update(&adamw, max_grad_norm))
+        self.on_worker(|models| models.policy.update(&adamw, max_grad_norm))
     }
 
     fn set_lr(&mut self, lr: f64) {
@@ -153,8 +158,10 @@ impl Policy for LanguageModel {
     }
 
     fn freeze(&mut self) -> Result<(), Diagnostics> {
-        self.reference = self.on_worker(|model| model.frozen())?;
-        Ok(())
+        self.on_worker(|models| {
+            models.reference = models.policy.frozen()?;
+            Ok(())
+        })
     }
 
     fn reference_logp(
@@ -162,34 +169,37 @@ impl Policy for LanguageModel {
         prompts: &[Prompt],
         responses: &Responses,
     ) -> Result<Vec<f32>, Diagnostics> {
-        let reference = &mut self.reference;
-        let scores = self.worker.run(|| reference.score(prompts, responses))??;
-        Ok(scores.logp)
+        let scores = self.on_worker(|models| models.reference.score(prompts, responses));
+        Ok(scores?.logp)
     }
 
     fn savepoint(&mut self) -> Result<(), Diagnostics> {
-        // The old one goes before the new one comes.
-        self.savepoint = None;
-        self.savepoint = Some(self.on_worker(|model| model.snapshot())?);
-        Ok(())
+        self.on_worker(|models| {
+            // The old one goes before the new one comes.
+            models.savepoint = None;
+            models.savepoint = Some(models.policy.snapshot()?);
+            Ok(())
+        })
     }
 
     fn rollback(&mut self) -> Result<(), Diagnostics> {
-        match self.savepoint.take() {
-            Some(savepoint) => self.on_worker(move |model| model.go_back(&savepoint)),
+        self.on_worker(|models| match models.savepoint.take() {
+            Some(savepoint) => models.policy.go_back(savepoint),
             None => Ok(()),
-        }
+        })
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
-        let reference = &mut self.reference;
-        self.worker.run(|| reference.save(&folder.join(REFERENCE)))??;
-        self.on_worker(|model| model.save(&folder.join(POLICY)))
+        self.on_worker(|models| {
+            models.reference.save(&folder.join(REFERENCE))?;
+            models.policy.save(&folder.join(POLICY))
+        })
     }
 
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
-        let reference = &mut self.reference;
-        self.worker.run(|| reference.restore(&folder.join(REFERENCE)))??;
-        self.on_worker(|model| model.restore(&folder.join(POLICY)))
+        self.on_worker(|models| {
+            models.reference.restore(&folder.join(REFERENCE))?;
+            models.policy.restore(&folder.join(POLICY))
+        })
     }
 }
