@@ -132,6 +132,14 @@ impl Library {
         }
     }
 
+    /// An import of that name is the built-in, whatever the folder has.
+    pub(super) fn hide(&mut self, builtin: &str) {
+        if let Some(folder) = &self.folder {
+            let file = folder.join(format!("{builtin}.rhai"));
+            self.read.insert(file, Err(reading::Unread::hidden()));
+        }
+    }
+
     pub(super) fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
