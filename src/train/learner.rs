@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
-use super::policy::{Mlp, NonFinite};
+use super::policy::{NonFinite, Policy};
 use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::Row;
@@ -53,7 +53,7 @@ impl From<NonFinite> for StepFailure {
 
 /// The policy, and the loss recipe that it follows where a version has no loss of its own.
 pub(super) struct Learner {
-    pub(super) policy: Mlp,
+    pub(super) policy: Box<dyn Policy>,
     pub(super) loss: Recipe,
     pub(super) loss_state: State,
 }
@@ -142,13 +142,15 @@ impl Learner {
         }
         // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
         let has_later = config.epochs * config.minibatches > 1;
-        let policy = has_later.then(|| self.policy.snapshot());
+        if has_later {
+            self.policy.savepoint()?;
+        }
         let loss_state = self.loss_state.clone();
         let updates = match self.follow(config, recipe, state, &sampled.rollout, &batch) {
             Ok(updates) => updates,
             Err(failure) => {
-                if let Some(policy) = &policy {
-                    self.policy.restore(policy)?;
+                if has_later {
+                    self.policy.rollback()?;
                 }
                 self.loss_state = loss_state;
                 return Err(failure);
@@ -201,7 +203,7 @@ impl Learner {
             let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
             self.policy
                 .accumulate(&rollout.prompts, &responses, &gradient)?;
-            updates.grad_norm += self.policy.update(max_grad_norm)?;
+            updates.grad_norm += self.policy.update(max_grad_norm)??;
             updates.native += loss.native.unwrap_or_default();
             updates.loss += loss.value;
             updates.count += 1.0;

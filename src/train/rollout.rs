@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::policy::{Mlp, Reference, Responses, Samples, Scores};
+use super::policy::{Policy, Responses, Samples, Scores};
 use super::random::StreamKey;
 use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
@@ -25,7 +25,7 @@ impl Rollout {
     /// Samples `group_size` responses to each prompt and verifies them.
     pub(super) fn sample(
         task: &dyn Task,
-        policy: &mut Mlp,
+        policy: &mut dyn Policy,
         prompts: Vec<Prompt>,
         group_size: usize,
         key: StreamKey,
@@ -58,14 +58,14 @@ impl Rollout {
         }
     }
 
-    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference. `logp` is that
+    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to its reference. `logp` is that
     /// of the policy which sampled: before the first update they are one.
     pub(super) fn batch(
         &self,
         step: u64,
-        reference: &Reference,
+        policy: &mut dyn Policy,
     ) -> Result<(Batch, f64), Diagnostics> {
-        let reference = reference.score(&self.prompts, &self.responses)?.logp;
+        let reference = policy.reference_logp(&self.prompts, &self.responses)?;
         let pairs = self.scores.logp.iter().zip(&reference);
         let kl = mean(pairs.map(|(&logp, &reference)| k3(f64::from(logp) - f64::from(reference))));
         let responses = &self.responses;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rhai::module_resolvers::StaticModuleResolver;
-use rhai::{AST, Dynamic, Engine, Map, Module, Scope};
+use rhai::{AST, Dynamic, Engine, Map, Module, NativeCallContext, Scope};
 
 use super::{Array, Asked, HookCall, Kernels, Same};
 use crate::batch::Computed;
@@ -45,8 +45,12 @@ pub(in crate::script) fn offered(
         text += &format!(
             "fn {name}(batch, p) {{ kernel::{name}(batch, p, script::{name}(batch, p)) }}\n"
         );
-        let offer = move |batch: Dynamic, p: Dynamic, result: Dynamic| {
-            offer(builtin, hook, &batch, &p, &result);
+        type Context<'a> = NativeCallContext<'a>;
+        let offer = move |context: Context, batch: Dynamic, p: Dynamic, result: Dynamic| {
+            // A script could call this too, with a result that is not the hook's.
+            if context.call_source() == Some(AROUND) {
+                offer(builtin, hook, &batch, &p, &result);
+            }
             Raised::Ok(result)
         };
         kernels.set_native_fn(name, offer);
@@ -57,11 +61,10 @@ pub(in crate::script) fn offered(
     let mut engine = Engine::new_raw();
     engine.set_module_resolver(modules);
     let imports = "import \"script\" as script; import \"kernel\" as kernel;\n";
-    let mut around = engine.compile(format!("{imports}{text}"))?;
-    around.set_source(AROUND);
+    let around = engine.compile(format!("{imports}{text}"))?;
     let around = Module::eval_ast_as_new(Scope::new(), &around, &engine)?;
     let mut module = module;
-    module.combine(around).build_index();
+    module.set_id(AROUND).combine(around).build_index();
     Ok(module)
 }
 
