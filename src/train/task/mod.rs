@@ -1,6 +1,8 @@
 //! Tasks with verifiable rewards: a task draws prompts, verifies responses and shows them to a person.
 
 mod arithmetic;
+#[cfg(feature = "torch")]
+mod math;
 mod maze;
 
 use std::collections::HashSet;
@@ -11,6 +13,8 @@ use rayon::prelude::*;
 
 pub use arithmetic::Arithmetic;
 pub(super) use arithmetic::DIGITS;
+#[cfg(feature = "torch")]
+pub use math::{Math, MathOptions};
 pub use maze::Maze;
 pub(super) use maze::SIZES;
 
