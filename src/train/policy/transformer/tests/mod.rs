@@ -3,14 +3,16 @@
 mod loading;
 mod sampling;
 mod scores;
+mod state;
 
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
+use tch::Kind;
 
-use super::Transformer;
+use super::{Compute, Transformer};
 use crate::diagnostic::Diagnostics;
 use crate::torch;
 use crate::train::policy::Responses;
@@ -23,9 +25,17 @@ pub(super) fn folder(model: &str) -> PathBuf {
     root.join("tests/golden/transformers").join(model)
 }
 
+fn compute(tokens_per_forward: usize) -> Compute {
+    Compute {
+        device: torch::start("cpu", NonZeroUsize::MIN).unwrap(),
+        dtype: Kind::Float,
+        tokens_per_forward,
+        gradient_checkpointing: false,
+    }
+}
+
 fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer, Diagnostics> {
-    let device = torch::start("cpu", NonZeroUsize::MIN)?;
-    Transformer::load(folder, device, tokens_per_forward)
+    Transformer::load(folder, compute(tokens_per_forward))
 }
 
 /// What transformers computed.
