@@ -153,6 +153,18 @@ impl Task for Math {
         })
     }
 
+    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Vec<(&'static str, String)> {
+        let row = self.row(prompt).into_iter();
+        row.flat_map(|row| {
+            [
+                ("prompt", row.question.clone()),
+                ("completion", self.completion(response)),
+                ("solution", row.answer.clone()),
+            ]
+        })
+        .collect()
+    }
+
     /// The question, the response, and below it what would have been right.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
         let Some(row) = self.row(prompt) else {

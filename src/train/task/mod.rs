@@ -68,6 +68,12 @@ pub trait Task: Send + Sync {
     /// count; a prompt or a token that is not of this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
+    /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, where they are
+    /// text.
+    fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// The prompt with the response in it, as lines for a person to read, without a newline at the end.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String;
 }
