@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::compile::compile;
 use super::engine::Functions;
 use super::explain::said;
-use super::hooks::HookKernels;
+use super::kernels::Kernels;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
@@ -47,7 +47,7 @@ pub struct Host {
     executor: Executor,
     profile: Option<Arc<Profile>>,
     /// What may answer hooks of built-ins in place of their scripts.
-    pub(super) kernels: Option<Arc<dyn HookKernels>>,
+    pub(super) kernels: Option<Arc<Kernels>>,
     /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
 }
@@ -104,8 +104,15 @@ impl Host {
     }
 
     /// The same host with what may answer hooks of built-ins, or with nothing that does.
-    pub(crate) fn with_kernels(self, kernels: Option<Arc<dyn HookKernels>>) -> Host {
+    pub(crate) fn with_kernels(self, kernels: Option<Arc<Kernels>>) -> Host {
         Host { kernels, ..self }
+    }
+
+    /// Leaves a hook of a version to its script for good: its kernel has given other bits before.
+    pub(crate) fn refuse_kernel(&self, version: &str, hook: &str) {
+        if let Some(kernels) = &self.kernels {
+            kernels.refuse(version, hook);
+        }
     }
 
     /// What computes the tensors of a call with a guard.
