@@ -253,6 +253,7 @@ fn restored(
     checkpoint: &Checkpoint,
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
     let host = config.host();
+    history.refuse_kernels(&host);
     let load = |left: &LeftState| left.load(&history.folder, &host);
     let left = checkpoint.fallbacks.iter().chain([&checkpoint.recipe]);
     let rejected = history.rejected_before(checkpoint.step);

@@ -160,7 +160,7 @@ impl Trainer {
         let rollout = Rollout::sample(&*self.task, policy, prompts, group_size, key)?;
         let sample = milliseconds(started);
         let started = Instant::now();
-        let (batch, kl) = rollout.batch(step, &mut *self.learner.policy)?;
+        let (batch, kl) = rollout.batch(step, &mut *self.learner.policy, &*self.task)?;
         let reward = Spread::of(rollout.rewards.iter().copied());
         let row = Row {
             step,

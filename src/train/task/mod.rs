@@ -1,6 +1,8 @@
 //! Tasks with verifiable rewards: a task draws prompts, verifies responses and shows them to a person.
 
 mod arithmetic;
+#[cfg(feature = "torch")]
+mod math;
 mod maze;
 
 use std::collections::HashSet;
@@ -11,6 +13,8 @@ use rayon::prelude::*;
 
 pub use arithmetic::Arithmetic;
 pub(super) use arithmetic::DIGITS;
+#[cfg(feature = "torch")]
+pub use math::{Math, MathOptions};
 pub use maze::Maze;
 pub(super) use maze::SIZES;
 
@@ -66,6 +70,12 @@ pub trait Task: Send + Sync {
     /// Whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens behind the stop token do not
     /// count; a prompt or a token that is not of this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
+
+    /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, where they are
+    /// text.
+    fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 
     /// The prompt with the response in it, as lines for a person to read, without a newline at the end.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String;
