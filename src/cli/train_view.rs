@@ -215,6 +215,12 @@ impl View {
     pub fn tell(&mut self, event: &Event<'_>) {
         match *event {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
+            Event::FineTuned { update, of } => {
+                let done = update + 1;
+                self.bar
+                    .set_message(format!("supervised fine-tuning {done}/{of}"));
+                self.bar.tick();
+            }
             Event::Live { step, event } => self.live(step, event),
             Event::Switched { step, change, .. } => {
                 self.reloads += 1;

@@ -41,6 +41,8 @@ pub struct Config {
     pub minibatches: usize,
     pub policy: String,
     pub hidden_size: usize,
+    pub sft_steps: u64,
+    pub sft_lr: f64,
     pub lr: f64,
     pub lr_schedule: String,
     pub warmup_steps: u64,
@@ -165,6 +167,7 @@ impl Config {
                     ("epochs", self.epochs as u64, FEW),
                     ("minibatches", self.minibatches as u64, MANY),
                     ("hidden_size", self.hidden_size as u64, 1..=1 << 14),
+                    ("sft_steps", self.sft_steps, ANY),
                     ("warmup_steps", self.warmup_steps, ANY),
                     ("reset_reference_every", self.reset_reference_every, ANY),
                     ("eval_every", self.eval_every, ANY),
@@ -183,6 +186,7 @@ impl Config {
                     ("lr", self.lr),
                     ("weight_decay", self.weight_decay),
                     ("max_grad_norm", self.max_grad_norm),
+                    ("sft_lr", self.sft_lr),
                     ("native_threshold", self.native_threshold),
                 ])
             })
@@ -204,6 +208,11 @@ impl Config {
             self.steps.saturating_sub(self.warmup_steps),
         );
         self.lr * 0.5 * (1.0 + (std::f64::consts::PI * share(done, left)).cos())
+    }
+
+    /// The norm that a gradient is scaled down to, where there is one.
+    pub(super) fn max_grad_norm(&self) -> Option<f64> {
+        Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
     }
 
     /// Whether steps depend on how many there are in all.

@@ -19,6 +19,13 @@ pub enum Event<'a> {
         /// The run's loss recipe.
         loss_recipe: &'a Recipe,
     },
+    /// An update of supervised fine-tuning, before the first step.
+    FineTuned {
+        /// Which one, from 0.
+        update: u64,
+        /// How many there are.
+        of: u64,
+    },
     /// Something happened to the recipe's file.
     Live {
         /// The step that is about to be done.

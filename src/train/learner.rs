@@ -177,7 +177,6 @@ impl Learner {
         rollout: &Rollout,
         batch: &Batch,
     ) -> Result<Updates, StepFailure> {
-        let max_grad_norm = Some(config.max_grad_norm).filter(|norm| *norm > 0.0);
         let mut updates = Updates::default();
         for members in minibatches(config, batch.step()) {
             // All responses stand in the order of the batch.
@@ -203,7 +202,7 @@ impl Learner {
             let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
             self.policy
                 .accumulate(&rollout.prompts, &responses, &gradient)?;
-            updates.grad_norm += self.policy.update(max_grad_norm)??;
+            updates.grad_norm += self.policy.update(config.max_grad_norm())??;
             updates.native += loss.native.unwrap_or_default();
             updates.loss += loss.value;
             updates.count += 1.0;

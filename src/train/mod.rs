@@ -29,6 +29,7 @@
 mod config;
 mod error;
 mod event;
+mod fine_tuning;
 mod folder;
 mod learner;
 pub mod policy;

@@ -21,6 +21,8 @@ pub enum Purpose {
     EvaluationResponses,
     /// The order in which an epoch goes through its minibatches.
     Minibatches,
+    /// The prompts of supervised fine-tuning.
+    FineTuning,
 }
 
 /// The name of a family of streams: one for each index.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 
@@ -89,6 +90,7 @@ impl Replay {
             observer(event);
             Ok(())
         };
+        self.trainer.fine_tune(&AtomicBool::new(false), tell)?;
         for recorded in &self.rows {
             let step = self.trainer.step;
             if let Some(recipe) = self.switches.remove(&step) {

@@ -181,6 +181,11 @@ impl Run {
             loss_recipe: &self.trainer.learner.loss,
         })?;
         if self.saved.is_none() {
+            self.trainer
+                .fine_tune(stop, &mut both(&mut self.recorder, observer))?;
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Ending::Stopped(first));
+            }
             self.checkpoint(false)?;
         }
         if first == 0 && !stop.load(Ordering::Relaxed) {

@@ -19,7 +19,7 @@ use crate::script::{Recipe, Spread, State};
 /// A task, a policy and a recipe that follows its file, at a step.
 pub(super) struct Trainer {
     pub(super) config: Config,
-    task: Box<dyn Task>,
+    pub(super) task: Box<dyn Task>,
     pub(super) learner: Learner,
     /// The recipe, with its state and the version of the step before.
     pub(super) live: LiveRecipe,
@@ -27,7 +27,7 @@ pub(super) struct Trainer {
     /// The step that comes next, from 0.
     pub(super) step: u64,
     /// The data of the next step, where it has been sampled already.
-    sampled: Option<Sampled>,
+    pub(super) sampled: Option<Sampled>,
     /// The evaluation before the first step, until that step reports it.
     pub(super) initial: Option<Evaluation>,
     /// The milliseconds of writing the last step.
@@ -97,6 +97,9 @@ impl Trainer {
     /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
     pub(super) fn dry_run(&mut self) -> Result<(), Diagnostics> {
         let sampled = self.sample()?;
+        if self.config.sft_steps > 0 {
+            self.solution(&sampled.rollout.prompts[0])?;
+        }
         let recipe = self.live.in_use().recipe();
         self.learner
             .dry_run(&sampled.batch, recipe, self.live.state())?;

@@ -176,7 +176,10 @@ impl Recorder {
                 line
             }
             Event::Step { row, batch } => return self.step(row, batch),
-            Event::Started { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
+            Event::FineTuned { .. }
+            | Event::Started { .. }
+            | Event::Printed { .. }
+            | Event::Evaluated { .. } => {
                 return Ok(());
             }
         };

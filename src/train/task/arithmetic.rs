@@ -126,6 +126,13 @@ impl Task for Arithmetic {
         stopped && in_time && exact && !leading_zero
     }
 
+    fn solution(&self, prompt: &Prompt) -> Option<Vec<u32>> {
+        let (a, b) = self.terms(prompt)?;
+        let digits = std::iter::successors(Some(a + b), |rest| Some(rest / 10).filter(|&r| r > 0));
+        let digits = digits.map(|rest| (rest % 10) as u32);
+        Some(digits.chain([STOP]).collect())
+    }
+
     /// `27 + 85 = 112 ✓`, or `27 + 85 = 12 ✗ (112)`; `…` at the front where the response never stopped.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
         let Some((a, b)) = self.terms(prompt) else {
@@ -191,6 +198,17 @@ mod tests {
         assert!(!correct(&[STOP]));
         assert!(!correct(&[]));
         assert!(!task.verify(&prompt(&[2], &[8, 5]), &[7, 8, STOP]));
+    }
+
+    #[test]
+    fn a_solution_is_right() {
+        let task = Arithmetic::new(2).unwrap();
+        let solution = |a: &[u32], b: &[u32]| task.solution(&prompt(a, b));
+        assert_eq!(solution(&[2, 7], &[8, 5]), Some(vec![2, 1, 1, STOP]));
+        assert_eq!(solution(&[1, 0], &[1, 0]), Some(vec![0, 2, STOP]));
+        assert_eq!(solution(&[2], &[8, 5]), None);
+        let zero = Arithmetic::new(1).unwrap().solution(&prompt(&[0], &[0]));
+        assert_eq!(zero, Some(vec![0, STOP]));
     }
 
     #[test]

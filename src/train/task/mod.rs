@@ -71,6 +71,11 @@ pub trait Task: Send + Sync {
     /// count; a prompt or a token that is not of this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
+    /// A response that solves the prompt, with its stop token, where the task knows one.
+    fn solution(&self, _prompt: &Prompt) -> Option<Vec<u32>> {
+        None
+    }
+
     /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, where they are
     /// text.
     fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Vec<(&'static str, String)> {
@@ -102,7 +107,22 @@ pub fn training_prompts(
     step: u64,
     count: usize,
 ) -> Result<Vec<Prompt>, Diagnostics> {
-    let key = StreamKey::new(seed, Purpose::TrainingPrompts, step);
+    drawn_prompts(
+        task,
+        StreamKey::new(seed, Purpose::TrainingPrompts, step),
+        count,
+    )
+}
+
+/// The prompts with these streams that are not held out.
+///
+/// # Errors
+/// As [`training_prompts`].
+pub(super) fn drawn_prompts(
+    task: &dyn Task,
+    key: StreamKey,
+    count: usize,
+) -> Result<Vec<Prompt>, Diagnostics> {
     (0..count as u64)
         .into_par_iter()
         .map(|index| {

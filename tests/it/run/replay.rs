@@ -23,6 +23,36 @@ fn a_run_repeats_itself() {
     }
 }
 
+/// Supervised fine-tuning comes before the first evaluation, into the first checkpoint and into a repetition.
+#[test]
+fn a_fine_tuned_run_repeats_itself() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.task = "arithmetic".to_string();
+    lab.config.arithmetic_digits = 1;
+    lab.config.sft_steps = 60;
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 11);
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    assert_eq!(replayed(&lab.run()), (24, None));
+    let first = &lines(&lab.file("metrics.jsonl"))[0];
+    // By chance it would be right once in a hundred times and more.
+    assert!(
+        first["initial_evaluation"]["pass@1"].as_f64() > Some(0.05),
+        "{first}"
+    );
+    assert_eq!(first["kl"], 0.0, "the reference is the tuned policy");
+
+    lab.config.task = "maze".to_string();
+    lab.config.out = lab.file("other").display().to_string();
+    let error = Run::create(lab.config.clone()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the task \"maze\" has no solutions of its own"),
+        "{error}"
+    );
+    assert!(!lab.file("other").exists());
+}
+
 /// A run whose hooks kernels answer from some step on, with the numbers of one that knows none.
 #[test]
 fn kernels_and_scripts_repeat_each_other() {
