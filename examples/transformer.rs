@@ -67,11 +67,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         max_tokens: work.max_tokens,
         rows_per_batch: work.responses.len(),
     };
-    let mut logp = Vec::new();
+    let (mut logp, mut sampled) = (Vec::new(), Responses::new());
     for (step, line) in stdin().lock().lines().enumerate() {
         let key = StreamKey::new(0, Purpose::Responses, step as u64);
         let started = Instant::now();
-        let mut tokens = count;
         match line?.as_str() {
             "score" => logp = model.score(&prompts, &responses)?.logp,
             "update" => {
@@ -80,13 +79,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             "sample" => {
                 let samples = model.sample(&prompts, work.group_size, &decoding, key)?;
-                tokens = samples.responses.tokens().len();
+                sampled = samples.responses;
             }
             // Each prompt is read once for each of its responses.
-            "sample apart" => {
-                let samples = model.sample(&apart, 1, &decoding, key)?;
-                tokens = samples.responses.tokens().len();
-            }
+            "sample apart" => drop(model.sample(&apart, 1, &decoding, key)?),
+            // What is part of sampling, as it is timed here: the log-probs.
+            "score sampled" => drop(model.score(&prompts, &sampled)?),
             // Whether responses end from here on before they are as long as they may be.
             "stops" => decoding.stops = work.stops.clone(),
             "no stops" => decoding.stops.clear(),
@@ -95,7 +93,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let seconds = started.elapsed().as_secs_f64();
         println!(
             "{}",
-            json!({ "seconds": seconds, "tokens": tokens, "logp": logp })
+            json!({ "seconds": seconds, "tokens": sampled.tokens().len(), "logp": logp })
         );
         logp.clear();
     }
