@@ -27,6 +27,7 @@ pub struct Text {
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
     generation: Generation,
+    vocabulary: u32,
 }
 
 impl Text {
@@ -61,6 +62,7 @@ impl Text {
             path,
             tokenizer,
             template,
+            vocabulary,
         })
     }
 
@@ -107,6 +109,11 @@ impl Text {
     pub fn decode(&self, tokens: &[u32]) -> Result<String, Diagnostics> {
         let text = self.tokenizer.decode(tokens, true);
         text.map_err(|error| damaged(&self.path, &error))
+    }
+
+    /// The rows of the model's embedding.
+    pub fn vocabulary(&self) -> u32 {
+        self.vocabulary
     }
 
     /// Where responses end, and how they are drawn where nobody says otherwise.
