@@ -12,6 +12,8 @@ from transformers import AutoModelForCausalLM
 
 HERE = Path(__file__).parent
 STEPS, LR, DECAY, CLIP, KL, MAX_NORM = 20, 1e-3, 0.1, 0.2, 0.05, 0.5
+# Above the rounding of gradients that are 0 but for it, such as those of some keys: at PyTorch's 1e-8 it becomes whole steps.
+EPS = 1e-6
 KEPT = ["model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight", "model.norm.weight"]
 
 
@@ -30,7 +32,7 @@ def logp(network, tokens, prompt):
 
 def updates(model):
     network = AutoModelForCausalLM.from_pretrained(HERE / model, dtype=torch.float32)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=LR, weight_decay=DECAY)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LR, eps=EPS, weight_decay=DECAY)
     given = rows(model)
     with torch.no_grad():
         old = torch.cat([logp(network, *row) for row in given])

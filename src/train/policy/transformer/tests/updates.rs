@@ -62,6 +62,7 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
         let mut state = recipe.init().unwrap();
         let config = AdamWConfig {
             lr: 1e-3,
+            eps: 1e-6,
             weight_decay: 0.1,
             ..AdamWConfig::default()
         };
