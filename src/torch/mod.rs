@@ -3,6 +3,7 @@
 //! libtorch's settings are the process's: [`start`] makes them, and every start makes the same.
 
 mod error;
+mod worker;
 
 use std::num::NonZeroUsize;
 
@@ -10,6 +11,7 @@ use tch::kind::Element;
 use tch::{Device, Kind, Tensor};
 
 pub use error::TorchError;
+pub use worker::Worker;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 

@@ -109,11 +109,6 @@ fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {
         .collect()
 }
 
-/// A time, where it is to count.
-fn time_if(counts: bool, time: Duration) -> Duration {
-    if counts { time } else { Duration::ZERO }
-}
-
 impl Learner {
     /// The recipe whose loss is followed with a version.
     pub(super) fn loss_of<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
@@ -138,7 +133,7 @@ impl Learner {
         let mut row = report(sampled.row.clone(), &outcome);
         let mut prints = std::mem::take(&mut outcome.prints);
         row.ms.recipe = milliseconds(started);
-        let mut native = time_if(outcome.is_native, outcome.time);
+        let mut native = outcome.native.unwrap_or_default();
 
         let started = Instant::now();
         let mut batch = sampled.batch.clone();
@@ -209,7 +204,7 @@ impl Learner {
             self.policy
                 .accumulate(&rollout.prompts, &responses, &gradient)?;
             updates.grad_norm += self.policy.update(max_grad_norm)??;
-            updates.native += time_if(loss.is_native, loss.time);
+            updates.native += loss.native.unwrap_or_default();
             updates.loss += loss.value;
             updates.count += 1.0;
             updates.metrics.extend(loss.metrics);

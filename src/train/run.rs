@@ -86,6 +86,14 @@ impl Run {
         config.executor = executor;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
+        if is_extended && config.ends_with_its_steps() {
+            let message = format!(
+                "the run's learning rate falls to 0 at step {}",
+                config.steps
+            );
+            let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
         let metrics = journal::read(&path.join(METRICS))?;
@@ -245,6 +253,7 @@ fn restored(
     checkpoint: &Checkpoint,
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
     let host = config.host();
+    history.refuse_kernels(&host);
     let load = |left: &LeftState| left.load(&history.folder, &host);
     let left = checkpoint.fallbacks.iter().chain([&checkpoint.recipe]);
     let rejected = history.rejected_before(checkpoint.step);

@@ -14,7 +14,7 @@ use rhai::{Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
 use super::host::Host;
-use crate::batch::Batch;
+use crate::batch::{Batch, Computed};
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -87,6 +87,23 @@ impl ScriptBatch {
         }))
     }
 
+    /// The batch that a hook was given, and the result of the `reward` hook before it; `None` where this is another one, or
+    /// the reward is not computed yet.
+    pub(super) fn as_given(&self) -> Option<(Batch, Option<Computed>)> {
+        let Source::Whole { batch, given } = &self.0.source else {
+            return None;
+        };
+        let reward = match (given.get("reward"), given.get("token_reward")) {
+            (Some(reward), Some(tokens)) => {
+                let is_spread = tokens.inner().args.iter().any(|arg| arg.same(reward));
+                let own = if is_spread { reward } else { tokens };
+                Some(own.known()?.over(batch.layout()))
+            }
+            _ => None,
+        };
+        Some((batch.clone(), reward))
+    }
+
     pub(super) fn frame(&self) -> &Arc<Frame> {
         &self.0.frame
     }
@@ -114,8 +131,15 @@ impl ScriptBatch {
         Ok(ScriptBatch::over(frame, self.call().clone(), source))
     }
 
-    fn random(&self, level: Level) -> Tensor {
-        Tensor::random(self.frame(), level, self.0.call.next_key())
+    /// Drawn numbers, or those of a column `random` of that level: so a recipe gives again what it gave elsewhere.
+    fn random(&self, level: Level) -> Result<Tensor, Problem> {
+        if self.has("random") {
+            let given = self.column("random")?;
+            if given.level() == level {
+                return Ok(given);
+            }
+        }
+        Ok(Tensor::random(self.frame(), level, self.0.call.next_key()))
     }
 }
 
@@ -140,7 +164,8 @@ pub(super) fn batch_type(engine: &mut Engine) {
                 let level = level.parse::<Level>();
                 let level = level.map_err(|unknown| TensorError::level("random", unknown));
                 let level = level.map_err(|error| raise(&context, error))?;
-                Raised::Ok(batch.random(level))
+                let random = batch.random(level);
+                random.map_err(|problem| raise(&context, problem))
             },
         )
         .register_fn(

@@ -16,8 +16,8 @@ pub use adamw::{AdamW, AdamWConfig};
 pub use mlp::Mlp;
 #[cfg(feature = "torch")]
 pub use transformer::{
-    Architecture, Compute, Decoding, Generation, Llama3Scaling, Message, ModelConfig, Rope,
-    Snapshot, Text, Transformer,
+    Architecture, Compute, Decoding, Generation, LanguageModel, Llama3Scaling, Message,
+    ModelConfig, Rope, Snapshot, Text, Transformer,
 };
 
 use super::random::StreamKey;
