@@ -144,10 +144,7 @@ fn nesting(kind: &Kind) -> i32 {
 }
 
 /// The parts between tokens outside of all brackets that separate, and those tokens.
-fn split<'t>(
-    tokens: &'t [Token],
-    separates: impl Fn(&Kind) -> bool,
-) -> (Vec<&'t [Token]>, Vec<&'t Kind>) {
+fn split(tokens: &[Token], separates: impl Fn(&Kind) -> bool) -> (Vec<&[Token]>, Vec<&Kind>) {
     let (mut parts, mut separators) = (Vec::new(), Vec::new());
     let (mut start, mut depth) = (0, 0);
     for (at, token) in tokens.iter().enumerate() {
@@ -247,9 +244,9 @@ fn element(tokens: &[Token]) -> Option<Value> {
     if is_equation {
         let has_variables = |value: &Value| {
             let mut count = 0;
-            value
-                .plain()
-                .map(|expr| expr.each_variable(&mut |_| count += 1));
+            if let Some(expr) = value.plain() {
+                expr.each_variable(&mut |_| count += 1);
+            }
             count > 0 || value.is_name()
         };
         if orders.len() > 1 && !first.is_name() || !has_variables(&first) && !has_variables(&last) {
