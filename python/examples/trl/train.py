@@ -1,4 +1,4 @@
-"""GRPO by a recipe, in TRL, on a model of random weights that is made on the spot: some twenty seconds on a CPU.
+"""GRPO by a recipe, in TRL, on a model of random weights that is made on the spot: a minute on a CPU.
 
     pip install ./python trl==1.16.0
     python python/examples/trl/train.py
