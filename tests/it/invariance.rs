@@ -203,6 +203,55 @@ proptest! {
     }
 }
 
+/// Every built-in by libtorch: its advantage, or its loss with the gradient, of f64 tokens and of f32s.
+#[cfg(feature = "torch")]
+#[test]
+fn libtorch_agrees_on_every_recipe() {
+    use advlab::tensor::Executor;
+    let run = |executor: Executor, name: &str, batch: &Batch| -> Vec<Vec<f64>> {
+        let host = Host::new().with_executor(executor);
+        let mut recipe = host.load(name).expect("a built-in");
+        if name == "passk" {
+            recipe.set("k", Setting::Whole(1)).expect("a whole number");
+        }
+        let mut state = recipe.init().expect("no state");
+        let numbers = |computed: &Computed| computed.buffer().iter().collect();
+        if recipe.has(Hook::Loss) {
+            let loss = recipe.loss(batch, None, &mut state);
+            let loss = loss.unwrap_or_else(|error| panic!("{}", error.render(false)));
+            return vec![vec![loss.value], numbers(&loss.gradient)];
+        }
+        let outcome = recipe.advantage(batch, &mut state);
+        let outcome = outcome.unwrap_or_else(|error| panic!("{}", error.render(false)));
+        vec![numbers(&outcome.advantage)]
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let property = |rollouts: Rollouts| {
+        for builtin in BUILTINS.iter() {
+            for (is_f64, tolerance) in [(true, 1e-9), (false, 1e-5)] {
+                let batch = rollouts.batch(&rollouts.all(), f64::NAN, is_f64);
+                let [ours, libtorchs] = [Executor::Naive, Executor::Torch]
+                    .map(|executor| run(executor, builtin.name, &batch));
+                for (ours, libtorchs) in ours.iter().zip(&libtorchs) {
+                    prop_assert!(
+                        close(ours, libtorchs, tolerance),
+                        "{}: {ours:?} by libtorch {libtorchs:?}",
+                        builtin.name
+                    );
+                }
+            }
+        }
+        Ok(())
+    };
+    runner
+        .run(&rollouts(), property)
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// The recipes whose groups `check` calls independent; a loss is averaged over the batch, so it is left out here.
 fn independent() -> Vec<&'static Recipe> {
     let is_independent = |recipe: &Recipe| {

@@ -51,7 +51,7 @@ fn batch(inputs: &Value) -> Batch {
 }
 
 #[test]
-fn losses_on_an_advantage() {
+pub fn losses_on_an_advantage() {
     let mut ran = 0;
     for case in cases("losses.json") {
         let method = case["method"].as_str().expect("a method");

@@ -1,12 +1,12 @@
 //! Pass@k training, and the estimator of pass@k.
 
 use advlab::batch::Batch;
-use advlab::script::{Host, Setting};
+use advlab::script::Setting;
 
-use super::cases::{advantage, cases, close, numbers, outcome_batch, recipe};
+use super::cases::{advantage, cases, close, host, numbers, outcome_batch, recipe};
 
 #[test]
-fn passk_analytic() {
+pub fn passk_analytic() {
     let mut ran = 0;
     for case in cases("passk.json") {
         if case["method"] != "passk_analytic" {
@@ -39,7 +39,7 @@ fn passk_analytic() {
 
 /// The advantage of right and wrong responses over the number of right ones, from a batch with a group for each number.
 #[test]
-fn passk_curves() {
+pub fn passk_curves() {
     for case in cases("passk.json") {
         if case["method"] != "passk_analytic_curve" {
             continue;
@@ -80,7 +80,7 @@ fn passk_curves() {
 
 /// The unbiased pass@k, as a recipe would write it with `binomial_ratio`.
 #[test]
-fn pass_at_k_estimator() {
+pub fn pass_at_k_estimator() {
     for case in cases("baselines.json") {
         if case["method"] != "pass_at_k_estimator" {
             continue;
@@ -99,10 +99,7 @@ fn pass_at_k_estimator() {
             .build()
             .expect("a golden case's batch");
         let text = "1 - binomial_ratio(batch.n - batch.c, batch.n, batch.k)";
-        let got = Host::new()
-            .evaluate(text, &batch)
-            .expect("a value")
-            .numbers();
+        let got = host().evaluate(text, &batch).expect("a value").numbers();
         close(&got, &numbers(&case["expected"]["pass_at_k"]), "pass@k");
     }
 }
