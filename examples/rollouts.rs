@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use advlab::train::policy::{AdamWConfig, Mlp, Samples};
+use advlab::train::policy::{AdamWConfig, Mlp, Policy, Samples};
 use advlab::train::random::{Purpose, StreamKey};
 use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 use advlab::{Batch, Host};
@@ -17,7 +17,6 @@ const MOVES: [&str; 5] = ["up", "down", "left", "right", "stop"];
 fn main() -> Result<(), Box<dyn Error>> {
     let task = Maze::new(4)?;
     let mut policy = Mlp::new(&task.shape(), 256, AdamWConfig::default(), SEED);
-    let reference = policy.frozen();
     let grpo = Host::new().load("grpo")?;
     for step in 0..STEPS {
         let prompts = training_prompts(&task, SEED, step, 64)?;
@@ -30,12 +29,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map(|advantage| -advantage / tokens)
             .collect();
         policy.accumulate(&prompts, &samples.responses, &slope)?;
-        policy.update(None)?;
+        policy.update(None)??;
     }
 
     let prompts = training_prompts(&task, SEED, STEPS, 32)?;
     let samples = sample(&mut policy, &prompts, 8, STEPS)?;
-    let under_reference = reference.score(&prompts, &samples.responses)?;
+    let ref_logp = policy.reference_logp(&prompts, &samples.responses)?;
     for (response, &prompt) in samples.responses.prompts().iter().enumerate() {
         let (range, moves) = (
             samples.responses.range(response),
@@ -47,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "reward": f64::from(u8::from(task.verify(&prompts[prompt], moves))),
             "completion": words.join(" "),
             "old_logp": rounded(&samples.scores.logp[range.clone()]),
-            "ref_logp": rounded(&under_reference.logp[range.clone()]),
+            "ref_logp": rounded(&ref_logp[range.clone()]),
             "entropy": rounded(&samples.scores.entropy[range]),
         });
         println!("{line}");

@@ -37,7 +37,13 @@
 // Much of the crate is there for the commands.
 #![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 
+// The commands name the library as any other program does.
+#[cfg(feature = "cli")]
+extern crate self as advlab;
+
 pub mod batch;
+#[cfg(feature = "cli")]
+mod cli;
 pub mod diagnostic;
 #[cfg(feature = "cli")]
 pub mod doc;
@@ -59,6 +65,8 @@ pub mod torch;
 pub mod train;
 
 pub use batch::Batch;
+#[cfg(feature = "cli")]
+pub use cli::command_line;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use live::LiveRecipe;
 pub use script::{Host, Recipe};

@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use ndarray::{ArcArray2, Array2, ArrayView2};
+use ndarray::{ArcArray2, Array2, ArrayView2, ShapeBuilder};
 
 use super::TokenValues;
 
@@ -272,6 +272,14 @@ impl<T: Element> Padded<T> {
         (is_whole && self.strides == (columns as isize, 1)).then_some(&self.buffer)
     }
 
+    /// The array in place; `None` where a stride is negative.
+    pub fn view(&self) -> Option<ArrayView2<'_, T>> {
+        let rows = usize::try_from(self.strides.0).ok()?;
+        let columns = usize::try_from(self.strides.1).ok()?;
+        let values = self.buffer.get(self.offset..)?;
+        ArrayView2::from_shape(self.shape.strides((rows, columns)), values).ok()
+    }
+
     /// The value of a response at a column.
     pub fn get(&self, response: usize, column: usize) -> T {
         self.buffer[self.index(response, column)]
@@ -361,7 +369,7 @@ fn strides(strides: &[isize]) -> (isize, isize) {
 
 #[cfg(test)]
 mod tests {
-    use ndarray::{ShapeBuilder, array, s};
+    use ndarray::{array, s};
 
     use super::*;
 
@@ -395,6 +403,7 @@ mod tests {
         let owned = array![[1.0f32, 2.0], [3.0, 4.0]];
         let shared = owned.to_shared();
         let padded = Padded::from(shared.clone());
+        assert_eq!(padded.view().unwrap().as_ptr(), shared.as_ptr());
         assert_eq!(padded.row(0, 0..2).unwrap().as_ptr(), shared.as_ptr());
         let memory = owned.as_ptr();
         assert_eq!(Padded::from(owned).row(0, 0..2).unwrap().as_ptr(), memory);

@@ -8,7 +8,7 @@ use ndarray::ArrayView2;
 use super::column::{Given, Ragged};
 use super::known;
 use super::layout::Tokens;
-use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, TokenValues};
+use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, Texts, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The error, and the response at fault where it is one alone.
@@ -27,6 +27,7 @@ pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
     tokens: Option<Tokens>,
     columns: Vec<(String, Given)>,
+    texts: Texts,
     step: u64,
     problem: Option<Problem>,
 }
@@ -116,6 +117,12 @@ impl BatchBuilder {
         self
     }
 
+    /// A text for each response, such as its `completion`.
+    pub fn text(mut self, name: impl Into<String>, texts: Vec<String>) -> Self {
+        self.texts.insert(name.into().into(), texts.into());
+        self
+    }
+
     /// The training step that the batch comes from.
     pub fn step(mut self, step: u64) -> Self {
         self.step = step;
@@ -150,6 +157,9 @@ impl BatchBuilder {
         }
         check_size("responses", groups.len())?;
         self.check_names()?;
+        for (name, texts) in &self.texts {
+            check_responses(name, texts.len(), groups.len())?;
+        }
         self.check_values(&groups)?;
         let tokens = self.check_tokens(groups.len())?;
         let layout = Layout::new(groups, tokens);
@@ -177,6 +187,7 @@ impl BatchBuilder {
             is_f64: tokens.is_empty() || tokens.values().any(TokenValues::is_f64),
             responses,
             tokens,
+            texts: self.texts,
             layout: Arc::new(layout),
             step: self.step,
         })
@@ -330,6 +341,10 @@ mod tests {
             ),
             (mixed, "response 1: `logp` has 3 tokens, `mask` has 1"),
             (ragged, "response 1: `logp` has 1 tokens, `value` has 2"),
+            (
+                batch().text("prompt", vec![String::new()]),
+                "`prompt` has 1 responses, the batch has 2",
+            ),
         ] {
             let error = built.build().unwrap_err().to_string();
             assert!(error.starts_with(found), "{error}");

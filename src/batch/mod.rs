@@ -28,6 +28,9 @@ pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub(crate) use zeros::Zeros;
 
+/// Texts by name, one a response each.
+type Texts = BTreeMap<Arc<str>, Arc<[String]>>;
+
 /// The data of one training step: named columns over a [`Layout`].
 ///
 /// A response column has one f64 a response; a token column f32 or f64 for each token. Columns share the memory of
@@ -37,6 +40,7 @@ pub struct Batch {
     layout: Arc<Layout>,
     responses: BTreeMap<Arc<str>, Buffer<f64>>,
     tokens: BTreeMap<Arc<str>, TokenValues>,
+    texts: Texts,
     is_f64: bool,
     step: u64,
 }
@@ -92,6 +96,11 @@ impl Batch {
             .map(|(name, values)| (&**name, values))
     }
 
+    /// Texts, one a response, such as its `prompt` and its `completion`: for people; scripts do not see them.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.texts.iter().map(|(name, texts)| (&**name, &**texts))
+    }
+
     /// All token columns with their names.
     pub fn token_columns(&self) -> impl Iterator<Item = (&str, &TokenValues)> {
         self.tokens.iter().map(|(name, values)| (&**name, values))
@@ -117,10 +126,15 @@ impl Batch {
             let values = values.select(&self.layout, responses);
             (name.clone(), values.into())
         };
+        let of_texts = |(name, texts): (&Arc<str>, &Arc<[String]>)| {
+            let texts = responses.iter().map(|&response| texts[response].clone());
+            (name.clone(), texts.collect())
+        };
         Batch {
             layout: Arc::new(self.layout.select(responses)),
             responses: self.responses.iter().map(of_responses).collect(),
             tokens: self.tokens.iter().map(of_tokens).collect(),
+            texts: self.texts.iter().map(of_texts).collect(),
             ..self.clone()
         }
     }

@@ -251,7 +251,7 @@ impl Applied {
         let metrics = self.outcome.metrics.iter();
         rows.extend(metrics.map(|(name, x)| ("metric", format!("{name} {}", value(*x)))));
         let (reading, computing) = (time(self.reading), time(self.outcome.time));
-        let natively = if self.outcome.is_native {
+        let natively = if self.outcome.native.is_some() {
             " (native)"
         } else {
             ""
@@ -286,7 +286,7 @@ impl Applied {
             "metrics": metrics.collect::<Map<_, _>>(),
             "notes": outcome.notes,
             "prints": outcome.prints,
-            "native": outcome.is_native,
+            "native": outcome.native.is_some(),
             "seconds": {
                 "read": self.reading.as_secs_f64(),
                 "recipe": outcome.time.as_secs_f64(),

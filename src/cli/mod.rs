@@ -11,6 +11,7 @@ mod train;
 mod train_view;
 mod usage;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -25,8 +26,19 @@ use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
-pub use streams::reader_left;
-pub use usage::arguments;
+/// Runs the command line: the program's name and its arguments, as `advlab apply grpo rollouts.jsonl` has them. Prints
+/// what the command prints, errors included; the status is 0 where it is done, 1 where the input is wrong, 2 at wrong usage.
+pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words = arguments.into_iter().collect::<Vec<_>>();
+    match usage::arguments(&words).map(run) {
+        Ok(Ok(code)) | Err(code) => code,
+        Ok(Err(error)) if streams::reader_left(&error) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            report(&error);
+            ExitCode::from(1)
+        }
+    }
+}
 
 /// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
 #[derive(Parser)]
@@ -37,7 +49,7 @@ pub use usage::arguments;
     max_term_width = 100,
     arg_required_else_help = true
 )]
-pub struct Arguments {
+struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -64,7 +76,7 @@ enum Command {
     New(library::New),
 }
 
-pub fn run(arguments: Arguments) -> Result<ExitCode> {
+fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),
@@ -103,7 +115,7 @@ struct Natively {
 }
 
 /// Prints what went wrong, a script's error with its line and a caret.
-pub fn report(error: &anyhow::Error) {
+fn report(error: &anyhow::Error) {
     let diagnostics = match error.downcast_ref::<Diagnostics>() {
         Some(diagnostics) => diagnostics.clone(),
         None => Diagnostic::error(chain(error)).into(),

@@ -262,7 +262,6 @@ impl View {
                 }
             }
             Event::Step { row, .. } => self.step(row),
-            _ => {}
         }
     }
 }

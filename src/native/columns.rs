@@ -61,9 +61,11 @@ impl<'a> Columns<'a> {
         self.guard().reserve(bytes).ok()
     }
 
+    /// A parameter's number; an integer is the number that operations on tensors make of it.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         match (self.call.settings)(name)? {
             Setting::Number(number) => Some(number),
+            Setting::Whole(whole) => Some(whole as f64),
             _ => None,
         }
     }
@@ -94,9 +96,8 @@ impl<'a> Columns<'a> {
     /// A number that need not be set.
     pub(super) fn optional(&self, name: &str) -> Option<Option<f64>> {
         match (self.call.settings)(name)? {
-            Setting::Number(number) => Some(Some(number)),
             Setting::Nothing => Some(None),
-            _ => None,
+            _ => self.number(name).map(Some),
         }
     }
 

@@ -8,35 +8,16 @@
 mod columns;
 mod groups;
 mod pacs;
-mod policy;
 mod ppo_clip;
 mod returns;
 mod tokens;
 
 use std::sync::Arc;
 
-use ndarray::ArrayViewMut2;
-
-use crate::batch::{Batch, Computed, FloatBuffer, Level, Rows};
-use crate::diagnostic::Diagnostics;
-use crate::script::{
-    Hook, HookCall, HookKernels, Host, KernelChange, Loss, LossAnswer, Outcome, Placed, Recipe,
-    State,
-};
+use crate::batch::{Computed, FloatBuffer, Level, Rows};
+pub use crate::script::Mode;
+use crate::script::{Hook, HookCall, HookKernels, Host, KernelChange, Kernels, LossAnswer, Placed};
 use columns::{Columns, Responses};
-use policy::{Call, Policy};
-
-/// When kernels answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Where a hook takes long, once its kernel has given the script's bits: what commands do unless told otherwise.
-    Auto,
-    /// Wherever there is a kernel.
-    On,
-    /// Never: what the library does unless told otherwise.
-    #[default]
-    Off,
-}
 
 /// The share of the time between two calls of a hook from which on it is worth a kernel, unless set.
 const THRESHOLD: f64 = 0.02;
@@ -44,11 +25,6 @@ const THRESHOLD: f64 = 0.02;
 /// The kernels of the built-ins, and what is known of them in this process. A clone shares that.
 #[derive(Clone, Debug)]
 pub struct Native(Arc<Kernels>);
-
-#[derive(Debug)]
-struct Kernels {
-    policy: Policy,
-}
 
 impl Native {
     /// Kernels that answer in a mode.
@@ -58,13 +34,17 @@ impl Native {
 
     /// The same with another share of the time between two calls from which on, in [`Mode::Auto`], a hook is worth a kernel.
     pub fn with_threshold(mode: Mode, threshold: f64) -> Native {
-        let policy = Policy::new(mode, threshold);
-        Native(Arc::new(Kernels { policy }))
+        Native(Arc::new(Kernels::new(&Builtins, mode, threshold)))
     }
 
     /// The hooks that kernels answer from now on, and those whose kernels disagreed, since this was last asked for.
     pub fn changes(&self) -> Vec<KernelChange> {
         self.0.changes()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kernels(&self) -> &Kernels {
+        &self.0
     }
 }
 
@@ -72,7 +52,7 @@ impl Host {
     /// The same host with kernels for the built-ins' hooks; the bits of results are the same.
     pub fn with_native(self, native: &Native) -> Host {
         let kernels = native.0.clone();
-        self.with_kernels((kernels.policy.mode != Mode::Off).then_some(kernels))
+        self.with_kernels((kernels.mode() != Mode::Off).then_some(kernels))
     }
 }
 
@@ -105,7 +85,11 @@ fn loss(builtin: &str) -> Option<LossOf> {
     })
 }
 
-impl HookKernels for Kernels {
+/// The kernels that there are.
+#[derive(Debug)]
+struct Builtins;
+
+impl HookKernels for Builtins {
     fn has(&self, builtin: &str, hook: Hook) -> bool {
         match hook {
             Hook::Loss => loss(builtin).is_some(),
@@ -135,52 +119,5 @@ impl HookKernels for Kernels {
             Responses::Own(values) => over(FloatBuffer::F64(values.clone())),
             Responses::Made(values) => over(values.into()),
         }))
-    }
-
-    fn run_advantage(
-        &self,
-        recipe: &Recipe,
-        batch: &Batch,
-        state: &mut State,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Result<Outcome<Placed>, Diagnostics> {
-        let call = Call {
-            recipe,
-            hook: Hook::Advantage,
-            batch,
-            by_script: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
-                recipe.advantage_by_script(batch, state, array)
-            },
-            by_kernel: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
-                recipe.advantage_by_kernels(self, batch, array)
-            },
-        };
-        self.policy.answer(call, array)
-    }
-
-    fn run_loss(
-        &self,
-        recipe: &Recipe,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        state: &mut State,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Result<Loss<Placed>, Diagnostics> {
-        let call = Call {
-            recipe,
-            hook: Hook::Loss,
-            batch,
-            by_script: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
-                recipe.loss_by_script(batch, advantage, state, array)
-            },
-            by_kernel: |array: Option<&mut ArrayViewMut2<'_, f32>>| {
-                recipe.loss_by_kernels(self, batch, advantage, array)
-            },
-        };
-        self.policy.answer(call, array)
-    }
-
-    fn changes(&self) -> Vec<KernelChange> {
-        self.policy.changes()
     }
 }

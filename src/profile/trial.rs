@@ -18,7 +18,7 @@ pub(super) struct Trial {
     pub(super) stages: Vec<Stage>,
     /// The most bytes that tensors held at once, beside the batch and the padded array.
     pub(super) peak: usize,
-    /// Whether kernels answered all of its hooks.
+    /// Whether kernels answered its hooks, or some of those that it imports.
     pub(super) is_native: bool,
     /// The calls of `map_groups`.
     pub(super) map_groups: Vec<MapGroups>,
@@ -59,20 +59,20 @@ impl Trial {
         };
         let mut state = recipe.init()?;
         let mut advantage = None;
-        let mut is_native = true;
+        let mut is_native = false;
         let mut map_groups = Vec::new();
         let has_loss = recipe.has(Hook::Loss);
         if recipe.has(Hook::Advantage) {
             let started = clock();
             if has_loss {
                 let outcome = recipe.advantage(batch, &mut state)?;
-                is_native &= outcome.is_native;
+                is_native |= outcome.native.is_some();
                 advantage = Some(outcome.advantage);
                 map_groups = outcome.map_groups;
             } else {
                 let padded = &mut padded.view_mut();
                 let outcome = recipe.advantage_into(batch, &mut state, padded)?;
-                is_native &= outcome.is_native;
+                is_native |= outcome.native.is_some();
                 map_groups = outcome.map_groups;
             }
             part("advantage", started);
@@ -81,7 +81,7 @@ impl Trial {
             let started = clock();
             let padded = &mut padded.view_mut();
             let loss = recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
-            is_native &= loss.is_native;
+            is_native |= loss.native.is_some();
             map_groups.extend(loss.map_groups);
             part("loss and gradient", started);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::compile::compile;
 use super::engine::Functions;
 use super::explain::said;
-use super::hooks::HookKernels;
+use super::kernels::Kernels;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
@@ -47,7 +47,7 @@ pub struct Host {
     executor: Executor,
     profile: Option<Arc<Profile>>,
     /// What may answer hooks of built-ins in place of their scripts.
-    pub(super) kernels: Option<Arc<dyn HookKernels>>,
+    pub(super) kernels: Option<Arc<Kernels>>,
     /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
 }
@@ -104,8 +104,15 @@ impl Host {
     }
 
     /// The same host with what may answer hooks of built-ins, or with nothing that does.
-    pub(crate) fn with_kernels(self, kernels: Option<Arc<dyn HookKernels>>) -> Host {
+    pub(crate) fn with_kernels(self, kernels: Option<Arc<Kernels>>) -> Host {
         Host { kernels, ..self }
+    }
+
+    /// Leaves a hook of a version to its script for good: its kernel has given other bits before.
+    pub(crate) fn refuse_kernel(&self, version: &str, hook: &str) {
+        if let Some(kernels) = &self.kernels {
+            kernels.refuse(version, hook);
+        }
     }
 
     /// What computes the tensors of a call with a guard.
@@ -194,6 +201,39 @@ impl Host {
     /// As [`Host::load`].
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
         compile(self, name, text, &Library::new(None))
+    }
+
+    /// Compiles a recipe again from what another has as [`Recipe::name`] and [`Recipe::sources`], and from no file: the same
+    /// version in another process or on another machine, whatever lies in the script's folder there.
+    ///
+    /// # Errors
+    /// As [`Host::load`]; also where a built-in that it imports is not the same here.
+    pub fn restore<'a>(
+        &self,
+        name: &str,
+        sources: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Recipe, Diagnostics> {
+        let folder = match Path::new(name).parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let (mut text, mut library) = ("", Library::new(Some(folder)));
+        for (source, its) in sources {
+            let here = Builtin::find(source);
+            if source == name {
+                text = its;
+            } else if here.is_some() {
+                library.hide(source);
+            } else {
+                library
+                    .read
+                    .insert(source.into(), Ok(its.as_bytes().into()));
+            }
+            if here.is_some_and(|here| here.text != its) {
+                return Err(said("load", "other", &[source]).into());
+            }
+        }
+        compile(self, name, text, &library)
     }
 
     /// As [`Host::compile`], with imports of scripts in a folder too.

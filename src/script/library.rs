@@ -10,6 +10,7 @@ use rhai::{
 
 use super::error::Problem;
 use super::explain::said;
+use super::kernels::offered;
 use super::reading::{self, Content};
 use crate::suggest;
 
@@ -132,6 +133,14 @@ impl Library {
         }
     }
 
+    /// An import of that name is the built-in, whatever the folder has.
+    pub(super) fn hide(&mut self, builtin: &str) {
+        if let Some(folder) = &self.folder {
+            let file = folder.join(format!("{builtin}.rhai"));
+            self.read.insert(file, Err(reading::Unread::hidden()));
+        }
+    }
+
     pub(super) fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,6 +192,19 @@ impl Library {
         names.collect()
     }
 
+    /// The built-in that a script is, with all that it imports.
+    fn shipped(&self, name: &str, text: &str, ast: &AST) -> Option<&'static Builtin> {
+        let found = self.found();
+        let is_shipped = |(path, _): (&str, &str)| {
+            let mut sources = found.sources.iter();
+            let stem = Path::new(path).file_stem();
+            sources.any(|(name, text)| {
+                Path::new(&**name).file_stem() == stem && Builtin::imported(name, text).is_some()
+            })
+        };
+        Builtin::imported(name, text).filter(|_| imports_of(ast).all(is_shipped))
+    }
+
     fn compile(&self, engine: &Engine, path: &str) -> Result<Module, Box<EvalAltResult>> {
         let (name, text) = self
             .read(path)
@@ -193,10 +215,13 @@ impl Library {
             let error = EvalAltResult::ErrorInModule(name.clone(), error, Position::NONE);
             Box::new(error)
         };
-        let compiled = engine.compile(text);
+        let compiled = engine.compile(&text);
         let mut ast = compiled.map_err(|error| in_module(error.into()))?;
         ast.set_source(name.as_str());
-        let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
+        let mut module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
+        if let Some(builtin) = self.shipped(&name, &text, &ast) {
+            module = offered(builtin, &ast, module).map_err(in_module)?;
+        }
         let mut found = self.found();
         found.functions.insert(path.to_string(), functions_of(&ast));
         found.scripts.insert(name.as_str().into(), ast);

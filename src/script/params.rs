@@ -50,7 +50,7 @@ impl Serialize for Setting {
 }
 
 impl Setting {
-    fn from_dynamic(value: &Dynamic) -> Option<Setting> {
+    pub(super) fn from_dynamic(value: &Dynamic) -> Option<Setting> {
         if let Some(text) = value.read_lock::<ImmutableString>() {
             return Some(Setting::Text(text.to_string()));
         }

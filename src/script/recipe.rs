@@ -116,7 +116,7 @@ pub struct Recipe {
     pub(super) host: Host,
 }
 
-pub(super) struct Compiled {
+pub(crate) struct Compiled {
     pub(super) name: Arc<str>,
     pub(super) ast: AST,
     pub(super) sources: Sources,
@@ -245,6 +245,12 @@ impl Recipe {
 
 impl fmt::Debug for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recipe({} {})", self.name(), self.version())
+        self.script.fmt(f)
+    }
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recipe({} {})", self.name, self.version)
     }
 }

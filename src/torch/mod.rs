@@ -4,24 +4,27 @@
 
 mod column;
 mod error;
+mod worker;
 
 use std::num::NonZeroUsize;
 
 use tch::kind::Element;
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 pub(crate) use column::OnDevice;
 pub use column::column;
 pub use error::TorchError;
+pub use worker::Worker;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A result of libtorch.
 pub type Result<T> = std::result::Result<T, TorchError>;
 
-// SAFETY: it is defined in settings.cpp with this signature, takes nothing, and lets no exception out.
+// SAFETY: they are defined in settings.cpp with these signatures, take numbers alone, and let no exception out.
 unsafe extern "C" {
     safe fn advlab_torch_be_deterministic() -> bool;
+    safe fn advlab_torch_device_memory(device: i8) -> i64;
 }
 
 /// Readies libtorch for `device` (`cpu`, `cuda` or `auto`, which is the GPU where there is one): deterministic algorithms,
@@ -52,6 +55,33 @@ pub fn start(device: &str, threads: NonZeroUsize) -> std::result::Result<Device,
     }
     tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
     Ok(device)
+}
+
+/// The dtype of a name: `float32`, `bfloat16`, or `auto`, which is bfloat16 on a GPU and float32 on the CPU, where bfloat16 is
+/// many times slower.
+///
+/// # Errors
+/// [`Diagnostics`] for another name.
+pub fn dtype(name: &str, device: Device) -> std::result::Result<Kind, Diagnostics> {
+    match name {
+        "float32" => Ok(Kind::Float),
+        "bfloat16" => Ok(Kind::BFloat16),
+        "auto" if device == Device::Cpu => Ok(Kind::Float),
+        "auto" => Ok(Kind::BFloat16),
+        other => {
+            let problem = Diagnostic::error(format!("`{other}` is no dtype to train in"));
+            Err(problem.expected("`auto`, `float32` or `bfloat16`").into())
+        }
+    }
+}
+
+/// The most bytes that tensors have had at once on a GPU; none for the CPU.
+pub fn peak_memory(device: Device) -> Option<u64> {
+    let Device::Cuda(index) = device else {
+        return None;
+    };
+    let bytes = advlab_torch_device_memory(i8::try_from(index).ok()?);
+    u64::try_from(bytes).ok()
 }
 
 /// An int64 tensor `[values.len()]` on a device.
@@ -93,6 +123,25 @@ mod tests {
         if let Err(missing) = start("cuda") {
             assert!(missing[0].message.starts_with("there is no GPU"));
         }
+    }
+
+    #[test]
+    fn a_dtype_is_chosen_by_its_name_and_the_device() {
+        let gpu = Device::Cuda(0);
+        assert_eq!(dtype("auto", Device::Cpu).unwrap(), Kind::Float);
+        assert_eq!(dtype("auto", gpu).unwrap(), Kind::BFloat16);
+        assert_eq!(dtype("float32", gpu).unwrap(), Kind::Float);
+        let unknown = dtype("float16", gpu).unwrap_err();
+        assert_eq!(unknown[0].message, "`float16` is no dtype to train in");
+    }
+
+    #[test]
+    fn memory_is_counted_on_a_gpu_alone() {
+        assert_eq!(peak_memory(Device::Cpu), None);
+        assert_eq!(
+            peak_memory(Device::Cuda(0)).is_some(),
+            tch::Cuda::is_available()
+        );
     }
 
     #[test]

@@ -7,6 +7,9 @@
 #endif
 
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <cstdint>
 
 // The same bits in every repeat, and float32 products in float32. False where libtorch refuses.
 extern "C" bool advlab_torch_be_deterministic() noexcept {
@@ -21,5 +24,19 @@ extern "C" bool advlab_torch_be_deterministic() noexcept {
         return true;
     } catch (...) {
         return false;
+    }
+}
+
+// The most bytes that tensors had at once on the GPU of that index; -1 where libtorch has no GPU.
+extern "C" std::int64_t advlab_torch_device_memory(std::int8_t device) noexcept {
+    try {
+        auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(c10::kCUDA));
+        if (allocator == nullptr || !allocator->initialized()) {
+            return -1;
+        }
+        const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+        return allocator->getDeviceStats(device).allocated_bytes[all].peak;
+    } catch (...) {
+        return -1;
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
-use super::policy::{Mlp, NonFinite};
+use super::policy::{NonFinite, Policy};
 use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::Row;
@@ -53,7 +53,7 @@ impl From<NonFinite> for StepFailure {
 
 /// The policy, and the loss recipe that it follows where a version has no loss of its own.
 pub(super) struct Learner {
-    pub(super) policy: Mlp,
+    pub(super) policy: Box<dyn Policy>,
     pub(super) loss: Recipe,
     pub(super) loss_state: State,
 }
@@ -109,11 +109,6 @@ fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {
         .collect()
 }
 
-/// A time, where it is to count.
-fn time_if(counts: bool, time: Duration) -> Duration {
-    if counts { time } else { Duration::ZERO }
-}
-
 impl Learner {
     /// The recipe whose loss is followed with a version.
     pub(super) fn loss_of<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
@@ -138,7 +133,7 @@ impl Learner {
         let mut row = report(sampled.row.clone(), &outcome);
         let mut prints = std::mem::take(&mut outcome.prints);
         row.ms.recipe = milliseconds(started);
-        let mut native = time_if(outcome.is_native, outcome.time);
+        let mut native = outcome.native.unwrap_or_default();
 
         let started = Instant::now();
         let mut batch = sampled.batch.clone();
@@ -147,13 +142,15 @@ impl Learner {
         }
         // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
         let has_later = config.epochs * config.minibatches > 1;
-        let policy = has_later.then(|| self.policy.snapshot());
+        if has_later {
+            self.policy.savepoint()?;
+        }
         let loss_state = self.loss_state.clone();
         let updates = match self.follow(config, recipe, state, &sampled.rollout, &batch) {
             Ok(updates) => updates,
             Err(failure) => {
-                if let Some(policy) = &policy {
-                    self.policy.restore(policy)?;
+                if has_later {
+                    self.policy.rollback()?;
                 }
                 self.loss_state = loss_state;
                 return Err(failure);
@@ -206,8 +203,8 @@ impl Learner {
             let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
             self.policy
                 .accumulate(&rollout.prompts, &responses, &gradient)?;
-            updates.grad_norm += self.policy.update(max_grad_norm)?;
-            updates.native += time_if(loss.is_native, loss.time);
+            updates.grad_norm += self.policy.update(max_grad_norm)??;
+            updates.native += loss.native.unwrap_or_default();
             updates.loss += loss.value;
             updates.count += 1.0;
             updates.metrics.extend(loss.metrics);

@@ -40,7 +40,7 @@ mod run;
 pub mod task;
 mod trainer;
 
-pub use config::Config;
+pub use config::{Config, TransformerConfig};
 pub use event::Event;
 pub use folder::Kept;
 pub use replay::{Difference, Replay};

@@ -1,8 +1,10 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 
-use super::policy::{Mlp, Reference, Responses, Samples, Scores};
+use super::policy::{Policy, Responses, Samples, Scores};
 use super::random::StreamKey;
 use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
@@ -25,7 +27,7 @@ impl Rollout {
     /// Samples `group_size` responses to each prompt and verifies them.
     pub(super) fn sample(
         task: &dyn Task,
-        policy: &mut Mlp,
+        policy: &mut dyn Policy,
         prompts: Vec<Prompt>,
         group_size: usize,
         key: StreamKey,
@@ -58,14 +60,29 @@ impl Rollout {
         }
     }
 
-    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference. `logp` is that
+    /// The texts of all responses, by name.
+    fn texts(&self, task: &dyn Task) -> BTreeMap<&'static str, Vec<String>> {
+        let of_response = |response: usize| {
+            let prompt = &self.prompts[self.responses.prompts()[response]];
+            task.texts(prompt, self.responses.response(response))
+        };
+        let responses = (0..self.responses.len()).into_par_iter();
+        let mut texts: BTreeMap<_, Vec<String>> = BTreeMap::new();
+        for (name, text) in responses.map(of_response).collect::<Vec<_>>().concat() {
+            texts.entry(name).or_default().push(text);
+        }
+        texts
+    }
+
+    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to its reference. `logp` is that
     /// of the policy which sampled: before the first update they are one.
     pub(super) fn batch(
         &self,
         step: u64,
-        reference: &Reference,
+        policy: &mut dyn Policy,
+        task: &dyn Task,
     ) -> Result<(Batch, f64), Diagnostics> {
-        let reference = reference.score(&self.prompts, &self.responses)?.logp;
+        let reference = policy.reference_logp(&self.prompts, &self.responses)?;
         let pairs = self.scores.logp.iter().zip(&reference);
         let kl = mean(pairs.map(|(&logp, &reference)| k3(f64::from(logp) - f64::from(reference))));
         let responses = &self.responses;
@@ -73,7 +90,7 @@ impl Rollout {
         // Lengths are far below 2^53.
         let length: Vec<f64> = lengths.clone().map(|length| length as f64).collect();
         let numbers = |values: &[f32]| FloatBuffer::from(values.to_vec());
-        let batch = Batch::builder()
+        let mut batch = Batch::builder()
             .groups(responses.prompts().iter().map(|&prompt| prompt as i64))
             .lengths(lengths)
             .step(step)
@@ -84,6 +101,9 @@ impl Rollout {
             .token("entropy", numbers(&self.scores.entropy))
             .token("ref_logp", FloatBuffer::from(reference))
             .token("logp", numbers(&self.scores.logp));
+        for (name, texts) in self.texts(task) {
+            batch = batch.text(name, texts);
+        }
         Ok((batch.build()?, kl))
     }
 }

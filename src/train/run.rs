@@ -86,6 +86,14 @@ impl Run {
         config.executor = executor;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
+        if is_extended && config.ends_with_its_steps() {
+            let message = format!(
+                "the run's learning rate falls to 0 at step {}",
+                config.steps
+            );
+            let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
         let metrics = journal::read(&path.join(METRICS))?;
@@ -195,7 +203,6 @@ impl Run {
             match trained {
                 Ok(_) => {}
                 Err(StepFailure::Version(error)) => {
-                    self.saved = None;
                     self.checkpoint(true)?;
                     return Err(error);
                 }
@@ -209,15 +216,21 @@ impl Run {
         Ok(Ending::Finished)
     }
 
-    /// Writes a checkpoint, unless the newest one is of this step.
+    /// Writes a checkpoint, unless the newest one is of this step; that one is told where the step failed.
     fn checkpoint(&mut self, is_failed: bool) -> Result<(), Diagnostics> {
         let step = self.step();
-        if self.saved == Some(step) {
+        let is_there = self.saved == Some(step);
+        if is_there && !is_failed {
             return Ok(());
         }
         self.recorder.sync()?;
         let checkpoint = self.trainer.checkpoint(self.folder(), is_failed)?;
-        checkpoint.write(self.folder(), self.config().keep_checkpoints)?;
+        if is_there {
+            return checkpoint.rewrite(self.folder());
+        }
+        let keep = self.config().keep_checkpoints;
+        let policy = &mut *self.trainer.learner.policy;
+        checkpoint.write(&self.recorder.folder.path, policy, keep)?;
         self.saved = Some(step);
         Ok(())
     }
@@ -240,6 +253,7 @@ fn restored(
     checkpoint: &Checkpoint,
 ) -> Result<(Trainer, Option<String>), Diagnostics> {
     let host = config.host();
+    history.refuse_kernels(&host);
     let load = |left: &LeftState| left.load(&history.folder, &host);
     let left = checkpoint.fallbacks.iter().chain([&checkpoint.recipe]);
     let rejected = history.rejected_before(checkpoint.step);

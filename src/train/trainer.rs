@@ -1,13 +1,12 @@
 //! The loop: one step after the other, each with the newest version of the recipe.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::event::{Event, Tell};
 use super::folder::{Checkpoint, LeftState};
 use super::learner::{Learner, StepFailure};
-use super::policy::{AdamWConfig, Mlp, Reference};
 use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
@@ -22,7 +21,6 @@ pub(super) struct Trainer {
     pub(super) config: Config,
     task: Box<dyn Task>,
     pub(super) learner: Learner,
-    reference: Reference,
     /// The recipe, with its state and the version of the step before.
     pub(super) live: LiveRecipe,
     evaluation: Vec<Prompt>,
@@ -52,15 +50,9 @@ impl Trainer {
         loss: Recipe,
     ) -> Result<Trainer, Diagnostics> {
         let task = config.make_task()?;
-        let adamw = AdamWConfig {
-            lr: config.lr,
-            weight_decay: config.weight_decay,
-            ..AdamWConfig::default()
-        };
-        let policy = Mlp::new(&task.shape(), config.hidden_size, adamw, config.seed);
+        let policy = config.make_policy(&*task)?;
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
-            reference: policy.frozen(),
             learner: Learner {
                 policy,
                 loss_state: loss.init()?,
@@ -86,20 +78,17 @@ impl Trainer {
         let fallbacks = fallbacks.map(|(loaded, left)| LeftState::keep(run, loaded.recipe(), left));
         Ok(Checkpoint {
             step: self.step,
-            policy: self.learner.policy.snapshot(),
-            reference: self.reference.parameters(),
             recipe: LeftState::keep(run, self.live.in_use().recipe(), self.live.state())?,
             loss_state: self.learner.loss_state.to_json(),
             fallbacks: fallbacks.collect::<Result<_, _>>()?,
             is_failed,
+            folder: PathBuf::new(),
         })
     }
 
     /// Goes to a checkpoint; `live` must have been started with its version, state and fallbacks.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
-        let policy = &mut self.learner.policy;
-        policy.restore(&checkpoint.policy)?;
-        self.reference = policy.frozen_from(&checkpoint.reference)?;
+        self.learner.policy.load(&checkpoint.folder)?;
         self.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
         self.step = checkpoint.step;
         Ok(())
@@ -128,12 +117,13 @@ impl Trainer {
         let step = self.step;
         let every = self.config.reset_reference_every;
         if every > 0 && step > 0 && step.is_multiple_of(every) {
-            self.reference = self.learner.policy.frozen();
+            self.learner.policy.freeze()?;
         }
         let sampled = match self.sampled.take() {
             Some(sampled) => sampled,
             None => self.sample()?,
         };
+        self.learner.policy.set_lr(self.config.lr_at(step));
         self.begin_step(tell)?;
         self.live.observe(&sampled.batch);
         let mut row = self.learn(&sampled, tell)?;
@@ -166,11 +156,11 @@ impl Trainer {
         let started = Instant::now();
         let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
         let key = StreamKey::new(seed, Purpose::Responses, step);
-        let policy = &mut self.learner.policy;
+        let policy = &mut *self.learner.policy;
         let rollout = Rollout::sample(&*self.task, policy, prompts, group_size, key)?;
         let sample = milliseconds(started);
         let started = Instant::now();
-        let (batch, kl) = rollout.batch(step, &self.reference)?;
+        let (batch, kl) = rollout.batch(step, &mut *self.learner.policy, &*self.task)?;
         let reward = Spread::of(rollout.rewards.iter().copied());
         let row = Row {
             step,
@@ -282,8 +272,8 @@ impl Trainer {
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
         let prompts = self.evaluation.clone();
         let samples = self.config.eval_samples;
-        let rollout =
-            Rollout::sample(&*self.task, &mut self.learner.policy, prompts, samples, key)?;
+        let policy = &mut *self.learner.policy;
+        let rollout = Rollout::sample(&*self.task, policy, prompts, samples, key)?;
         let evaluation = rollout.evaluation();
         let prompt = rollout.prompts.first();
         let example = prompt.map(|prompt| self.task.show(prompt, rollout.responses.response(0)));

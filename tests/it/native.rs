@@ -326,7 +326,7 @@ proptest! {
             prop_assert_eq!(&script, &shown(&advantage(&naive, &batch)?));
             for pool in &*POOLS {
                 let outcome = pool.install(|| advantage(&native, &batch))?;
-                prop_assert!(outcome.is_native, "{} {}", name, settings);
+                prop_assert!(outcome.native.is_some(), "{} {}", name, settings);
                 prop_assert_eq!(&script, &shown(&outcome), "{} {}", name, settings);
             }
             let padded = |recipe: &Recipe| {
@@ -355,7 +355,7 @@ proptest! {
             prop_assert_eq!(&script, &told(&loss(&naive, &batch, Some(&of))?));
             for pool in &*POOLS {
                 let loss = pool.install(|| loss(&native, &batch, Some(&of)))?;
-                prop_assert!(loss.is_native, "{} {}", name, settings);
+                prop_assert!(loss.native.is_some(), "{} {}", name, settings);
                 prop_assert_eq!(&script, &told(&loss), "{} {}", name, settings);
             }
         }
@@ -366,13 +366,14 @@ proptest! {
 #[test]
 fn an_edited_copy_runs_as_the_script_that_it_is() {
     let host = Host::new().with_native(&Native::new(Mode::On));
-    let text = host.load("grpo_lambda").unwrap().text().to_string();
+    let text = host.load("grpo").unwrap().text().to_string();
     let is_native = |text: &str| {
         let recipe = host.compile("mine", text).unwrap();
         recipe
             .advantage(&Batch::example(), &mut recipe.init().unwrap())
             .unwrap()
-            .is_native
+            .native
+            .is_some()
     };
     assert!(is_native(&text));
     assert!(!is_native(&format!("{text}\n")));
@@ -400,7 +401,8 @@ fn an_import_that_is_not_the_shipped_one_is_no_built_in() {
         recipe
             .advantage(&Batch::example(), &mut recipe.init().unwrap())
             .unwrap()
-            .is_native
+            .native
+            .is_some()
     };
     assert!(is_native());
     std::fs::write(folder.path().join("reinforce_pp.rhai"), own).unwrap();
@@ -467,4 +469,165 @@ fn memory_that_is_not_there_is_told_of_by_the_script() {
     });
     assert_eq!(errors[0], errors[1]);
     assert!(errors[0].contains("MiB"), "{}", errors[0]);
+}
+
+/// Scripts that call hooks of built-ins, and whether kernels may answer these.
+const IMPORTING: &[(&str, bool)] = &[
+    (
+        "import \"passk\" as passk;
+         fn advantage(batch, p) { metric(\"k\", 1); passk::advantage(batch, #{ k: 1 }) }",
+        true,
+    ),
+    (
+        "import \"grpo\" as grpo;
+         fn reward(batch, p) { batch.reward - 0.01 * batch.length }
+         fn advantage(batch, p) { 2 * grpo::advantage(batch, #{ std: \"sample\", eps: 0 }) }",
+        true,
+    ),
+    (
+        "import \"rloo\" as rloo;
+         fn reward(batch, p) { batch.token_reward * 0.5 }
+         fn advantage(batch, p) { rloo::advantage(batch, p) }",
+        false,
+    ),
+    (
+        "import \"grpo_lambda\" as lambda;
+         fn params() { lambda::params() }
+         fn reward(batch, p) { lambda::reward(batch, p) }
+         fn advantage(batch, p) { lambda::advantage(batch, p) }",
+        true,
+    ),
+    (
+        "import \"reinforce_pp\" as rpp;
+         fn params() { rpp::params() }
+         fn advantage(batch, p) {
+             let a = rpp::advantage(batch, p);
+             where(batch.correct, a, 0.5 * a)
+         }",
+        true,
+    ),
+    (
+        "import \"reinforce_pp\" as rpp;
+         fn params() { rpp::params() }
+         fn loss(batch, p) { -(rpp::advantage(batch, p) * batch.logp).mean(\"batch\") }",
+        true,
+    ),
+    (
+        "import \"dr_grpo\" as dr;
+         fn advantage(batch, p) { batch.map_groups(|g| dr::advantage(g, p)) }",
+        false,
+    ),
+    (
+        "import \"dr_grpo\" as dr;
+         fn advantage(batch, p) { dr::kernel::advantage(batch, p, 2 * batch.reward) }",
+        false,
+    ),
+    (
+        "import \"dr_grpo\" as dr;
+         fn advantage(batch, p) { dr::advantage(batch.regroup(batch.correct), p) }",
+        false,
+    ),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn imported_hooks_have_the_bits_of_the_script(rollouts in rollouts()) {
+        let batch = rollouts.batch();
+        for (text, may_be_native) in IMPORTING {
+            let [script, native] = [Mode::Off, Mode::On].map(|mode| {
+                let host = Host::new().with_native(&Native::new(mode));
+                host.compile("importing", text).expect("a recipe")
+            });
+            let native = advantage(&native, &batch)?;
+            prop_assert_eq!(native.native.is_some(), *may_be_native, "{}", text);
+            prop_assert_eq!(shown(&advantage(&script, &batch)?), shown(&native), "{}", text);
+        }
+    }
+}
+
+/// What a script says of an imported hook that fails does not change with the kernels.
+#[test]
+fn errors_of_imported_hooks_are_those_of_the_script() {
+    let batch = Batch::builder()
+        .groups([0, 0, 1, 1])
+        .lengths([2; 4])
+        .response("reward", vec![1.0, 0.0, 0.0, 0.0]);
+    let batch = batch.build().unwrap();
+    let bodies = [
+        "passk::advantage(batch, #{})",
+        "passk::advantage(batch, #{ k: 3 })",
+        "passk::advantage(batch, #{ k: \"two\" })",
+        "passk::advantage(batch, #{ k: 1 }) / 0",
+        "passk::advantage(batch.reward, #{ k: 1 })",
+    ];
+    for body in bodies {
+        let text = format!("import \"passk\" as passk;\nfn advantage(batch, p) {{ {body} }}");
+        let [script, native] = [Mode::Off, Mode::On].map(|mode| {
+            let host = Host::new().with_native(&Native::new(mode));
+            let recipe = host.compile("importing", &text).unwrap();
+            let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
+            outcome.expect_err(body).render(false)
+        });
+        assert_eq!(script, native, "{body}");
+        assert!(script.matches("called at").count() <= 1, "{script}");
+    }
+}
+
+/// Its share is measured, both ways are compared, and the kernel answers from then on; of each setting anew.
+#[test]
+fn an_imported_hook_is_switched_and_told_of() {
+    let native = Native::with_threshold(Mode::Auto, 0.0);
+    let host = Host::new().with_native(&native);
+    let text = "import \"passk\" as passk;
+        fn params() { #{ k: #{ value: 2 } } }
+        fn advantage(batch, p) { passk::advantage(batch, #{ k: p.k }) }";
+    let mut recipe = host.compile("mine", text).unwrap();
+    let batch = Batch::builder()
+        .groups([0; 4])
+        .lengths([2; 4])
+        .response("reward", vec![1.0, 0.0, 0.0, 1.0]);
+    let batch = batch.build().unwrap();
+    let are_native = |recipe: &Recipe| {
+        [(); 4].map(|()| {
+            let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
+            outcome.unwrap().native.is_some()
+        })
+    };
+    assert_eq!(are_native(&recipe), [false, false, false, true]);
+    let told = native.changes();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].hook, "passk::advantage");
+    assert_eq!(told[0].version, *recipe.version());
+    // Another k beyond 1 is the same to the kernel, 1 may not be.
+    recipe.set_text("k", "3").unwrap();
+    assert_eq!(are_native(&recipe), [true; 4]);
+    recipe.set_text("k", "1").unwrap();
+    assert_eq!(are_native(&recipe), [false, false, false, true]);
+}
+
+/// A script of a built-in's name beside the recipe is that script; so is one that imports such a one.
+#[test]
+fn an_import_that_was_edited_runs_as_the_script_that_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Host::new().with_native(&Native::new(Mode::On));
+    let path = folder.path().join("mine.rhai");
+    let text = "import \"grpo_lambda\" as lambda;
+        fn params() { lambda::params() }
+        fn advantage(batch, p) { lambda::advantage(batch, p) }";
+    std::fs::write(&path, text).unwrap();
+    let is_native = || {
+        let recipe = host.load(path.to_str().unwrap()).unwrap();
+        let outcome = recipe.advantage(&Batch::example(), &mut recipe.init().unwrap());
+        outcome.unwrap().native.is_some()
+    };
+    assert!(is_native());
+    let grpo = host
+        .load("grpo")
+        .unwrap()
+        .text()
+        .replace("safe_div(r", "safe_div(2 * r");
+    std::fs::write(folder.path().join("grpo.rhai"), grpo).unwrap();
+    assert!(!is_native());
 }

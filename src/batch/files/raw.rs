@@ -1,5 +1,6 @@
 //! The columns of a file as a reader gives them, before anybody asks what they mean.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,11 +21,12 @@ pub(super) enum Header {
     Lines,
     /// Tensors under the names that trainers give them.
     Tensors,
-    /// A batch that was saved under our own names: the step, and the names that the tensor `group` counts through,
+    /// A batch that was saved under our own names: the step, texts of responses, and the names that the tensor `group` counts through,
     /// where a group has a string for a name.
     Saved {
         step: u64,
         group_names: Option<Arc<[GroupId]>>,
+        texts: BTreeMap<String, Vec<String>>,
     },
 }
 

@@ -1,5 +1,6 @@
 //! Writes a batch to a safetensors file under our own names, so that it reads back as the same batch.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +21,10 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 const MARK: (&str, &str) = ("advlab", "1");
 const STEP: &str = "step";
 const NAMES: &str = "group_names";
+const TEXTS: &str = "texts";
+
+/// The most bytes of texts in a header, for which the format has 100 million; more are left out.
+const MOST_TEXT: usize = 80_000_000;
 
 /// The step and the groups' names in the header of a file of ours; [`Header::Tensors`] for somebody else's file.
 pub(super) fn header(path: &Path, metadata: &Metadata) -> Result<Header, Diagnostic> {
@@ -40,8 +45,12 @@ pub(super) fn header(path: &Path, metadata: &Metadata) -> Result<Header, Diagnos
             names.into_iter().map(group_id).collect()
         });
         let wrong = || format!("its header's `{NAMES}` are no list of strings and whole numbers");
+        let texts = metadata.get(TEXTS).map_or("{}", String::as_str);
+        let texts = serde_json::from_str(texts)
+            .map_err(|_| format!("its header's `{TEXTS}` are no lists of strings by name"))?;
         Ok(Header::Saved {
             step,
+            texts,
             group_names: names.map(|names| names.ok_or_else(wrong)).transpose()?,
         })
     };
@@ -56,7 +65,7 @@ fn group_id(name: Value) -> Option<GroupId> {
 }
 
 impl Batch {
-    /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0;
+    /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0, texts in its header;
     /// [`read`](crate::batch::read) gives the same batch again: groups, tokens that count, values and step.
     ///
     /// # Errors
@@ -80,6 +89,11 @@ impl Batch {
                 GroupId::String(name) => Value::from(&**name),
             });
             metadata.insert(NAMES.to_string(), Value::Array(names.collect()).to_string());
+        }
+        let texts: BTreeMap<&str, &[String]> = self.texts().collect();
+        let texts = serde_json::to_string(&texts)?;
+        if !self.texts.is_empty() && texts.len() <= MOST_TEXT {
+            metadata.insert(TEXTS.to_string(), texts);
         }
         let groups = (0..layout.responses()).map(|response| {
             let group = layout.group_of(response);

@@ -93,6 +93,7 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "profile" => graph::profile,
         "load" => data::load,
         "batch" => data::batch,
+        "look" => data::look,
         "vars" => data::vars,
         "save" => source::save,
         "reset" => data::reset,

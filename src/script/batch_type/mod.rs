@@ -14,7 +14,7 @@ use rhai::{Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
 use super::host::Host;
-use crate::batch::Batch;
+use crate::batch::{Batch, Computed};
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -85,6 +85,23 @@ impl ScriptBatch {
             source,
             columns: Mutex::default(),
         }))
+    }
+
+    /// The batch that a hook was given, and the result of the `reward` hook before it; `None` where this is another one, or
+    /// the reward is not computed yet.
+    pub(super) fn as_given(&self) -> Option<(Batch, Option<Computed>)> {
+        let Source::Whole { batch, given } = &self.0.source else {
+            return None;
+        };
+        let reward = match (given.get("reward"), given.get("token_reward")) {
+            (Some(reward), Some(tokens)) => {
+                let is_spread = tokens.inner().args.iter().any(|arg| arg.same(reward));
+                let own = if is_spread { reward } else { tokens };
+                Some(own.known()?.over(batch.layout()))
+            }
+            _ => None,
+        };
+        Some((batch.clone(), reward))
     }
 
     pub(super) fn frame(&self) -> &Arc<Frame> {

@@ -9,6 +9,7 @@ use rhai::{EvalAltResult, Position};
 use super::{CLOSURE, parse, problem, runtime, stopped};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::error::line_column;
+use crate::script::kernels::AROUND;
 use crate::script::library::Sources;
 use crate::script::syntax::{Token, TokenKind, code};
 use crate::tensor::Origin;
@@ -53,7 +54,7 @@ impl<'a> Script<'a> {
         loop {
             match innermost {
                 EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
-                    if let Some((line, _)) = line_column(*position) {
+                    if let Some((line, _)) = line_column(*position).filter(|_| *source != *AROUND) {
                         let function = if function.starts_with(CLOSURE) {
                             "a closure".to_string()
                         } else {

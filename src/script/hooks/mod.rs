@@ -2,95 +2,30 @@
 
 mod at_prompt;
 mod native;
+mod outcome;
 mod returned;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 pub(super) use at_prompt::tensor_of;
-pub use native::KernelChange;
-pub(crate) use native::{HookCall, HookKernels, LossAnswer, Placed};
 use ndarray::ArrayViewMut2;
+pub use outcome::{Loss, Outcome};
 use returned::{NOTHING, Returned};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
-use super::batch_type::{MapGroups, ScriptBatch};
+use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::{Call, Reports};
+use super::kernels::{Array, Placed};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
 use super::state::State;
 use crate::batch::{Batch, Computed, has_shape_of};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::op;
-use crate::tensor::{Level, Tensor, depends_on, grad};
-
-/// The advantage of a batch, with all that came up on the way.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Outcome<A = Computed> {
-    /// The reward, where the recipe replaced it: at response or token level.
-    pub reward: Option<Computed>,
-    /// The advantage, at response or token level; that level alone where [`Recipe::advantage_into`] wrote it.
-    pub advantage: A,
-    /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
-    pub loss: Option<f64>,
-    /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
-    pub correct: Option<Computed>,
-    /// The numbers of `metric`; with the hook, as in `reward/clipped`, where two hooks have one of a name.
-    pub metrics: Vec<(String, f64)>,
-    /// The printed lines.
-    pub prints: Vec<String>,
-    /// Columns that were read otherwise than their names say, in words.
-    pub notes: Vec<String>,
-    /// The calls of `map_groups`, each place once.
-    pub map_groups: Vec<MapGroups>,
-    /// How long the hooks took.
-    pub time: Duration,
-    /// The most bytes that tensors held at once.
-    pub peak_bytes: usize,
-    /// Whether kernels computed it, or a part of it, in place of built-ins' scripts.
-    pub is_native: bool,
-}
-
-/// A loss with its gradient.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Loss<G = Computed> {
-    /// The loss.
-    pub value: f64,
-    /// dloss/dlogp, at token level; `()` where [`Recipe::loss_into`] wrote it.
-    pub gradient: G,
-    /// The numbers of `metric`.
-    pub metrics: Vec<(String, f64)>,
-    /// The printed lines.
-    pub prints: Vec<String>,
-    /// Columns that were read otherwise than their names say, in words.
-    pub notes: Vec<String>,
-    /// The calls of `map_groups`, each place once.
-    pub map_groups: Vec<MapGroups>,
-    /// How long it took.
-    pub time: Duration,
-    /// Whether a kernel computed it in place of a built-in's script.
-    pub is_native: bool,
-}
-
-impl<A> Outcome<A> {
-    /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
-    /// `loss/clipped`.
-    pub fn add_reports<G>(&mut self, mut loss: Loss<G>) {
-        for (name, _) in &mut loss.metrics {
-            if let Some((same, _)) = self.metrics.iter_mut().find(|(own, _)| own == name) {
-                *same = format!("{}/{name}", Hook::Advantage.name());
-                *name = format!("{}/{name}", Hook::Loss.name());
-            }
-        }
-        self.metrics.append(&mut loss.metrics);
-        self.prints.append(&mut loss.prints);
-        self.notes.append(&mut loss.notes);
-        self.time += loss.time;
-    }
-}
+use crate::tensor::{Guard, Level, Tensor, depends_on, grad};
 
 /// One call of a recipe: an engine, the batch, and the state as it changes.
 struct Run<'a> {
@@ -149,8 +84,7 @@ impl Recipe {
     /// [`Diagnostics`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        let outcome = self.run_advantage(batch, state, None)?;
-        Ok(outcome.map(Placed::values))
+        self.run_advantage(batch, state, None)
     }
 
     /// As [`Recipe::advantage`], with the advantage written into a padded array [B, T] of the caller's, 0 where the mask
@@ -165,20 +99,20 @@ impl Recipe {
         array: &mut ArrayViewMut2<'_, f32>,
     ) -> Result<Outcome<Level>, Diagnostics> {
         has_shape_of(array, batch.layout())?;
-        let outcome = self.run_advantage(batch, state, Some(array))?;
-        Ok(outcome.map(|placed| placed.level()))
+        self.run_advantage(batch, state, Some(array))
     }
 
     /// The advantage by the script, its values or written into an array of the batch's shape.
-    pub(crate) fn advantage_by_script(
+    fn advantage_by_script<A: From<Placed>>(
         &self,
         batch: &Batch,
         state: &mut State,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Result<Outcome<Placed>, Diagnostics> {
+        guard: &Arc<Guard>,
+        array: Array<'_, '_>,
+    ) -> Result<Outcome<A>, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
-            let mut run = Run::new(self, batch, state);
+            let mut run = Run::new(self, batch, state, guard);
             let reward = run.reward()?;
             let (advantage, loss) = if self.has(Hook::Advantage) {
                 let tensor = run.signal(Hook::Advantage)?;
@@ -198,7 +132,7 @@ impl Recipe {
             *state = run.finished_state()?;
             Ok(Outcome {
                 reward,
-                advantage,
+                advantage: advantage.into(),
                 loss,
                 correct: correct.map(|value| value.over(batch.layout())),
                 metrics,
@@ -207,7 +141,7 @@ impl Recipe {
                 prints: reports.prints,
                 time: started.elapsed(),
                 peak_bytes: run.input.call().guard.peak(),
-                is_native: false,
+                native: reports.native,
             })
         })
     }
@@ -222,8 +156,7 @@ impl Recipe {
         advantage: Option<&Computed>,
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
-        let loss = self.run_loss(batch, advantage, state, None)?;
-        Ok(loss.map(Placed::values))
+        self.run_loss(batch, advantage, state, None)
     }
 
     /// As [`Recipe::loss`], with the gradient written into a padded array [B, T] of the caller's, 0 where the mask is 0.
@@ -239,21 +172,21 @@ impl Recipe {
         array: &mut ArrayViewMut2<'_, f32>,
     ) -> Result<Loss<()>, Diagnostics> {
         has_shape_of(array, batch.layout())?;
-        let loss = self.run_loss(batch, advantage, state, Some(array))?;
-        Ok(loss.map(drop))
+        self.run_loss(batch, advantage, state, Some(array))
     }
 
     /// The loss by the script; its gradient's values, or written into an array of the batch's shape.
-    pub(crate) fn loss_by_script(
+    fn loss_by_script<G: From<Placed>>(
         &self,
         batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Result<Loss<Placed>, Diagnostics> {
+        guard: &Arc<Guard>,
+        array: Array<'_, '_>,
+    ) -> Result<Loss<G>, Diagnostics> {
         on_deep_stack(|| {
             let started = Instant::now();
-            let mut run = Run::new(self, batch, state);
+            let mut run = Run::new(self, batch, state, guard);
             if let Some(advantage) = advantage {
                 let values = advantage.buffer().clone();
                 let tensor = Tensor::from_buffer(run.input.frame(), advantage.level(), values)
@@ -268,21 +201,22 @@ impl Recipe {
             *state = run.finished_state()?;
             Ok(Loss {
                 value,
-                gradient,
+                gradient: gradient.into(),
                 metrics,
                 prints: reports.prints,
                 notes: reports.notes,
                 map_groups: reports.map_groups,
                 time: started.elapsed(),
-                is_native: false,
+                native: reports.native,
             })
         })
     }
 }
 
 impl<'a> Run<'a> {
-    fn new(recipe: &'a Recipe, batch: &Batch, state: &State) -> Self {
-        let call = Call::new(&recipe.host, batch.step());
+    fn new(recipe: &'a Recipe, batch: &Batch, state: &State, guard: &Arc<Guard>) -> Self {
+        let (step, guard) = (batch.step(), guard.clone());
+        let call = Call::within(&recipe.host, step, guard, recipe.importer());
         let input = ScriptBatch::new(&recipe.host, call, batch);
         Run::on(recipe, input, state)
     }

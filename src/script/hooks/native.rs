@@ -1,252 +1,116 @@
-//! Hooks of built-ins that kernels answer in place of their scripts: the way in, which knows no kernel itself.
+//! Hooks of a recipe that is a built-in, by its kernels or by its script.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
-
-use ndarray::ArrayViewMut2;
+use std::time::Instant;
 
 use super::{Loss, Outcome};
-use crate::batch::{Batch, Computed, Level, Rows};
+use crate::batch::{Batch, Computed, Rows};
 use crate::diagnostic::Diagnostics;
-use crate::figures::time;
+use crate::script::kernels::{
+    Array, Asked, HookCall, Importer, KernelChange, Kernels, Placed, Same,
+};
 use crate::script::params::Setting;
-use crate::script::recipe::{Hook, Recipe, Version};
+use crate::script::recipe::{Hook, Recipe};
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::tensor::Guard;
 
-/// A hook of a built-in, and all that its result depends on.
-#[derive(Clone, Copy)]
-pub(crate) struct HookCall<'a> {
-    /// The built-in's name. Its text is the shipped one, with all that it imports.
-    pub(crate) builtin: &'static str,
-    pub(crate) hook: Hook,
-    pub(crate) batch: &'a Batch,
-    /// The result of a `reward` hook before this one.
-    pub(crate) reward: Option<&'a Computed>,
-    /// The advantage that a loss is given above the batch's own.
-    pub(crate) advantage: Option<&'a Computed>,
-    /// The values of the parameters.
-    pub(crate) settings: &'a (dyn Fn(&str) -> Option<Setting> + Sync),
-    pub(crate) guard: &'a Arc<Guard>,
-    /// The reward by token, summed for each response, once something has asked for it.
-    pub(crate) sums: &'a OnceLock<Option<Vec<f64>>>,
-}
-
-/// A result: its values, or the level of what was written into the caller's array.
-#[derive(Clone, Debug)]
-pub(crate) enum Placed {
-    Values(Computed),
-    Written(Level),
-}
-
-impl Placed {
-    pub(crate) fn level(&self) -> Level {
-        match self {
-            Placed::Values(values) => values.level(),
-            Placed::Written(level) => *level,
-        }
-    }
-
-    /// The values, where there was no array to write into.
-    pub(super) fn values(self) -> Computed {
-        match self {
-            Placed::Values(values) => values,
-            Placed::Written(_) => unreachable!("without an array, nothing is written into one"),
-        }
-    }
-
-    /// Writes values into the array after all, where there is one.
-    fn into_array(self, array: Option<&mut ArrayViewMut2<'_, f32>>) -> Option<Placed> {
-        let (Placed::Values(values), Some(array)) = (&self, array) else {
-            return Some(self);
+impl Recipe {
+    /// [`Recipe::advantage`] or [`Recipe::advantage_into`], by the script or by kernels.
+    pub(super) fn run_advantage<A: Same + From<Placed>>(
+        &self,
+        batch: &Batch,
+        state: &mut State,
+        array: Array<'_, '_>,
+    ) -> Result<Outcome<A>, Diagnostics> {
+        let guard = self.host.guard();
+        let Some(kernels) = self.kernels() else {
+            return self.advantage_by_script(batch, state, &guard, array);
         };
-        values.write_into(array).ok()?;
-        Some(Placed::Written(values.level()))
-    }
-}
-
-/// A change of what answers a hook: see [`Native::changes`](crate::native::Native::changes).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct KernelChange {
-    /// The recipe's name.
-    pub recipe: String,
-    /// Its version.
-    pub version: Version,
-    /// The hook: a kernel answers it from now on, unless it disagreed.
-    pub hook: Hook,
-    /// How long the script took on the batch that both computed.
-    pub script: Duration,
-    /// How long the kernel took.
-    pub kernel: Duration,
-    /// The batch on which the kernel gave other bits than the script: a defect of advlab. The script's are used.
-    pub disagrees_on: Option<Batch>,
-}
-
-impl fmt::Display for KernelChange {
-    /// One line: which hook, and what answers it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (version, hook) = (&self.version, self.hook.name());
-        if self.disagrees_on.is_some() {
-            return write!(
-                f,
-                "{version}: the native `{hook}` is not the script's to the last bit, and not used: a defect of advlab, please report it"
-            );
-        }
-        let (kernel, script) = (time(self.kernel), time(self.script));
-        write!(
-            f,
-            "{version}: `{hook}` is native from here on, the same bits in {kernel} and not {script}"
+        kernels.answer(
+            &self.asked(Hook::Advantage, batch, &guard),
+            array,
+            |array| self.advantage_by_script(batch, state, &guard, array),
+            |array| {
+                let run = || self.advantage_by_kernels(kernels, batch, &guard, array);
+                guarded("in a kernel", run).ok().flatten()
+            },
         )
     }
-}
 
-/// A loss as a kernel gives it, with dloss/dlogp at token level.
-pub(crate) type LossAnswer = (f64, Placed, Vec<(String, f64)>, Vec<String>);
-
-/// Kernels of the built-ins' hooks. Each gives the very bits of its script, or `None` where anything is not as it knows it:
-/// then the script runs, and tells what there is to tell.
-pub(crate) trait HookKernels: fmt::Debug + Send + Sync {
-    fn has(&self, builtin: &str, hook: Hook) -> bool;
-
-    /// A reward or an advantage, all of it finite; tokens may be written into the rows.
-    fn signal(&self, call: &HookCall<'_>, rows: Option<Rows<'_>>) -> Option<Placed>;
-
-    /// A loss with its gradient times a factor, all of it finite.
-    fn loss(
-        &self,
-        call: &HookCall<'_>,
-        factor: Option<f64>,
-        rows: Option<Rows<'_>>,
-    ) -> Option<LossAnswer>;
-
-    /// `batch.correct`, as scripts see it; `Some(None)` where nothing says it.
-    fn correct(&self, call: &HookCall<'_>) -> Option<Option<Computed>>;
-
-    /// [`Recipe::advantage`], by the script or by kernels.
-    fn run_advantage(
-        &self,
-        recipe: &Recipe,
-        batch: &Batch,
-        state: &mut State,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Result<Outcome<Placed>, Diagnostics>;
-
-    /// [`Recipe::loss`], by the script or by kernels.
-    fn run_loss(
-        &self,
-        recipe: &Recipe,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        state: &mut State,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Result<Loss<Placed>, Diagnostics>;
-
-    /// What has changed since this was last asked for.
-    fn changes(&self) -> Vec<KernelChange>;
-}
-
-impl<A> Outcome<A> {
-    pub(super) fn map<B>(self, f: impl FnOnce(A) -> B) -> Outcome<B> {
-        Outcome {
-            advantage: f(self.advantage),
-            reward: self.reward,
-            loss: self.loss,
-            correct: self.correct,
-            metrics: self.metrics,
-            prints: self.prints,
-            notes: self.notes,
-            time: self.time,
-            peak_bytes: self.peak_bytes,
-            map_groups: self.map_groups,
-            is_native: self.is_native,
-        }
-    }
-}
-
-impl<G> Loss<G> {
-    pub(super) fn map<B>(self, f: impl FnOnce(G) -> B) -> Loss<B> {
-        Loss {
-            gradient: f(self.gradient),
-            value: self.value,
-            metrics: self.metrics,
-            prints: self.prints,
-            notes: self.notes,
-            time: self.time,
-            map_groups: self.map_groups,
-            is_native: self.is_native,
-        }
-    }
-}
-
-impl Recipe {
-    pub(super) fn run_advantage(
-        &self,
-        batch: &Batch,
-        state: &mut State,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Result<Outcome<Placed>, Diagnostics> {
-        match self.kernels() {
-            Some(kernels) => kernels.run_advantage(self, batch, state, array),
-            None => self.advantage_by_script(batch, state, array),
-        }
-    }
-
-    pub(super) fn run_loss(
+    /// [`Recipe::loss`] or [`Recipe::loss_into`], by the script or by a kernel.
+    pub(super) fn run_loss<G: Same + From<Placed>>(
         &self,
         batch: &Batch,
         advantage: Option<&Computed>,
         state: &mut State,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Result<Loss<Placed>, Diagnostics> {
-        match self.kernels() {
-            Some(kernels) => kernels.run_loss(self, batch, advantage, state, array),
-            None => self.loss_by_script(batch, advantage, state, array),
-        }
+        array: Array<'_, '_>,
+    ) -> Result<Loss<G>, Diagnostics> {
+        let guard = self.host.guard();
+        let Some(kernels) = self.kernels() else {
+            return self.loss_by_script(batch, advantage, state, &guard, array);
+        };
+        kernels.answer(
+            &self.asked(Hook::Loss, batch, &guard),
+            array,
+            |array| self.loss_by_script(batch, advantage, state, &guard, array),
+            |array| {
+                let run = || self.loss_by_kernel(kernels, batch, advantage, &guard, array);
+                guarded("in a kernel", run).ok().flatten()
+            },
+        )
     }
 
     /// What has changed in how hooks are answered, of this recipe's and of all others with the same kernels.
     pub(crate) fn kernel_changes(&self) -> Vec<KernelChange> {
         let kernels = self.host.kernels.as_deref();
-        kernels.map_or(Vec::new(), |kernels| kernels.changes())
+        kernels.map_or(Vec::new(), Kernels::changes)
     }
 
     /// What may answer the recipe's hooks, where it is a built-in.
-    fn kernels(&self) -> Option<&dyn HookKernels> {
+    fn kernels(&self) -> Option<&Kernels> {
         let kernels = self.host.kernels.as_deref()?;
         let builtin = self.script.builtin?;
         let mut hooks = Hook::OF_BATCH.into_iter().filter(|hook| self.has(*hook));
-        hooks
-            .all(|hook| kernels.has(builtin.name, hook))
-            .then_some(kernels)
+        let has_all = hooks.all(|hook| kernels.of.has(builtin.name, hook));
+        has_all.then_some(kernels)
     }
 
-    /// [`Recipe::advantage`] without the script; `None` where a kernel declines, as one that panics does.
-    pub(crate) fn advantage_by_kernels(
-        &self,
-        kernels: &dyn HookKernels,
-        batch: &Batch,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Option<Outcome<Placed>> {
-        let run = || self.advantage_of_kernels(kernels, batch, array);
-        guarded("in a kernel", run).ok().flatten()
+    /// The recipe as it calls built-ins' hooks, where kernels may answer these and not its own.
+    pub(super) fn importer(&self) -> Option<Importer> {
+        let kernels = self.host.kernels.clone();
+        Some(Importer {
+            kernels: kernels.filter(|_| self.kernels().is_none())?,
+            script: self.script.clone(),
+        })
     }
 
-    fn advantage_of_kernels(
+    fn asked<'a>(&'a self, hook: Hook, batch: &'a Batch, guard: &'a Arc<Guard>) -> Asked<'a> {
+        let settings = self.params.iter();
+        let settings = settings.map(|(known, value)| (known.name.as_str(), value.clone()));
+        Asked {
+            script: &self.script,
+            hook,
+            imported: None,
+            settings: settings.collect(),
+            batch,
+            guard,
+        }
+    }
+
+    /// The advantage without the script; `None` where a kernel declines.
+    fn advantage_by_kernels<A: From<Placed>>(
         &self,
-        kernels: &dyn HookKernels,
+        kernels: &Kernels,
         batch: &Batch,
-        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Option<Outcome<Placed>> {
-        let started = Instant::now();
-        let guard = self.host.guard();
-        let settings = |name: &str| self.params.get(name).cloned();
-        let sums = OnceLock::new();
-        let mut call = self.call(Hook::Reward, batch, &settings, &guard, &sums)?;
-        let reward = match self.has(Hook::Reward) {
-            true => Some(kernels.signal(&call, None)?.values()),
+        guard: &Arc<Guard>,
+        mut array: Array<'_, '_>,
+    ) -> Option<Outcome<A>> {
+        let (kernels, started) = (kernels.of, Instant::now());
+        let (settings, sums) = (self.settings(), OnceLock::new());
+        let mut call = self.call(Hook::Reward, batch, &settings, guard, &sums)?;
+        let reward: Option<Computed> = match self.has(Hook::Reward) {
+            true => Some(kernels.signal(&call, None)?.into()),
             false => None,
         };
         call.reward = reward.as_ref();
@@ -260,58 +124,55 @@ impl Recipe {
             let (loss, advantage, metrics, notes) = kernels.loss(&call, Some(factor), rows)?;
             (advantage, Some(loss), metrics, notes)
         };
+        let advantage = advantage.into_array(array)?.into();
+        let correct = kernels.correct(&call)?;
+        let time = started.elapsed();
         Some(Outcome {
-            advantage: advantage.into_array(array)?,
+            advantage,
             loss,
-            correct: kernels.correct(&call)?,
+            correct,
             metrics,
             prints: Vec::new(),
             notes,
-            time: started.elapsed(),
+            time,
             peak_bytes: guard.peak(),
             map_groups: Vec::new(),
-            is_native: true,
+            native: Some(time),
             reward,
         })
     }
 
-    /// [`Recipe::loss`] without the script; `None` where a kernel declines, as one that panics does.
-    pub(crate) fn loss_by_kernels(
+    /// The loss without the script; `None` where the kernel declines.
+    fn loss_by_kernel<G: From<Placed>>(
         &self,
-        kernels: &dyn HookKernels,
+        kernels: &Kernels,
         batch: &Batch,
         advantage: Option<&Computed>,
-        array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Option<Loss<Placed>> {
-        let run = || self.loss_of_kernels(kernels, batch, advantage, array);
-        guarded("in a kernel", run).ok().flatten()
-    }
-
-    fn loss_of_kernels(
-        &self,
-        kernels: &dyn HookKernels,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        mut array: Option<&mut ArrayViewMut2<'_, f32>>,
-    ) -> Option<Loss<Placed>> {
+        guard: &Arc<Guard>,
+        mut array: Array<'_, '_>,
+    ) -> Option<Loss<G>> {
         let started = Instant::now();
-        let guard = self.host.guard();
-        let settings = |name: &str| self.params.get(name).cloned();
-        let sums = OnceLock::new();
-        let mut call = self.call(Hook::Loss, batch, &settings, &guard, &sums)?;
+        let (settings, sums) = (self.settings(), OnceLock::new());
+        let mut call = self.call(Hook::Loss, batch, &settings, guard, &sums)?;
         call.advantage = advantage;
         let rows = array.as_deref_mut().and_then(Rows::of);
-        let (value, gradient, metrics, notes) = kernels.loss(&call, None, rows)?;
+        let (value, gradient, metrics, notes) = kernels.of.loss(&call, None, rows)?;
+        let gradient = gradient.into_array(array)?.into();
+        let time = started.elapsed();
         Some(Loss {
             value,
-            gradient: gradient.into_array(array)?,
+            gradient,
             metrics,
             prints: Vec::new(),
             notes,
-            time: started.elapsed(),
+            time,
             map_groups: Vec::new(),
-            is_native: true,
+            native: Some(time),
         })
+    }
+
+    fn settings(&self) -> impl Fn(&str) -> Option<Setting> + Sync + '_ {
+        |name| self.params.get(name).cloned()
     }
 
     fn call<'a>(

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use ndarray::ArrayViewMut2;
 use rhai::Dynamic;
 
-use super::{Placed, Run};
+use super::Run;
 use crate::batch::Rows;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::error::Problem;
+use crate::script::kernels::Placed;
 use crate::script::recipe::Hook;
 use crate::script::{bind, explain};
 use crate::tensor::{Level, Origin, Tensor, TensorError, Value};

@@ -1,29 +1,25 @@
-//! A checkpoint: one safetensors file with all that a run needs to go on to the same numbers.
+//! A checkpoint: a folder with the policy's own files, and `run.json` with what else a run needs to go on to the same
+//! numbers.
 
-use std::fs;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
-use hmac_sha256::Hash as Sha256;
-use ndarray::ArrayD;
-use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensorError, SafeTensors, serialize};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{CHECKPOINTS, KeptVersion, make_folder, sync_folder};
+use super::{CHECKPOINTS, KeptVersion, PART, make_folder, sync_folder};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe, State};
 use crate::train::error::{damaged, io};
-use crate::train::policy::Arrays;
+use crate::train::policy::Policy;
 
-const FORMAT: &str = "advlab checkpoint 1";
-/// Keys of the file's header: the format, what is not an array, and the hash of everything.
-const KEYS: [&str; 3] = ["format", "run", "sha256"];
-const POLICY: &str = "policy/";
-const REFERENCE: &str = "reference/";
+const FORMAT: &str = "advlab checkpoint 2";
+const RUN: &str = "run.json";
 
-/// All that a run needs to go on to the same numbers.
+/// All that a run needs to go on to the same numbers, but the policy.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// The step that comes next.
@@ -34,12 +30,20 @@ pub(crate) struct Checkpoint {
     pub(crate) fallbacks: Vec<LeftState>,
     /// Whether the run ended here because every version failed at this step.
     pub(crate) is_failed: bool,
-    /// The policy with its optimizer.
+    /// Where the policy's files are; of a checkpoint that was read.
     #[serde(skip)]
-    pub(crate) policy: Arrays,
-    /// The parameters of the reference policy.
-    #[serde(skip)]
-    pub(crate) reference: Arrays,
+    pub(crate) folder: PathBuf,
+}
+
+/// The file [`RUN`].
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    format: String,
+    /// CRC-32C of each file of the policy.
+    files: BTreeMap<String, u32>,
+    /// CRC-32C of `run` as this text has it.
+    crc: u32,
+    run: Value,
 }
 
 /// A version with the state that it left.
@@ -70,68 +74,87 @@ impl LeftState {
 
 impl Checkpoint {
     /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
-    pub(crate) fn write(&self, run: &Path, keep: usize) -> Result<(), Diagnostics> {
-        let folder = run.join(CHECKPOINTS.folder);
-        make_folder(&folder)?;
-        let path = CHECKPOINTS.path(run, self.step);
-        let bytes = self.to_bytes();
-        let bytes = bytes.map_err(|error| damaged(&path, error.to_string()))?;
-        Replacement::write(&path, &bytes)?;
-        sync_folder(&folder)?;
+    pub(crate) fn write(
+        &self,
+        run: &Path,
+        policy: &mut dyn Policy,
+        keep: usize,
+    ) -> Result<(), Diagnostics> {
+        let all = run.join(CHECKPOINTS.folder);
+        let place = CHECKPOINTS.path(run, self.step);
+        let part = all.join(format!("{}{:06}{}", PART.0, self.step, PART.1));
+        make_folder(&all)?;
+        let mut write = || {
+            make_folder(&part)?;
+            policy.save(&part)?;
+            self.seal(&part)?;
+            // One that is there is damaged, or of what was done before a version failed.
+            if place.exists() {
+                fs::remove_dir_all(&place).map_err(io("remove", &place))?;
+            }
+            fs::rename(&part, &place).map_err(io("write", &place))?;
+            sync_folder(&all)
+        };
+        write().inspect_err(|_| {
+            // What cannot be removed is passed over by whoever goes on.
+            let _ = fs::remove_dir_all(&part);
+        })?;
         CHECKPOINTS.remove_old(run, keep)
     }
 
-    fn to_bytes(&self) -> Result<Vec<u8>, SafeTensorError> {
-        let run = json!(self).to_string();
-        let mut arrays = Vec::new();
-        for (group, own) in [(POLICY, &self.policy), (REFERENCE, &self.reference)] {
-            for (name, array) in own {
-                let bytes: Vec<u8> = array.iter().flat_map(|value| value.to_le_bytes()).collect();
-                arrays.push((format!("{group}{name}"), array.shape(), bytes));
-            }
-        }
-        let named = arrays.iter().map(|(name, _, bytes)| (&**name, &**bytes));
-        let hash = hash(&run, named);
-        let header = KEYS.into_iter().zip([FORMAT, &run, &hash]);
-        let header = header.map(|(key, value)| (key.to_string(), value.to_string()));
-        let views = arrays.iter().map(|(name, shape, bytes)| {
-            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes)?;
-            Ok::<_, SafeTensorError>((name, view))
-        });
-        serialize(
-            views.collect::<Result<Vec<_>, _>>()?,
-            Some(header.collect()),
-        )
+    /// Writes this beside the policy of the same step, which is there.
+    pub(crate) fn rewrite(&self, run: &Path) -> Result<(), Diagnostics> {
+        self.seal(&CHECKPOINTS.path(run, self.step))
     }
 
-    fn read(path: &Path) -> Result<Checkpoint, Diagnostics> {
-        let bytes = fs::read(path).map_err(io("read", path))?;
-        let unreadable = |error: SafeTensorError| damaged(path, error.to_string());
-        let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(unreadable)?;
-        let header = header.metadata().clone().unwrap_or_default();
-        let [format, run, expected] = KEYS.map(|key| header.get(key).map_or("", String::as_str));
-        if format != FORMAT {
-            return Err(damaged(path, format!("it is not an {FORMAT}")));
+    /// Writes [`RUN`] beside the policy's files; after this they survive a crash of the machine.
+    fn seal(&self, folder: &Path) -> Result<(), Diagnostics> {
+        let mut files = BTreeMap::new();
+        let entries = fs::read_dir(folder).map_err(io("read", folder))?;
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != RUN {
+                let path = entry.path();
+                let file = File::options().read(true).write(true).open(&path);
+                let file = file.map_err(io("read", &path))?;
+                file.sync_all().map_err(io("write", &path))?;
+                files.insert(name, crc(file).map_err(io("read", &path))?);
+            }
         }
-        let mut arrays = file.tensors();
-        arrays.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let named = arrays.iter().map(|(name, view)| (&**name, view.data()));
-        if hash(run, named) != expected {
-            let what = "its contents do not have the hash that it states";
-            return Err(damaged(path, what));
-        }
-        let group = |prefix: &str| -> Arrays {
-            let own = arrays.iter().filter_map(|(name, view)| {
-                Some((name.strip_prefix(prefix)?.to_string(), array(view)?))
-            });
-            own.collect()
+        let run = json!(self);
+        let sealed = Sealed {
+            format: FORMAT.to_string(),
+            files,
+            crc: crc32c::crc32c(run.to_string().as_bytes()),
+            run,
         };
-        let checkpoint: Checkpoint =
-            serde_json::from_str(run).map_err(|error| damaged(path, error.to_string()))?;
+        let text = format!("{:#}\n", json!(sealed));
+        Replacement::write(&folder.join(RUN), text.as_bytes())?;
+        sync_folder(folder)
+    }
+
+    fn read(folder: &Path) -> Result<Checkpoint, Diagnostics> {
+        let path = folder.join(RUN);
+        let text = fs::read(&path).map_err(io("read", &path))?;
+        let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
+        let sealed: Sealed = serde_json::from_slice(&text).map_err(not_one)?;
+        if sealed.format != FORMAT {
+            return Err(damaged(&path, format!("it is not an {FORMAT}")));
+        }
+        let what = "its contents do not have the checksum that run.json states";
+        if crc32c::crc32c(sealed.run.to_string().as_bytes()) != sealed.crc {
+            return Err(damaged(&path, what));
+        }
+        for (name, expected) in &sealed.files {
+            let path = folder.join(name);
+            let found = File::open(&path).and_then(crc).map_err(io("read", &path))?;
+            if found != *expected {
+                return Err(damaged(&path, what));
+            }
+        }
+        let checkpoint: Checkpoint = serde_json::from_value(sealed.run).map_err(not_one)?;
         Ok(Checkpoint {
-            policy: group(POLICY),
-            reference: group(REFERENCE),
+            folder: folder.to_path_buf(),
             ..checkpoint
         })
     }
@@ -157,23 +180,14 @@ impl Checkpoint {
     }
 }
 
-fn hash<'a>(progress: &str, arrays: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
-    let mut hash = Sha256::new();
-    let mut add = |bytes: &[u8]| {
-        hash.update((bytes.len() as u64).to_le_bytes());
-        hash.update(bytes);
-    };
-    add(progress.as_bytes());
-    for (name, bytes) in arrays {
-        add(name.as_bytes());
-        add(bytes);
+/// CRC-32C of a file, a piece at a time.
+fn crc(mut file: File) -> std::io::Result<u32> {
+    let mut piece = vec![0; 1 << 20];
+    let mut crc = 0;
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(crc),
+            count => crc = crc32c::crc32c_append(crc, &piece[..count]),
+        }
     }
-    let digits = hash.finalize();
-    digits.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn array(view: &TensorView<'_>) -> Option<ArrayD<f32>> {
-    let values = view.data().as_chunks().0.iter();
-    let values = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    ArrayD::from_shape_vec(view.shape(), values).ok()
 }

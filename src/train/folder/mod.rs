@@ -5,7 +5,7 @@
 //! - `reloads.jsonl`: which version was used from which step on, and what was rejected
 //! - `scripts/<version>/`: each version that was used, with all that it imports
 //! - `batches/`: the last few batches, and those on which a version failed
-//! - `checkpoints/`: what `--resume` goes on from
+//! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
 //! - `events.out.tfevents.*`: the metrics for TensorBoard
 //! - `lock`: held by the process that writes here
 
@@ -222,14 +222,16 @@ fn lock(folder: &Path) -> Result<File, Diagnostics> {
 fn remove_parts(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if is_part(&entry.file_name().to_string_lossy()) {
-            let _ = fs::remove_file(entry.path());
+            let _ = numbered::remove(&entry.path());
         }
     }
 }
 
-/// A file that is being written has such a name until it is complete.
+/// A file or folder that is being written has a name with this beginning and end until it is complete.
+const PART: (&str, &str) = (".advlab-", ".part");
+
 fn is_part(name: &str) -> bool {
-    name.starts_with(".advlab-") && name.ends_with(".part")
+    name.starts_with(PART.0) && name.ends_with(PART.1)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Files of a run that have a step in their names, of which the newest are kept.
+//! Files and folders of a run that have a step in their names, of which the newest are kept.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,29 +11,30 @@ use crate::train::error::io;
 pub(crate) struct Numbered {
     pub(super) folder: &'static str,
     prefix: &'static str,
+    ending: &'static str,
 }
 
 /// `batches/step-000140.safetensors`; those on which a version failed are beside them under other names.
 pub(crate) const BATCHES: Numbered = Numbered {
     folder: "batches",
     prefix: "step-",
+    ending: ".safetensors",
 };
 
-/// `checkpoints/000150.safetensors`.
+/// `checkpoints/000150`, which are folders.
 pub(super) const CHECKPOINTS: Numbered = Numbered {
     folder: "checkpoints",
     prefix: "",
+    ending: "",
 };
-
-const ENDING: &str = ".safetensors";
 
 impl Numbered {
     pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
-        let name = format!("{}{step:06}{ENDING}", self.prefix);
+        let name = format!("{}{step:06}{}", self.prefix, self.ending);
         run.join(self.folder).join(name)
     }
 
-    /// The files with their steps, in order.
+    /// All with their steps, in order.
     pub(crate) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
         let folder = run.join(self.folder);
         let entries = match fs::read_dir(&folder) {
@@ -44,7 +45,7 @@ impl Numbered {
         let found = entries.flatten().filter_map(|entry| {
             let name = entry.file_name();
             let name = name.to_str()?.strip_prefix(self.prefix)?;
-            let step = name.strip_suffix(ENDING)?.parse().ok()?;
+            let step = name.strip_suffix(self.ending)?.parse().ok()?;
             Some((step, entry.path()))
         });
         // By number: as a string, step 1000000 comes before step 999990.
@@ -57,9 +58,18 @@ impl Numbered {
     pub(super) fn remove_old(&self, run: &Path, keep: usize) -> Result<(), Diagnostics> {
         for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
             // One too many does no harm.
-            let _ = fs::remove_file(old);
+            let _ = remove(&old);
         }
         Ok(())
+    }
+}
+
+/// Removes a file, or a folder with all in it.
+pub(super) fn remove(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
     }
 }
 

@@ -159,7 +159,7 @@ impl Recorder {
                     "step": step,
                     "event": "native",
                     "version": change.version.as_str(),
-                    "hook": change.hook.name(),
+                    "hook": change.hook,
                     "agrees": change.disagrees_on.is_none(),
                     "script_ms": change.script.as_secs_f64() * 1e3,
                     "native_ms": change.kernel.as_secs_f64() * 1e3,

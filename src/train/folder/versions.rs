@@ -156,6 +156,16 @@ impl History {
         self.reloads.iter().filter(is_switch).filter_map(version)
     }
 
+    /// Leaves the hooks to their scripts whose kernels gave other bits in this run.
+    pub(crate) fn refuse_kernels(&self, host: &Host) {
+        let disagreed = |line: &&Value| line["event"] == "native" && line["agrees"] == false;
+        for line in self.reloads.iter().filter(disagreed) {
+            if let (Some(version), Some(hook)) = (line["version"].as_str(), line["hook"].as_str()) {
+                host.refuse_kernel(version, hook);
+            }
+        }
+    }
+
     /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
     pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
         let lines = self.reloads.iter().filter(|line| {

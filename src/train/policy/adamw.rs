@@ -32,7 +32,7 @@ impl Default for AdamWConfig {
 /// The optimizer's state for a list of parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamW {
-    config: AdamWConfig,
+    pub(super) config: AdamWConfig,
     pub(super) updates: u64,
     /// The gradient's moving average.
     pub(super) first: Vec<f32>,

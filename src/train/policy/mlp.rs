@@ -3,13 +3,15 @@
 mod backward;
 mod forward;
 mod network;
+mod state;
 mod trie;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{AdamW, AdamWConfig, Arrays, NonFinite, Responses, Samples, Scores};
+use super::{AdamW, AdamWConfig, Arrays, NonFinite, Policy, Responses, Samples, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::random::{Purpose, StreamKey};
 use crate::train::task::{Prompt, TaskShape};
@@ -20,6 +22,10 @@ use trie::{TokenSource, Trie};
 
 /// The forward pass of a batch is remembered up to this many tokens (2 KiB each at a width of 256).
 const REMEMBERED: usize = 1 << 17;
+
+/// Its files of a checkpoint: the policy with its optimizer, and the reference.
+const POLICY: &str = "policy.safetensors";
+const REFERENCE: &str = "reference.safetensors";
 
 /// Gradients of a batch that are in memory before they are added up, whatever the threads.
 const GRADIENTS: usize = 8;
@@ -38,38 +44,10 @@ pub struct Mlp {
     /// Whether that was with the present parameters.
     is_last_valid: bool,
     backward: Vec<Backward<f32>>,
-}
-
-/// A policy that stays as it was, for log-probs to compare with.
-pub struct Reference {
-    network: Arc<Network<f32>>,
-    /// The memory of its forward pass.
-    pass: Mutex<ForwardPass>,
-}
-
-impl Reference {
-    /// As [`Mlp::score`].
-    ///
-    /// # Errors
-    /// As [`Mlp::score`].
-    pub fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        // What a panic has left is overwritten.
-        let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
-        pass.score(&self.network, prompts, responses, 0)?;
-        Ok(pass.samples.scores.clone())
-    }
-
-    /// The parameters, from which [`Mlp::frozen_from`] makes the same reference again.
-    pub fn parameters(&self) -> Arrays {
-        network::parameters(&self.network)
-    }
-}
-
-impl From<Arc<Network<f32>>> for Reference {
-    fn from(network: Arc<Network<f32>>) -> Self {
-        let pass = Mutex::default();
-        Reference { network, pass }
-    }
+    reference: Arc<Network<f32>>,
+    /// The memory of the reference's forward pass.
+    reference_pass: ForwardPass,
+    savepoint: Option<(Arc<Network<f32>>, AdamW)>,
 }
 
 impl Mlp {
@@ -80,8 +58,12 @@ impl Mlp {
             hidden: hidden.max(1),
         };
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
+        let network = Arc::new(Network::initial(sizes, &mut key.stream(0)));
         Self {
-            network: Arc::new(Network::initial(sizes, &mut key.stream(0))),
+            reference: Arc::clone(&network),
+            reference_pass: ForwardPass::default(),
+            savepoint: None,
+            network,
             optimizer: AdamW::new(adamw, sizes.count()),
             gradient: vec![0.0; sizes.count()],
             last: ForwardPass::default(),
@@ -90,12 +72,28 @@ impl Mlp {
         }
     }
 
-    /// `group_size` responses to each prompt, each until its stop token or the task's longest response; the tokens are
-    /// drawn at temperature 1, those of response i of the batch with stream i of the key.
+    /// All that training needs to go on to the same numbers: parameters and the optimizer's state, but no gradient that
+    /// is still being accumulated.
+    pub fn snapshot(&self) -> Arrays {
+        network::snapshot(&self.network, &self.optimizer)
+    }
+
+    /// Goes back to a snapshot of a policy of the same sizes; a gradient that is being accumulated is dropped.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a prompt is not of the task's sizes.
-    pub fn sample(
+    /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
+    pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
+        let network = Arc::make_mut(&mut self.network);
+        network::restore(network, &mut self.optimizer, state)?;
+        self.gradient.fill(0.0);
+        self.is_last_valid = false;
+        Ok(())
+    }
+}
+
+impl Policy for Mlp {
+    /// Tokens are drawn at temperature 1, those of response i of the batch with stream i of the key.
+    fn sample(
         &mut self,
         prompts: &[Prompt],
         group_size: usize,
@@ -111,31 +109,15 @@ impl Mlp {
         Ok(last.samples.clone())
     }
 
-    /// Log-prob (nats, at temperature 1) of each response token given its prompt and the tokens before it, and the
-    /// entropy (nats) of the distribution that it was drawn from.
-    ///
-    /// The same parameters, prompts and responses give the same bits, whatever else is in the batch, and whether the
-    /// tokens were just sampled or are scored again.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where the prompts or responses are not of the task's sizes.
-    pub fn score(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-    ) -> Result<Scores, Diagnostics> {
+    /// The same bits whatever else is in the batch, and whether the tokens were just sampled or are scored again.
+    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
         let last = &mut self.last;
         last.score(&self.network, prompts, responses, REMEMBERED)?;
         self.is_last_valid = true;
         Ok(last.samples.scores.clone())
     }
 
-    /// Adds the gradient of a loss to what [`Mlp::update`] will follow: `dloss_dlogp` is the derivative of the loss
-    /// by the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where the sizes do not fit; the gradient is then as it was.
-    pub fn accumulate(
+    fn accumulate(
         &mut self,
         prompts: &[Prompt],
         responses: &Responses,
@@ -184,17 +166,15 @@ impl Mlp {
         Ok(())
     }
 
-    /// One step of the optimizer along the accumulated gradient, scaled down to `max_grad_norm` (L2, all parameters
-    /// together) where it is longer; then the gradient is zero again. Gives the norm before scaling.
-    ///
-    /// # Errors
-    /// [`NonFinite`]; the parameters and the optimizer stay as they were, the gradient is dropped.
-    pub fn update(&mut self, max_grad_norm: Option<f64>) -> Result<f64, NonFinite> {
+    fn update(
+        &mut self,
+        max_grad_norm: Option<f64>,
+    ) -> Result<Result<f64, NonFinite>, Diagnostics> {
         let (squares, is_squarable) = sum_of_squares(&self.gradient);
         let norm = squares.sqrt();
         if !norm.is_finite() || !is_squarable {
             self.gradient.fill(0.0);
-            return Err(NonFinite::Gradient(norm));
+            return Ok(Err(NonFinite::Gradient(norm)));
         }
         if let Some(max) = max_grad_norm.filter(|&max| norm > max) {
             let scale = (max / norm) as f32;
@@ -204,42 +184,60 @@ impl Mlp {
         let updated = self.optimizer.update(&mut network.values, &self.gradient);
         self.gradient.fill(0.0);
         if !updated {
-            return Err(NonFinite::Parameters);
+            return Ok(Err(NonFinite::Parameters));
         }
         self.is_last_valid = false;
-        Ok(norm)
+        Ok(Ok(norm))
     }
 
-    /// All that training needs to go on to the same numbers: parameters and the optimizer's state, but no gradient that
-    /// is still being accumulated.
-    pub fn snapshot(&self) -> Arrays {
-        network::snapshot(&self.network, &self.optimizer)
+    fn set_lr(&mut self, lr: f64) {
+        self.optimizer.config.lr = lr;
     }
 
-    /// Goes back to a snapshot of a policy of the same sizes; a gradient that is being accumulated is dropped.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
-    pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
-        let network = Arc::make_mut(&mut self.network);
-        network::restore(network, &mut self.optimizer, state)?;
-        self.gradient.fill(0.0);
-        self.is_last_valid = false;
+    /// Nothing is copied until the policy changes.
+    fn freeze(&mut self) -> Result<(), Diagnostics> {
+        self.reference = Arc::clone(&self.network);
         Ok(())
     }
 
-    /// The policy as it is now, as a reference; cheap, as nothing is copied until the policy changes.
-    pub fn frozen(&self) -> Reference {
-        Arc::clone(&self.network).into()
+    fn reference_logp(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+    ) -> Result<Vec<f32>, Diagnostics> {
+        let pass = &mut self.reference_pass;
+        pass.score(&self.reference, prompts, responses, 0)?;
+        Ok(pass.samples.scores.logp.clone())
     }
 
-    /// A reference of this policy's sizes with the parameters of [`Reference::parameters`].
-    ///
-    /// # Errors
-    /// As [`Mlp::restore`].
-    pub fn frozen_from(&self, parameters: &Arrays) -> Result<Reference, Diagnostics> {
-        let network = network::with_parameters(&self.network, parameters)?;
-        Ok(Arc::new(network).into())
+    fn savepoint(&mut self) -> Result<(), Diagnostics> {
+        self.savepoint = Some((Arc::clone(&self.network), self.optimizer.clone()));
+        Ok(())
+    }
+
+    fn rollback(&mut self) -> Result<(), Diagnostics> {
+        if let Some((network, optimizer)) = self.savepoint.take() {
+            (self.network, self.optimizer) = (network, optimizer);
+            self.gradient.fill(0.0);
+            self.is_last_valid = false;
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+        state::write(&folder.join(POLICY), &self.snapshot())?;
+        state::write(
+            &folder.join(REFERENCE),
+            &network::parameters(&self.reference),
+        )
+    }
+
+    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+        let reference = state::read(&folder.join(REFERENCE))?;
+        let reference = network::with_parameters(&self.reference, &reference)?;
+        self.restore(&state::read(&folder.join(POLICY))?)?;
+        self.reference = Arc::new(reference);
+        Ok(())
     }
 }
 

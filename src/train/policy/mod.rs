@@ -7,14 +7,113 @@ mod transformer;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
 use ndarray::ArrayD;
 use thiserror::Error;
 
 pub use adamw::{AdamW, AdamWConfig};
-pub use mlp::{Mlp, Reference};
+pub use mlp::Mlp;
 #[cfg(feature = "torch")]
-pub use transformer::{Architecture, Decoding, Llama3Scaling, ModelConfig, Rope, Transformer};
+pub use transformer::{
+    Architecture, Compute, Decoding, Generation, LanguageModel, Llama3Scaling, Message,
+    ModelConfig, Rope, Snapshot, Text, Transformer,
+};
+
+use super::random::StreamKey;
+use super::task::Prompt;
+use crate::diagnostic::Diagnostics;
+
+/// What a run needs of the model that it trains: responses, their log-probs, and steps along a gradient; and a reference, a
+/// copy of the policy that stays as it was.
+///
+/// The same calls give the same bits.
+pub trait Policy: Send {
+    /// `group_size` responses to each prompt, each until a stop token or as long as it may be. Their scores are those of
+    /// [`Policy::score`].
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a prompt does not fit the policy, and where the device or its memory fails.
+    fn sample(
+        &mut self,
+        prompts: &[Prompt],
+        group_size: usize,
+        key: StreamKey,
+    ) -> Result<Samples, Diagnostics>;
+
+    /// Log-prob (nats) of each response token given its prompt and the tokens before it, and the entropy (nats) of the
+    /// distribution that it is from.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where prompts or responses do not fit the policy, and where the device or its memory fails.
+    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics>;
+
+    /// Adds the gradient of a loss to what [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss by
+    /// the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
+    ///
+    /// # Errors
+    /// As [`Policy::score`], and where the sizes do not fit.
+    fn accumulate(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) -> Result<(), Diagnostics>;
+
+    /// One step of the optimizer along the accumulated gradient, which is scaled down to `max_grad_norm` (L2, all
+    /// parameters together) where it is longer; then nothing is accumulated. Gives the norm before scaling, or why the step
+    /// was left out: parameters and optimizer are then as they were.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the device or its memory fails.
+    fn update(&mut self, max_grad_norm: Option<f64>)
+    -> Result<Result<f64, NonFinite>, Diagnostics>;
+
+    /// The learning rate of the updates that follow.
+    fn set_lr(&mut self, lr: f64);
+
+    /// The reference becomes the policy as it is now.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    fn freeze(&mut self) -> Result<(), Diagnostics>;
+
+    /// The log-probs that the reference gives, as [`Policy::score`]. Before the first [`Policy::freeze`] it is the policy
+    /// as it was made.
+    ///
+    /// # Errors
+    /// As [`Policy::score`].
+    fn reference_logp(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+    ) -> Result<Vec<f32>, Diagnostics>;
+
+    /// Remembers the parameters and the optimizer, for one [`Policy::rollback`]; the one before is forgotten.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    fn savepoint(&mut self) -> Result<(), Diagnostics>;
+
+    /// Goes back to the last [`Policy::savepoint`], and forgets it; what is being accumulated is dropped.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the device fails.
+    fn rollback(&mut self) -> Result<(), Diagnostics>;
+
+    /// Writes all that training needs to go on to the same numbers (parameters, optimizer, reference) as files into an empty
+    /// folder. The caller makes the folder appear as a whole.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a file cannot be written.
+    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics>;
+
+    /// Goes to what [`Policy::save`] has written for a policy of the same sizes.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a file is missing or of another policy.
+    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics>;
+}
 
 /// Responses one after the other, each with the prompt that it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

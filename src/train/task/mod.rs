@@ -1,6 +1,8 @@
 //! Tasks with verifiable rewards: a task draws prompts, verifies responses and shows them to a person.
 
 mod arithmetic;
+#[cfg(feature = "torch")]
+mod math;
 mod maze;
 
 use std::collections::HashSet;
@@ -11,6 +13,8 @@ use rayon::prelude::*;
 
 pub use arithmetic::Arithmetic;
 pub(super) use arithmetic::DIGITS;
+#[cfg(feature = "torch")]
+pub use math::{Math, MathOptions};
 pub use maze::Maze;
 pub(super) use maze::SIZES;
 
@@ -29,8 +33,10 @@ const DRAWS: usize = 1000;
 pub struct TaskShape {
     /// Number of raw features of a prompt.
     pub prompt_features: usize,
-    /// Number of different response tokens.
+    /// Number of different response tokens; they are the first of the alphabet.
     pub vocabulary: usize,
+    /// Number of different tokens, those that only prompts have too.
+    pub alphabet: usize,
     /// The longest response, its stop token included.
     pub max_response_tokens: usize,
     /// The response token that ends a response.
@@ -40,7 +46,7 @@ pub struct TaskShape {
 /// A prompt in the two forms in which policies read it. Both say the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// Prompt tokens, as many for every prompt of a task.
+    /// Prompt tokens, each below the task's `alphabet`; a token means the same in prompts and responses.
     pub tokens: Vec<u32>,
     /// Raw features, `[prompt_features]`; for policies that read a vector. Sparse inputs are cheap.
     pub features: Vec<f32>,
@@ -55,7 +61,8 @@ pub trait Task: Send + Sync {
     fn draw(&self, stream: &mut RandomStream) -> Prompt;
 
     /// Prompts of equal identity are either all for training or all for evaluation. It is the prompt's own tokens,
-    /// unless the task knows of prompts that give each other's answers away.
+    /// unless the task knows of prompts that give each other's answers away. The same in every version of the task: what is
+    /// held out must stay so.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }
@@ -63,6 +70,12 @@ pub trait Task: Send + Sync {
     /// Whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens behind the stop token do not
     /// count; a prompt or a token that is not of this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
+
+    /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, where they are
+    /// text.
+    fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 
     /// The prompt with the response in it, as lines for a person to read, without a newline at the end.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String;

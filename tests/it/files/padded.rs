@@ -361,12 +361,18 @@ fn a_saved_batch_reads_back_as_it_was() {
         .ragged::<f32, _>("values", [&[1.0, 2.0, 3.0][..], &[], &[4.0, 5.0]])
         .response("reward", vec![0.1, -0.0, 1e300])
         .response("index", vec![5.0, f64::NAN, 7.0])
+        .text(
+            "completion",
+            ["", "a \"b\"\n", "é"].map(str::to_string).to_vec(),
+        )
         .step(12)
         .build()
         .unwrap();
     batch.write_safetensors(&path).unwrap();
     let again = read(&path);
     assert_eq!(again.batch.step(), 12);
+    assert!(again.batch.texts().eq(batch.texts()));
+    assert_eq!(again.batch.texts().count(), 1);
     assert_eq!(
         again.batch.columns().collect::<Vec<_>>(),
         batch.columns().collect::<Vec<_>>()

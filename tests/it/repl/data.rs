@@ -203,3 +203,38 @@ fn fields_of_other_names_are_mapped() {
     let outcome = session.submit(&format!("{load} --map reward"));
     assert!(outcome.text.contains("ours=theirs"), "{}", outcome.text);
 }
+
+#[test]
+fn texts_of_a_run_are_shown_by_response() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("step.safetensors");
+    let texts = ["4", "Two and two\n are \u{1b}[31mfive.\n\n#### 5"];
+    let batch = advlab::Batch::builder()
+        .groups([7, 7])
+        .lengths([2, 9])
+        .response("reward", vec![1.0, 0.0])
+        .text("completion", texts.map(str::to_string).to_vec())
+        .text("prompt", vec!["What is 2 + 2?".to_string(); 2]);
+    let batch = batch.build().expect("a batch");
+    batch.write_safetensors(&path).expect("a file");
+    let mut session = session();
+    assert!(session.submit(":look").is_error);
+    session.open(&path, &[]).expect("a batch");
+    let shown = session.submit(":look 1").text;
+    let expected = "response 1   group 7, reward 0
+  completion
+    Two and two
+    are \\u{1b}[31mfive.
+
+    #### 5
+  prompt
+    What is 2 + 2?";
+    assert_eq!(shown.replace("\n    \n", "\n\n"), expected);
+    assert!(session.submit(":look").text.starts_with("response 0"));
+    let beyond = session.submit(":look 2");
+    assert!(
+        beyond.is_error && beyond.text.contains("there are 0 to 1"),
+        "{}",
+        beyond.text
+    );
+}

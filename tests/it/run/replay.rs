@@ -55,6 +55,29 @@ fn kernels_and_scripts_repeat_each_other() {
     }
 }
 
+/// What the run's folder says of a kernel's disagreement holds for the run that goes on.
+#[test]
+fn a_disagreement_outlives_the_process() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.recipe = "reinforce_pp".to_string();
+    lab.config.params = Default::default();
+    lab.config.native = Mode::Auto;
+    lab.config.native_threshold = 0.0;
+    go(&mut Run::create(lab.config.clone()).unwrap());
+    let path = lab.run().join("reloads.jsonl");
+    let told = std::fs::read_to_string(&path).unwrap();
+    assert!(told.contains("\"agrees\":true"));
+    std::fs::write(&path, told.replace("\"agrees\":true", "\"agrees\":false")).unwrap();
+    let steps = lab.config.steps;
+    let more = Run::resume_with(&lab.run(), Some(steps + 2), Executor::Fused, Mode::On);
+    go(&mut more.unwrap());
+    let rows = lines(&lab.file("metrics.jsonl"));
+    assert_eq!(rows.len() as u64, steps + 2);
+    for row in &rows[steps as usize..] {
+        assert_eq!(row["ms"]["native"], 0.0, "{row}");
+    }
+}
+
 #[test]
 fn a_number_that_was_changed_is_found() {
     let lab = Lab::new(STATEFUL);

@@ -128,10 +128,7 @@ fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
     let go_on = format!("advlab train --resume {}", run.display());
     assert!(end.trim_end().ends_with(&go_on), "{end}");
     let done = rows(&run).len();
-    assert!(
-        lab.file(&format!("checkpoints/{done:06}.safetensors"))
-            .exists()
-    );
+    assert!(lab.file(&format!("checkpoints/{done:06}")).exists());
 }
 
 /// Two parameters, either of which a run can set.

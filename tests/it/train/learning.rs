@@ -1,6 +1,6 @@
 //! A policy trained with group-normalised rewards gets better at its task.
 
-use advlab::train::policy::{AdamWConfig, Mlp};
+use advlab::train::policy::{AdamWConfig, Mlp, Policy};
 use advlab::train::task::{Arithmetic, Maze, Task, evaluation_prompts};
 
 use super::{key, rewards, step};

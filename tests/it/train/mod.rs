@@ -6,7 +6,7 @@ mod learning;
 mod refused;
 mod state;
 
-use advlab::train::policy::{AdamWConfig, Mlp, Responses, Samples};
+use advlab::train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
 use advlab::train::random::{Purpose, StreamKey};
 use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 
@@ -43,7 +43,7 @@ fn step(task: &dyn Task, policy: &mut Mlp, step: u64, prompts: usize, group_size
     policy
         .accumulate(&prompts, &responses, &derivatives)
         .unwrap();
-    policy.update(Some(1.0)).unwrap();
+    policy.update(Some(1.0)).unwrap().unwrap();
     rewards.iter().sum::<f64>() / rewards.len() as f64
 }
 

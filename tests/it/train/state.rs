@@ -1,6 +1,6 @@
 //! A policy goes on from its snapshot to the same bits, and a reference stays what it was.
 
-use advlab::train::policy::Samples;
+use advlab::train::policy::{Policy, Samples};
 use advlab::train::task::training_prompts;
 
 use super::{GROUP, key, maze, policy, step};
@@ -26,17 +26,37 @@ fn a_restored_policy_goes_on_to_the_same_bits() {
 }
 
 #[test]
-fn a_reference_stays_as_it_was_and_comes_back_from_its_parameters() {
+fn a_reference_stays_as_it_was_and_comes_back_from_its_files() {
+    let task = maze();
+    let mut first = policy(&task, 1);
+    let prompts = training_prompts(&task, 1, 0, 4).unwrap();
+    let Samples { responses, scores } = first.sample(&prompts, GROUP, key(0)).unwrap();
+    step(&task, &mut first, 0, 8, GROUP);
+    assert_ne!(first.score(&prompts, &responses).unwrap(), scores);
+    let folder = tempfile::tempdir().unwrap();
+    first.save(folder.path()).unwrap();
+    let mut again = policy(&task, 2);
+    again.load(folder.path()).unwrap();
+    for policy in [&mut first, &mut again] {
+        let reference = policy.reference_logp(&prompts, &responses).unwrap();
+        assert_eq!(reference, scores.logp);
+    }
+    assert_eq!(first.snapshot(), again.snapshot());
+}
+
+#[test]
+fn a_policy_goes_back_to_its_savepoint() {
     let task = maze();
     let mut policy = policy(&task, 1);
-    let prompts = training_prompts(&task, 1, 0, 4).unwrap();
-    let Samples { responses, scores } = policy.sample(&prompts, GROUP, key(0)).unwrap();
-    let reference = policy.frozen();
     step(&task, &mut policy, 0, 8, GROUP);
-    assert_ne!(policy.score(&prompts, &responses).unwrap(), scores);
-    assert_eq!(reference.score(&prompts, &responses).unwrap(), scores);
-    let again = policy.frozen_from(&reference.parameters()).unwrap();
-    assert_eq!(again.score(&prompts, &responses).unwrap(), scores);
+    let before = policy.snapshot();
+    policy.savepoint().unwrap();
+    for s in 1..3 {
+        step(&task, &mut policy, s, 8, GROUP);
+    }
+    assert_ne!(policy.snapshot(), before);
+    policy.rollback().unwrap();
+    assert_eq!(policy.snapshot(), before);
 }
 
 #[test]
@@ -67,6 +87,5 @@ fn a_state_that_does_not_fit_is_refused_and_changes_nothing() {
         policy.restore(&state).unwrap_err()[0].message,
         "the state has an array \"policy.layer4.bias\" which this policy does not have"
     );
-    assert!(policy.frozen_from(&before).is_err());
     assert_eq!(policy.snapshot(), before);
 }

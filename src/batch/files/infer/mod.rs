@@ -202,6 +202,11 @@ impl Inference<'_> {
             }
             batch = batch.tokens(tokens);
         }
+        if let Header::Saved { texts, .. } = &mut self.raw.header {
+            for (name, texts) in std::mem::take(texts) {
+                batch = batch.text(name, texts);
+            }
+        }
         batch
             .groups(groups)
             .build_located()

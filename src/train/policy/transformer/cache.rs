@@ -22,9 +22,14 @@ pub(super) struct Cache {
 
 impl Cache {
     /// For rows with that `padding`, int64 `[rows]`, and up to `columns` tokens with it.
-    pub(super) fn new(config: &ModelConfig, padding: &Tensor, columns: i64) -> Result<Self> {
+    pub(super) fn new(
+        config: &ModelConfig,
+        padding: &Tensor,
+        columns: i64,
+        dtype: Kind,
+    ) -> Result<Self> {
         let shape = [padding.size()[0], config.kv_heads, columns, config.head_dim];
-        let zeros = || Tensor::f_zeros(shape, (Kind::Float, padding.device()));
+        let zeros = || Tensor::f_zeros(shape, (dtype, padding.device()));
         let layers = (0..config.layers).map(|_| Ok((zeros()?, zeros()?)));
         Ok(Cache {
             layers: layers.collect::<Result<_>>()?,

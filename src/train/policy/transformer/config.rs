@@ -21,12 +21,31 @@ pub enum Architecture {
     Llama,
 }
 
-/// By the name that `architectures` of a config has.
-const ARCHITECTURES: [(&str, Architecture); 3] = [
-    ("Qwen2ForCausalLM", Architecture::Qwen2),
-    ("Qwen3ForCausalLM", Architecture::Qwen3),
-    ("LlamaForCausalLM", Architecture::Llama),
+const ARCHITECTURES: [Architecture; 3] = [
+    Architecture::Qwen2,
+    Architecture::Qwen3,
+    Architecture::Llama,
 ];
+
+impl Architecture {
+    /// Its class in transformers.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Architecture::Qwen2 => "Qwen2ForCausalLM",
+            Architecture::Qwen3 => "Qwen3ForCausalLM",
+            Architecture::Llama => "LlamaForCausalLM",
+        }
+    }
+
+    /// What a config calls it.
+    pub(super) fn model_type(self) -> &'static str {
+        match self {
+            Architecture::Qwen2 => "qwen2",
+            Architecture::Qwen3 => "qwen3",
+            Architecture::Llama => "llama",
+        }
+    }
+}
 
 /// The kinds of number that weights are stored in.
 pub(super) const DTYPES: [&str; 3] = ["float32", "bfloat16", "float16"];
@@ -207,7 +226,7 @@ impl ModelConfig {
 }
 
 fn architecture(names: &[String]) -> Result<Architecture, Diagnostic> {
-    let known = || ARCHITECTURES.iter().map(|(name, _)| *name);
+    let known = || ARCHITECTURES.into_iter().map(Architecture::class);
     let [name] = names else {
         let message = format!(
             "`architectures` names {} models, and 1 is needed",
@@ -216,8 +235,9 @@ fn architecture(names: &[String]) -> Result<Architecture, Diagnostic> {
         let known: Vec<&str> = known().collect();
         return Err(Diagnostic::error(message).with_help(format!("known are {}", known.join(", "))));
     };
-    let found = ARCHITECTURES.iter().find(|(known, _)| known == name);
-    found.map(|(_, architecture)| *architecture).ok_or_else(|| {
+    let mut all = ARCHITECTURES.into_iter();
+    let found = all.find(|architecture| architecture.class() == name);
+    found.ok_or_else(|| {
         let problem = Diagnostic::error(format!("`{name}` is an unknown architecture"));
         problem.with_help(did_you_mean(name, known()))
     })

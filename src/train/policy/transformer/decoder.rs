@@ -17,7 +17,7 @@ pub(super) fn hidden_states(
     mut attend: impl FnMut(usize, Heads) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let (rows, length) = tokens.size2()?;
-    let turns = Turns::new(config, positions)?;
+    let turns = Turns::new(config, positions, weights.embedding.tensor.f_kind()?)?;
     let mut x = Tensor::f_embedding(&weights.embedding.tensor, tokens, -1, false, false)?;
     for (index, layer) in weights.layers.iter().enumerate() {
         let normed = rms_norm(&x, &layer.input_norm.tensor, config.norm_eps)?;

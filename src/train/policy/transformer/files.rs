@@ -1,10 +1,11 @@
-//! The files of a model's folder: JSON, the tokenizer's size, and tensors by name from one safetensors file or several.
+//! The files of a model's folder: JSON, and tensors by name from one safetensors file or several.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use crc32c::crc32c_append;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::config::DTYPES;
+use super::saved;
 use super::weights::Source;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::error;
@@ -24,43 +26,6 @@ const HEADER: u64 = 100_000_000;
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Diagnostics> {
     let text = std::fs::read_to_string(path).map_err(error::io("read", path))?;
     serde_json::from_str(&text).map_err(|error| error::damaged(path, error.to_string()))
-}
-
-/// The tokens of a `tokenizer.json` must have a row in the embedding each; the embedding may have more.
-pub(super) fn check_tokenizer(path: &Path, vocabulary: i64) -> Result<(), Diagnostics> {
-    #[derive(Deserialize)]
-    struct Tokenizer {
-        model: Model,
-        #[serde(default)]
-        added_tokens: Vec<Added>,
-    }
-    #[derive(Deserialize)]
-    struct Model {
-        vocab: BTreeMap<String, i64>,
-    }
-    #[derive(Deserialize)]
-    struct Added {
-        content: String,
-        id: i64,
-    }
-    let Tokenizer {
-        model,
-        added_tokens,
-    } = read_json(path)?;
-    let added = added_tokens
-        .into_iter()
-        .map(|added| (added.content, added.id));
-    let mut tokens = model.vocab.into_iter().chain(added);
-    let Some((token, id)) = tokens.find(|(_, id)| !(0..vocabulary).contains(id)) else {
-        return Ok(());
-    };
-    let message =
-        format!("token `{token}` has the number {id}; the model's vocabulary has {vocabulary}");
-    let help = "tokenizer and model are not of the same folder, or the embedding was not widened";
-    Err(Diagnostic::error(message)
-        .in_file(path)
-        .with_help(help)
-        .into())
 }
 
 /// One safetensors file, open.
@@ -107,6 +72,20 @@ impl Tensors {
         });
         let shards = shards.collect::<Result<_, Diagnostics>>()?;
         Ok(Tensors { shards })
+    }
+
+    /// Of one file that [`saved::write`] wrote, whose contents have the checksum that it states.
+    pub(super) fn saved(path: &Path) -> Result<Self, Diagnostics> {
+        let shard = Shard::open(path.to_path_buf())?;
+        shard.verify()?;
+        let shards = vec![shard];
+        Ok(Tensors { shards })
+    }
+
+    /// What the metadata says of a key.
+    pub(super) fn metadata(&self, key: &str) -> Option<&str> {
+        let mut all = self.shards.iter();
+        all.find_map(|shard| Some(shard.tensors.metadata().as_ref()?.get(key)?.as_str()))
     }
 }
 
@@ -166,6 +145,31 @@ impl Shard {
             data: 8 + size,
             tensors,
         })
+    }
+
+    fn verify(&self) -> Result<(), Diagnostics> {
+        let metadata = self.tensors.metadata().clone().unwrap_or_default();
+        let metadata: BTreeMap<String, String> = metadata.into_iter().collect();
+        let mut sum = saved::checksum_of(&metadata);
+        let mut reader = BufReader::with_capacity(1 << 20, &self.file);
+        let mut read = || -> std::io::Result<()> {
+            reader.seek(SeekFrom::Start(self.data))?;
+            loop {
+                let block = reader.fill_buf()?;
+                if block.is_empty() {
+                    return Ok(());
+                }
+                sum = crc32c_append(sum, block);
+                let count = block.len();
+                reader.consume(count);
+            }
+        };
+        read().map_err(error::io("read", &self.path))?;
+        if metadata.get(saved::CHECKSUM) != Some(&saved::checksum_text(sum)) {
+            let what = "its contents do not have the checksum that it states";
+            return Err(error::damaged(&self.path, what));
+        }
+        Ok(())
     }
 
     fn read(&self, name: &str, info: &TensorInfo, shape: &[i64]) -> Result<Tensor, Diagnostics> {

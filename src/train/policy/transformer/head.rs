@@ -64,7 +64,11 @@ impl Head<'_> {
             let _ = dlogits.f_mul_(&dlogp.f_neg()?)?;
             let _ = dlogits.f_scatter_add_(1, &tokens, &dlogp)?;
             let dlogits = dlogits.f_to_kind(self.weight.f_kind()?)?;
-            let _ = dweight.f_addmm_(&dlogits.f_tr()?, &hidden)?;
+            let _ = match self.weight.f_kind()? {
+                Kind::Float => dweight.f_addmm_(&dlogits.f_tr()?, &hidden)?,
+                // The sum is in float32, and a product is of one dtype.
+                _ => dweight.f_add_(&dlogits.f_tr()?.f_matmul(&hidden)?)?,
+            };
             dhidden.push(dlogits.f_matmul(self.weight)?);
         }
         Ok(Tensor::f_cat(&dhidden, 0)?)

@@ -24,16 +24,16 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Of positions, int64: `[tokens]`, or `[rows, 1, tokens]` where rows have their own.
-    pub(super) fn new(config: &ModelConfig, positions: &Tensor) -> Result<Self> {
+    /// Of positions, int64: `[tokens]`, or `[rows, 1, tokens]` where rows have their own. Computed in float32.
+    pub(super) fn new(config: &ModelConfig, positions: &Tensor, dtype: Kind) -> Result<Self> {
         let frequencies = frequencies(&config.rope, config.head_dim);
         let frequencies = floats(&frequencies, positions.device())?;
         let positions = positions.f_to_kind(Kind::Float)?.f_unsqueeze(-1)?;
         let angles = positions.f_mul(&frequencies)?;
         let angles = Tensor::f_cat(&[&angles, &angles], -1)?;
         Ok(Turns {
-            cos: angles.f_cos()?,
-            sin: angles.f_sin()?,
+            cos: angles.f_cos()?.f_to_kind(dtype)?,
+            sin: angles.f_sin()?.f_to_kind(dtype)?,
         })
     }
 

@@ -4,15 +4,20 @@
 mod cache;
 mod config;
 mod decoder;
+mod export;
 mod files;
 mod head;
 mod initial;
+mod language_model;
 mod layers;
 mod micro_batch;
 mod optimizer;
 mod sample;
+mod saved;
+mod state;
 #[cfg(test)]
 mod tests;
+mod text;
 mod weights;
 
 use std::path::Path;
@@ -21,46 +26,59 @@ use ndarray::{ArrayD, IxDyn};
 use tch::{Device, Kind, Tensor, no_grad_guard};
 
 pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
+pub use language_model::LanguageModel;
 pub use sample::Decoding;
+pub use state::Snapshot;
+pub use text::{Generation, Message, Text};
 
 use super::{AdamWConfig, Arrays, NonFinite, Responses, Scores};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::torch::{self, TorchError, to_vec};
+use crate::torch::{self, to_vec};
 use crate::train::random::{Purpose, StreamKey};
 use crate::train::task::Prompt;
 use decoder::causal_states;
 use head::Head;
 use initial::Initial;
 use micro_batch::{MicroBatch, micro_batches};
-use optimizer::Moments;
+use optimizer::Optimizer;
 use weights::Weights;
 
-/// A decoder with float32 weights: responses, their log-probs and entropies, and the gradient of a loss in them.
+/// Where and how a transformer computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compute {
+    /// Of [`torch::start`].
+    pub device: Device,
+    /// Of the weights and of what is computed with them, float32 or bfloat16: [`torch::dtype`] names it. With bfloat16 the
+    /// optimizer keeps the weights in float32 as well.
+    pub dtype: Kind,
+    /// Up to so many tokens, padding included, are in a forward pass (but always one response).
+    pub tokens_per_forward: usize,
+    /// Whether [`Transformer::accumulate`] computes each layer a second time instead of keeping all that its gradient needs:
+    /// the same bits with less memory, in a third more time.
+    pub gradient_checkpointing: bool,
+}
+
+/// A decoder: responses, their log-probs and entropies, and the gradient of a loss in them.
 ///
 /// On the CPU the same calls give the same bits with the same number of threads. Other `tokens_per_forward`, or other
 /// responses beside them, round otherwise (some 1e-6 of a log-prob), as libtorch's products do with other sizes.
 pub struct Transformer {
     config: ModelConfig,
     weights: Weights,
-    device: Device,
-    tokens_per_forward: usize,
-    /// The sum of what was accumulated, for each of the weights' parameters in their order; empty where that is nothing.
+    compute: Compute,
+    /// The sum of what was accumulated, for each of the weights' parameters in their order, float32; empty where that is
+    /// nothing.
     gradient: Vec<Tensor>,
-    moments: Moments,
+    optimizer: Optimizer,
 }
 
 impl Transformer {
-    /// The model of a folder: `config.json`, and `model.safetensors` or the files of `model.safetensors.index.json`. Up to
-    /// `tokens_per_forward` tokens, padding included, are in a forward pass (but always one response).
+    /// The model of a folder: `config.json`, and `model.safetensors` or the files of `model.safetensors.index.json`.
     ///
     /// # Errors
     /// [`Diagnostics`] where a file is missing, damaged, of a model that is not known, does not fit the others or has a
     /// NaN; and where the weights do not fit into memory.
-    pub fn load(
-        folder: &Path,
-        device: Device,
-        tokens_per_forward: usize,
-    ) -> Result<Self, Diagnostics> {
+    pub fn load(folder: &Path, compute: Compute) -> Result<Self, Diagnostics> {
         let path = folder.join("config.json");
         if !path.exists() {
             let message = format!(
@@ -71,17 +89,8 @@ impl Transformer {
             return Err(Diagnostic::error(message).with_help(help).into());
         }
         let config = ModelConfig::read(&path)?;
-        let tokenizer = folder.join("tokenizer.json");
-        if tokenizer.exists() {
-            files::check_tokenizer(&tokenizer, config.vocabulary)?;
-        }
-        let weights = Weights::load(&config, &files::Tensors::open(folder)?, device)?;
-        Ok(Transformer::with(
-            config,
-            weights,
-            device,
-            tokens_per_forward,
-        ))
+        let weights = Weights::load(&config, &files::Tensors::open(folder)?, compute)?;
+        Ok(Transformer::with(config, weights, compute))
     }
 
     /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
@@ -89,36 +98,20 @@ impl Transformer {
     ///
     /// # Errors
     /// [`Diagnostics`] where the sizes do not fit each other, and where the weights do not fit into memory.
-    pub fn new(
-        config: ModelConfig,
-        seed: u64,
-        device: Device,
-        tokens_per_forward: usize,
-    ) -> Result<Self, Diagnostics> {
+    pub fn new(config: ModelConfig, seed: u64, compute: Compute) -> Result<Self, Diagnostics> {
         config.check()?;
         let initial = Initial::new(StreamKey::new(seed, Purpose::Initialization, 0));
-        let weights = Weights::load(&config, &initial, device)?;
-        Ok(Transformer::with(
-            config,
-            weights,
-            device,
-            tokens_per_forward,
-        ))
+        let weights = Weights::load(&config, &initial, compute)?;
+        Ok(Transformer::with(config, weights, compute))
     }
 
-    fn with(
-        config: ModelConfig,
-        weights: Weights,
-        device: Device,
-        tokens_per_forward: usize,
-    ) -> Self {
+    fn with(config: ModelConfig, weights: Weights, compute: Compute) -> Self {
         Transformer {
             config,
             weights,
-            device,
-            tokens_per_forward,
+            compute,
             gradient: Vec::new(),
-            moments: Moments::default(),
+            optimizer: Optimizer::default(),
         }
     }
 
@@ -140,7 +133,7 @@ impl Transformer {
             logp: vec![0.0; count],
             entropy: vec![0.0; count],
         };
-        for batch in micro_batches(prompts, responses, self.tokens_per_forward) {
+        for batch in micro_batches(prompts, responses, self.compute.tokens_per_forward) {
             let (logp, entropy) = self.score_batch(&batch)?;
             batch.write(&logp, &mut scores.logp);
             batch.write(&entropy, &mut scores.entropy);
@@ -166,7 +159,7 @@ impl Transformer {
                 format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
             return Err(Diagnostic::error(message).into());
         }
-        for batch in micro_batches(prompts, responses, self.tokens_per_forward) {
+        for batch in micro_batches(prompts, responses, self.compute.tokens_per_forward) {
             if let Err(error) = self.accumulate_batch(&batch, dloss_dlogp) {
                 self.gradient.clear();
                 return Err(error.into());
@@ -183,19 +176,11 @@ impl Transformer {
     pub fn gradient(&self) -> Result<Arrays, Diagnostics> {
         let mut arrays = Arrays::new();
         for (parameter, gradient) in self.weights.parameters().zip(&self.gradient) {
-            let rows = parameter
-                .parts
-                .iter()
-                .map(|(_, rows)| *rows)
-                .collect::<Vec<_>>();
-            let parts = gradient
-                .f_split_with_sizes(rows, 0)
-                .map_err(TorchError::from)?;
-            for ((name, _), part) in parameter.parts.iter().zip(parts) {
+            for (name, part) in parameter.split(gradient)? {
                 let shape: Vec<usize> = part.size().iter().map(|&size| size as usize).collect();
                 let array = ArrayD::from_shape_vec(IxDyn(&shape), to_vec::<f32>(&part)?);
                 let array = array.map_err(|error| Diagnostic::error(error.to_string()))?;
-                arrays.insert(name.clone(), array);
+                arrays.insert(name, array);
             }
         }
         Ok(arrays)
@@ -216,7 +201,7 @@ impl Transformer {
         let mut gradient = std::mem::take(&mut self.gradient);
         let parameters: Vec<&Tensor> = self.weights.parameters().map(|p| &p.tensor).collect();
         let updated = self
-            .moments
+            .optimizer
             .update(config, &parameters, &mut gradient, max_grad_norm);
         Ok(updated?)
     }
@@ -224,10 +209,8 @@ impl Transformer {
     /// Zeros, where nothing was accumulated.
     fn begin_gradient(&mut self) -> torch::Result<()> {
         if self.gradient.is_empty() {
-            let zeros = self.weights.parameters().map(|parameter| {
-                let zeros = parameter.tensor.f_zeros_like()?;
-                Ok(zeros.f_set_requires_grad(false)?)
-            });
+            let all = self.weights.parameters();
+            let zeros = all.map(|parameter| optimizer::zeros(&parameter.tensor));
             self.gradient = zeros.collect::<torch::Result<_>>()?;
         }
         Ok(())
@@ -236,7 +219,7 @@ impl Transformer {
     /// Log-probs and entropies of a micro-batch's targets.
     fn score_batch(&self, batch: &MicroBatch) -> torch::Result<(Vec<f32>, Vec<f32>)> {
         let _guard = no_grad_guard();
-        let targets = batch.targets(self.device)?;
+        let targets = batch.targets(self.compute.device)?;
         let hidden = self.target_states(batch)?;
         let head = Head {
             weight: &self.weights.head().tensor,
@@ -249,8 +232,8 @@ impl Transformer {
 
     fn accumulate_batch(&mut self, batch: &MicroBatch, dloss_dlogp: &[f64]) -> torch::Result<()> {
         self.begin_gradient()?;
-        let dlogp = torch::floats(&batch.read(dloss_dlogp), self.device)?;
-        let targets = batch.targets(self.device)?;
+        let dlogp = torch::floats(&batch.read(dloss_dlogp), self.compute.device)?;
+        let targets = batch.targets(self.compute.device)?;
         let hidden = self.target_states(batch)?;
         let head = Head {
             weight: &self.weights.head().tensor,
@@ -274,9 +257,13 @@ impl Transformer {
 
     /// The hidden states `[targets, hidden]` that a micro-batch's targets are predicted from.
     fn target_states(&self, batch: &MicroBatch) -> torch::Result<Tensor> {
-        let hidden = causal_states(&self.config, &self.weights, &batch.tokens(self.device)?)?;
+        let hidden = causal_states(
+            &self.config,
+            &self.weights,
+            &batch.tokens(self.compute.device)?,
+        )?;
         let hidden = hidden.f_view([-1, self.config.hidden])?;
-        Ok(hidden.f_index_select(0, &batch.places(self.device)?)?)
+        Ok(hidden.f_index_select(0, &batch.places(self.compute.device)?)?)
     }
 
     fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {

@@ -6,15 +6,44 @@ use crate::torch::{Result, to_vec};
 use crate::train::policy::adamw::Scalars;
 use crate::train::policy::{AdamWConfig, NonFinite};
 
-/// The moments of all parameters, in their order; none before the first update.
+/// What updates need besides the gradient, for all parameters in their order; nothing before the first one.
 #[derive(Default)]
-pub(super) struct Moments {
-    updates: u64,
-    /// The moving averages of the gradient and of its square.
-    averages: Vec<(Tensor, Tensor)>,
+pub(super) struct Optimizer {
+    pub updates: u64,
+    /// The moving averages of the gradient and of its square, float32.
+    pub averages: Vec<(Tensor, Tensor)>,
+    /// The parameters in float32, where the model's are in fewer bits, in which a small step would be lost.
+    pub masters: Vec<Tensor>,
 }
 
-impl Moments {
+impl Optimizer {
+    /// With moments of zero.
+    pub(super) fn begin(updates: u64, parameters: &[&Tensor]) -> Result<Self> {
+        let _guard = no_grad_guard();
+        let mut optimizer = Optimizer {
+            updates,
+            ..Optimizer::default()
+        };
+        for parameter in parameters {
+            let averages = (zeros(parameter)?, zeros(parameter)?);
+            optimizer.averages.push(averages);
+            if parameter.f_kind()? != Kind::Float {
+                optimizer.masters.push(parameter.f_to_kind(Kind::Float)?);
+            }
+        }
+        Ok(optimizer)
+    }
+
+    pub(super) fn copied(&self) -> Result<Self> {
+        let averages = self.averages.iter();
+        let averages = averages.map(|(first, second)| Ok((copy(first)?, copy(second)?)));
+        Ok(Optimizer {
+            updates: self.updates,
+            averages: averages.collect::<Result<_>>()?,
+            masters: self.masters.iter().map(copy).collect::<Result<_>>()?,
+        })
+    }
+
     /// Moves the parameters one step against the gradient, which is scaled down to `max_norm` where it is longer. Gives its
     /// norm before. Where it is not finite, or a parameter would not be, nothing changes.
     pub(super) fn update(
@@ -35,31 +64,44 @@ impl Moments {
             }
         }
         if self.averages.is_empty() {
-            let zeros = gradient
-                .iter()
-                .map(|g| Ok((g.f_zeros_like()?, g.f_zeros_like()?)));
-            self.averages = zeros.collect::<Result<_>>()?;
+            *self = Optimizer::begin(0, parameters)?;
         }
         let scalars = Scalars::new(config, self.updates + 1);
+        let masters = match self.masters.is_empty() {
+            true => parameters.to_vec(),
+            false => self.masters.iter().collect(),
+        };
         // Trying first costs less than a copy to go back to.
-        for ((parameter, gradient), moments) in
-            parameters.iter().zip(&*gradient).zip(&self.averages)
-        {
-            let (parameter, ..) = next(&scalars, parameter, gradient, moments)?;
-            if parameter.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0 {
+        for ((master, gradient), moments) in masters.iter().zip(&*gradient).zip(&self.averages) {
+            let (next, ..) = next(&scalars, master, gradient, moments)?;
+            if next.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0 {
                 return Ok(Err(NonFinite::Parameters));
             }
         }
-        for ((parameter, gradient), moments) in
-            parameters.iter().zip(gradient).zip(&mut self.averages)
-        {
-            let (next, first, second) = next(&scalars, parameter, gradient, moments)?;
+        for ((master, gradient), moments) in masters.iter().zip(gradient).zip(&mut self.averages) {
+            let (next, first, second) = next(&scalars, master, gradient, moments)?;
             *moments = (first, second);
-            parameter.shallow_clone().f_copy_(&next)?;
+            master.shallow_clone().f_copy_(&next)?;
+        }
+        for (parameter, master) in parameters.iter().zip(&self.masters) {
+            parameter.shallow_clone().f_copy_(master)?;
         }
         self.updates += 1;
         Ok(Ok(norm))
     }
+}
+
+/// Zeros of a tensor's shape, float32.
+pub(super) fn zeros(like: &Tensor) -> Result<Tensor> {
+    let options = (Kind::Float, like.device());
+    Ok(Tensor::f_zeros(like.size(), options)?)
+}
+
+/// A tensor with the same numbers, in memory of its own.
+pub(super) fn copy(tensor: &Tensor) -> Result<Tensor> {
+    let mut copy = tensor.f_detach()?.f_empty_like()?;
+    copy.f_copy_(tensor)?;
+    Ok(copy)
 }
 
 /// A parameter and its moments after an update.
@@ -111,7 +153,7 @@ mod tests {
         let mut expected = start.clone();
         let mut adamw = AdamW::new(config, start.len());
         let tensor = floats(&start, Device::Cpu).unwrap().view([8, 5]);
-        let mut moments = Moments::default();
+        let mut optimizer = Optimizer::default();
         for step in 0..50 {
             let gradient = |i: usize| ((i + 7 * step) as f32 * 0.91).cos() * (1 + i % 3) as f32;
             let gradient: Vec<f32> = (0..start.len()).map(gradient).collect();
@@ -123,7 +165,7 @@ mod tests {
             let halved: Vec<f32> = gradient.iter().map(|g| g / 2.0).collect();
             assert!(adamw.update(&mut expected, &halved));
             let mut gradient = [floats(&gradient, Device::Cpu).unwrap().view([8, 5])];
-            let found = moments.update(&config, &[&tensor], &mut gradient, Some(norm / 2.0));
+            let found = optimizer.update(&config, &[&tensor], &mut gradient, Some(norm / 2.0));
             assert!((found.unwrap().unwrap() / norm - 1.0).abs() < 1e-6);
         }
         for (found, expected) in to_vec::<f32>(&tensor).unwrap().iter().zip(&expected) {
@@ -136,10 +178,10 @@ mod tests {
     fn what_is_not_finite_changes_nothing() {
         let config = AdamWConfig::default();
         let tensor = floats(&[1.0, f32::MAX], Device::Cpu).unwrap();
-        let mut moments = Moments::default();
+        let mut optimizer = Optimizer::default();
         let mut update = |gradient: [f32; 2], config: &AdamWConfig| {
             let mut gradient = [floats(&gradient, Device::Cpu).unwrap()];
-            moments
+            optimizer
                 .update(config, &[&tensor], &mut gradient, None)
                 .unwrap()
         };

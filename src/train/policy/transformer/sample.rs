@@ -71,10 +71,12 @@ impl Decoding {
         Ok(logits)
     }
 
-    /// A token for each row of logits, by one number in [0, 1) each.
+    /// A token for each row of logits, by one number in [0, 1) each; the vocabulary's size where logits are NaN or infinite.
     fn draw(&self, logits: &Tensor, uniforms: &[f64]) -> Result<Vec<i64>> {
         let tokens = if self.temperature == 0.0 {
-            logits.f_argmax(-1, false)?
+            let (largest, token) = logits.f_max_dim(-1, false)?;
+            let is_wrong = largest.f_isfinite()?.f_logical_not()?;
+            token.f_masked_fill(&is_wrong, logits.size()[1])?
         } else {
             let probabilities = self.warped(logits)?.f_softmax(-1, Kind::Double)?;
             let sums = probabilities.f_cumsum(-1, Kind::Double)?;
@@ -141,15 +143,15 @@ impl Transformer {
         let mut goes_on = vec![true; streams.len()];
         while !rows.is_empty() {
             let head = &self.weights.head().tensor;
-            let logits = hidden
-                .f_linear(head, None::<Tensor>)
-                .map_err(torch::TorchError::from)?;
+            let logits = hidden.f_linear(head, None::<Tensor>);
+            let logits = logits.and_then(|logits| logits.f_to_kind(Kind::Float));
+            let logits = logits.map_err(torch::TorchError::from)?;
             let uniforms: Vec<f64> = rows.iter().map(|&row| streams[row].uniform()).collect();
             let mut drawn = decoding.draw(&logits, &uniforms)?;
             for (&response, &token) in rows.iter().zip(&drawn) {
                 if token >= self.config.vocabulary {
-                    let message = format!("the logits of response {response} are NaN");
-                    return Err(Diagnostic::error(message).into());
+                    let problem = Diagnostic::error("the policy's logits are NaN or infinite");
+                    return Err(problem.with_help("is `lr` too large?").into());
                 }
                 if goes_on[response] {
                     let tokens = &mut responses[response];
@@ -165,11 +167,11 @@ impl Transformer {
             // Dropping rows copies the cache: once an eighth of them is done it pays.
             if (rows.len() - going.len()) * 8 >= rows.len() {
                 let kept: Vec<i64> = going.iter().map(|&row| row as i64).collect();
-                cache.select(&indices(&kept, self.device)?)?;
+                cache.select(&indices(&kept, self.compute.device)?)?;
                 drawn = going.iter().map(|&row| drawn[row]).collect();
                 rows = going.iter().map(|&row| rows[row]).collect();
             }
-            let tokens = indices(&drawn, self.device)?.f_unsqueeze(1);
+            let tokens = indices(&drawn, self.compute.device)?.f_unsqueeze(1);
             let tokens = tokens.map_err(torch::TorchError::from)?;
             hidden = cache.forward(&self.config, &self.weights, &tokens)?;
         }
@@ -192,15 +194,15 @@ impl Transformer {
             tokens.resize(tokens.len() + longest - prompt.tokens.len(), 0);
             tokens.extend(prompt.tokens.iter().map(|&token| i64::from(token)));
         }
-        let tokens = indices(&tokens, self.device)?.f_view([prompts.len() as i64, -1])?;
+        let tokens = indices(&tokens, self.compute.device)?.f_view([prompts.len() as i64, -1])?;
         // Nothing follows a response's last token.
         let columns = longest + decoding.max_tokens - 1;
-        let padding = indices(&padding, self.device)?;
-        let mut cache = Cache::new(&self.config, &padding, columns as i64)?;
+        let padding = indices(&padding, self.compute.device)?;
+        let mut cache = Cache::new(&self.config, &padding, columns as i64, self.compute.dtype)?;
         let hidden = cache.forward(&self.config, &self.weights, &tokens)?;
         let rows = (0..prompts.len() as i64).flat_map(|row| std::iter::repeat_n(row, group_size));
         let owners: Vec<i64> = rows.collect();
-        let owners = indices(&owners, self.device)?;
+        let owners = indices(&owners, self.compute.device)?;
         cache.select(&owners)?;
         Ok((cache, hidden.f_index_select(0, &owners)?))
     }

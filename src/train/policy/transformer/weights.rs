@@ -1,9 +1,11 @@
 //! The weights of a decoder, under the names that transformers gives them. Matrices that read the same input are one
 //! matrix, their rows one behind the other.
 
-use tch::{Device, Tensor};
+use tch::{Tensor, no_grad_guard};
 
+use super::Compute;
 use super::config::{Architecture, ModelConfig};
+use super::optimizer::copy;
 use crate::diagnostic::Diagnostics;
 use crate::torch::{Result, TorchError};
 
@@ -15,10 +17,27 @@ pub(super) trait Source {
 
 /// A tensor that is trained.
 pub(super) struct Parameter {
-    /// On the model's device; float32.
+    /// On the model's device and of its dtype.
     pub tensor: Tensor,
     /// The tensors that it is made of: their names in files, and how many of its rows they are.
     pub parts: Vec<(String, i64)>,
+}
+
+impl Parameter {
+    fn copied(&self) -> Result<Self> {
+        let _guard = no_grad_guard();
+        let tensor = copy(&self.tensor)?.f_set_requires_grad(true)?;
+        let parts = self.parts.clone();
+        Ok(Parameter { tensor, parts })
+    }
+
+    /// Its parts by name, or those of a tensor of its shape: views, outside of the tensor's graph.
+    pub(super) fn split(&self, tensor: &Tensor) -> Result<Vec<(String, Tensor)>> {
+        let rows: Vec<i64> = self.parts.iter().map(|(_, rows)| *rows).collect();
+        let parts = tensor.f_detach()?.f_split_with_sizes(rows, 0)?;
+        let names = self.parts.iter().map(|(name, _)| name.clone());
+        Ok(names.zip(parts).collect())
+    }
 }
 
 /// One layer.
@@ -50,12 +69,12 @@ impl Weights {
     pub(super) fn load(
         config: &ModelConfig,
         source: &dyn Source,
-        device: Device,
+        compute: Compute,
     ) -> std::result::Result<Self, Diagnostics> {
         let &ModelConfig {
             vocabulary, hidden, ..
         } = config;
-        let loader = Loader { source, device };
+        let loader = Loader { source, compute };
         let embedding = "model.embed_tokens.weight";
         Ok(Weights {
             embedding: loader.matrix([(embedding, vocabulary)], hidden)?,
@@ -70,9 +89,29 @@ impl Weights {
         })
     }
 
+    /// With memory of their own.
+    pub(super) fn copied(&self) -> Result<Self> {
+        let layers = self.layers.iter().map(Layer::copied);
+        Ok(Weights {
+            embedding: self.embedding.copied()?,
+            layers: layers.collect::<Result<_>>()?,
+            norm: self.norm.copied()?,
+            head: self.head.as_ref().map(Parameter::copied).transpose()?,
+        })
+    }
+
     /// The matrix that gives the logits.
     pub(super) fn head(&self) -> &Parameter {
         self.head.as_ref().unwrap_or(&self.embedding)
+    }
+
+    /// All tensors under the names that files give them; views of the parameters, outside of their graphs.
+    pub(super) fn split(&self) -> Result<Vec<(String, Tensor)>> {
+        let mut all = Vec::new();
+        for parameter in self.parameters() {
+            all.extend(parameter.split(&parameter.tensor)?);
+        }
+        Ok(all)
     }
 
     /// All parameters, each once; [`Weights::head_index`] says which of them the head is.
@@ -136,6 +175,22 @@ impl Layer {
         })
     }
 
+    fn copied(&self) -> Result<Self> {
+        let copied = |parameter: &Parameter| parameter.copied();
+        let head_norms = self.head_norms.as_ref();
+        let head_norms = head_norms.map(|(q, k)| Ok::<_, TorchError>((q.copied()?, k.copied()?)));
+        Ok(Layer {
+            input_norm: self.input_norm.copied()?,
+            qkv: self.qkv.copied()?,
+            qkv_bias: self.qkv_bias.as_ref().map(copied).transpose()?,
+            head_norms: head_norms.transpose()?,
+            output: self.output.copied()?,
+            mlp_norm: self.mlp_norm.copied()?,
+            gate_up: self.gate_up.copied()?,
+            down: self.down.copied()?,
+        })
+    }
+
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         let head_norms = self.head_norms.iter().flat_map(|(q, k)| [q, k]);
         [&self.input_norm, &self.qkv]
@@ -149,7 +204,7 @@ impl Layer {
 /// Reads parameters, part by part.
 struct Loader<'a> {
     source: &'a dyn Source,
-    device: Device,
+    compute: Compute,
 }
 
 impl Loader<'_> {
@@ -186,7 +241,10 @@ impl Loader<'_> {
     }
 
     fn trained(&self, tensors: &[Tensor]) -> Result<Tensor> {
-        let tensor = Tensor::f_cat(tensors, 0)?.f_to_device(self.device)?;
+        let Compute { device, dtype, .. } = self.compute;
+        let tensor = Tensor::f_cat(tensors, 0)?
+            .f_to_kind(dtype)?
+            .f_to_device(device)?;
         tensor.f_set_requires_grad(true).map_err(TorchError::from)
     }
 }

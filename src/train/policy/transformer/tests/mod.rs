@@ -3,29 +3,39 @@
 mod loading;
 mod sampling;
 mod scores;
+mod state;
 
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
+use tch::Kind;
 
-use super::Transformer;
+use super::{Compute, Transformer};
 use crate::diagnostic::Diagnostics;
 use crate::torch;
 use crate::train::policy::Responses;
 use crate::train::task::Prompt;
 
-const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
+pub(super) const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
-fn folder(model: &str) -> PathBuf {
+pub(super) fn folder(model: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     root.join("tests/golden/transformers").join(model)
 }
 
+fn compute(tokens_per_forward: usize) -> Compute {
+    Compute {
+        device: torch::start("cpu", NonZeroUsize::MIN).unwrap(),
+        dtype: Kind::Float,
+        tokens_per_forward,
+        gradient_checkpointing: false,
+    }
+}
+
 fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer, Diagnostics> {
-    let device = torch::start("cpu", NonZeroUsize::MIN)?;
-    Transformer::load(folder, device, tokens_per_forward)
+    Transformer::load(folder, compute(tokens_per_forward))
 }
 
 /// What transformers computed.
@@ -108,7 +118,7 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert!(worst <= tolerance, "{what}: {worst} apart");
 }
 
-fn error_of<T>(result: Result<T, Diagnostics>) -> String {
+pub(super) fn error_of<T>(result: Result<T, Diagnostics>) -> String {
     match result {
         Ok(_) => panic!("there is an error"),
         Err(error) => error[0].to_string(),

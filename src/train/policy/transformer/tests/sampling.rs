@@ -1,6 +1,6 @@
 //! Greedy tokens, warped distributions and draws.
 
-use tch::{Device, Kind};
+use tch::{Device, Kind, no_grad_guard};
 
 use super::*;
 use crate::torch::to_vec;
@@ -148,6 +148,29 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
             .sample(prompts, DRAWS, &decoding, other)
             .unwrap()
     );
+}
+
+#[test]
+fn logits_that_are_not_finite_are_errors_however_tokens_are_chosen() {
+    for temperature in [0.0, 1.0] {
+        let transformer = load(&folder("qwen2"), 64).unwrap();
+        let decoding = Decoding {
+            temperature,
+            ..greedy(2)
+        };
+        let prompts = Expected::of("qwen2").prompts();
+        let _guard = no_grad_guard();
+        let _ = transformer
+            .weights
+            .norm
+            .tensor
+            .shallow_clone()
+            .fill_(f64::NAN);
+        assert_eq!(
+            error_of(transformer.sample(&prompts, 1, &decoding, KEY)),
+            "the policy's logits are NaN or infinite (is `lr` too large?)"
+        );
+    }
 }
 
 #[test]

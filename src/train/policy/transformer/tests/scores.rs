@@ -164,7 +164,7 @@ fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
         let config = load(&folder(model), 64).unwrap().config;
         let vocabulary = config.vocabulary as f32;
         let scores = |seed| {
-            let transformer = Transformer::new(config.clone(), seed, Device::Cpu, 64).unwrap();
+            let transformer = Transformer::new(config.clone(), seed, compute(64)).unwrap();
             transformer.score(&prompts, &responses).unwrap()
         };
         let first = scores(1);
@@ -184,7 +184,7 @@ fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
             head_dim: 7,
             ..config.clone()
         };
-        let refused = Transformer::new(odd, 1, Device::Cpu, 64);
+        let refused = Transformer::new(odd, 1, compute(64));
         assert!(error_of(refused).starts_with("heads are 7 wide"));
     }
 }

@@ -1,0 +1,264 @@
+//! Against what transformers makes of the same texts and chats.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::super::tests::{MODELS, error_of, folder};
+use super::*;
+
+const VOCABULARY: u32 = 400;
+
+fn load(folder: &Path) -> Result<Text, Diagnostics> {
+    Text::load(folder, VOCABULARY)
+}
+
+fn cases(model: &str) -> Value {
+    read_json(&folder(model).join("cases.json")).unwrap()
+}
+
+/// A folder with a model's tokenizer, and nothing else that makes text.
+fn bare() -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let from = folder("qwen2").join("tokenizer.json");
+    fs::copy(from, copy.path().join("tokenizer.json")).unwrap();
+    copy
+}
+
+fn write(folder: &Path, file: &str, content: impl ToString) {
+    fs::write(folder.join(file), content.to_string()).unwrap();
+}
+
+#[test]
+fn texts_become_the_tokens_of_transformers_and_come_back() {
+    for model in MODELS {
+        let text = load(&folder(model)).unwrap();
+        let cases = cases(model);
+        let cases = cases["tokenize"].as_array().unwrap();
+        assert_eq!(cases.len(), 7);
+        for case in cases {
+            let source = case["text"].as_str().unwrap();
+            assert_eq!(json!(text.encode(source).unwrap()), case["ids"], "{source}");
+            let plain = text.tokens(source, false).unwrap();
+            assert_eq!(json!(plain), case["ids_plain"], "{source}");
+            assert_eq!(json!(text.decode(&plain).unwrap()), case["decoded"]);
+        }
+    }
+}
+
+#[test]
+fn special_tokens_are_left_out_of_a_responses_text() {
+    let text = load(&folder("qwen2")).unwrap();
+    let tokens = text.tokens("A: 26<|im_end|>", false).unwrap();
+    assert_eq!(tokens.last(), Some(&299));
+    assert_eq!(text.decode(&tokens).unwrap(), "A: 26");
+}
+
+#[test]
+fn a_chat_becomes_the_text_of_transformers() {
+    for model in ["qwen2", "qwen3"] {
+        let chat = &cases(model)["chat"];
+        let messages = chat["messages"].as_array().unwrap().iter();
+        let message = |message: &Value| {
+            let of = |key| message[key].as_str().unwrap().to_string();
+            (of("role"), of("content"))
+        };
+        let messages: Vec<(String, String)> = messages.map(message).collect();
+        let messages: Vec<Message<'_>> = messages
+            .iter()
+            .map(|(role, content)| Message { role, content })
+            .collect();
+        let text = load(&folder(model)).unwrap();
+        let template = text.template.as_ref().unwrap();
+        assert_eq!(json!(template.render(&messages).unwrap()), chat["text"]);
+        // The tags of a message are tokens each, and none is added to those that the template writes.
+        let tokens = text.encode_chat(&messages).unwrap();
+        let start = text.tokenizer.token_to_id("<|im_start|>").unwrap();
+        let starts = tokens.iter().filter(|token| **token == start).count();
+        assert_eq!((tokens[0], starts), (start, 3), "{model}");
+    }
+}
+
+/// The text of the chat of one user's message, by a template in `tokenizer_config.json`.
+fn rendered(template: impl Into<Value>) -> String {
+    let copy = bare();
+    let config = json!({
+        "chat_template": template.into(),
+        "bos_token": { "content": "<s>", "special": true },
+        "eos_token": "</s>",
+        "pad_token": null,
+    });
+    write(copy.path(), "tokenizer_config.json", config);
+    let content = "<b> \"1+1\" & é\n";
+    let role = "user";
+    match load(copy.path()).and_then(|text| {
+        let template = text.template.as_ref().unwrap();
+        template.render(&[Message { role, content }])
+    }) {
+        Ok(text) => text,
+        Err(error) => error[0].to_string(),
+    }
+}
+
+#[test]
+fn templates_have_what_transformers_gives_them() {
+    // What transformers 5.10.4 renders, but for the date.
+    let cases = [
+        (
+            "{{ bos_token }}{{ messages[0]['content'] | trim }}{{ eos_token }}",
+            "<s><b> \"1+1\" & é</s>",
+        ),
+        (
+            "{{ messages | tojson }}",
+            r#"[{"role": "user", "content": "<b> \"1+1\" & é\n"}]"#,
+        ),
+        (
+            "{{ messages[0] | tojson(indent=4) }}",
+            "{\n    \"role\": \"user\",\n    \"content\": \"<b> \\\"1+1\\\" & é\\n\"\n}",
+        ),
+        ("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
+        (
+            "{% if tools is none and not documents %}\n  {% for m in messages %}\n{{ m.role }}\n  {% endfor %}\nend\n{% endif %}\n",
+            "user\nend\n",
+        ),
+        (
+            "{% for m in messages[::-1] %}{% if loop.last %}{% break %}{% endif %}x{% endfor %}{{ pad_token is defined }}",
+            "False",
+        ),
+        (
+            "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + loop.index %}{% endfor %}{{ ns.n }}",
+            "1",
+        ),
+        (
+            "{% set c = '<think>\na\n</think>\n\nb' %}{{ c.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') + c.split('</think>')[-1].strip() }}",
+            "ab",
+        ),
+        (
+            "{%- macro tag(x) -%}[{{ x.upper() }}]{%- endmacro -%}{{ tag(messages[0].get('role')) }}{{ messages[0].get('name', '-') }}",
+            "[USER]-",
+        ),
+        (
+            "{{ enable_thinking is defined and enable_thinking is false }}{{ messages[0].tool_calls }}{{ messages[0].content is string }}",
+            "FalseTrue",
+        ),
+        (
+            "{{ '%s-%02d' | format('a', 7) }} {{ 'abc'[1:] }} {{ [1, 2] + [3] }}",
+            "a-07 bc [1, 2, 3]",
+        ),
+    ];
+    for (template, expected) in cases {
+        assert_eq!(rendered(template), expected, "{template}");
+    }
+    let named = json!([
+        { "name": "tool_use", "template": "tools" },
+        { "name": "default", "template": "plain" },
+    ]);
+    assert_eq!(rendered(named), "plain");
+}
+
+#[test]
+fn a_template_that_fails_says_why_and_where() {
+    let raised = rendered("{{ raise_exception('Only assistants may speak!') }}");
+    assert!(
+        raised.contains("the chat template: Only assistants may speak!"),
+        "{raised}"
+    );
+    let copy = bare();
+    write(
+        copy.path(),
+        "chat_template.jinja",
+        "{{ bos_token }}\n{% for m in %}",
+    );
+    let error = error_of(load(copy.path()));
+    assert!(error.contains("chat_template.jinja"), "{error}");
+    assert!(error.contains("line 2"), "{error}");
+    fs::remove_file(copy.path().join("chat_template.jinja")).unwrap();
+    let error = error_of(load(copy.path()).unwrap().encode_chat(&[]));
+    assert!(error.contains("the model has no chat template"), "{error}");
+}
+
+#[test]
+fn a_response_ends_where_the_folder_says() {
+    let copy = bare();
+    let ends = || load(copy.path()).unwrap().generation().ends.clone();
+    assert!(ends().is_empty());
+    write(
+        copy.path(),
+        "tokenizer_config.json",
+        json!({ "eos_token": "<|im_end|>" }),
+    );
+    assert_eq!(ends(), vec![299_u32]);
+    write(copy.path(), "config.json", json!({ "eos_token_id": 297 }));
+    assert_eq!(ends(), vec![297_u32]);
+    let written = json!({ "eos_token_id": [299, 297], "temperature": 0.7, "top_k": 20 });
+    write(copy.path(), "generation_config.json", written);
+    let expected = Generation {
+        ends: vec![299, 297],
+        temperature: Some(0.7),
+        top_p: None,
+        top_k: Some(20),
+    };
+    assert_eq!(load(copy.path()).unwrap().generation(), &expected);
+    write(
+        copy.path(),
+        "generation_config.json",
+        json!({ "eos_token_id": 400 }),
+    );
+    assert!(
+        error_of(load(copy.path()))
+            .contains("`eos_token_id` is 400; the model's vocabulary has 400")
+    );
+}
+
+#[test]
+fn stop_strings_are_found_over_several_tokens_and_inside_of_one() {
+    let text = load(&folder("llama")).unwrap();
+    let stops = ["\n\n".to_string(), "日本".to_string(), "A: 6".to_string()];
+    for (response, ended) in [
+        ("so 5\nA: 6", true),
+        ("so 5\nA: 5", false),
+        ("at\n\n  costs", true),
+        ("one\ntwo\n", false),
+        ("in 日本", true),
+        ("in 日", false),
+        ("", false),
+    ] {
+        let tokens = text.tokens(response, false).unwrap();
+        let found = (1..=tokens.len()).any(|end| text.has_stop(&tokens[..end], &stops).unwrap());
+        assert_eq!(found, ended, "{response}");
+    }
+    assert!(!text.has_stop(&[32, 25], &[]).unwrap());
+}
+
+#[test]
+fn a_tokenizer_that_is_none_or_does_not_fit_is_refused() {
+    let cut = bare();
+    let text = fs::read_to_string(cut.path().join("tokenizer.json")).unwrap();
+    write(cut.path(), "tokenizer.json", &text[..200]);
+    let unknown = bare();
+    write(
+        unknown.path(),
+        "tokenizer.json",
+        text.replace("\"BPE\"", "\"Letters\""),
+    );
+    let none = tempfile::tempdir().unwrap();
+    let fits = bare();
+    for (error, expected) in [
+        (
+            error_of(load(cut.path())),
+            "tokenizer.json: the tokenizer: ",
+        ),
+        (
+            error_of(load(unknown.path())),
+            "tokenizer.json: the tokenizer: ",
+        ),
+        (error_of(load(none.path())), "has no tokenizer.json"),
+        (
+            error_of(Text::load(fits.path(), 299)),
+            "token `<|im_end|>` has the number 299; the model's vocabulary has 299",
+        ),
+    ] {
+        assert!(error.contains(expected), "{error}");
+    }
+}
