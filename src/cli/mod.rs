@@ -71,8 +71,7 @@ enum Command {
     Check(check::Check),
     /// See where the time of a recipe goes, by stage and by line
     Profile(profile::Profile),
-    /// List the built-in recipes
-    Recipes,
+    Recipes(library::Recipes),
     /// Explain a recipe or a function, with an example
     Doc(library::Doc),
     /// Copy a built-in recipe to a file, to edit it
@@ -88,7 +87,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Profile(command) => command.run(),
-        Command::Recipes => library::recipes(),
+        Command::Recipes(recipes) => recipes.run(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }

@@ -6,7 +6,7 @@ mod cases;
 mod grpo;
 mod grpo_lambda;
 mod kl;
-mod losses;
 mod pacs;
 mod passk;
 mod reinforce_pp;
+mod table;
