@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod export;
 mod library;
 mod profile;
 mod repl;
@@ -60,6 +61,8 @@ enum Command {
     Train(train::Train),
     /// Repeat a run with its reloads, and say whether every number agrees
     Replay(replay::Replay),
+    /// Write a run's model as a folder that transformers opens
+    Export(export::Export),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     /// Try formulas at a prompt, on a real batch
@@ -79,6 +82,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),
+        Command::Export(command) => command.run(),
         Command::Apply(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),

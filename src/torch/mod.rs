@@ -18,6 +18,9 @@ pub use worker::Worker;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
+/// The version of the libtorch that this was built with.
+pub const VERSION: &str = env!("ADVLAB_TORCH_VERSION");
+
 /// A result of libtorch.
 pub type Result<T> = std::result::Result<T, TorchError>;
 
