@@ -6,27 +6,52 @@ use std::process::ExitCode;
 
 use advlab::doc;
 use advlab::paint::beside;
-use advlab::script::{BUILTINS, Hook, Host};
+use advlab::script::{BUILTINS, Host, Kind, needs};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use console::Term;
 
 use super::streams::{self, out};
 
-/// Lists the built-ins, one line each.
-pub fn recipes() -> Result<ExitCode> {
-    let host = Host::new();
-    let paint = streams::whole(&Term::stdout());
-    for builtin in BUILTINS {
-        let recipe = host.load(builtin.name)?;
-        let hooks = Hook::OF_BATCH.into_iter().filter(|&hook| recipe.has(hook));
-        let hooks: Vec<&str> = hooks.map(Hook::name).collect();
-        let name = paint.bold(&format!("{:<22}", builtin.name));
-        let head = format!("{name} {}", paint.dim(&hooks.join(", ")));
-        out!("{}", beside(&head, 42, recipe.summary(), paint.width));
+/// List the built-in recipes by kind, one line each.
+#[derive(Args)]
+pub struct Recipes {
+    /// Those alone that need a column, such as value
+    #[arg(long, value_name = "COLUMN")]
+    needs: Option<String>,
+}
+
+impl Recipes {
+    pub fn run(self) -> Result<ExitCode> {
+        let host = Host::new();
+        let paint = streams::whole(&Term::stdout());
+        let mut number = 0;
+        for kind in Kind::OF_RECIPES {
+            let mut title = Some(kind.title());
+            for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
+                let recipe = host.load(builtin.name)?;
+                let column = self.needs.iter();
+                if !column
+                    .map(String::as_str)
+                    .all(|column| needs(&recipe, column))
+                {
+                    continue;
+                }
+                if let Some(title) = title.take() {
+                    let gap = if number == 0 { "" } else { "\n" };
+                    out!("{gap}{}", paint.dim(title));
+                }
+                number += 1;
+                let name = paint.bold(&format!("{:<21}", builtin.name));
+                out!("{}", beside(&name, 23, recipe.summary(), paint.width));
+            }
+        }
+        match self.needs {
+            Some(column) if number == 0 => out!("no built-in needs the column `{column}`"),
+            _ => out!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it."),
+        }
+        Ok(ExitCode::SUCCESS)
     }
-    out!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it.");
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Explain a recipe or a function, with an example.

@@ -131,6 +131,7 @@ impl Task for Math {
         TaskShape {
             prompt_features: 0,
             vocabulary: self.text.vocabulary() as usize,
+            alphabet: self.text.vocabulary() as usize,
             max_response_tokens: self.max_response_tokens,
             stop: self.text.generation().ends.first().copied().unwrap_or(0),
         }

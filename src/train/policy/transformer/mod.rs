@@ -8,6 +8,7 @@ mod export;
 mod files;
 mod head;
 mod initial;
+mod language_model;
 mod layers;
 mod micro_batch;
 mod optimizer;
@@ -25,6 +26,7 @@ use ndarray::{ArrayD, IxDyn};
 use tch::{Device, Kind, Tensor, no_grad_guard};
 
 pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
+pub use language_model::LanguageModel;
 pub use sample::Decoding;
 pub use state::Snapshot;
 pub use text::{Generation, Message, Text};
