@@ -2,6 +2,7 @@
 //!
 //! libtorch's settings are the process's: [`start`] makes them, and every start makes the same.
 
+mod column;
 mod error;
 mod worker;
 
@@ -10,10 +11,15 @@ use std::num::NonZeroUsize;
 use tch::kind::Element;
 use tch::{Device, Kind, Tensor};
 
+pub(crate) use column::OnDevice;
+pub use column::column;
 pub use error::TorchError;
 pub use worker::Worker;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// The version of the libtorch that this was built with.
+pub const VERSION: &str = env!("ADVLAB_TORCH_VERSION");
 
 /// A result of libtorch.
 pub type Result<T> = std::result::Result<T, TorchError>;
@@ -109,6 +115,12 @@ pub(crate) fn indices(values: &[i64], device: Device) -> Result<Tensor> {
 /// A float32 tensor `[values.len()]` on a device.
 pub(crate) fn floats(values: &[f32], device: Device) -> Result<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
+}
+
+/// A float64 tensor of a shape on a device.
+pub(crate) fn doubles(values: &[f64], shape: &[i64], device: Device) -> Result<Tensor> {
+    let values = Tensor::f_from_slice(values)?.f_view(shape)?;
+    Ok(values.f_to_device(device)?)
 }
 
 /// The values of a tensor of any shape, kind and device, row by row.
