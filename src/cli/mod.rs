@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod export;
 mod library;
 mod profile;
 mod repl;
@@ -60,6 +61,8 @@ enum Command {
     Train(train::Train),
     /// Repeat a run with its reloads, and say whether every number agrees
     Replay(replay::Replay),
+    /// Write a run's model as a folder that transformers opens
+    Export(export::Export),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     /// Try formulas at a prompt, on a real batch
@@ -79,6 +82,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),
+        Command::Export(command) => command.run(),
         Command::Apply(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
@@ -92,10 +96,11 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
 /// How tensors are computed.
 #[derive(clap::Args, Clone, Copy)]
 struct Computing {
-    /// What computes tensors: tile by tile, or each operation in full; the bits are the same
-    #[arg(long, value_name = "NAME", default_value = "fused",
-        value_parser = PossibleValuesParser::new(["fused", "naive"])
-            .map(|name| if name == "naive" { Executor::Naive } else { Executor::Fused }))]
+    /// What computes tensors: tile by tile, each operation in full (the same bits), or libtorch (within rounding); `auto` is
+    /// libtorch where the tokens lie on a GPU, else tile by tile
+    #[arg(long, value_name = "NAME", default_value = "auto",
+        value_parser = PossibleValuesParser::new(Executor::NAMES)
+            .try_map(|name| name.parse::<Executor>()))]
     executor: Executor,
 }
 

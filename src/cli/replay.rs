@@ -32,6 +32,9 @@ impl Replay {
         let replay =
             Repetition::open_with(&self.run, self.computing.executor, self.natively.native)?;
         let run = self.run.display();
+        if let Some(note) = replay.note() {
+            out!("note: {note}");
+        }
         let steps = replay.steps();
         let bar = streams::steps_bar("replaying", steps, 0);
         let difference = replay.go(&mut |event: &Event<'_>| {

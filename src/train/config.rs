@@ -48,6 +48,7 @@ pub struct Config {
     pub warmup_steps: u64,
     pub weight_decay: f64,
     pub max_grad_norm: f64,
+    pub reference: bool,
     pub reset_reference_every: u64,
     pub eval_every: u64,
     pub eval_prompts: usize,
@@ -286,7 +287,9 @@ impl Config {
         };
         let shape = task.shape();
         Ok(match self.policy.as_str() {
-            "transformer" => self.transformer.make(&shape, adamw, self.seed)?,
+            "transformer" => self
+                .transformer
+                .make(&shape, adamw, self.seed, self.reference)?,
             _ => Box::new(Mlp::new(&shape, self.hidden_size, adamw, self.seed)),
         })
     }

@@ -29,6 +29,7 @@
 mod config;
 mod error;
 mod event;
+mod export;
 mod fine_tuning;
 mod folder;
 mod learner;
@@ -43,6 +44,7 @@ mod trainer;
 
 pub use config::{Config, TransformerConfig};
 pub use event::Event;
+pub use export::export;
 pub use folder::Kept;
 pub use replay::{Difference, Replay};
 pub use row::{Evaluation, Milliseconds, PassAt, Row};

@@ -120,6 +120,7 @@ impl Run {
         let history = History::read(path)?;
         let (trainer, note) = restored(&history, &config, &checkpoint)?;
         notes.extend(note);
+        notes.extend(history.other_platform(&trainer.learner.policy.platform()));
         if is_extended {
             folder.write_config(&config)?;
         }
@@ -179,6 +180,7 @@ impl Run {
             step: first,
             recipe: self.trainer.live.in_use().recipe(),
             loss_recipe: &self.trainer.learner.loss,
+            platform: &self.trainer.learner.policy.platform(),
         })?;
         if self.saved.is_none() {
             self.trainer

@@ -138,6 +138,7 @@ impl Trainer {
             row.ms.evaluate = milliseconds(started);
         }
         row.ms.write = self.write;
+        row.device_memory = self.learner.policy.device_memory();
         let started = Instant::now();
         tell(&Event::Step {
             row: &row,
@@ -163,7 +164,12 @@ impl Trainer {
         let rollout = Rollout::sample(&*self.task, policy, prompts, group_size, key)?;
         let sample = milliseconds(started);
         let started = Instant::now();
-        let (batch, kl) = rollout.batch(step, &mut *self.learner.policy, &*self.task)?;
+        let policy = &mut self.learner.policy;
+        let ref_logp = self
+            .config
+            .reference
+            .then(|| policy.reference_logp(&rollout.prompts, &rollout.responses));
+        let (batch, kl) = rollout.batch(step, ref_logp.transpose()?, &*self.task)?;
         let reward = Spread::of(rollout.rewards.iter().copied());
         let row = Row {
             step,

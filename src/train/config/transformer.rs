@@ -108,9 +108,11 @@ impl TransformerConfig {
         task: &TaskShape,
         adamw: AdamWConfig,
         seed: u64,
+        has_reference: bool,
     ) -> Result<Box<dyn Policy>, Diagnostics> {
         use crate::train::policy::LanguageModel;
-        Ok(Box::new(LanguageModel::new(self, task, adamw, seed)?))
+        let model = LanguageModel::new(self, task, adamw, seed, has_reference)?;
+        Ok(Box::new(model))
     }
 
     /// # Errors
@@ -121,6 +123,7 @@ impl TransformerConfig {
         _: &TaskShape,
         _: AdamWConfig,
         _: u64,
+        _: bool,
     ) -> Result<Box<dyn Policy>, Diagnostics> {
         let message =
             "this advlab was built without libtorch, which `policy = \"transformer\"` needs";

@@ -29,7 +29,7 @@ pub(super) use versions::History;
 pub use versions::Kept;
 use versions::KeptVersion;
 
-use super::config::Config;
+use super::config::{Config, TransformerConfig};
 use super::error::{io, no_run};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -84,6 +84,13 @@ impl Folder {
         let config = Config {
             recipe: absolute(&config.recipe),
             loss_recipe: absolute(&config.loss_recipe),
+            transformer: TransformerConfig {
+                model: match config.transformer.model.as_str() {
+                    "" => String::new(),
+                    model => absolute(model),
+                },
+                ..config.transformer.clone()
+            },
             ..config.clone()
         };
         Replacement::write(&self.path.join(CONFIG), config.to_commented().as_bytes())
@@ -169,7 +176,7 @@ fn first_free<T>(
 }
 
 /// A folder that is there and empty, but for what a process leaves that was killed before it wrote the configuration.
-fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
+pub(super) fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
     make_folder(path)?;
     let entries = fs::read_dir(path).map_err(io("read", path))?;
     let is_left_behind = |name: &str| name == LOCK || is_part(name);

@@ -1,13 +1,15 @@
 //! A transformer as the policy of a run.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use tch::Device;
 
 use super::{Architecture, Compute, Decoding, ModelConfig, Rope, Snapshot, Transformer};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::{self, Worker};
 use crate::train::config::TransformerConfig;
-use crate::train::policy::{AdamWConfig, NonFinite, Policy, Responses, Samples, Scores};
+use crate::train::policy::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores};
 use crate::train::random::StreamKey;
 use crate::train::task::{Prompt, TaskShape};
 
@@ -20,13 +22,18 @@ pub struct LanguageModel {
     models: Models,
     decoding: Decoding,
     adamw: AdamWConfig,
+    /// The folder that it came from, where it did.
+    origin: Option<PathBuf>,
+    device: Device,
+    threads: NonZeroUsize,
     worker: Worker,
 }
 
 /// What lives on the thread of libtorch.
 struct Models {
     policy: Transformer,
-    reference: Transformer,
+    /// `None` where nothing reads its log-probs.
+    reference: Option<Transformer>,
     savepoint: Option<Snapshot>,
 }
 
@@ -41,15 +48,23 @@ impl LanguageModel {
         task: &TaskShape,
         adamw: AdamWConfig,
         seed: u64,
+        has_reference: bool,
     ) -> Result<Self, Diagnostics> {
+        let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
+        let origin = (!config.model.is_empty()).then(|| PathBuf::from(&config.model));
         let worker = Worker::start()?;
-        let models = worker.run(|| {
-            let policy = transformer(config, task, seed)?;
-            Ok::<_, Diagnostics>(Models {
-                reference: policy.frozen()?,
+        let (device, models) = worker.run(|| {
+            // Settings of libtorch's are those of the thread that makes them.
+            let device = torch::start(&config.device, threads)?;
+            let policy = transformer(config, task, device, seed)?;
+            let reference = has_reference.then(|| policy.frozen()).transpose()?;
+            let savepoint = None;
+            let models = Models {
                 policy,
-                savepoint: None,
-            })
+                reference,
+                savepoint,
+            };
+            Ok::<_, Diagnostics>((device, models))
         })??;
         Ok(LanguageModel {
             models,
@@ -62,6 +77,9 @@ impl LanguageModel {
                 rows_per_batch: config.rows_per_batch,
             },
             adamw,
+            origin,
+            device,
+            threads,
             worker,
         })
     }
@@ -75,14 +93,13 @@ impl LanguageModel {
     }
 }
 
-/// The model of a configuration; called on libtorch's thread, whose settings it makes.
+/// The model of a configuration.
 fn transformer(
     config: &TransformerConfig,
     task: &TaskShape,
+    device: Device,
     seed: u64,
 ) -> Result<Transformer, Diagnostics> {
-    let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
-    let device = torch::start(&config.device, threads)?;
     let compute = Compute {
         device,
         dtype: torch::dtype(&config.dtype, device)?,
@@ -93,6 +110,20 @@ fn transformer(
         return Transformer::load(Path::new(&config.model), compute);
     }
     Transformer::new(random(config, task)?, seed, compute)
+}
+
+/// The widest vectors of the CPU, by which libtorch chooses its kernels.
+fn instructions() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::is_x86_feature_detected!("avx512f") {
+            return "avx512";
+        }
+        if std::is_x86_feature_detected!("avx2") {
+            return "avx2";
+        }
+    }
+    std::env::consts::ARCH
 }
 
 /// The sizes of a model of random weights for a task's alphabet.
@@ -159,7 +190,10 @@ impl Policy for LanguageModel {
 
     fn freeze(&mut self) -> Result<(), Diagnostics> {
         self.on_worker(|models| {
-            models.reference = models.policy.frozen()?;
+            // The old one goes before the new one comes.
+            if models.reference.take().is_some() {
+                models.reference = Some(models.policy.frozen()?);
+            }
             Ok(())
         })
     }
@@ -169,8 +203,10 @@ impl Policy for LanguageModel {
         prompts: &[Prompt],
         responses: &Responses,
     ) -> Result<Vec<f32>, Diagnostics> {
-        let scores = self.on_worker(|models| models.reference.score(prompts, responses));
-        Ok(scores?.logp)
+        self.on_worker(|models| match &models.reference {
+            Some(reference) => Ok(reference.score(prompts, responses)?.logp),
+            None => Err(Diagnostic::error("the policy has no reference").into()),
+        })
     }
 
     fn savepoint(&mut self) -> Result<(), Diagnostics> {
@@ -191,15 +227,43 @@ impl Policy for LanguageModel {
 
     fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
         self.on_worker(|models| {
-            models.reference.save(&folder.join(REFERENCE))?;
+            if let Some(reference) = &models.reference {
+                reference.save(&folder.join(REFERENCE))?;
+            }
             models.policy.save(&folder.join(POLICY))
         })
     }
 
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
         self.on_worker(|models| {
-            models.reference.restore(&folder.join(REFERENCE))?;
+            if let Some(reference) = &mut models.reference {
+                reference.restore(&folder.join(REFERENCE))?;
+            }
             models.policy.restore(&folder.join(POLICY))
         })
+    }
+
+    fn export(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+        let origin = self.origin.clone();
+        self.on_worker(|models| models.policy.export(folder, origin.as_deref()))
+    }
+
+    fn platform(&self) -> Platform {
+        let entries = match self.device {
+            Device::Cpu => vec![
+                ("threads", self.threads.to_string()),
+                ("cpu", instructions().to_string()),
+            ],
+            other => vec![("gpu", format!("{other:?}"))],
+        };
+        let all = entries
+            .into_iter()
+            .chain([("torch", torch::VERSION.to_string())]);
+        all.map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    fn device_memory(&mut self) -> Option<u64> {
+        let device = self.device;
+        self.worker.run(|| torch::peak_memory(device)).ok()?
     }
 }
