@@ -43,7 +43,7 @@ fn a_fine_tuned_run_repeats_itself() {
 
     lab.config.task = "maze".to_string();
     lab.config.out = lab.file("other").display().to_string();
-    let error = Run::create(lab.config.clone()).unwrap_err();
+    let error = Run::create(lab.config.clone()).err().unwrap();
     assert!(
         error
             .to_string()
