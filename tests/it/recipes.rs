@@ -36,6 +36,7 @@ fn equal_rewards_give_exactly_zero() {
         "grpo",
         "dr_grpo",
         "rloo",
+        "grpo_loo",
         "maxrl",
         "opo",
         "gpg",
