@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import MEAN, SCALED
+from scripts import MEAN, SCALED
 
 import advlab
 
