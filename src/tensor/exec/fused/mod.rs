@@ -274,8 +274,8 @@ impl Run<'_> {
                     };
                     Temporary {
                         memory: memory.map_err(|_| {
-                            let limit = guard.used();
-                            self.stopped(step, Stopped::Memory { limit })
+                            let bytes = tokens * bytes;
+                            self.stopped(step, Stopped::NoMemory { bytes })
                         })?,
                         reservation,
                     }
