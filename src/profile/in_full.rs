@@ -29,7 +29,7 @@ impl InFull {
         of: impl Fn(&Origin) -> (Option<String>, usize, String),
     ) -> Vec<InFull> {
         let mut all: Vec<InFull> = Vec::new();
-        let mut index: HashMap<(&str, Option<(Option<&str>, usize)>), usize> = HashMap::new();
+        let mut index = HashMap::new();
         for stage in &trial.stages {
             let (StageKind::InFull(why), [operation]) = (stage.kind, &stage.operations[..]) else {
                 continue;
