@@ -329,3 +329,35 @@ pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
         .map(|(name, value)| (name.clone(), text(value)))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_learning_rate_rises_and_stays_or_falls_to_0() {
+        let config = Config {
+            lr: 0.5,
+            steps: 12,
+            warmup_steps: 4,
+            ..Config::default()
+        };
+        let rates =
+            |config: &Config| -> Vec<f64> { (0..12).map(|step| config.lr_at(step)).collect() };
+        let constant = rates(&config);
+        assert_eq!(constant[..5], [0.125, 0.25, 0.375, 0.5, 0.5]);
+        assert!(constant[4..].iter().all(|lr| *lr == 0.5));
+        let cosine = Config {
+            lr_schedule: COSINE.to_string(),
+            ..config
+        };
+        let falling = rates(&cosine);
+        assert_eq!(falling[..5], constant[..5]);
+        // Halfway of the eight steps that are left.
+        assert!((falling[8] - 0.25).abs() < 1e-15);
+        assert!(falling[4..].is_sorted_by(|before, after| before > after));
+        assert!(cosine.lr_at(12) == 0.0 && falling[11] > 0.0);
+        // Without a warm-up, runs are what they were before there was one.
+        assert_eq!(Config::default().lr_at(0), Config::default().lr);
+    }
+}
