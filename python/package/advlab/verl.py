@@ -22,7 +22,7 @@ import numpy as np
 from . import _native
 from ._native import RecipeError
 from ._recipe import LiveRecipe, Recipe, _restored, load, recipes, watch
-from ._trainers import column_name, explain, frozen, on_cpu, padded
+from ._trainers import column_name, explain, on_cpu, padded, targets
 
 log = logging.getLogger("advlab.verl")
 
@@ -211,19 +211,8 @@ def estimate(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
             "the last is computed on: write a recipe that gives one for each response"
         )
-    returns = _returns(live, out, batch) if "value" in columns else out.advantage
+    returns = targets(live, out, **batch) if "value" in columns else out.advantage
     return tuple(_spread(values, mask, chosen, source, is_whole) for values in (out.advantage, returns))
-
-
-def _returns(live: LiveRecipe, out: Any, batch: dict[str, Any]) -> Any:
-    value = batch["columns"]["value"].float()
-    if "whiten" in live.params and out.level == "token":
-        plain = padded(frozen(live, whiten=False), **batch) if live.params["whiten"] else out
-        return plain.advantage + value * batch["mask"]
-    # The reward to go: GAE of a critic that knows nothing.
-    gamma = live.params.get("gamma", 1.0)
-    columns = {**batch["columns"], "value": value * 0}
-    return padded(load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False), **{**batch, "columns": columns}).advantage
 
 
 def _spread(values: Any, mask: Any, chosen: Any, source: Any, is_whole: bool) -> Any:
