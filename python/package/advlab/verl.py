@@ -143,27 +143,28 @@ def _rows(index: Any, mask: Any, rewards: Any, keys: list[str] | None) -> tuple[
     some row gets that of another."""
     count = len(mask)
     is_row = np.ones(count, bool)
-    uids = [str(uid) for uid in index] if index is not None else [""] * count
-    padded_uids = np.array([uid.startswith("pad") for uid in uids])
-    if padded_uids.any():
+    is_filler = np.array([str(uid).startswith("pad") for uid in index])
+    if is_filler.any():
         # v1 fills batches up with rows without a token: they are no responses.
-        empty = (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy()
-        is_row &= ~(padded_uids & empty)
-    last: dict[str, tuple[int, int]] = {}
-    sessions = [f"#{row}" for row in range(count)]
-    for row, key in enumerate(keys or []):
-        fields = key.rsplit("_", 2)
-        if len(fields) == 3 and fields[2].isdigit():
-            # The trajectories of one session: the last one counts.
-            sessions[row] = f"{fields[0]}_{fields[1]}"
-    for row in np.flatnonzero(is_row):
-        turn = int(keys[row].rsplit("_", 2)[2]) if not sessions[row].startswith("#") else 0
-        if sessions[row] not in last or last[sessions[row]][0] < turn:
-            last[sessions[row]] = (turn, row)
-    chosen = np.array(sorted(row for _, row in last.values()), dtype=np.int64)
+        is_row = ~(is_filler & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
+    rows = np.flatnonzero(is_row)
+    source = np.full(count, -1)
+    source[rows] = np.arange(len(rows))
+    if keys is None:
+        return rows, source, False
+    # `{uid}_{session}_{turn}`: of a session's trajectories the last one counts.
+    sessions, turns = zip(*(key.rpartition("_")[::2] for key in keys))
+    if len(set(sessions)) == count or not all(turn.isdigit() for turn in turns):
+        return rows, source, False
+    last: dict[str, int] = {}
+    for row in rows:
+        other = last.setdefault(sessions[row], row)
+        if int(turns[row]) > int(turns[other]):
+            last[sessions[row]] = row
+    chosen = np.array(sorted(last.values()))
     place = {row: at for at, row in enumerate(chosen)}
-    source = np.array([place[last[sessions[row]][1]] if is_row[row] else -1 for row in range(count)])
-    return chosen, source, len(chosen) < int(is_row.sum())
+    source[rows] = [place[last[sessions[row]]] for row in rows]
+    return chosen, source, len(chosen) < len(rows)
 
 
 def estimate(

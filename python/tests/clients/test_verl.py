@@ -264,3 +264,46 @@ def test_a_ray_actor_has_the_estimators():
     finally:
         ray.shutdown()
     assert torch.equal(found, advantages(batch(), "advlab/dr_grpo")[0])
+
+
+def test_the_default_trainer_computes_and_logs_by_the_recipe(monkeypatch, script):
+    """v1's own `_compute_advantage`, with a dictionary in the place of its queue."""
+    from types import SimpleNamespace
+
+    from tensordict import TensorDict
+    from verl.trainer.ppo.v1 import trainer_base
+
+    made, path = batch(), script('fn advantage(batch, p) { metric("step", batch.step); batch.reward * 1.0 }')
+    mask, rewards = made.batch["response_mask"], made.batch["token_level_rewards"]
+    lengths = [int(row.nonzero().max()) + 1 for row in mask]
+    uid = made.non_tensor_batch["uid"]
+
+    def nested(tensor):
+        return torch.nested.as_nested_tensor([row[:n] for row, n in zip(tensor, lengths)], layout=torch.jagged)
+
+    from tensordict import NonTensorStack
+
+    fields = {"response_mask": nested(mask), "rm_scores": nested(rewards), "old_log_probs": nested(-noise(1))}
+    store = TensorDict({**fields, "uid": NonTensorStack(*uid)}, batch_size=len(uid))
+    put = {}
+    queue = SimpleNamespace(
+        kv_batch_get=lambda **_: store, kv_batch_put=lambda keys, partition_id, fields: put.update(fields) or keys
+    )
+    monkeypatch.setattr(trainer_base, "tq", queue)
+    settings = OmegaConf.create(
+        {
+            "algorithm": {"adv_estimator": "advlab", "gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False, "advlab": {"recipe": str(path)}},
+            "actor_rollout_ref": {"rollout": {"n": 4}},
+        }
+    )
+    trainer, metrics = SimpleNamespace(config=settings, global_steps=5), {}
+
+    class Batch(list):
+        keys = [f"{uid[row]}_{row}_0" for row in range(len(uid))]
+        partition_id = "train"
+
+    cls = next(c for c in vars(trainer_base).values() if isinstance(c, type) and "_compute_advantage" in vars(c))
+    cls._compute_advantage(trainer, Batch(range(len(uid))), metrics)
+    expected = nested(rewards.sum(1)[:, None] * mask)
+    assert torch.allclose(put["advantages"].values(), expected.values().float())
+    assert metrics == {"advlab/step": 5.0, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
