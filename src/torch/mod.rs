@@ -27,6 +27,7 @@ pub type Result<T> = std::result::Result<T, TorchError>;
 // SAFETY: they are defined in settings.cpp with these signatures, take numbers alone, and let no exception out.
 unsafe extern "C" {
     safe fn advlab_torch_be_deterministic() -> bool;
+    safe fn advlab_torch_refuse_nondeterministic(refuse: bool);
     safe fn advlab_torch_device_memory(device: i8) -> i64;
 }
 
@@ -85,6 +86,25 @@ pub fn peak_memory(device: Device) -> Option<u64> {
     };
     let bytes = advlab_torch_device_memory(i8::try_from(index).ok()?);
     u64::try_from(bytes).ok()
+}
+
+/// The running sums of each row of a matrix.
+///
+/// On a GPU libtorch refuses every such sum of floating point numbers where algorithms are to be deterministic, though its
+/// kernel for several rows adds each row in one fixed order; that for a single row does not.
+pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> Result<Tensor> {
+    let (count, _) = rows.size2()?;
+    if rows.device() == Device::Cpu {
+        return Ok(rows.f_cumsum(1, kind)?);
+    }
+    let several = match count {
+        1 => rows.f_expand([2, -1], false)?,
+        _ => rows.shallow_clone(),
+    };
+    advlab_torch_refuse_nondeterministic(false);
+    let sums = several.f_cumsum(1, kind);
+    advlab_torch_refuse_nondeterministic(true);
+    Ok(sums?.f_narrow(0, 0, count)?)
 }
 
 /// An int64 tensor `[values.len()]` on a device.
