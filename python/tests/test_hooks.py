@@ -11,7 +11,7 @@ from scripts import MEAN
 import advlab
 from advlab import _trainers, rllm, skyrl, slime
 
-BY_TOKEN = 'fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }'
+BY_TOKEN = "fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }"
 
 
 @pytest.fixture
@@ -43,13 +43,16 @@ def args(**settings):
 def test_slimes_rewards_become_advantages(recipe):
     recipe(MEAN)
     assert slime.post_process_rewards(args(), samples()) == ([1.0, 0.0, 0.5, 0.5], [0.25, -0.25, -0.25, 0.25])
-    recipe('fn advantage(batch, p) { batch.length }')
+    recipe("fn advantage(batch, p) { batch.length }")
     assert slime.post_process_rewards(args(), [samples()[:2], samples()[2:]])[1] == [2.0] * 4
 
 
 def test_slime_is_not_given_what_it_would_change(recipe):
     recipe(MEAN)
-    for settings, option in [({"normalize_advantages": True}, "--normalize-advantages"), ({"advantage_estimator": "ppo"}, "set grpo")]:
+    for settings, option in [
+        ({"normalize_advantages": True}, "--normalize-advantages"),
+        ({"advantage_estimator": "ppo"}, "set grpo"),
+    ]:
         with pytest.raises(ValueError, match=option):
             slime.post_process_rewards(args(**settings), samples())
     with pytest.raises(ValueError, match="a reward"):

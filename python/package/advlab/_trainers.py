@@ -52,7 +52,9 @@ def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
     own settings, for parameters of their names that ADVLAB_PARAMS does not set."""
     recipe = os.environ.get("ADVLAB_RECIPE")
     if not recipe:
-        raise ValueError(f"{trainer} takes no settings of advlab's: set the variable ADVLAB_RECIPE to a built-in's name or a script's path")
+        raise ValueError(
+            f"{trainer} takes no settings of advlab's: set the variable ADVLAB_RECIPE to a built-in's name or a script's path"
+        )
     params = json.loads(os.environ.get("ADVLAB_PARAMS") or "{}")
     known = load(recipe, **params).params
     params = {**{name: value for name, value in theirs.items() if name in known and value is not None}, **params}

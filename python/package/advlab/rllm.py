@@ -1,7 +1,7 @@
 """rLLM: an advantage estimator of a recipe, one value a trajectory.
 
-    import advlab.rllm
-    advlab.rllm.register()      # then ADVLAB_RECIPE=mine.rhai, and the estimator `other`
+import advlab.rllm
+advlab.rllm.register()      # then ADVLAB_RECIPE=mine.rhai, and the estimator `other`
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SkyRL: an advantage estimator of a recipe.
 
-    import advlab.skyrl
-    advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai and trainer.algorithm.advantage_estimator=advlab
+import advlab.skyrl
+advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai and trainer.algorithm.advantage_estimator=advlab
 """
 
 from __future__ import annotations

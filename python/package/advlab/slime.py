@@ -21,7 +21,9 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
         raise ValueError("slime would normalise the recipe's advantages: leave `--normalize-advantages` out")
     estimator = getattr(args, "advantage_estimator", "grpo")
     if estimator != "grpo":
-        raise ValueError(f"with `--advantage-estimator {estimator}` slime makes something else of the recipe's advantages: set grpo")
+        raise ValueError(
+            f"with `--advantage-estimator {estimator}` slime makes something else of the recipe's advantages: set grpo"
+        )
     flat = [one for sample in samples for one in (sample if isinstance(sample, list) else [sample])]
     raw = [sample.get_reward_value(args) for sample in flat]
     missing = [name for name, values in (("a reward", raw), ("a group_index", [s.group_index for s in flat])) if None in values]

@@ -135,7 +135,9 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
             "it already: set `+algorithm.advlab.params.kl_beta=0`, or `algorithm.use_kl_in_reward=False`"
         )
     if live.name == "grpo" and get("norm_adv_by_std_in_grpo", True) is False:
-        raise ValueError("`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: `algorithm.adv_estimator=advlab/dr_grpo`")
+        raise ValueError(
+            "`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: `algorithm.adv_estimator=advlab/dr_grpo`"
+        )
 
 
 def _rows(index: Any, mask: Any, rewards: Any, keys: list[str] | None) -> tuple[Any, Any, bool]:
@@ -294,7 +296,9 @@ def policy_loss(
             f"`loss_agg_mode={loss_agg_mode}`: a recipe says itself how it averages, over tokens with verl: set `token-mean`"
         )
     if rollout_is_weights is not None and "rollout_is_weights" not in recipe.text:
-        raise ValueError(f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`")
+        raise ValueError(
+            f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`"
+        )
     cpu = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights}
     out = recipe.loss(
         logp=log_prob.cpu(),

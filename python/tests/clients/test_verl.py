@@ -93,7 +93,7 @@ def test_the_same_method_gives_verls_numbers(theirs, ours, seed):
 
 
 def test_a_recipe_of_ones_own_is_followed_and_told(script, until):
-    path = script("fn advantage(batch, p) { metric(\"m\", 3.0); batch.reward }")
+    path = script('fn advantage(batch, p) { metric("m", 3.0); batch.reward }')
 
     class Trainer:
         global_steps = 7
@@ -175,9 +175,11 @@ def test_a_loss_over_groups_becomes_an_advantage_on_the_driver():
     found, _ = advantages(data, "advlab/pacs")
     logp = data.batch["old_log_probs"].clone().requires_grad_()
     rewards, mask = data.batch["token_level_rewards"].sum(1), data.batch["response_mask"]
-    loss = advlab.load("pacs").loss(
-        logp=logp, old_logp=logp.detach(), mask=mask, groups=data.non_tensor_batch["uid"], reward=rewards
-    ).loss
+    loss = (
+        advlab.load("pacs")
+        .loss(logp=logp, old_logp=logp.detach(), mask=mask, groups=data.non_tensor_batch["uid"], reward=rewards)
+        .loss
+    )
     loss.backward()
     assert torch.allclose(found, -logp.grad * mask.sum(), atol=1e-5) and found.abs().sum() > 0
 
@@ -292,7 +294,13 @@ def test_the_default_trainer_computes_and_logs_by_the_recipe(monkeypatch, script
     monkeypatch.setattr(trainer_base, "tq", queue)
     settings = OmegaConf.create(
         {
-            "algorithm": {"adv_estimator": "advlab", "gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False, "advlab": {"recipe": str(path)}},
+            "algorithm": {
+                "adv_estimator": "advlab",
+                "gamma": 1.0,
+                "lam": 1.0,
+                "use_kl_in_reward": False,
+                "advlab": {"recipe": str(path)},
+            },
             "actor_rollout_ref": {"rollout": {"n": 4}},
         }
     )
