@@ -266,6 +266,7 @@ impl Advantage {
     pub fn into_python(self, py: Python<'_>) -> PyResult<Answer> {
         let (answer, outcome) = (PyDict::new(py), self.outcome);
         answer.set_item("advantage", self.values.into_python(py)?)?;
+        answer.set_item("level", outcome.advantage.level().name())?;
         let reward = self.reward.map(|reward| reward.into_python(py));
         answer.set_item("reward", reward.transpose()?)?;
         answer.set_item("loss", outcome.loss)?;
@@ -276,7 +277,7 @@ impl Advantage {
         answer.set_item("prints", outcome.prints)?;
         answer.set_item("notes", outcome.notes)?;
         answer.set_item("seconds", outcome.time.as_secs_f64())?;
-        answer.set_item("is_native", outcome.is_native)?;
+        answer.set_item("is_native", outcome.native.is_some())?;
         Ok(answer.unbind())
     }
 }
@@ -304,7 +305,7 @@ impl Gradient {
         answer.set_item("prints", loss.prints)?;
         answer.set_item("notes", loss.notes)?;
         answer.set_item("seconds", loss.time.as_secs_f64())?;
-        answer.set_item("is_native", loss.is_native)?;
+        answer.set_item("is_native", loss.native.is_some())?;
         Ok(answer.unbind())
     }
 }

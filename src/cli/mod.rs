@@ -96,10 +96,11 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
 /// How tensors are computed.
 #[derive(clap::Args, Clone, Copy)]
 struct Computing {
-    /// What computes tensors: tile by tile, or each operation in full; the bits are the same
-    #[arg(long, value_name = "NAME", default_value = "fused",
-        value_parser = PossibleValuesParser::new(["fused", "naive"])
-            .map(|name| if name == "naive" { Executor::Naive } else { Executor::Fused }))]
+    /// What computes tensors: tile by tile, each operation in full (the same bits), or libtorch (within rounding); `auto` is
+    /// libtorch where the tokens lie on a GPU, else tile by tile
+    #[arg(long, value_name = "NAME", default_value = "auto",
+        value_parser = PossibleValuesParser::new(Executor::NAMES)
+            .try_map(|name| name.parse::<Executor>()))]
     executor: Executor,
 }
 

@@ -8,7 +8,7 @@ use super::{InFull, Measured};
 use crate::figures::{self, counted, shape};
 use crate::paint::{Paint, beside, cut, width, wrapped};
 use crate::script::Version;
-use crate::tensor::profile::StageKind;
+use crate::tensor::profile::{Stage, StageKind};
 
 impl Measured {
     /// The table, without a line break at its end.
@@ -45,6 +45,7 @@ impl Measured {
             ("fused, new array", &self.fused_anew),
             ("naive", &self.naive),
             ("native", &self.native),
+            ("torch", &self.torch),
         ];
         for (name, seconds) in all {
             if seconds.is_empty() {
@@ -87,6 +88,10 @@ impl Measured {
                     let operations = counted(stage.operations.len(), "operation");
                     format!("pass {passes} over tokens: {operations}")
                 }
+                StageKind::Libtorch => {
+                    let operations = counted(stage.operations.len(), "operation");
+                    format!("by libtorch: {operations}")
+                }
                 StageKind::InFull(_) => {
                     others = (others.0 + 1, others.1 + stage.seconds);
                     continue;
@@ -124,8 +129,12 @@ impl Measured {
         let fallbacks: Vec<String> = in_full.iter().filter_map(InFull::fallback).collect();
         let mut stages = self.trial.stages.iter();
         let has_pass = stages.any(|stage| stage.kind == StageKind::Pass);
+        let by_libtorch = |stage: &Stage| stage.kind == StageKind::Libtorch;
         let fallbacks = match &fallbacks[..] {
             [] if has_pass => "nothing: all token operations went tile by tile".to_string(),
+            [] if self.trial.stages.iter().any(by_libtorch) => {
+                "nothing: libtorch did all token operations".to_string()
+            }
             [] => "nothing: there is no operation on tokens".to_string(),
             all => all.join("; "),
         };

@@ -139,6 +139,7 @@ impl Guard {
     }
 
     /// The bytes that tensors hold now.
+    #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -25,6 +25,8 @@ class Advantage:
     advantage: Any
     """[B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of their own lengths where the input was
     ragged. An array or a tensor as the input was; float64 where the reward was, and float32 otherwise."""
+    level: str
+    """`response` or `token`: where the recipe gives its values."""
     metrics: dict[str, float]
     """The numbers that the recipe reported by `metric`."""
     reward: Any = None

@@ -1,6 +1,7 @@
 //! A transformer language model, through libtorch: the decoder of Qwen2, Qwen3 and Llama, from a folder as transformers
 //! saves it.
 
+mod backward;
 mod cache;
 mod config;
 mod decoder;
@@ -36,7 +37,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::{self, to_vec};
 use crate::train::random::{Purpose, StreamKey};
 use crate::train::task::Prompt;
-use decoder::causal_states;
+use backward::Graph;
+use decoder::{Decoder, causal};
 use head::Head;
 use initial::Initial;
 use micro_batch::{MicroBatch, micro_batches};
@@ -227,11 +229,11 @@ impl Transformer {
     /// Log-probs and entropies of a micro-batch's targets.
     fn score_batch(&self, batch: &MicroBatch) -> torch::Result<(Vec<f32>, Vec<f32>)> {
         let _guard = no_grad_guard();
-        let targets = batch.targets(self.compute.device)?;
-        let hidden = self.target_states(batch)?;
+        let [tokens, targets, places] = batch.tensors(self.compute.device)?;
+        let decoder = Decoder::causal(&self.config, &self.weights, &tokens, Some(&places))?;
         let head = Head {
             weight: &self.weights.head().tensor,
-            hidden: &hidden,
+            hidden: &decoder.states(causal)?,
             tokens: &targets,
         };
         let (logp, entropy) = head.scores()?;
@@ -241,37 +243,17 @@ impl Transformer {
     fn accumulate_batch(&mut self, batch: &MicroBatch, dloss_dlogp: &[f64]) -> torch::Result<()> {
         self.begin_gradient()?;
         let dlogp = torch::floats(&batch.read(dloss_dlogp), self.compute.device)?;
-        let targets = batch.targets(self.compute.device)?;
-        let hidden = self.target_states(batch)?;
+        let [tokens, targets, places] = batch.tensors(self.compute.device)?;
+        let decoder = Decoder::causal(&self.config, &self.weights, &tokens, Some(&places))?;
+        let graph = Graph::new(decoder, self.compute.gradient_checkpointing)?;
         let head = Head {
             weight: &self.weights.head().tensor,
-            hidden: &hidden.f_detach()?,
+            hidden: &graph.hidden.f_detach()?,
             tokens: &targets,
         };
         let head_index = self.weights.head_index();
         let dhidden = head.gradient(&dlogp, &mut self.gradient[head_index])?;
-        // The derivative of this product's sum by the hidden states is dhidden, and from there on it is autograd's.
-        let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
-        let tensors: Vec<&Tensor> = self.weights.parameters().map(|p| &p.tensor).collect();
-        let gradients = Tensor::f_run_backward(&[product], &tensors, false, false)?;
-        for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
-            // An untied head has no part in it.
-            if gradient.defined() {
-                let _ = sum.f_add_(&gradient)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The hidden states `[targets, hidden]` that a micro-batch's targets are predicted from.
-    fn target_states(&self, batch: &MicroBatch) -> torch::Result<Tensor> {
-        let hidden = causal_states(
-            &self.config,
-            &self.weights,
-            &batch.tokens(self.compute.device)?,
-        )?;
-        let hidden = hidden.f_view([-1, self.config.hidden])?;
-        Ok(hidden.f_index_select(0, &batch.places(self.compute.device)?)?)
+        graph.backward(dhidden, &mut self.gradient)
     }
 
     fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
