@@ -25,6 +25,16 @@ fn torch() {
         .or_else(|| libraries.parent().map(Path::to_path_buf))
         .unwrap_or_default();
 
+    let header = root.join("include/torch/headeronly/version.h");
+    let header = std::fs::read_to_string(header).unwrap_or_default();
+    let version = header.split_once("#define TORCH_VERSION ");
+    let version = version.and_then(|(_, rest)| rest.split('"').nth(1));
+    // Without the header our C++ does not compile, and says so.
+    println!(
+        "cargo:rustc-env=ADVLAB_TORCH_VERSION={}",
+        version.unwrap_or_default()
+    );
+
     println!("cargo:rerun-if-changed=src/torch/settings.cpp");
     cc::Build::new()
         .cpp(true)

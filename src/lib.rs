@@ -11,6 +11,7 @@
 //! - where a built-in's hook is hot, a kernel answers it with the bits of its script ([`native`]);
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
 //! - a [`script::Session`] evaluates pieces of script one after the other, and `repl` is the prompt around it;
+//! - [`verify`] compares the answer of a completion with a reference;
 //! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
 //!
 //! ```
@@ -37,7 +38,13 @@
 // Much of the crate is there for the commands.
 #![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 
+// The commands name the library as any other program does.
+#[cfg(feature = "cli")]
+extern crate self as advlab;
+
 pub mod batch;
+#[cfg(feature = "cli")]
+mod cli;
 pub mod diagnostic;
 #[cfg(feature = "cli")]
 pub mod doc;
@@ -57,8 +64,11 @@ pub mod tensor;
 pub mod torch;
 #[cfg(feature = "cli")]
 pub mod train;
+pub mod verify;
 
 pub use batch::Batch;
+#[cfg(feature = "cli")]
+pub use cli::command_line;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use live::LiveRecipe;
 pub use script::{Host, Recipe};

@@ -1,16 +1,7 @@
-//! The command line: parses the arguments, calls one command, prints the error.
-
-mod cli;
+//! The command line: what the library's [`advlab::command_line`] does with the arguments.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match cli::arguments().map(cli::run) {
-        Ok(Ok(code)) | Err(code) => code,
-        Ok(Err(error)) if cli::reader_left(&error) => ExitCode::SUCCESS,
-        Ok(Err(error)) => {
-            cli::report(&error);
-            ExitCode::from(1)
-        }
-    }
+    advlab::command_line(std::env::args_os())
 }

@@ -51,6 +51,25 @@ fn recipes(bencher: Bencher<'_, '_>, case: &Case) {
     run(bencher, &recipe, &batch(case.1));
 }
 
+/// An executor's name, and a recipe.
+const BY_EXECUTOR: &[(&str, &str)] = &[
+    ("fused", "reinforce_pp"),
+    ("naive", "reinforce_pp"),
+    #[cfg(feature = "torch")]
+    ("torch", "reinforce_pp"),
+    ("fused", "ppo_clip"),
+    ("naive", "ppo_clip"),
+    #[cfg(feature = "torch")]
+    ("torch", "ppo_clip"),
+];
+
+#[divan::bench(args = BY_EXECUTOR)]
+fn executors(bencher: Bencher<'_, '_>, (executor, recipe): &(&str, &str)) {
+    let executor = executor.parse().expect("an executor");
+    let recipe = Host::new().with_executor(executor).load(recipe);
+    run(bencher, &recipe.expect("a built-in"), &batch(shapes()[2]));
+}
+
 fn formula(bencher: Bencher<'_, '_>, text: &str, shape: Shape) {
     let text = format!("fn advantage(batch, p) {{ {text} }}");
     let recipe = Host::new().compile("formula", &text);

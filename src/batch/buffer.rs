@@ -1,18 +1,24 @@
 //! Buffers: numbers in memory whose ownership is shared with whoever has it.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use ndarray::{ArcArray2, Array2, ArrayView2};
+use ndarray::{ArcArray2, Array2, ArrayView2, ShapeBuilder};
 
 use super::TokenValues;
 
 /// Who owns a buffer's memory: a `Vec`, an array, the pages that a file was read into.
-pub trait Owner<T>: Send + Sync + 'static {
+pub trait Owner<T>: Any + Send + Sync {
     /// The numbers; the same memory at each call.
     fn as_slice(&self) -> &[T];
+
+    /// How many there are. Who has them elsewhere, as on a GPU, says so without fetching them.
+    fn length(&self) -> usize {
+        self.as_slice().len()
+    }
 }
 
 impl<T: Send + Sync + 'static> Owner<T> for Vec<T> {
@@ -28,6 +34,22 @@ impl<T> Buffer<T> {
     /// The numbers of an owner.
     pub fn new(owner: impl Owner<T>) -> Self {
         Buffer(Arc::new(owner))
+    }
+
+    /// The owner, where it is one of that type.
+    pub fn owner<O: Owner<T>>(&self) -> Option<&O> {
+        let owner: &dyn Any = &*self.0;
+        owner.downcast_ref()
+    }
+
+    /// How many numbers there are.
+    pub fn len(&self) -> usize {
+        self.0.length()
+    }
+
+    /// Whether there is no number.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
@@ -243,6 +265,21 @@ impl<T: Element> Padded<T> {
         self.shape
     }
 
+    /// The buffer, where the array is all of it, row by row.
+    pub fn as_buffer(&self) -> Option<&Buffer<T>> {
+        let (rows, columns) = self.shape;
+        let is_whole = self.offset == 0 && self.buffer.len() == rows * columns;
+        (is_whole && self.strides == (columns as isize, 1)).then_some(&self.buffer)
+    }
+
+    /// The array in place; `None` where a stride is negative.
+    pub fn view(&self) -> Option<ArrayView2<'_, T>> {
+        let rows = usize::try_from(self.strides.0).ok()?;
+        let columns = usize::try_from(self.strides.1).ok()?;
+        let values = self.buffer.get(self.offset..)?;
+        ArrayView2::from_shape(self.shape.strides((rows, columns)), values).ok()
+    }
+
     /// The value of a response at a column.
     pub fn get(&self, response: usize, column: usize) -> T {
         self.buffer[self.index(response, column)]
@@ -332,7 +369,7 @@ fn strides(strides: &[isize]) -> (isize, isize) {
 
 #[cfg(test)]
 mod tests {
-    use ndarray::{ShapeBuilder, array, s};
+    use ndarray::{array, s};
 
     use super::*;
 
@@ -366,6 +403,7 @@ mod tests {
         let owned = array![[1.0f32, 2.0], [3.0, 4.0]];
         let shared = owned.to_shared();
         let padded = Padded::from(shared.clone());
+        assert_eq!(padded.view().unwrap().as_ptr(), shared.as_ptr());
         assert_eq!(padded.row(0, 0..2).unwrap().as_ptr(), shared.as_ptr());
         let memory = owned.as_ptr();
         assert_eq!(Padded::from(owned).row(0, 0..2).unwrap().as_ptr(), memory);

@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod export;
 mod library;
 mod profile;
 mod repl;
@@ -11,6 +12,7 @@ mod train;
 mod train_view;
 mod usage;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -25,8 +27,19 @@ use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
-pub use streams::reader_left;
-pub use usage::arguments;
+/// Runs the command line: the program's name and its arguments, as `advlab apply grpo rollouts.jsonl` has them. Prints
+/// what the command prints, errors included; the status is 0 where it is done, 1 where the input is wrong, 2 at wrong usage.
+pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words = arguments.into_iter().collect::<Vec<_>>();
+    match usage::arguments(&words).map(run) {
+        Ok(Ok(code)) | Err(code) => code,
+        Ok(Err(error)) if streams::reader_left(&error) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            report(&error);
+            ExitCode::from(1)
+        }
+    }
+}
 
 /// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
 #[derive(Parser)]
@@ -37,7 +50,7 @@ pub use usage::arguments;
     max_term_width = 100,
     arg_required_else_help = true
 )]
-pub struct Arguments {
+struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -48,6 +61,8 @@ enum Command {
     Train(train::Train),
     /// Repeat a run with its reloads, and say whether every number agrees
     Replay(replay::Replay),
+    /// Write a run's model as a folder that transformers opens
+    Export(export::Export),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     /// Try formulas at a prompt, on a real batch
@@ -56,23 +71,23 @@ enum Command {
     Check(check::Check),
     /// See where the time of a recipe goes, by stage and by line
     Profile(profile::Profile),
-    /// List the built-in recipes
-    Recipes,
+    Recipes(library::Recipes),
     /// Explain a recipe or a function, with an example
     Doc(library::Doc),
     /// Copy a built-in recipe to a file, to edit it
     New(library::New),
 }
 
-pub fn run(arguments: Arguments) -> Result<ExitCode> {
+fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),
+        Command::Export(command) => command.run(),
         Command::Apply(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Profile(command) => command.run(),
-        Command::Recipes => library::recipes(),
+        Command::Recipes(recipes) => recipes.run(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }
@@ -81,10 +96,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 /// How tensors are computed.
 #[derive(clap::Args, Clone, Copy)]
 struct Computing {
-    /// What computes tensors: tile by tile, or each operation in full; the bits are the same
-    #[arg(long, value_name = "NAME", default_value = "fused",
-        value_parser = PossibleValuesParser::new(["fused", "naive"])
-            .map(|name| if name == "naive" { Executor::Naive } else { Executor::Fused }))]
+    /// What computes tensors: tile by tile, each operation in full (the same bits), or libtorch (within rounding); `auto` is
+    /// libtorch where the tokens lie on a GPU, else tile by tile
+    #[arg(long, value_name = "NAME", default_value = "auto",
+        value_parser = PossibleValuesParser::new(Executor::NAMES)
+            .try_map(|name| name.parse::<Executor>()))]
     executor: Executor,
 }
 
@@ -102,7 +118,7 @@ struct Natively {
 }
 
 /// Prints what went wrong, a script's error with its line and a caret.
-pub fn report(error: &anyhow::Error) {
+fn report(error: &anyhow::Error) {
     let diagnostics = match error.downcast_ref::<Diagnostics>() {
         Some(diagnostics) => diagnostics.clone(),
         None => Diagnostic::error(chain(error)).into(),

@@ -25,7 +25,7 @@ macro_rules! out {
 pub(super) use out;
 
 /// Whether what went wrong is that nobody reads standard output any more: they have seen enough.
-pub fn reader_left(error: &anyhow::Error) -> bool {
+pub(super) fn reader_left(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

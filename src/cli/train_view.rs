@@ -137,13 +137,41 @@ impl View {
         for (name, number) in row.iter().flat_map(|row| &row.metrics).take(3) {
             line.push_str(&format!("  {name} {}", value(*number)));
         }
+        if let Some(row) = row.filter(|_| self.config.policy != "mlp") {
+            line.push_str(&format!("  {}", self.speed(row)));
+        }
         self.at(*done, &line);
+    }
+
+    /// How fast a language model samples and learns, and what it has taken of its GPU.
+    fn speed(&self, row: &Row) -> String {
+        let Config {
+            rollout_batch_size,
+            group_size,
+            epochs,
+            ..
+        } = self.config;
+        let tokens = row.sampled.length * (rollout_batch_size * group_size) as f64;
+        let each_second = |tokens: f64, ms: f64| value((tokens / ms.max(1e-3) * 1e3).round());
+        let memory = row.device_memory.map_or(String::new(), |bytes| {
+            format!("  {:.1} GiB of the GPU", bytes as f64 / f64::from(1 << 30))
+        });
+        format!(
+            "tokens/s {} sampled, {} learned{memory}",
+            each_second(tokens, row.ms.sample),
+            each_second(tokens * epochs as f64, row.ms.update),
+        )
     }
 
     fn step(&mut self, row: &Row) {
         self.steps += 1;
         let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
-        self.bar.set_message(format!("batch pass@1 {pass:.3}"));
+        let speed = match self.config.policy.as_str() {
+            "mlp" => String::new(),
+            _ => format!("  {}", self.speed(row)),
+        };
+        self.bar
+            .set_message(format!("batch pass@1 {pass:.3}{speed}"));
         self.bar.set_position(row.step + 1);
         if row.evaluation.is_some() {
             self.evaluation(Some(row));
@@ -262,7 +290,6 @@ impl View {
                 }
             }
             Event::Step { row, .. } => self.step(row),
-            _ => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Wrong usage: what clap says of it, in the form of every other error, and what was probably meant.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use advlab::paint::wrapped;
@@ -10,9 +11,10 @@ use console::Term;
 use super::{Arguments, streams};
 
 /// Reads the arguments; `Err` has the exit status where there is nothing to run: wrong usage, or a request for help.
-pub fn arguments() -> Result<Arguments, ExitCode> {
-    Arguments::try_parse().map_err(|mut error| {
-        if let Some(tip) = tip(&error, &std::env::args().collect::<Vec<_>>()) {
+pub(super) fn arguments(words: &[OsString]) -> Result<Arguments, ExitCode> {
+    Arguments::try_parse_from(words).map_err(|mut error| {
+        let words = words.iter().map(|word| word.to_string_lossy().into_owned());
+        if let Some(tip) = tip(&error, &words.collect::<Vec<_>>()) {
             error.insert(
                 ContextKind::Suggested,
                 ContextValue::StyledStrs(vec![tip.into()]),

@@ -1,13 +1,15 @@
 //! The thread that follows the files: looks at them when there is a reason to, waits until they are quiet, checks what
 //! they hold, and publishes what passed.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::check::DryRuns;
 use super::event::LiveEvent;
+use super::shared::lock;
 use super::watch::{SETTLE_AT_MOST, Watch, ring};
 use super::{Loaded, Shared};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -20,6 +22,15 @@ pub(super) struct Thread {
     shared: Arc<Shared>,
     handle: Option<JoinHandle<()>>,
     bell: SyncSender<Instant>,
+    looks: Arc<Looks>,
+}
+
+/// Looks at the files that were asked for, and how many of them are done.
+#[derive(Debug, Default)]
+struct Looks {
+    asked: AtomicU64,
+    done: Mutex<u64>,
+    is_done: Condvar,
 }
 
 impl Thread {
@@ -47,7 +58,9 @@ impl Thread {
             reading,
             said: Said::Well,
             is_polling_said: false,
+            looks: Arc::default(),
         };
+        let looks = follower.looks.clone();
         follower.watch_files();
         if is_resumed {
             follower.judge_at_start();
@@ -64,7 +77,17 @@ impl Thread {
             shared: shared.clone(),
             handle: Some(handle),
             bell,
+            looks,
         }))
+    }
+
+    /// Has the thread look at the files, and waits until it has judged what they hold; not longer than that time.
+    pub(super) fn look(&self, time: Duration) -> bool {
+        let asked = self.looks.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        ring(&self.bell);
+        let done = lock(&self.looks.done);
+        let waited = (self.looks.is_done).wait_timeout_while(done, time, |done| *done < asked);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
@@ -87,6 +110,7 @@ struct Follower {
     reading: Reading,
     said: Said,
     is_polling_said: bool,
+    looks: Arc<Looks>,
 }
 
 /// The last report of the files, so as not to repeat it.
@@ -105,7 +129,10 @@ impl Follower {
         self.look(None);
         while !self.shared.is_stopped() {
             let event = self.watch.wait();
+            let asked = self.looks.asked.load(Ordering::SeqCst);
             self.look(event);
+            *lock(&self.looks.done) = asked;
+            self.looks.is_done.notify_all();
         }
     }
 

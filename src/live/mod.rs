@@ -116,7 +116,7 @@ pub struct LiveRecipe {
     is_switched: bool,
     /// Versions that failed at the step under way, newest first, each with its error.
     failed: Vec<(InUse, Diagnostics)>,
-    _thread: Option<Thread>,
+    thread: Option<Thread>,
 }
 
 /// A version, and the state that its last step left.
@@ -141,7 +141,7 @@ impl LiveRecipe {
         let (loaded, reading) = host.load_reading(recipe);
         let is_resumed = !options.left.is_empty();
         let mut live = LiveRecipe::start(host, loaded, options)?;
-        live._thread = Thread::start(&live.shared, reading, is_resumed)?;
+        live.thread = Thread::start(&live.shared, reading, is_resumed)?;
         Ok(live)
     }
 
@@ -190,7 +190,7 @@ impl LiveRecipe {
             worked,
             is_switched: false,
             failed: Vec::new(),
-            _thread: None,
+            thread: None,
         })
     }
 
@@ -326,6 +326,12 @@ impl LiveRecipe {
     /// The newest version that passed its checks: the next step uses it.
     pub fn newest(&self) -> Arc<Loaded> {
         self.shared.current()
+    }
+
+    /// Looks at the file now, without waiting for an event, and returns when what it holds has been judged: published, or
+    /// among the events with the reason. `false` where that takes longer than the time given.
+    pub fn refresh(&self, time: Duration) -> bool {
+        self.thread.as_ref().is_none_or(|thread| thread.look(time))
     }
 
     /// A version that was published, as long as it is among the last ones.

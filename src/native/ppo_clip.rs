@@ -20,6 +20,10 @@ pub(super) fn loss(
 ) -> Option<LossAnswer> {
     let (logp, note) = columns.logp()?;
     let advantage = columns.advantage()?;
+    let is_plain = columns.optional("dual_clip")?.is_none() && !columns.truth("kl_is")?;
+    if !is_plain {
+        return None;
+    }
     let beta = columns.number("kl_beta")?;
     let kl = match beta > 0.0 {
         true => Some((columns.choice("kl", &KINDS)?, columns.tokens("ref_logp")?)),

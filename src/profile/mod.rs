@@ -47,6 +47,8 @@ pub struct Measured {
     fused_anew: Vec<f64>,
     /// Seconds, run by run, with the native kernel in the script's place; empty where there is none.
     native: Vec<f64>,
+    /// Seconds, run by run, with libtorch; empty where nobody asked for it.
+    torch: Vec<f64>,
     /// The fastest of the runs that noted down their stages.
     trial: Trial,
     lines: Vec<Line>,
@@ -58,9 +60,9 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Runs all hooks of a recipe, a number of times with each executor, from the state that `init` makes. The advantage is
-    /// written into a padded array, or where there is a loss, its gradient. A loss without an advantage hook beside it
-    /// has the advantage of the batch. A recipe without a loss may have another recipe's behind it, as in a run.
+    /// Runs all hooks of a recipe, a number of times with each executor (with libtorch where that is the host's), from the
+    /// state that `init` makes. The advantage is written into a padded array, or where there is a loss, its gradient. A loss
+    /// without an advantage hook beside it has the advantage of the batch. A recipe without a loss may have another recipe's behind it, as in a run.
     ///
     /// # Errors
     /// [`Diagnostics`] of a hook that fails.
@@ -92,6 +94,11 @@ impl Measured {
         let naive = times(by(Executor::Naive), runs.min(NAIVE_RUNS), false)?;
         let kernels = Native::new(Mode::On);
         let native = times(host.clone().with_native(&kernels), runs, true)?;
+        let torch = match host.executor() {
+            #[cfg(feature = "torch")]
+            Executor::Torch => times(host.clone(), runs, false)?,
+            _ => Vec::new(),
+        };
         let fused_anew = |_| {
             let started = Instant::now();
             let (mut padded, host) = (new_array(), by(Executor::Fused));
@@ -133,6 +140,7 @@ impl Measured {
             fused_anew: fused_anew?,
             naive,
             native,
+            torch,
             trial,
             bandwidth: bandwidth(layout.tokens()),
         })
@@ -149,10 +157,15 @@ impl Measured {
     ) -> Result<Measured, Diagnostics> {
         let times = session.time(text)?;
         let times = times.iter().map(Duration::as_secs_f64).collect();
-        let (fused, naive) = match session.host().executor() {
-            Executor::Fused => (times, Vec::new()),
-            Executor::Naive => (Vec::new(), times),
+        let place = match session.host().executor() {
+            Executor::Naive => 1,
+            #[cfg(feature = "torch")]
+            Executor::Torch => 2,
+            _ => 0,
         };
+        let mut by_executor = [const { Vec::new() }; 3];
+        by_executor[place] = times;
+        let [fused, naive, torch] = by_executor;
         let trials = session.trials(text, INPUT_RUNS, Detail::Stages)?;
         let trials = trials.into_iter().map(Trial::of_input);
         let fastest = trials.min_by(|a, b| a.seconds().total_cmp(&b.seconds()));
@@ -173,6 +186,7 @@ impl Measured {
             fused_anew: Vec::new(),
             naive,
             native: Vec::new(),
+            torch,
             trial,
             bandwidth: bandwidth(batch.layout().tokens()),
         })

@@ -3,7 +3,7 @@
 use super::command::{Command, commands};
 use super::session::Session;
 use crate::doc;
-use crate::script::{BUILTINS, Name, Recipe, Token, TokenKind, Unfinished, unfinished};
+use crate::script::{BUILTINS, Builtin, Name, Recipe, Token, TokenKind, Unfinished, unfinished};
 use crate::tensor::Level;
 use crate::tensor::op::{self, ParamKind};
 use crate::train::Kept;
@@ -150,7 +150,7 @@ impl Session {
             call: name.to_string(),
         };
         if open.code.last().is_some_and(|token| token.text == "import") {
-            return BUILTINS.iter().map(|one| quoted(one.name)).collect();
+            return Builtin::importable().map(|one| quoted(one.name)).collect();
         }
         let head = open.call().and_then(|(head, _)| head.split_last());
         let function = head.map_or("", |(name, _)| name.text);

@@ -203,6 +203,39 @@ impl Host {
         compile(self, name, text, &Library::new(None))
     }
 
+    /// Compiles a recipe again from what another has as [`Recipe::name`] and [`Recipe::sources`], and from no file: the same
+    /// version in another process or on another machine, whatever lies in the script's folder there.
+    ///
+    /// # Errors
+    /// As [`Host::load`]; also where a built-in that it imports is not the same here.
+    pub fn restore<'a>(
+        &self,
+        name: &str,
+        sources: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Recipe, Diagnostics> {
+        let folder = match Path::new(name).parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let (mut text, mut library) = ("", Library::new(Some(folder)));
+        for (source, its) in sources {
+            let here = Builtin::find(source);
+            if source == name {
+                text = its;
+            } else if here.is_some() {
+                library.hide(source);
+            } else {
+                library
+                    .read
+                    .insert(source.into(), Ok(its.as_bytes().into()));
+            }
+            if here.is_some_and(|here| here.text != its) {
+                return Err(said("load", "other", &[source]).into());
+            }
+        }
+        compile(self, name, text, &library)
+    }
+
     /// As [`Host::compile`], with imports of scripts in a folder too.
     pub(crate) fn compile_beside(
         &self,

@@ -14,40 +14,92 @@ use super::kernels::offered;
 use super::reading::{self, Content};
 use crate::suggest;
 
-/// A recipe that comes with advlab.
+/// A script that comes with advlab.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
     /// Its name, as in `advlab apply passk`.
     pub name: &'static str,
+    /// What it is of.
+    pub kind: Kind,
     /// Its script, unchanged.
     pub text: &'static str,
 }
 
-macro_rules! builtins {
-    ($($name:literal),+ $(,)?) => {
-        &[$(Builtin { name: $name, text: include_str!(concat!("../../stdlib/", $name, ".rhai")) }),+]
+/// The kinds of built-ins, a folder of `stdlib/` each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An advantage for each response, of the rewards of its group or batch.
+    Outcome,
+    /// An advantage that has k draws of a group in mind.
+    Passk,
+    /// An advantage for each token.
+    Token,
+    /// A reward that is shaped first.
+    Reward,
+    /// A loss.
+    Loss,
+    /// What the others import, no recipe.
+    Shared,
+}
+
+impl Kind {
+    /// The kinds of recipes, in the order in which they are listed.
+    pub const OF_RECIPES: [Kind; 5] = [
+        Kind::Outcome,
+        Kind::Passk,
+        Kind::Token,
+        Kind::Reward,
+        Kind::Loss,
+    ];
+
+    /// What recipes of this kind give.
+    pub fn title(self) -> &'static str {
+        match self {
+            Kind::Outcome => "advantages of outcome rewards",
+            Kind::Passk => "Pass@k: advantages of k draws",
+            Kind::Token => "advantages by token",
+            Kind::Reward => "shaped rewards",
+            Kind::Loss => "losses",
+            Kind::Shared => "shared code",
+        }
+    }
+}
+
+/// Scripts of `stdlib/`, by the folder of their kind.
+macro_rules! scripts {
+    ($($kind:ident $folder:literal: $($name:literal)+;)+) => {
+        &[$($(Builtin {
+            name: $name,
+            kind: Kind::$kind,
+            text: include_str!(concat!("../../stdlib/", $folder, "/", $name, ".rhai")),
+        }),+),+]
     };
 }
 
-/// The recipes that come with advlab, in the order in which a newcomer meets them.
-pub const BUILTINS: &[Builtin] = builtins![
-    "grpo",
-    "dr_grpo",
-    "rloo",
-    "passk",
-    "grpo_lambda",
-    "reinforce_pp",
-    "reinforce_pp_baseline",
-    "gae",
-    "pacs",
-    "ppo_clip",
-    "policy_gradient",
-];
+/// The recipes that come with advlab, by kind, in the order in which a newcomer meets them.
+pub const BUILTINS: &[Builtin] = scripts! {
+    Outcome "outcome": "grpo" "dr_grpo" "rloo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce";
+    Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
+        "passk_by_entropy" "pkpo" "grpo_passk";
+    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "otb" "prime" "entropy_advantage"
+        "kl_advantage" "opd";
+    Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
+    Loss "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
+        "clip_cov" "kl_cov" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
+};
+
+/// What built-ins import that is no recipe.
+const SHARED: &[Builtin] = scripts! { Shared "shared": "aggregate"; };
 
 impl Builtin {
-    /// The built-in of that name.
+    /// The built-in recipe of that name.
     pub fn find(name: &str) -> Option<&'static Builtin> {
         BUILTINS.iter().find(|builtin| builtin.name == name)
+    }
+
+    /// What a script can import, recipes and what they share.
+    pub(crate) fn importable() -> impl Iterator<Item = &'static Builtin> {
+        BUILTINS.iter().chain(SHARED)
     }
 
     /// The built-in that a script is, to the last byte with all that it imports: by its version, whatever its name.
@@ -61,7 +113,7 @@ impl Builtin {
     /// The built-in that an import means, where it is not another script of that name.
     pub(super) fn imported(import: &str, text: &str) -> Option<&'static Builtin> {
         let name = Path::new(import).file_stem()?.to_str()?;
-        Builtin::find(name).filter(|builtin| builtin.text == text)
+        Builtin::importable().find(|builtin| builtin.name == name && builtin.text == text)
     }
 }
 
@@ -133,6 +185,14 @@ impl Library {
         }
     }
 
+    /// An import of that name is the built-in, whatever the folder has.
+    pub(super) fn hide(&mut self, builtin: &str) {
+        if let Some(folder) = &self.folder {
+            let file = folder.join(format!("{builtin}.rhai"));
+            self.read.insert(file, Err(reading::Unread::hidden()));
+        }
+    }
+
     pub(super) fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,11 +221,11 @@ impl Library {
                 Err(unread) => return Err(cannot(&unread.why).into()),
             }
         }
-        if let Some(builtin) = Builtin::find(name) {
+        if let Some(builtin) = Builtin::importable().find(|builtin| builtin.name == name) {
             return Ok((builtin.name.to_string(), builtin.text.to_string()));
         }
         let beside = self.beside();
-        let builtins = BUILTINS.iter().map(|builtin| builtin.name);
+        let builtins = Builtin::importable().map(|builtin| builtin.name);
         let names = builtins.chain(beside.iter().map(String::as_str));
         Err(match suggest::nearest(name, names) {
             Some(near) => said("import", "near", &[name, near]).into(),

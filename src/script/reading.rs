@@ -18,6 +18,16 @@ pub(crate) struct Unread {
     pub(crate) why: String,
 }
 
+impl Unread {
+    /// A file that counts as not there.
+    pub(super) fn hidden() -> Unread {
+        Unread {
+            kind: io::ErrorKind::NotFound,
+            why: "not looked for".to_string(),
+        }
+    }
+}
+
 /// Reads a file, to its end: whoever opens a pipe waits for it.
 pub(super) fn read(path: &Path) -> Content {
     let bytes = std::fs::read(path).map_err(|error| Unread {

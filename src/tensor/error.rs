@@ -39,6 +39,8 @@ pub enum TensorErrorKind {
     Value(String),
     /// A gradient goes through an operation that has none.
     NoDerivative(&'static str),
+    /// The machine does not allow the operation: it has no memory for the result, or libtorch refuses.
+    Machine(String),
     /// The computation was stopped.
     Stopped(Stopped),
 }
@@ -54,7 +56,8 @@ impl fmt::Display for TensorErrorKind {
         match self {
             TensorErrorKind::Level(text)
             | TensorErrorKind::Argument(text)
-            | TensorErrorKind::Value(text) => f.write_str(text),
+            | TensorErrorKind::Value(text)
+            | TensorErrorKind::Machine(text) => f.write_str(text),
             TensorErrorKind::NoDerivative(why) => write!(
                 f,
                 "has no derivative ({why}), and the loss depends on it: use `detach()` on its arguments if that is meant"

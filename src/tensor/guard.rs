@@ -17,11 +17,6 @@ pub enum Stopped {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The system has no memory for values of so many bytes.
-    NoMemory {
-        /// The bytes that were asked for.
-        bytes: usize,
-    },
     /// More operations wait to be computed, or are kept for others, than any formula has.
     Graph {
         /// The limit.
@@ -44,11 +39,6 @@ impl fmt::Display for Stopped {
                 f,
                 "the tensors alive at once would take more than {} MiB, the memory that they were given",
                 limit >> 20
-            ),
-            Stopped::NoMemory { bytes } => write!(
-                f,
-                "the system has no memory for a tensor of {} MiB",
-                bytes >> 20
             ),
             Stopped::Graph { limit } => {
                 write!(
@@ -236,12 +226,6 @@ mod tests {
         drop(first);
         assert!(guard.reserve(60).is_ok());
         assert_eq!(guard.peak(), 60);
-    }
-
-    #[test]
-    fn memory_that_the_system_has_not_is_no_limit_of_ours() {
-        let told = Stopped::NoMemory { bytes: 3 << 30 }.to_string();
-        assert_eq!(told, "the system has no memory for a tensor of 3072 MiB");
     }
 
     #[test]

@@ -37,14 +37,14 @@ pub(crate) enum NotLifted {
     Mixes,
     /// An operation refused a value.
     Refused,
-    /// The guard stopped it.
+    /// The guard stopped it, or the machine.
     Stopped(TensorError),
 }
 
 impl From<TensorError> for NotLifted {
     fn from(error: TensorError) -> Self {
         match error.kind {
-            TensorErrorKind::Stopped(_) => NotLifted::Stopped(error),
+            TensorErrorKind::Stopped(_) | TensorErrorKind::Machine(_) => NotLifted::Stopped(error),
             TensorErrorKind::Value(_) => NotLifted::Refused,
             _ => NotLifted::Mixes,
         }

@@ -42,7 +42,7 @@ impl From<TorchError> for Diagnostics {
         let problem = Diagnostic::error(error.to_string());
         match error {
             TorchError::OutOfMemory(_) => problem
-                .with_help("a lower `tokens_per_forward` needs less at a time, and in sampling a lower `rollout_batch_size`")
+                .with_help("a lower `tokens_per_forward` needs less at a time, and in sampling a lower `rows_per_batch`")
                 .into(),
             TorchError::Refused(_) => problem.into(),
         }

@@ -2,16 +2,24 @@
 //!
 //! libtorch's settings are the process's: [`start`] makes them, and every start makes the same.
 
+mod column;
 mod error;
+mod worker;
 
 use std::num::NonZeroUsize;
 
 use tch::kind::Element;
 use tch::{Device, Kind, Tensor};
 
+pub(crate) use column::OnDevice;
+pub use column::column;
 pub use error::TorchError;
+pub use worker::Worker;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// The version of the libtorch that this was built with.
+pub const VERSION: &str = env!("ADVLAB_TORCH_VERSION");
 
 /// A result of libtorch.
 pub type Result<T> = std::result::Result<T, TorchError>;
@@ -19,6 +27,7 @@ pub type Result<T> = std::result::Result<T, TorchError>;
 // SAFETY: they are defined in settings.cpp with these signatures, take numbers alone, and let no exception out.
 unsafe extern "C" {
     safe fn advlab_torch_be_deterministic() -> bool;
+    safe fn advlab_torch_refuse_nondeterministic(refuse: bool);
     safe fn advlab_torch_device_memory(device: i8) -> i64;
 }
 
@@ -79,6 +88,25 @@ pub fn peak_memory(device: Device) -> Option<u64> {
     u64::try_from(bytes).ok()
 }
 
+/// The running sums of each row of a matrix.
+///
+/// On a GPU libtorch refuses every such sum of floating point numbers where algorithms are to be deterministic, though its
+/// kernel for several rows adds each row in one fixed order; that for a single row does not.
+pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> Result<Tensor> {
+    let (count, _) = rows.size2()?;
+    if rows.device() == Device::Cpu {
+        return Ok(rows.f_cumsum(1, kind)?);
+    }
+    let several = match count {
+        1 => rows.f_expand([2, -1], false)?,
+        _ => rows.shallow_clone(),
+    };
+    advlab_torch_refuse_nondeterministic(false);
+    let sums = several.f_cumsum(1, kind);
+    advlab_torch_refuse_nondeterministic(true);
+    Ok(sums?.f_narrow(0, 0, count)?)
+}
+
 /// An int64 tensor `[values.len()]` on a device.
 pub(crate) fn indices(values: &[i64], device: Device) -> Result<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
@@ -87,6 +115,12 @@ pub(crate) fn indices(values: &[i64], device: Device) -> Result<Tensor> {
 /// A float32 tensor `[values.len()]` on a device.
 pub(crate) fn floats(values: &[f32], device: Device) -> Result<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
+}
+
+/// A float64 tensor of a shape on a device.
+pub(crate) fn doubles(values: &[f64], shape: &[i64], device: Device) -> Result<Tensor> {
+    let values = Tensor::f_from_slice(values)?.f_view(shape)?;
+    Ok(values.f_to_device(device)?)
 }
 
 /// The values of a tensor of any shape, kind and device, row by row.

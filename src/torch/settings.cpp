@@ -10,10 +10,13 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <cstdint>
+#include <cstdlib>
 
 // The same bits in every repeat, and float32 products in float32. False where libtorch refuses.
 extern "C" bool advlab_torch_be_deterministic() noexcept {
     try {
+        // Without it cuBLAS is not deterministic, and libtorch refuses its products. It is read at the first of them.
+        setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
         auto& context = at::globalContext();
         context.setDeterministicAlgorithms(/*enabled=*/true, /*warn_only=*/false);
         // Filling what is about to be written costs time, and nothing here reads memory before it is written.
@@ -25,6 +28,11 @@ extern "C" bool advlab_torch_be_deterministic() noexcept {
     } catch (...) {
         return false;
     }
+}
+
+// Whether libtorch refuses what may be other bits in a repeat.
+extern "C" void advlab_torch_refuse_nondeterministic(bool refuse) noexcept {
+    at::globalContext().setDeterministicAlgorithms(refuse, /*warn_only=*/false);
 }
 
 // The most bytes that tensors had at once on the GPU of that index; -1 where libtorch has no GPU.

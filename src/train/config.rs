@@ -1,12 +1,15 @@
 //! The configuration of a run: the keys of its TOML file, with their bounds.
 
+mod math;
 mod text;
+mod transformer;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::policy::{AdamWConfig, Mlp, Policy};
 use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveOptions;
@@ -14,6 +17,9 @@ use crate::native::{Mode, Native};
 use crate::script::{Hook, Host, Limits, Recipe};
 use crate::suggest;
 use crate::tensor::Executor;
+
+pub use math::MathConfig;
+pub use transformer::TransformerConfig;
 
 /// The configuration of a run, as `advlab train --print-config` prints it. Its fields are the keys of this file:
 ///
@@ -35,10 +41,14 @@ pub struct Config {
     pub group_size: usize,
     pub epochs: usize,
     pub minibatches: usize,
+    pub policy: String,
     pub hidden_size: usize,
     pub lr: f64,
+    pub lr_schedule: String,
+    pub warmup_steps: u64,
     pub weight_decay: f64,
     pub max_grad_norm: f64,
+    pub reference: bool,
     pub reset_reference_every: u64,
     pub eval_every: u64,
     pub eval_prompts: usize,
@@ -54,6 +64,8 @@ pub struct Config {
     pub out: String,
     pub params: toml::Table,
     pub loss_params: toml::Table,
+    pub math: MathConfig,
+    pub transformer: TransformerConfig,
     /// Not a key of the file: the numbers of a run are the same with any.
     #[serde(skip)]
     pub executor: Executor,
@@ -86,7 +98,13 @@ const FEW: RangeInclusive<u64> = 1..=1 << 16;
 /// Responses that are sampled at once; beyond, memory ends before patience does.
 const RESPONSES: usize = 1 << 24;
 
-const TASKS: [&str; 2] = ["maze", "arithmetic"];
+const TASKS: [&str; 3] = ["maze", "arithmetic", "math"];
+const POLICIES: [&str; 2] = ["mlp", "transformer"];
+const CONSTANT: &str = "constant";
+const COSINE: &str = "cosine";
+
+/// A key out of its bounds, with what was found and what was expected.
+type OutOfBounds = (&'static str, String, String);
 
 impl Config {
     /// Whether all values are within bounds.
@@ -103,6 +121,9 @@ impl Config {
         let wrong = |key, found, expected| Some((key, Diagnostic::error(found).expected(expected)));
         if let Some((key, found, expected)) = self.out_of_bounds() {
             return wrong(key, format!("{key} is {found}"), expected);
+        }
+        if let Some(lacking) = self.lacks_for_math() {
+            return Some(lacking);
         }
         let (prompts, minibatches) = (self.rollout_batch_size, self.minibatches);
         if minibatches > prompts {
@@ -134,56 +155,67 @@ impl Config {
         None
     }
 
-    /// The first key that is out of its bounds, with what was found and what was expected.
-    fn out_of_bounds(&self) -> Option<(&'static str, String, String)> {
-        if !TASKS.contains(&&*self.task) {
-            let near = suggest::nearest(&self.task, TASKS);
-            let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-            let expected = format!("one of {}{near}", suggest::list(TASKS));
-            return Some(("task", format!("{:?}", self.task), expected));
-        }
+    /// The first key that is out of its bounds.
+    fn out_of_bounds(&self) -> Option<OutOfBounds> {
         let prompts = self.rollout_batch_size as u64;
-        let wholes = [
-            ("maze_size", self.maze_size as u64, SIZES),
-            ("arithmetic_digits", self.arithmetic_digits as u64, DIGITS),
-            ("seed", self.seed, ANY),
-            ("steps", self.steps, SOME),
-            ("rollout_batch_size", prompts, MANY),
-            ("group_size", self.group_size as u64, FEW),
-            ("epochs", self.epochs as u64, FEW),
-            ("minibatches", self.minibatches as u64, MANY),
-            ("hidden_size", self.hidden_size as u64, 1..=1 << 14),
-            ("reset_reference_every", self.reset_reference_every, ANY),
-            ("eval_every", self.eval_every, ANY),
-            ("eval_prompts", self.eval_prompts as u64, MANY),
-            ("eval_samples", self.eval_samples as u64, FEW),
-            ("checkpoint_every", self.checkpoint_every, SOME),
-            ("keep_checkpoints", self.keep_checkpoints as u64, MANY),
-            ("batch_every", self.batch_every, ANY),
-            ("keep_batches", self.keep_batches as u64, MANY),
-            ("check_deadline_ms", self.check_deadline_ms, SOME),
-            ("hook_deadline_s", self.hook_deadline_s, SOME),
-        ];
-        let whole = wholes
-            .into_iter()
-            .find(|(_, found, bounds)| !bounds.contains(found));
-        if let Some((key, found, bounds)) = whole {
-            let expected = match *bounds.end() {
-                LARGEST => format!("a whole number from {} to 2^63 - 1", bounds.start()),
-                end => format!("from {} to {end}", bounds.start()),
-            };
-            return Some((key, found.to_string(), expected));
+        one_of("task", &self.task, &TASKS)
+            .or_else(|| one_of("policy", &self.policy, &POLICIES))
+            .or_else(|| one_of("lr_schedule", &self.lr_schedule, &[CONSTANT, COSINE]))
+            .or_else(|| {
+                whole([
+                    ("maze_size", self.maze_size as u64, SIZES),
+                    ("arithmetic_digits", self.arithmetic_digits as u64, DIGITS),
+                    ("seed", self.seed, ANY),
+                    ("steps", self.steps, SOME),
+                    ("rollout_batch_size", prompts, MANY),
+                    ("group_size", self.group_size as u64, FEW),
+                    ("epochs", self.epochs as u64, FEW),
+                    ("minibatches", self.minibatches as u64, MANY),
+                    ("hidden_size", self.hidden_size as u64, 1..=1 << 14),
+                    ("warmup_steps", self.warmup_steps, ANY),
+                    ("reset_reference_every", self.reset_reference_every, ANY),
+                    ("eval_every", self.eval_every, ANY),
+                    ("eval_prompts", self.eval_prompts as u64, MANY),
+                    ("eval_samples", self.eval_samples as u64, FEW),
+                    ("checkpoint_every", self.checkpoint_every, SOME),
+                    ("keep_checkpoints", self.keep_checkpoints as u64, MANY),
+                    ("batch_every", self.batch_every, ANY),
+                    ("keep_batches", self.keep_batches as u64, MANY),
+                    ("check_deadline_ms", self.check_deadline_ms, SOME),
+                    ("hook_deadline_s", self.hook_deadline_s, SOME),
+                ])
+            })
+            .or_else(|| {
+                at_least_0([
+                    ("lr", self.lr),
+                    ("weight_decay", self.weight_decay),
+                    ("max_grad_norm", self.max_grad_norm),
+                    ("native_threshold", self.native_threshold),
+                ])
+            })
+            .or_else(|| self.transformer.out_of_bounds())
+    }
+
+    /// The learning rate of a step: it rises to `lr` over the first `warmup_steps`, then stays or falls to 0 as half a
+    /// cosine over the steps that are left.
+    pub(super) fn lr_at(&self, step: u64) -> f64 {
+        let share = |of: u64, all: u64| (of as f64 / all.max(1) as f64).min(1.0);
+        if step < self.warmup_steps {
+            return self.lr * share(step + 1, self.warmup_steps);
         }
-        let numbers = [
-            ("lr", self.lr),
-            ("weight_decay", self.weight_decay),
-            ("max_grad_norm", self.max_grad_norm),
-            ("native_threshold", self.native_threshold),
-        ];
-        let mut numbers = numbers.into_iter();
-        let (key, found) = numbers.find(|(_, found)| !(0.0..f64::INFINITY).contains(found))?;
-        let expected = "a number, at least 0".to_string();
-        Some((key, format!("{found:?}"), expected))
+        if self.lr_schedule == CONSTANT {
+            return self.lr;
+        }
+        let (done, left) = (
+            step - self.warmup_steps,
+            self.steps.saturating_sub(self.warmup_steps),
+        );
+        self.lr * 0.5 * (1.0 + (std::f64::consts::PI * share(done, left)).cos())
+    }
+
+    /// Whether steps depend on how many there are in all.
+    pub(super) fn ends_with_its_steps(&self) -> bool {
+        self.lr_schedule == COSINE
     }
 
     /// Sets a parameter of the recipe, as in `--set k=8`.
@@ -240,9 +272,68 @@ impl Config {
     pub(super) fn make_task(&self) -> Result<Box<dyn Task>, Diagnostics> {
         Ok(match self.task.as_str() {
             "arithmetic" => Box::new(Arithmetic::new(self.arithmetic_digits)?),
+            "math" => self.make_math()?,
             _ => Box::new(Maze::new(self.maze_size)?),
         })
     }
+
+    pub(super) fn make_policy(&self, task: &dyn Task) -> Result<Box<dyn Policy>, Diagnostics> {
+        let adamw = AdamWConfig {
+            lr: self.lr,
+            weight_decay: self.weight_decay,
+            ..AdamWConfig::default()
+        };
+        let shape = task.shape();
+        Ok(match self.policy.as_str() {
+            "transformer" => self
+                .transformer
+                .make(task, adamw, self.seed, self.reference)?,
+            _ => Box::new(Mlp::new(&shape, self.hidden_size, adamw, self.seed)),
+        })
+    }
+}
+
+#[cfg(not(feature = "torch"))]
+fn without_libtorch(what: &str) -> Diagnostics {
+    let message = format!("this advlab was built without libtorch, which {what} needs");
+    let help =
+        "build it with `--features torch`: the README's section \"A language model\" says how";
+    Diagnostic::error(message).with_help(help).into()
+}
+
+/// Where a key is none of the words that it takes.
+fn one_of(key: &'static str, found: &str, words: &[&str]) -> Option<OutOfBounds> {
+    if words.contains(&found) {
+        return None;
+    }
+    let near = suggest::nearest(found, words.iter().copied());
+    let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+    let expected = format!("one of {}{near}", suggest::list(words.iter().copied()));
+    Some((key, format!("{found:?}"), expected))
+}
+
+/// The first whole number out of its bounds.
+fn whole<const N: usize>(
+    keys: [(&'static str, u64, RangeInclusive<u64>); N],
+) -> Option<OutOfBounds> {
+    let mut keys = keys.into_iter();
+    let (key, found, bounds) = keys.find(|(_, found, bounds)| !bounds.contains(found))?;
+    let expected = match *bounds.end() {
+        LARGEST => format!("a whole number from {} to 2^63 - 1", bounds.start()),
+        end => format!("from {} to {end}", bounds.start()),
+    };
+    Some((key, found.to_string(), expected))
+}
+
+/// The first number that is negative, infinite or NaN.
+fn at_least_0<const N: usize>(keys: [(&'static str, f64); N]) -> Option<OutOfBounds> {
+    let mut keys = keys.into_iter();
+    let (key, found) = keys.find(|(_, found)| !(0.0..f64::INFINITY).contains(found))?;
+    Some((
+        key,
+        format!("{found:?}"),
+        "a number, at least 0".to_string(),
+    ))
 }
 
 /// Parameters by their names, with their values as `--set` takes them.
@@ -252,4 +343,36 @@ pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     params
         .map(|(name, value)| (name.clone(), text(value)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_learning_rate_rises_and_stays_or_falls_to_0() {
+        let config = Config {
+            lr: 0.5,
+            steps: 12,
+            warmup_steps: 4,
+            ..Config::default()
+        };
+        let rates =
+            |config: &Config| -> Vec<f64> { (0..12).map(|step| config.lr_at(step)).collect() };
+        let constant = rates(&config);
+        assert_eq!(constant[..5], [0.125, 0.25, 0.375, 0.5, 0.5]);
+        assert!(constant[4..].iter().all(|lr| *lr == 0.5));
+        let cosine = Config {
+            lr_schedule: COSINE.to_string(),
+            ..config
+        };
+        let falling = rates(&cosine);
+        assert_eq!(falling[..5], constant[..5]);
+        // Halfway of the eight steps that are left.
+        assert!((falling[8] - 0.25).abs() < 1e-15);
+        assert!(falling[4..].is_sorted_by(|before, after| before > after));
+        assert!(cosine.lr_at(12) == 0.0 && falling[11] > 0.0);
+        // Without a warm-up, runs are what they were before there was one.
+        assert_eq!(Config::default().lr_at(0), Config::default().lr);
+    }
 }

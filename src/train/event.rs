@@ -1,5 +1,6 @@
 //! Events of a run while it goes: for its folder, for a person, for whoever embeds it.
 
+use super::policy::Platform;
 use super::row::{Evaluation, Row};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
@@ -18,6 +19,8 @@ pub enum Event<'a> {
         recipe: &'a Recipe,
         /// The run's loss recipe.
         loss_recipe: &'a Recipe,
+        /// What the policy's numbers depend on beside the configuration.
+        platform: &'a Platform,
     },
     /// Something happened to the recipe's file.
     Live {

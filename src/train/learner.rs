@@ -266,6 +266,10 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
         let help = "the policy is trained without a critic, so that a run has no column `value`";
         first.help = Some(help.to_string());
     }
+    if first.message == "the batch has no column `ref_logp`" {
+        let help = "with `reference = true` in the configuration there is one";
+        first.help = Some(help.to_string());
+    }
     let notes = &mut first.notes;
     notes.push("in a dry run on the run's first batch".to_string());
     notes.push(match Builtin::find(name) {

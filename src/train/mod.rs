@@ -29,6 +29,7 @@
 mod config;
 mod error;
 mod event;
+mod export;
 mod folder;
 mod learner;
 pub mod policy;
@@ -40,8 +41,9 @@ mod run;
 pub mod task;
 mod trainer;
 
-pub use config::Config;
+pub use config::{Config, MathConfig, TransformerConfig};
 pub use event::Event;
+pub use export::export;
 pub use folder::Kept;
 pub use replay::{Difference, Replay};
 pub use row::{Evaluation, Milliseconds, PassAt, Row};

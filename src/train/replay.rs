@@ -21,6 +21,7 @@ pub struct Replay {
     rows: Vec<Value>,
     /// The version that a step began with, where that was not the one of the step before.
     switches: HashMap<u64, Recipe>,
+    note: Option<String>,
 }
 
 /// The first number of a repetition that is not the same.
@@ -65,11 +66,19 @@ impl Replay {
         let live = LiveRecipe::without_file(&host, recipe, options)?;
         let switches = history.switches();
         let switches = switches.map(|(step, kept)| Ok((step, kept.load(folder, &host)?)));
+        let switches = switches.collect::<Result<_, Diagnostics>>()?;
+        let trainer = Trainer::new(history.config.clone(), live, loss)?;
         Ok(Replay {
-            switches: switches.collect::<Result<_, Diagnostics>>()?,
-            trainer: Trainer::new(history.config, live, loss)?,
+            note: history.other_platform(&trainer.learner.policy.platform()),
+            switches,
+            trainer,
             rows,
         })
+    }
+
+    /// What is known beforehand of why numbers may differ: it is not the machine that the run was recorded on.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// How many steps the run has done.
@@ -115,7 +124,8 @@ fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Differenc
     let shown = |value: Option<&Value>| value.map(Value::to_string);
     let mut differing =
         names.filter(|name| shown(recorded.get(*name)) != shown(repeated.get(*name)));
-    let field = differing.find(|name| !name.starts_with("ms/"))?;
+    let is_of_machine = |name: &String| name.starts_with("ms/") || name == "device_memory";
+    let field = differing.find(|name| !is_of_machine(name))?;
     Some(Difference {
         step,
         field: field.clone(),

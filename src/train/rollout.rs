@@ -74,17 +74,18 @@ impl Rollout {
         texts
     }
 
-    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to its reference. `logp` is that
+    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that gives `ref_logp`. `logp` is that
     /// of the policy which sampled: before the first update they are one.
     pub(super) fn batch(
         &self,
         step: u64,
-        policy: &mut dyn Policy,
+        ref_logp: Option<Vec<f32>>,
         task: &dyn Task,
-    ) -> Result<(Batch, f64), Diagnostics> {
-        let reference = policy.reference_logp(&self.prompts, &self.responses)?;
-        let pairs = self.scores.logp.iter().zip(&reference);
-        let kl = mean(pairs.map(|(&logp, &reference)| k3(f64::from(logp) - f64::from(reference))));
+    ) -> Result<(Batch, Option<f64>), Diagnostics> {
+        let kl = ref_logp.as_ref().map(|ref_logp| {
+            let pairs = self.scores.logp.iter().zip(ref_logp);
+            mean(pairs.map(|(&logp, &reference)| k3(f64::from(logp) - f64::from(reference))))
+        });
         let responses = &self.responses;
         let lengths = (0..responses.len()).map(|index| responses.range(index).len());
         // Lengths are far below 2^53.
@@ -99,8 +100,10 @@ impl Rollout {
             .response("length", length)
             .token("old_logp", numbers(&self.scores.logp))
             .token("entropy", numbers(&self.scores.entropy))
-            .token("ref_logp", FloatBuffer::from(reference))
             .token("logp", numbers(&self.scores.logp));
+        if let Some(ref_logp) = ref_logp {
+            batch = batch.token("ref_logp", FloatBuffer::from(ref_logp));
+        }
         for (name, texts) in self.texts(task) {
             batch = batch.text(name, texts);
         }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::tensor::binomial_ratio;
 
-/// One row of `metrics.jsonl`. All but `ms` is the same, bit for bit, when the run is resumed or replayed.
+/// One row of `metrics.jsonl`. All but `ms` and `device_memory` is the same, bit for bit, when the run is resumed or replayed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// The step, from 0.
@@ -38,7 +38,9 @@ pub struct Row {
     /// Largest advantage.
     pub advantage_max: f64,
     /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats.
-    pub kl: f64,
+    /// Not where the run has no reference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl: Option<f64>,
     /// Mean loss of the step's updates.
     pub loss: f64,
     /// Share of tokens whose ratio was clipped, where the loss recipe reports it as `clip_share`.
@@ -59,6 +61,9 @@ pub struct Row {
     /// The evaluation after this step, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
+    /// The most bytes that were taken at once on the policy's GPU so far; depends on the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<u64>,
     /// Milliseconds of each stage.
     pub ms: Milliseconds,
 }

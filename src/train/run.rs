@@ -86,6 +86,14 @@ impl Run {
         config.executor = executor;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
+        if is_extended && config.ends_with_its_steps() {
+            let message = format!(
+                "the run's learning rate falls to 0 at step {}",
+                config.steps
+            );
+            let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
         let metrics = journal::read(&path.join(METRICS))?;
@@ -112,6 +120,7 @@ impl Run {
         let history = History::read(path)?;
         let (trainer, note) = restored(&history, &config, &checkpoint)?;
         notes.extend(note);
+        notes.extend(history.other_platform(&trainer.learner.policy.platform()));
         if is_extended {
             folder.write_config(&config)?;
         }
@@ -171,6 +180,7 @@ impl Run {
             step: first,
             recipe: self.trainer.live.in_use().recipe(),
             loss_recipe: &self.trainer.learner.loss,
+            platform: &self.trainer.learner.policy.platform(),
         })?;
         if self.saved.is_none() {
             self.checkpoint(false)?;

@@ -7,7 +7,6 @@ use super::config::Config;
 use super::event::{Event, Tell};
 use super::folder::{Checkpoint, LeftState};
 use super::learner::{Learner, StepFailure};
-use super::policy::{AdamWConfig, Mlp};
 use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
@@ -51,16 +50,11 @@ impl Trainer {
         loss: Recipe,
     ) -> Result<Trainer, Diagnostics> {
         let task = config.make_task()?;
-        let adamw = AdamWConfig {
-            lr: config.lr,
-            weight_decay: config.weight_decay,
-            ..AdamWConfig::default()
-        };
-        let policy = Mlp::new(&task.shape(), config.hidden_size, adamw, config.seed);
+        let policy = config.make_policy(&*task)?;
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
             learner: Learner {
-                policy: Box::new(policy),
+                policy,
                 loss_state: loss.init()?,
                 loss,
             },
@@ -129,6 +123,7 @@ impl Trainer {
             Some(sampled) => sampled,
             None => self.sample()?,
         };
+        self.learner.policy.set_lr(self.config.lr_at(step));
         self.begin_step(tell)?;
         self.live.observe(&sampled.batch);
         let mut row = self.learn(&sampled, tell)?;
@@ -140,6 +135,7 @@ impl Trainer {
             row.ms.evaluate = milliseconds(started);
         }
         row.ms.write = self.write;
+        row.device_memory = self.learner.policy.device_memory();
         let started = Instant::now();
         tell(&Event::Step {
             row: &row,
@@ -165,7 +161,12 @@ impl Trainer {
         let rollout = Rollout::sample(&*self.task, policy, prompts, group_size, key)?;
         let sample = milliseconds(started);
         let started = Instant::now();
-        let (batch, kl) = rollout.batch(step, &mut *self.learner.policy, &*self.task)?;
+        let policy = &mut self.learner.policy;
+        let ref_logp = self
+            .config
+            .reference
+            .then(|| policy.reference_logp(&rollout.prompts, &rollout.responses));
+        let (batch, kl) = rollout.batch(step, ref_logp.transpose()?, &*self.task)?;
         let reward = Spread::of(rollout.rewards.iter().copied());
         let row = Row {
             step,

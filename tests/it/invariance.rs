@@ -70,8 +70,26 @@ impl Rollouts {
                     .map(|row| row.reward - 0.3)
                     .collect::<Vec<f64>>(),
             );
+        for (name, scale) in [
+            ("reward_baseline", 0.5),
+            ("input_tokens", 3.0),
+            ("turns", 1.0),
+            ("truncated", 0.0),
+        ] {
+            let of_reward = |row: &&Response| (scale * row.reward).abs();
+            let values: Vec<f64> = rows.iter().map(of_reward).collect();
+            builder = builder.response(name, values);
+        }
         for (name, values) in [
             ("old_logp", numbers(&|x| x[0])),
+            ("rollout_logp", numbers(&|x| x[0] + 0.1 * x[3])),
+            ("teacher_logp", numbers(&|x| x[1])),
+            ("process_reward", numbers(&|x| 1.0 + x[2])),
+            (
+                "sum_pi_squared",
+                numbers(&|x| 1.0 - 2.0 * x[0].exp() + 2.0 * (2.0 * x[0]).exp()),
+            ),
+            ("entropy", numbers(&|x| -x[1])),
             ("ref_logp", numbers(&|x| x[0] + 0.1 * x[1])),
             ("logp", numbers(&|x| x[0] + 0.1 * x[2])),
             ("value", numbers(&|x| x[3])),
@@ -91,18 +109,26 @@ impl Rollouts {
 }
 
 /// Every built-in recipe, compiled once for all cases.
-static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| {
-    let host = Host::new();
+static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| recipes(&Host::new()));
+
+fn recipes(host: &Host) -> Vec<Recipe> {
     let load = |name: &str| {
         let mut recipe = host.load(name).expect("a built-in");
-        if name == "passk" {
+        if recipe
+            .params()
+            .iter()
+            .any(|(parameter, _)| parameter.name == "k")
+        {
             // Any group size is at least 1.
             recipe.set("k", Setting::Whole(1)).expect("a whole number");
         }
         recipe
     };
     BUILTINS.iter().map(|builtin| load(builtin.name)).collect()
-});
+}
+
+/// Recipes that draw, or that take the first of tokens that tie.
+const BY_ORDER: [&str; 3] = ["passk_bootstrap", "clip_cov", "kl_cov"];
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Computed, TestCaseError> {
     let mut state = recipe.init().expect("no state");
@@ -150,12 +176,14 @@ proptest! {
     ) {
         let mut order = rollouts.all();
         order.sort_by_key(|&index| keys[index]);
-        // Which of two groups of one accuracy comes first decides a tie of grpo_lambda's: that order stays.
+        // Which of two groups comes first decides a tie of these: that order stays.
+        let by_group = ["grpo_lambda", "passk_by_entropy"];
         let mut stable = rollouts.all();
         let first = |group: u8| rollouts.responses.iter().position(|r| r.group == group);
         stable.sort_by_key(|&index| (first(rollouts.responses[index].group), keys[index]));
-        for recipe in RECIPES.iter() {
-            let order = if recipe.name() == "grpo_lambda" { &stable } else { &order };
+        let free_of_order = |recipe: &&Recipe| !BY_ORDER.contains(&recipe.name());
+        for recipe in RECIPES.iter().filter(free_of_order) {
+            let order = if by_group.contains(&recipe.name()) { &stable } else { &order };
             let base = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
             let permuted = advantage(recipe, &rollouts.batch(order, 0.0, true))?;
             for (row, &response) in order.iter().enumerate() {
@@ -203,11 +231,50 @@ proptest! {
     }
 }
 
+/// Every built-in by libtorch: its advantage, or its loss with the gradient, of f64 tokens and of f32s.
+#[cfg(feature = "torch")]
+#[test]
+fn libtorch_agrees_on_every_recipe() {
+    use advlab::tensor::Executor;
+    let [ours, libtorchs] = [Executor::Naive, Executor::Torch]
+        .map(|executor| recipes(&Host::new().with_executor(executor)));
+    let run = |recipe: &Recipe, batch: &Batch| -> Result<Vec<Vec<f64>>, TestCaseError> {
+        let numbers = |computed: &Computed| computed.buffer().iter().collect();
+        if !recipe.has(Hook::Loss) {
+            return Ok(vec![numbers(&advantage(recipe, batch)?)]);
+        }
+        let loss = recipe.loss(batch, None, &mut recipe.init().expect("no state"));
+        let loss = loss.map_err(|error| TestCaseError::fail(error.render(false)))?;
+        Ok(vec![vec![loss.value], numbers(&loss.gradient)])
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let property = |rollouts: Rollouts| {
+        for (ours, libtorchs) in ours.iter().zip(&libtorchs) {
+            for (is_f64, tolerance) in [(true, 1e-9), (false, 1e-5)] {
+                let batch = rollouts.batch(&rollouts.all(), f64::NAN, is_f64);
+                for (found, wanted) in run(libtorchs, &batch)?.iter().zip(&run(ours, &batch)?) {
+                    let is_close = close(wanted, found, tolerance);
+                    prop_assert!(is_close, "{}: {found:?} for {wanted:?}", ours.name());
+                }
+            }
+        }
+        Ok(())
+    };
+    runner
+        .run(&rollouts(), property)
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// The recipes whose groups `check` calls independent; a loss is averaged over the batch, so it is left out here.
 fn independent() -> Vec<&'static Recipe> {
     let is_independent = |recipe: &Recipe| {
         let batch = Batch::example();
-        groups_are_independent(recipe, &batch).expect("it runs on the example")
+        // The example has not all the columns.
+        groups_are_independent(recipe, &batch).is_ok_and(|is| is)
     };
     RECIPES
         .iter()
@@ -219,7 +286,11 @@ fn independent() -> Vec<&'static Recipe> {
 fn what_check_calls_group_independent_is() {
     let recipes = independent();
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name()).collect();
-    assert_eq!(names, ["grpo", "dr_grpo", "rloo", "passk"]);
+    // With k = 1 all groups of `passk_by_entropy` are alike.
+    let expected = "grpo dr_grpo rloo maxrl opo opmd asymre rec w_reinforce passk passk_full_sampling passk_exceeding \
+        passk_combination passk_by_entropy pkpo grpo_passk reinforce entropy_advantage dapo_overlong kimi_length";
+    let expected: Vec<&str> = expected.split_whitespace().collect();
+    assert_eq!(names, expected);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: 96,
         failure_persistence: None,

@@ -80,8 +80,12 @@ fn every_command_runs() {
             run(&short(arguments), folder.path());
             ran += 1;
         } else {
-            // The test command itself is what runs this test.
-            assert_eq!(line, "cargo test", "a command that nothing runs");
+            // The one runs this test, the other has its own in `.ci/run`.
+            let elsewhere = ["cargo test", "pip install ./python"];
+            assert!(
+                elsewhere.contains(&line),
+                "a command that nothing runs: {line}"
+            );
         }
     }
     assert!(ran >= 10, "{ran} commands ran");

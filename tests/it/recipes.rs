@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use advlab::batch::{Batch, ReadOptions, read};
-use advlab::script::{Host, Recipe, Setting};
+use advlab::script::{Builtin, Host, Recipe, Setting};
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
     let mut state = recipe.init().expect("a state");
@@ -32,18 +32,46 @@ fn equal_rewards_give_exactly_zero() {
         .build()
         .expect("a batch");
     let host = Host::new();
-    let mut recipes: Vec<Recipe> = ["grpo", "dr_grpo", "rloo", "passk", "reinforce_pp_baseline"]
-        .iter()
-        .map(|name| host.load(name).expect("a built-in"))
-        .collect();
+    let names = [
+        "grpo",
+        "dr_grpo",
+        "rloo",
+        "maxrl",
+        "opo",
+        "gpg",
+        "lite_ppo",
+        "opmd",
+        "rec",
+        "passk",
+        "passk_full_sampling",
+        "passk_bootstrap",
+        "passk_exceeding",
+        "passk_combination",
+        "pkpo",
+        "grpo_passk",
+        "reinforce_pp_baseline",
+    ];
+    let load = |name: &&str| {
+        let mut recipe = host.load(name).expect("a built-in");
+        // No group is smaller, and not every recipe has a k.
+        let _ = recipe.set("k", Setting::Whole(3));
+        recipe
+    };
+    let mut recipes: Vec<Recipe> = names.iter().map(load).collect();
     let mut population = recipes[0].clone();
     population
         .set("std", Setting::Text("population".into()))
         .expect("a choice");
     recipes.push(population);
-    recipes[3]
-        .set("k", Setting::Whole(3))
-        .expect("a whole number");
+    for (name, parameter, value) in [
+        ("opmd", "baseline", "logavgexp"),
+        ("rec", "drop", "balance"),
+        ("gpg", "f_norm", "0.3"),
+    ] {
+        let mut recipe = host.load(name).expect("a built-in");
+        recipe.set_text(parameter, value).expect("a setting");
+        recipes.push(recipe);
+    }
     for recipe in &recipes {
         for value in advantage(recipe, &batch) {
             assert_eq!(value, 0.0, "{}", recipe.name());
@@ -99,5 +127,33 @@ fn passk_on_real_solutions() {
                 layout.groups()
             }
         );
+    }
+}
+
+/// A script in `stdlib/` that nobody lists would be in no command and no test.
+#[test]
+fn every_script_of_the_stdlib_is_built_in() {
+    let stdlib = Path::new(env!("CARGO_MANIFEST_DIR")).join("stdlib");
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("a folder");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let stems = paths.map(|path| {
+            path.file_stem()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
+        });
+        stems.collect()
+    };
+    for kind in names(&stdlib).iter().filter(|kind| *kind != "shared") {
+        for name in names(&stdlib.join(kind)) {
+            assert!(Builtin::find(&name).is_some(), "{kind}/{name}");
+        }
+    }
+    for name in names(&stdlib.join("shared")) {
+        let text = format!("import \"{name}\" as it; fn advantage(batch, p) {{ batch.reward }}");
+        Host::new()
+            .compile("imports", &text)
+            .expect("it can be imported");
     }
 }

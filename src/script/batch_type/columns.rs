@@ -144,7 +144,7 @@ impl ScriptBatch {
     }
 
     /// Whether the batch has the column itself, or was given it.
-    fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         match &self.0.source {
             Source::Whole { batch, given } => given.contains_key(name) || batch.has(name),
             Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.has(name),

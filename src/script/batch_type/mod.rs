@@ -131,8 +131,15 @@ impl ScriptBatch {
         Ok(ScriptBatch::over(frame, self.call().clone(), source))
     }
 
-    fn random(&self, level: Level) -> Tensor {
-        Tensor::random(self.frame(), level, self.0.call.next_key())
+    /// Drawn numbers, or those of a column `random` of that level: so a recipe gives again what it gave elsewhere.
+    fn random(&self, level: Level) -> Result<Tensor, Problem> {
+        if self.has("random") {
+            let given = self.column("random")?;
+            if given.level() == level {
+                return Ok(given);
+            }
+        }
+        Ok(Tensor::random(self.frame(), level, self.0.call.next_key()))
     }
 }
 
@@ -157,7 +164,8 @@ pub(super) fn batch_type(engine: &mut Engine) {
                 let level = level.parse::<Level>();
                 let level = level.map_err(|unknown| TensorError::level("random", unknown));
                 let level = level.map_err(|error| raise(&context, error))?;
-                Raised::Ok(batch.random(level))
+                let random = batch.random(level);
+                random.map_err(|problem| raise(&context, problem))
             },
         )
         .register_fn(

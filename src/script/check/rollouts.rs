@@ -62,10 +62,37 @@ impl Rollouts {
             ),
             ("value", rows(&|i, t| wave(i, t, 4))),
             ("entropy", rows(&|i, t| wave(i, t, 5))),
+            (
+                "rollout_logp",
+                rows(&|i, t| old(i, t) + 0.2 * (wave(i, t, 8) - 0.5)),
+            ),
+            ("teacher_logp", rows(&|i, t| -0.1 - wave(i, t, 9))),
+            ("process_reward", rows(&|i, t| wave(i, t, 10) - 0.5)),
+            // As if the rest of the vocabulary were one token.
+            (
+                "sum_pi_squared",
+                rows(&|i, t| {
+                    let pi = old(i, t).exp();
+                    pi * pi + (1.0 - pi) * (1.0 - pi)
+                }),
+            ),
+        ];
+        let by_response = |value: &dyn Fn(usize) -> f64| (0..groups.len()).map(value).collect();
+        let responses = [
+            ("reward", reward.collect()),
+            ("reward_baseline", by_response(&|i| (i % 3 % 2) as f64)),
+            (
+                "truncated",
+                by_response(&|i| f64::from(u8::from(i % 6 == 4))),
+            ),
+            ("input_tokens", by_response(&|i| (i * 7 % 5) as f64)),
+            ("turns", by_response(&|i| 1.0 + (i * 3 % 4) as f64)),
         ];
         Rollouts {
             groups: groups.into_iter().map(GroupId::from).collect(),
-            responses: BTreeMap::from([("reward".to_string(), reward.collect())]),
+            responses: responses
+                .map(|(name, values): (&str, Vec<f64>)| (name.to_string(), values))
+                .into(),
             tokens: tokens.map(|(name, rows)| (name.to_string(), rows)).into(),
             lengths: Some(lengths),
             padding: 0.0,
@@ -119,6 +146,18 @@ impl Rollouts {
             return self.with_tokens("logp", move_on);
         }
         self
+    }
+
+    /// The names of the columns.
+    pub(super) fn columns(&self) -> Vec<String> {
+        let names = self.responses.keys().chain(self.tokens.keys());
+        names.cloned().collect()
+    }
+
+    /// The rollouts without a column; `None` where there is none of that name.
+    pub(super) fn without(mut self, column: &str) -> Option<Rollouts> {
+        let of_responses = self.responses.remove(column).is_some();
+        (of_responses || self.tokens.remove(column).is_some()).then_some(self)
     }
 
     /// The rollouts with `logp` as it was when the tokens were drawn.

@@ -52,9 +52,7 @@ fn terminated(why: &Dynamic) -> Diagnostic {
     let diagnostic = Diagnostic::error(stopped.to_string());
     let help = match stopped {
         Stopped::Deadline(_) => find("stopped", "deadline"),
-        Stopped::Memory { .. } | Stopped::NoMemory { .. } | Stopped::Graph { .. } => {
-            find("stopped", "memory")
-        }
+        Stopped::Memory { .. } | Stopped::Graph { .. } => find("stopped", "memory"),
         Stopped::Cancelled => None,
     };
     helped(diagnostic, help)

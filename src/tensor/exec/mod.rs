@@ -3,13 +3,17 @@
 mod cells;
 mod elementwise;
 mod fused;
+mod kind;
 pub(crate) mod moments;
 mod naive;
 mod reduce;
 pub(crate) mod scan;
 pub(crate) mod tokens;
+#[cfg(feature = "torch")]
+mod torch;
 
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -20,16 +24,51 @@ use super::error::{TensorError, TensorErrorKind};
 use super::guard::Stopped;
 use super::{Context, Guard, Level, Plan, Value};
 use crate::batch::{FloatBuffer, Layout, Rows};
+use crate::diagnostic::Diagnostic;
+use crate::suggest;
 
-/// What computes the tensors of scripts. Both give the same bits.
+/// What computes the tensors of scripts. On the CPU, all but libtorch give the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Executor {
-    /// Token values tile by tile, through all operations between two reductions at once.
+    /// By libtorch where token columns lie on a GPU, which takes the feature `torch`; fused otherwise.
     #[default]
+    Auto,
+    /// Token values tile by tile, through all operations between two reductions at once.
     Fused,
     /// Each operation in full, one after the other: the oracle that others are tested against.
     Naive,
+    /// Token values by libtorch, where the columns lie, or on the GPU where there is one: within rounding of the others.
+    #[cfg(feature = "torch")]
+    Torch,
+}
+
+impl Executor {
+    /// The names that [`Executor::from_str`] takes.
+    pub const NAMES: [&str; 4] = ["auto", "fused", "naive", "torch"];
+}
+
+impl FromStr for Executor {
+    type Err = Diagnostic;
+
+    fn from_str(name: &str) -> Result<Self, Diagnostic> {
+        match name {
+            "auto" => Ok(Executor::Auto),
+            "fused" => Ok(Executor::Fused),
+            "naive" => Ok(Executor::Naive),
+            #[cfg(feature = "torch")]
+            "torch" => Ok(Executor::Torch),
+            #[cfg(not(feature = "torch"))]
+            "torch" => {
+                let help = "`cargo build --release --features torch` builds one that has it: README, \"A language model\", says where libtorch comes from";
+                Err(Diagnostic::error("this advlab is built without libtorch").with_help(help))
+            }
+            other => Err(Diagnostic::error(format!(
+                "there is no executor \"{other}\": {}",
+                suggest::did_you_mean(other, Executor::NAMES)
+            ))),
+        }
+    }
 }
 
 /// A padded array of the caller's for the values of a plan's first output.
@@ -50,14 +89,19 @@ impl Context {
         plan: &Plan,
         sink: Option<&mut Sink<'_>>,
     ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        match self.executor {
-            Executor::Fused => fused::run(plan, self, sink).or_else(|error| match error.kind {
-                TensorErrorKind::Stopped(_) => Err(error),
-                // Of several errors that of the first operation is told, as by the naive executor.
-                _ => naive::run(plan, self),
-            }),
-            Executor::Naive => naive::run(plan, self),
-        }
+        let found = match self.executor {
+            Executor::Naive => return naive::run(plan, self),
+            #[cfg(feature = "torch")]
+            Executor::Torch => torch::run(plan, self),
+            #[cfg(feature = "torch")]
+            Executor::Auto if torch::is_on_gpu(plan) => torch::run(plan, self),
+            Executor::Auto | Executor::Fused => fused::run(plan, self, sink),
+        };
+        found.or_else(|error| match error.kind {
+            // Of several errors that of the first operation is told, as by the naive executor.
+            TensorErrorKind::Value(_) => naive::run(plan, self),
+            _ => Err(error),
+        })
     }
 }
 

@@ -74,9 +74,9 @@ fn noted(
             _ => 0,
         };
     let (seconds, written) = (ended - started, value.buffer().bytes());
-    let is_fused = context.executor == Executor::Fused;
+    let is_naive = context.executor == Executor::Naive;
     Stage {
-        kind: StageKind::InFull(why_in_full(tensor).filter(|_| is_fused)),
+        kind: StageKind::InFull(why_in_full(tensor).filter(|_| !is_naive)),
         started,
         seconds,
         read,

@@ -24,7 +24,13 @@ fn check(a: &OnThreads, b: &OnThreads, tensor: &Tensor, what: &str) {
 }
 
 /// Values of a wide range, with zeros and ties, the same for each seed; whole numbers where the row needs them.
-fn inputs(frame: &Arc<Frame>, param: &Param, level: Level, whole: bool, seed: usize) -> Vec<f64> {
+pub(super) fn inputs(
+    frame: &Arc<Frame>,
+    param: &Param,
+    level: Level,
+    whole: bool,
+    seed: usize,
+) -> Vec<f64> {
     let least = if param.name == "k" { 0.0 } else { 5.0 };
     let value = |i: usize| {
         let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (seed * 0x1234_5678_9abc);

@@ -10,4 +10,6 @@ mod lift;
 mod messages;
 mod precision;
 mod properties;
+#[cfg(feature = "torch")]
+mod torch;
 mod world;

@@ -267,31 +267,7 @@ fn agree(
     picks: &[Pick],
 ) -> Result<(), TestCaseError> {
     let frame = world.frame_with(is_f64, Guard::unlimited());
-    let array = padded(world, f64::NAN, false);
-    let column: TokenValues = match is_f64 {
-        true => array.into(),
-        false => array.mapv(|value| value as f32).into(),
-    };
-    let narrow = narrow_leaf(
-        &frame,
-        Level::Token,
-        values(&spread(&frame, Level::Token, 5)),
-    );
-    let coarse = [
-        Level::Batch,
-        Level::Group,
-        Level::Position,
-        Level::Response,
-        Level::Token,
-    ];
-    let mut leaves = coarse
-        .map(|level| spread(&frame, level, level as usize))
-        .to_vec();
-    if !is_f64 {
-        leaves.pop();
-    }
-    leaves.extend([Tensor::column(&frame, column), narrow]);
-    let nodes = grow(&leaves, picks, &Level::ALL);
+    let nodes = grow(&leaves(world, &frame, is_f64, 0.0), picks, &Level::ALL);
     let last = nodes.len().saturating_sub(1);
     for outputs in [
         &nodes[..],
@@ -311,6 +287,36 @@ fn agree(
         }
     }
     Ok(())
+}
+
+/// A leaf of each level, a padded column full of NaN where no token counts, and f32 tokens; each value off by a share of
+/// itself, one way or the other.
+pub(super) fn leaves(world: &World, frame: &Arc<Frame>, is_f64: bool, off: f64) -> Vec<Tensor> {
+    let shaken = |(i, x): (usize, f64)| x * (1.0 + if i % 3 == 0 { off } else { -off });
+    let shake = |x: &Tensor| values(x).into_iter().enumerate().map(shaken).collect();
+    let mut array = padded(world, f64::NAN, false);
+    (array.iter_mut().enumerate()).for_each(|(i, x)| *x = shaken((i, *x)));
+    let column: TokenValues = match is_f64 {
+        true => array.into(),
+        false => array.mapv(|value| value as f32).into(),
+    };
+    let narrow = shake(&spread(frame, Level::Token, 5));
+    let narrow = narrow_leaf(frame, Level::Token, narrow);
+    let coarse = [
+        Level::Batch,
+        Level::Group,
+        Level::Position,
+        Level::Response,
+        Level::Token,
+    ];
+    let mut leaves = coarse
+        .map(|level| leaf(frame, level, shake(&spread(frame, level, level as usize))))
+        .to_vec();
+    if !is_f64 {
+        leaves.pop();
+    }
+    leaves.extend([Tensor::column(frame, column), narrow]);
+    leaves
 }
 
 /// Whether the first output has the same values in a padded array of the caller's, if it is written there.

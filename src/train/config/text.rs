@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use toml::de::{DeTable, Deserializer};
+use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::{Config, DEFAULTS};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -65,22 +65,18 @@ impl Config {
                 table.get_mut().remove(key);
             }
         }
-        let found = table.get_ref().keys();
-        let starts = found.map(|key| (key.get_ref().to_string(), key.span().start));
-        let starts: BTreeMap<String, usize> = starts.collect();
+        let starts = starts(table.get_ref());
         let at_key = |key: &str, problem: Diagnostic| match starts.get(key) {
             Some(&start) => at(problem, start),
             None => problem.in_file(path),
         };
-        let is_known = |name: &String| keys().any(|known| known == name);
+        let is_known = |name: &String| lines().any(|line| line.is(name));
         if let Some(name) = starts.keys().find(|name| !is_known(name)) {
             let problem = Diagnostic::error(format!("there is no key `{name}`"));
             return Err(at_key(name, problem.with_help(instead_of(name))).into());
         }
         let defaults = DeTable::parse(DEFAULTS).map_err(syntax)?.into_inner();
-        for (key, value) in defaults {
-            table.get_mut().entry(key).or_insert(value);
-        }
+        complete(table.get_mut(), defaults);
         let config = Config::deserialize(Deserializer::from(table)).map_err(syntax)?;
         let problem = config.problem().map(|(key, problem)| at_key(key, problem));
         problem.map_or(Ok(config), |problem| Err(problem.into()))
@@ -92,33 +88,120 @@ impl Config {
             Ok(table) => table,
             Err(error) => unreachable!("every key has a TOML type: {error}"),
         };
-        let with_value = |line: &'static str| match key(line).map(|key| (key, &plain[key])) {
-            Some((_, toml::Value::Table(table))) => format!("{line}\n{table}"),
-            Some((key, value)) => format!("{key} = {value}\n"),
-            None => format!("{line}\n"),
+        let printed = |line: DefaultLine| match (line.table, line.key) {
+            (Some(table), Some(key)) => format!("{key} = {}\n", plain[table][key]),
+            (None, Some(key)) => format!("{key} = {}\n", plain[key]),
+            (Some(table), None) if line.is_header => {
+                let open = plain[table].as_table().cloned().unwrap_or_default();
+                let open = open
+                    .into_iter()
+                    .filter(|(key, _)| !is_documented(table, key));
+                format!("{}\n{}", line.text, open.collect::<toml::Table>())
+            }
+            _ => format!("{}\n", line.text),
         };
-        DEFAULTS.lines().map(with_value).collect()
+        lines().map(printed).collect()
     }
 }
 
-/// The key that a line of the default configuration sets, or begins the table of.
-fn key(line: &'static str) -> Option<&'static str> {
-    let table = line.strip_prefix('[').and_then(|key| key.strip_suffix(']'));
-    table
-        .or_else(|| Some(line.split_once(" = ")?.0))
-        .filter(|key| !key.starts_with('#'))
+/// A line of the default configuration.
+#[derive(Clone, Copy)]
+struct DefaultLine {
+    text: &'static str,
+    /// The table that it is in, or begins.
+    table: Option<&'static str>,
+    is_header: bool,
+    /// The key that it sets.
+    key: Option<&'static str>,
 }
 
-fn keys() -> impl Iterator<Item = &'static str> {
-    DEFAULTS.lines().filter_map(key)
+impl DefaultLine {
+    /// Whether it sets the key, `table.key` in a table, or begins the table of that name.
+    fn is(&self, name: &str) -> bool {
+        match (self.table, self.key) {
+            (None, Some(key)) => key == name,
+            (Some(table), Some(key)) => name.split_once('.') == Some((table, key)),
+            (Some(table), None) => self.is_header && table == name,
+            (None, None) => false,
+        }
+    }
+}
+
+fn lines() -> impl Iterator<Item = DefaultLine> {
+    DEFAULTS.lines().scan(None, |table, text| {
+        let header = text.strip_prefix('[').and_then(|key| key.strip_suffix(']'));
+        *table = header.or(*table);
+        let key = text.split_once(" = ").map(|(key, _)| key);
+        Some(DefaultLine {
+            text,
+            table: *table,
+            is_header: header.is_some(),
+            key: key.filter(|key| !key.starts_with('#')),
+        })
+    })
+}
+
+/// Whether the default configuration has the key in that table; the keys of others are the recipe's.
+fn is_documented(table: &str, key: &str) -> bool {
+    lines().any(|line| line.table == Some(table) && line.key == Some(key))
+}
+
+/// The table that has such a key.
+fn table_of(name: &str) -> Option<&'static str> {
+    lines()
+        .find(|line| line.key == Some(name) && line.table.is_some())?
+        .table
+}
+
+/// Where keys begin, bytes; those in tables of ours as `table.key`.
+fn starts(table: &DeTable<'_>) -> BTreeMap<String, usize> {
+    let mut starts = BTreeMap::new();
+    for (key, value) in table {
+        let name = key.get_ref().to_string();
+        let is_ours = lines().any(|line| line.table == Some(&name) && line.key.is_some());
+        for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
+            if is_ours {
+                starts.insert(format!("{name}.{}", inner.get_ref()), inner.span().start);
+            }
+        }
+        starts.insert(name, key.span().start);
+    }
+    starts
+}
+
+/// Adds what a table lacks, in its tables too.
+fn complete<'a>(table: &mut DeTable<'a>, defaults: DeTable<'a>) {
+    for (key, default) in defaults {
+        match (table.get_mut(&key).map(|value| value.get_mut()), default) {
+            (Some(DeValue::Table(own)), default) => {
+                if let DeValue::Table(defaults) = default.into_inner() {
+                    complete(own, defaults);
+                }
+            }
+            (Some(_), _) => {}
+            (None, default) => {
+                table.insert(key, default);
+            }
+        }
+    }
 }
 
 /// The help for a key that does not exist.
 fn instead_of(name: &str) -> String {
     let other = OTHER_NAMES.iter().find(|(other, _)| *other == name);
+    let keys: Vec<String> = lines()
+        .filter_map(|line| match (line.table, line.key) {
+            (Some(table), Some(key)) => Some(format!("{table}.{key}")),
+            (None, key) => key.map(str::to_string),
+            (table, None) => table.map(str::to_string),
+        })
+        .collect();
+    if let Some(table) = table_of(name) {
+        return format!("it is a key of `[{table}]`: `{table}.{name}`");
+    }
     let near = other
         .map(|(_, ours)| *ours)
-        .or_else(|| suggest::nearest(name, keys()));
+        .or_else(|| suggest::nearest(name, keys.iter().map(String::as_str)));
     match near {
         _ if KL_KEYS.contains(&name) => {
             "a KL is a part of the loss recipe: `kl_beta` and `kl` below `[loss_params]`".to_string()

@@ -29,7 +29,7 @@ pub(super) use versions::History;
 pub use versions::Kept;
 use versions::KeptVersion;
 
-use super::config::Config;
+use super::config::{Config, MathConfig, TransformerConfig};
 use super::error::{io, no_run};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -84,6 +84,14 @@ impl Folder {
         let config = Config {
             recipe: absolute(&config.recipe),
             loss_recipe: absolute(&config.loss_recipe),
+            transformer: TransformerConfig {
+                model: from_root(&config.transformer.model),
+                ..config.transformer.clone()
+            },
+            math: MathConfig {
+                data: from_root(&config.math.data),
+                ..config.math.clone()
+            },
             ..config.clone()
         };
         Replacement::write(&self.path.join(CONFIG), config.to_commented().as_bytes())
@@ -109,9 +117,14 @@ fn absolute(recipe: &str) -> String {
     if Builtin::find(recipe).is_some() {
         return recipe.to_string();
     }
-    let path = std::path::absolute(recipe).ok();
-    let text = path.as_deref().and_then(Path::to_str);
-    text.unwrap_or(recipe).to_string()
+    from_root(recipe)
+}
+
+/// A path from the root; nothing where there is none.
+fn from_root(text: &str) -> String {
+    let path = std::path::absolute(text).ok();
+    let path = path.as_deref().and_then(Path::to_str);
+    path.unwrap_or(text).to_string()
 }
 
 /// The path from the folder that the process is in, where the script is below it.
@@ -169,7 +182,7 @@ fn first_free<T>(
 }
 
 /// A folder that is there and empty, but for what a process leaves that was killed before it wrote the configuration.
-fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
+pub(super) fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
     make_folder(path)?;
     let entries = fs::read_dir(path).map_err(io("read", path))?;
     let is_left_behind = |name: &str| name == LOCK || is_part(name);

@@ -112,21 +112,32 @@ impl Recorder {
 
     pub(crate) fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         let line = match *event {
-            // A run that goes on has its first line already.
             Event::Started {
+                step,
                 recipe,
                 loss_recipe,
-                ..
-            } if self.reloads.is_empty() => {
-                let (recipe, loss) = (self.keep(recipe)?, self.keep(loss_recipe)?);
-                json!({
-                    "step": 0,
-                    "event": "start",
-                    "script": recipe.script,
-                    "version": recipe.version,
-                    "loss_script": loss.script,
-                    "loss_version": loss.version,
-                })
+                platform,
+            } => {
+                // A run that goes on has its first line already.
+                let mut line = if self.reloads.is_empty() {
+                    let (recipe, loss) = (self.keep(recipe)?, self.keep(loss_recipe)?);
+                    json!({
+                        "step": 0,
+                        "event": "start",
+                        "script": recipe.script,
+                        "version": recipe.version,
+                        "loss_script": loss.script,
+                        "loss_version": loss.version,
+                    })
+                } else if platform.is_empty() {
+                    return Ok(());
+                } else {
+                    json!({ "step": step, "event": "resume" })
+                };
+                if !platform.is_empty() {
+                    line["platform"] = json!(platform);
+                }
+                line
             }
             Event::Live { step, event } => match of_file(step, event) {
                 Some(line) => line,
@@ -177,9 +188,7 @@ impl Recorder {
                 line
             }
             Event::Step { row, batch } => return self.step(row, batch),
-            Event::Started { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
-                return Ok(());
-            }
+            Event::Printed { .. } | Event::Evaluated { .. } => return Ok(()),
         };
         self.reloads.append(&line)
     }

@@ -11,6 +11,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Builtin, Host, Recipe};
 use crate::train::config::{Config, settings};
 use crate::train::error::{damaged, io, no_run};
+use crate::train::policy::Platform;
 
 /// A version that was kept in `scripts/`, a folder for each version, named by it: its script's path in the run's
 /// folder, and its hash.
@@ -166,6 +167,16 @@ impl History {
         }
     }
 
+    /// How the platform is not the one that the run was recorded on, where it matters and is so.
+    pub(crate) fn other_platform(&self, now: &Platform) -> Option<String> {
+        let lines = self.reloads.iter();
+        let mut changed = lines.map(|line| changes(line, now));
+        let changed = changed.find(|changed| !changed.is_empty())?.join("; ");
+        Some(format!(
+            "the run was recorded with {changed}: numbers of its policy may be others in their last digits"
+        ))
+    }
+
     /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
     pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
         let lines = self.reloads.iter().filter(|line| {
@@ -176,6 +187,19 @@ impl History {
             .filter_map(|line| line["version"].as_str().map(str::to_string))
             .collect()
     }
+}
+
+/// How a platform is not the one that a line of `reloads.jsonl` states.
+fn changes(line: &Value, now: &Platform) -> Vec<String> {
+    let recorded = line["platform"].as_object().into_iter().flatten();
+    let changed = recorded.filter_map(|(name, recorded)| {
+        let (recorded, now) = (
+            recorded.as_str()?,
+            now.get(name).map_or("nothing", |now| now),
+        );
+        (recorded != now).then(|| format!("{name} {recorded}, and now {now}"))
+    });
+    changed.collect()
 }
 
 fn version(line: &Value) -> Option<(u64, KeptVersion)> {

@@ -16,13 +16,13 @@ pub use adamw::{AdamW, AdamWConfig};
 pub use mlp::Mlp;
 #[cfg(feature = "torch")]
 pub use transformer::{
-    Architecture, Compute, Decoding, Generation, Llama3Scaling, Message, ModelConfig, Rope,
-    Snapshot, Text, Transformer,
+    Architecture, Compute, Decoding, Generation, LanguageModel, Llama3Scaling, Message,
+    ModelConfig, Rope, Snapshot, Text, Transformer,
 };
 
 use super::random::StreamKey;
 use super::task::Prompt;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// What a run needs of the model that it trains: responses, their log-probs, and steps along a gradient; and a reference, a
 /// copy of the policy that stays as it was.
@@ -113,7 +113,31 @@ pub trait Policy: Send {
     /// # Errors
     /// [`Diagnostics`] where a file is missing or of another policy.
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics>;
+
+    /// Writes the model to an empty folder that transformers (Python) opens.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the policy is no model of its kinds, and where a file cannot be written.
+    fn export(&mut self, _folder: &Path) -> Result<(), Diagnostics> {
+        let problem = Diagnostic::error("the run's policy is none that transformers knows");
+        let help = "runs with `policy = \"transformer\"` can be exported";
+        Err(problem.with_help(help).into())
+    }
+
+    /// What its numbers depend on beside the configuration, such as the number of threads, by name; nothing where they are
+    /// the same everywhere.
+    fn platform(&self) -> Platform {
+        Platform::new()
+    }
+
+    /// The most bytes that were taken at once on its device so far; `None` on the CPU.
+    fn device_memory(&mut self) -> Option<u64> {
+        None
+    }
 }
+
+/// Properties of where a policy computes, by name.
+pub type Platform = BTreeMap<String, String>;
 
 /// Responses one after the other, each with the prompt that it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,16 @@ use crate::diagnostic::Diagnostics;
 use crate::train::random::RandomStream;
 
 const STOP: u32 = 10;
-const PLUS: u32 = 10;
 const EQUALS: u32 = 11;
+const PLUS: u32 = 12;
+
+/// The signs of the tokens 0 to 12.
+const SIGNS: [char; 13] = [
+    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '■', '=', '+',
+];
+
+/// `+` as prompts are told apart by it.
+const PLUS_IN_IDENTITY: u32 = 10;
 
 /// From one digit to the longest numbers whose sum fits the arithmetic of the verifier.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
@@ -16,7 +24,7 @@ pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
 /// Sums of two numbers of n digits.
 ///
 /// - A prompt is `a + b =`, both with exactly n digits, the most significant first: 2n + 2 tokens, 0 to 9 for the
-///   digits, 10 for `+`, 11 for `=`. Its features are the 2n digits one-hot, `[2n * 10]`.
+///   digits, 12 for `+`, 11 for `=`. Its features are the 2n digits one-hot, `[2n * 10]`.
 /// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the
 ///   prompt and on a carry which the digits before it have settled. Then comes the stop token, 10. Right is the exact
 ///   sum without leading zeros, stopped within n + 2 tokens.
@@ -69,6 +77,7 @@ impl Task for Arithmetic {
         TaskShape {
             prompt_features: 2 * self.digits * 10,
             vocabulary: 11,
+            alphabet: SIGNS.len(),
             max_response_tokens: self.digits + 2,
             stop: STOP,
         }
@@ -98,6 +107,11 @@ impl Task for Arithmetic {
             let (first, second) = tokens.split_at_mut(self.digits + 1);
             first[..self.digits].swap_with_slice(&mut second[..self.digits]);
         }
+        for token in &mut tokens {
+            if *token == PLUS {
+                *token = PLUS_IN_IDENTITY;
+            }
+        }
         tokens
     }
 
@@ -119,7 +133,8 @@ impl Task for Arithmetic {
         };
         let (digits, stopped) = answer(response);
         let front = if stopped { "" } else { "…" };
-        let shown: String = digits.iter().rev().map(u32::to_string).collect();
+        let sign = |&digit: &u32| SIGNS.get(digit as usize).unwrap_or(&'?');
+        let shown: String = digits.iter().rev().map(sign).collect();
         let mark = if self.verify(prompt, response) {
             "✓".to_string()
         } else {
@@ -218,6 +233,7 @@ mod tests {
         assert_eq!(task.show(&sum, &[2, 1, 1, STOP]), "27 + 85 = 112 ✓");
         assert_eq!(task.show(&sum, &[2, 1, STOP]), "27 + 85 = 12 ✗ (112)");
         assert_eq!(task.show(&sum, &[2, 1, 1, 0]), "27 + 85 = …0112 ✗ (112)");
+        assert_eq!(task.show(&sum, &[2, PLUS, STOP]), "27 + 85 = +2 ✗ (112)");
     }
 
     #[test]

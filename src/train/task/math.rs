@@ -12,6 +12,7 @@ use super::{Prompt, Task, TaskShape, is_held_out};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::policy::{Message, Text};
 use crate::train::random::RandomStream;
+use crate::verify::{self, Verdict};
 
 /// Where the question stands in a template.
 const QUESTION: &str = "{question}";
@@ -31,8 +32,7 @@ pub struct MathOptions<'a> {
     pub max_response_tokens: usize,
 }
 
-/// Questions with answers that can be compared, such as GSM8K's: a response is right where the last number in it is that
-/// of the answer.
+/// Questions with answers that can be compared, such as GSM8K's: a response is right where [`verify`] says so.
 ///
 /// A prompt is the text of a template in the tokens of a model. A question that stands in the file several times is one
 /// prompt, with the first answer. Which questions are held out depends on their words alone, not on template or model.
@@ -55,7 +55,7 @@ impl Math {
     /// The questions of a JSONL file, in the tokens of a model.
     ///
     /// # Errors
-    /// [`Diagnostics`] with the file and its line, where one has no question or no answer with a number; and where the
+    /// [`Diagnostics`] with the file and its line, where one has no question or no answer; and where the
     /// template is none.
     pub fn load(
         path: &Path,
@@ -131,9 +131,14 @@ impl Task for Math {
         TaskShape {
             prompt_features: 0,
             vocabulary: self.text.vocabulary() as usize,
+            alphabet: self.text.vocabulary() as usize,
             max_response_tokens: self.max_response_tokens,
             stop: self.text.generation().ends.first().copied().unwrap_or(0),
         }
+    }
+
+    fn stops(&self) -> Vec<u32> {
+        self.text.generation().ends.clone()
     }
 
     fn draw(&self, stream: &mut RandomStream) -> Prompt {
@@ -147,10 +152,8 @@ impl Task for Math {
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
-        self.row(prompt).is_some_and(|row| {
-            let found = last_number(&self.completion(response));
-            found.is_some() && found == last_number(&row.answer)
-        })
+        let verdict = |row: &Row| verify::equal(&row.answer, &self.completion(response));
+        self.row(prompt).map(verdict) == Some(Verdict::Equal)
     }
 
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Vec<(&'static str, String)> {
@@ -173,29 +176,12 @@ impl Task for Math {
         let mark = if self.verify(prompt, response) {
             "✓".to_string()
         } else {
-            let answer = row.answer.lines().last().unwrap_or_default();
-            format!("✗ ({})", answer.trim())
+            let answer = verify::reference(&row.answer).unwrap_or_default();
+            format!("✗ ({answer})")
         };
         let completion = self.completion(response);
         format!("{}\n{}\n{mark}", row.question, completion.trim())
     }
-}
-
-/// The last number of a text, without the commas between its thousands.
-fn last_number(text: &str) -> Option<f64> {
-    let is_part = |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | ',' | '-');
-    let end = text.rfind(|letter: char| letter.is_ascii_digit())? + 1;
-    let start = text[..end].rfind(|letter: char| !is_part(letter));
-    let start = start.map_or(0, |at| {
-        at + text[at..].chars().next().map_or(1, char::len_utf8)
-    });
-    let number = text[start..end].replace(',', "");
-    // `3-5` is a difference, and its last number is 5.
-    let number = match number.rfind('-') {
-        Some(at @ 1..) => &number[at + 1..],
-        _ => &number,
-    };
-    number.parse().ok()
 }
 
 #[cfg(test)]
@@ -281,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_decides() {
+    fn the_verifier_decides() {
         let task = load(&sums(40), &PLAIN).unwrap();
         let prompt = task.prompt(6);
         let verdict = |completion: &str| {
@@ -290,6 +276,7 @@ mod tests {
             task.verify(&prompt, &response)
         };
         assert!(verdict("6+9=15"));
+        assert!(verdict("Twice 7.5 is \\boxed{30/2}, not 16"));
         assert!(verdict("It is 15."));
         assert!(!verdict("15 or 16"));
         assert!(!verdict("fifteen"));
@@ -300,15 +287,7 @@ mod tests {
         };
         assert!(!task.verify(&other, &task.text.encode("15").unwrap()));
         let shown = task.show(&prompt, &task.text.encode(" 14").unwrap());
-        assert_eq!(shown, "What is 6 + 9?\n14\n✗ (#### 15)");
-        for (text, number) in [
-            ("costs $1,234.50.", Some(1234.5)),
-            ("-7", Some(-7.0)),
-            ("日本 3-5", Some(5.0)),
-            ("no", None),
-        ] {
-            assert_eq!(last_number(text), number, "{text}");
-        }
+        assert_eq!(shown, "What is 6 + 9?\n14\n✗ (15)");
     }
 
     #[test]
@@ -360,9 +339,9 @@ mod tests {
                 "line 4, `answer`: the answer is empty",
             ),
             (
-                good.clone() + "{\"question\": \"?\", \"answer\": \"none\"}",
+                good.clone() + "{\"question\": \"?\", \"answer\": \"\\\\boxed{}\"}",
                 PLAIN,
-                "line 3, `answer`: no number is in the answer",
+                "line 3, `answer`: the solution has no answer",
             ),
             (
                 good.clone() + "{\"question\": 3, \"answer\": 4}",

@@ -6,12 +6,12 @@ use super::{Prompt, Task, TaskShape, within};
 use crate::diagnostic::Diagnostics;
 use crate::train::random::RandomStream;
 
-const OPEN: u32 = 0;
-const WALL: u32 = 1;
-const START: u32 = 2;
-const GOAL: u32 = 3;
-
 const STOP: u32 = 4;
+
+const OPEN: u32 = 5;
+const WALL: u32 = 6;
+const START: u32 = 7;
+const GOAL: u32 = 8;
 
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
@@ -21,7 +21,7 @@ pub(crate) const SIZES: RangeInclusive<u64> = 2..=32;
 
 /// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
 ///
-/// - A prompt is the cells row by row: 0 open, 1 wall, 2 start, 3 goal; its features are three a cell (wall, start,
+/// - A prompt is the cells row by row: 5 open, 6 wall, 7 start, 8 goal; its features are three a cell (wall, start,
 ///   goal), `[3 * size^2]`.
 /// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge does
 ///   nothing. Right is to stop on the goal within 4 * size moves, the stop included.
@@ -110,6 +110,7 @@ impl Task for Maze {
         TaskShape {
             prompt_features: 3 * self.size * self.size,
             vocabulary: 5,
+            alphabet: 9,
             max_response_tokens: 4 * self.size,
             stop: STOP,
         }
@@ -136,6 +137,12 @@ impl Task for Maze {
                 };
             }
         }
+    }
+
+    /// The cells, counted from 0.
+    fn identity(&self, prompt: &Prompt) -> Vec<u32> {
+        let cells = prompt.tokens.iter();
+        cells.map(|cell| cell.saturating_sub(OPEN)).collect()
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {

@@ -33,8 +33,10 @@ const DRAWS: usize = 1000;
 pub struct TaskShape {
     /// Number of raw features of a prompt.
     pub prompt_features: usize,
-    /// Number of different response tokens.
+    /// Number of different response tokens; they are the first of the alphabet.
     pub vocabulary: usize,
+    /// Number of different tokens, those that only prompts have too.
+    pub alphabet: usize,
     /// The longest response, its stop token included.
     pub max_response_tokens: usize,
     /// The response token that ends a response.
@@ -44,7 +46,7 @@ pub struct TaskShape {
 /// A prompt in the two forms in which policies read it. Both say the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// Prompt tokens, as many for every prompt of a task.
+    /// Prompt tokens, each below the task's `alphabet`; a token means the same in prompts and responses.
     pub tokens: Vec<u32>,
     /// Raw features, `[prompt_features]`; for policies that read a vector. Sparse inputs are cheap.
     pub features: Vec<f32>,
@@ -55,11 +57,17 @@ pub trait Task: Send + Sync {
     /// The sizes of prompts and responses; constant.
     fn shape(&self) -> TaskShape;
 
+    /// The tokens that end a response.
+    fn stops(&self) -> Vec<u32> {
+        vec![self.shape().stop]
+    }
+
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
     fn draw(&self, stream: &mut RandomStream) -> Prompt;
 
     /// Prompts of equal identity are either all for training or all for evaluation. It is the prompt's own tokens,
-    /// unless the task knows of prompts that give each other's answers away.
+    /// unless the task knows of prompts that give each other's answers away. The same in every version of the task: what is
+    /// held out must stay so.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }

@@ -115,6 +115,19 @@ fn apply_shows_the_loss_beside_the_advantage() {
     );
 }
 
+/// Columns that recipes need and no rollouts without a critic, a teacher or the like have.
+const NOT_IN_ROLLOUTS: [&str; 9] = [
+    "value",
+    "rollout_logp",
+    "teacher_logp",
+    "process_reward",
+    "sum_pi_squared",
+    "reward_baseline",
+    "truncated",
+    "input_tokens",
+    "entropy",
+];
+
 /// What `doc` offers works on rollouts with log-probs; GAE needs a critic's values.
 #[test]
 fn the_examples_of_recipes_work() {
@@ -126,7 +139,10 @@ fn the_examples_of_recipes_work() {
             .filter_map(|line| line.strip_prefix("  advlab "));
         for example in examples {
             let ran = lab.run(example);
-            let is_known = ran.err.contains("no column `value`") && builtin.name == "gae";
+            // Its doc says which column the example's rollouts need for it.
+            let is_lacking = |column: &str| ran.err.contains(&format!("no column `{column}`"));
+            let lacking = NOT_IN_ROLLOUTS.iter().find(|column| is_lacking(column));
+            let is_known = lacking.is_some_and(|column| doc.contains(&format!("`{column}`")));
             assert!(ran.status == 0 || is_known, "{example}: {}", ran.err);
         }
     }
@@ -317,7 +333,18 @@ fn every_built_in_passes_the_check() {
 
 #[test]
 fn recipes() {
-    insta::assert_snapshot!("recipes", Lab::new().run("recipes").shown());
+    let lab = Lab::new();
+    let all = lab.run("recipes");
+    assert!(all.out.lines().all(|line| line.chars().count() <= 80));
+    insta::assert_snapshot!("recipes", all.shown());
+    insta::assert_snapshot!(
+        "recipes_that_need",
+        lab.run("recipes --needs value").shown()
+    );
+    assert_eq!(lab.run("recipes --needs valu").status, 0);
+    insta::assert_snapshot!("recipes_of_trl", lab.run("recipes trl").shown());
+    let wrong = lab.run("recipes vrel");
+    assert!(wrong.status == 1 && wrong.err.contains("did you mean `verl`?"));
 }
 
 #[test]

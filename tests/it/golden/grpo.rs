@@ -1,11 +1,11 @@
-//! GRPO, Dr. GRPO and RLOO.
+//! GRPO, Dr. GRPO, RLOO and MaxRL.
 
 use advlab::script::Setting;
 
 use super::cases::{advantage, cases, close, number, numbers, outcome_batch, recipe};
 
 #[test]
-fn grpo_dr_grpo_and_rloo() {
+pub fn grpo_dr_grpo_rloo_and_maxrl() {
     let mut ran = 0;
     for case in cases("baselines.json") {
         let params = &case["params"];
@@ -24,7 +24,7 @@ fn grpo_dr_grpo_and_rloo() {
                     ],
                 )
             }
-            Some(name @ ("dr_grpo" | "rloo")) => recipe(name, &[]),
+            Some(name @ ("dr_grpo" | "rloo" | "maxrl")) => recipe(name, &[]),
             _ => continue,
         };
         let got = advantage(&recipe, &outcome_batch(&case["inputs"]));

@@ -1,13 +1,12 @@
 //! The estimators of the KL divergence.
 
 use advlab::batch::Batch;
-use advlab::script::Host;
 
-use super::cases::{cases, close, numbers};
+use super::cases::{cases, close, host, numbers};
 
 /// The estimators of `kl`, clamped and not, and their derivatives by logp.
 #[test]
-fn kl_estimators() {
+pub fn kl_estimators() {
     for case in cases("baselines.json") {
         if case["method"] != "kl_estimator" {
             continue;
@@ -23,7 +22,7 @@ fn kl_estimators() {
             )
             .build()
             .expect("a golden case's batch");
-        let host = Host::new();
+        let host = host();
         let values = |text: &str| match host.evaluate(text, &batch) {
             Ok(answer) => answer.numbers(),
             Err(error) => panic!("{}", error.render(false)),

@@ -6,7 +6,7 @@ use advlab::script::Setting;
 use super::cases::{cases, close, loss_and_gradient, masks, number, numbers, recipe, rows};
 
 #[test]
-fn pacs() {
+pub fn pacs() {
     let mut ran = 0;
     for case in cases("pacs.json") {
         if case["method"] != "pacs" {
@@ -59,7 +59,7 @@ fn pacs() {
 
 /// The weights themselves: at logp = old_logp with "naive" scores, dloss/dlogp is w (sigmoid(0) - y) / B.
 #[test]
-fn pacs_weights() {
+pub fn pacs_weights() {
     for case in cases("pacs.json") {
         if case["method"] != "pacs_weight" {
             continue;

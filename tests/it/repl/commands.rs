@@ -228,7 +228,7 @@ fn a_profile_is_of_the_recipe_or_of_an_expression() {
         (
             ":profile passk k=2",
             [
-                "passk 67c0a3  k=2",
+                "passk 13a556  k=2",
                 "naive",
                 "let n = right.count(\"group\");",
             ],

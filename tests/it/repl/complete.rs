@@ -60,7 +60,7 @@ fn names_levels_columns_and_choices() {
     );
     assert_eq!(
         offers(&session, "import \"grpo"),
-        ["grpo\"", "grpo_lambda\""]
+        ["grpo\"", "grpo_passk\"", "grpo_lambda\""]
     );
     assert!(offers(&session, "// a comment m").is_empty());
     assert!(offers(&session, "advan").is_empty(), "no recipe is loaded");
@@ -73,9 +73,12 @@ fn names_levels_columns_and_choices() {
 fn commands_and_what_they_take() {
     let mut session = session();
     assert_eq!(offers(&session, ":re"), ["recipe ", "reset"]);
-    assert_eq!(offers(&session, ":recipe pas"), ["passk"]);
-    assert_eq!(offers(&session, ":recipe passk k"), ["k="]);
-    assert_eq!(offers(&session, ":diff passk gr"), ["grpo", "grpo_lambda"]);
+    assert_eq!(offers(&session, ":recipe pac"), ["pacs"]);
+    assert_eq!(offers(&session, ":recipe ppo_clip dual"), ["dual_clip="]);
+    assert_eq!(
+        offers(&session, ":diff passk grpo_"),
+        ["grpo_passk", "grpo_lambda"]
+    );
     assert_eq!(offers(&session, ":curve passk --"), ["--n ", "--out "]);
     assert_eq!(offers(&session, ":plot batch.ent"), ["entropy"]);
     assert_eq!(

@@ -89,6 +89,11 @@ fn wrong_configurations() {
         "maze_size = 100\n",
         "minibatches = 65\n",
         "lr = nan\n",
+        "lr_schedule = \"cosinus\"\n",
+        "task = \"math\"\n",
+        "task = \"math\"\npolicy = \"transformer\"\n[transformer]\nmodel = \"x\"\n",
+        "[transformer]\ntemperature = -1.0\n",
+        "[transformer]\ntemprature = 0.5\n",
         "steps 10\n",
         "steps = 10\nsteps = 11\n",
         "[params]\nk = [1, 2]\n",
@@ -193,4 +198,16 @@ fn a_hook_that_needs_a_column_that_the_run_has_not_leaves_no_folder() {
         }
         assert!(!out.exists(), "{text}{flag}");
     }
+}
+
+#[cfg(not(feature = "torch"))]
+#[test]
+fn without_libtorch_a_transformer_says_how_to_build_it_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    std::fs::write(&path, "policy = \"transformer\"\n").unwrap();
+    let message = refused(&["train", path.to_str().unwrap()], folder.path());
+    assert!(message.contains("built without libtorch"), "{message}");
+    assert!(message.contains("--features torch"), "{message}");
+    assert!(!folder.path().join("runs").exists());
 }

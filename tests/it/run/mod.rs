@@ -12,4 +12,6 @@ mod resume;
 #[cfg(unix)]
 mod signals;
 mod storm;
+#[cfg(feature = "torch")]
+mod transformer;
 mod view;

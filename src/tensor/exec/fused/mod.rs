@@ -25,11 +25,12 @@ pub(super) use self::noted::why_in_full;
 use self::program::Program;
 use self::stage::Stage;
 use self::tiles::{Padded, Written};
+use super::kind::Kind;
 use super::moments::Moments;
 use super::reduce::{depth, finish, of_responses};
 use super::{Sink, naive};
 use crate::batch::{FloatBuffer, Zeros};
-use crate::tensor::error::TensorError;
+use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::guard::Reservation;
 use crate::tensor::op::Reduction;
 use crate::tensor::{Context, Frame, Guard, Level, Plan, Stopped, Value};
@@ -41,17 +42,6 @@ pub(super) fn run(
     sink: Option<&mut Sink<'_>>,
 ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
     Run::new(plan).run(context, sink)
-}
-
-/// How a step's values come about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// By the naive executor, in full; or they are there already.
-    Whole,
-    /// Tile by tile.
-    Token,
-    /// As a reduction of tokens at the end of a pass.
-    Reduced(Reduction),
 }
 
 /// Stands for the tokens' part of a pass, which comes after all that is computed in full.
@@ -228,6 +218,14 @@ impl Run<'_> {
         TensorError::new(tensor.inner().prim.name(), stopped).or_at(tensor.origin())
     }
 
+    /// The system has no memory for a step's values, whatever the guard allows.
+    fn no_memory(&self, step: usize, bytes: usize) -> TensorError {
+        let tensor = &self.plan.steps()[step].tensor;
+        let why = format!("the system has no {} MiB left for its values", bytes >> 20);
+        let kind = TensorErrorKind::Machine(why);
+        TensorError::new(tensor.inner().prim.name(), kind).or_at(tensor.origin())
+    }
+
     fn is_padded(&self, step: usize) -> bool {
         self.padded == Some(step) || self.waiting == Some(step)
     }
@@ -273,10 +271,7 @@ impl Run<'_> {
                         (false, false) => Zeros::new(tokens).map(Memory::F32),
                     };
                     Temporary {
-                        memory: memory.map_err(|_| {
-                            let bytes = tokens * bytes;
-                            self.stopped(step, Stopped::NoMemory { bytes })
-                        })?,
+                        memory: memory.map_err(|_| self.no_memory(step, tokens * bytes))?,
                         reservation,
                     }
                 }

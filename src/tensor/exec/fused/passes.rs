@@ -1,48 +1,17 @@
 //! Cuts a plan into passes over the tokens: what each step is computed by, when, and what is stored in between.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
-use super::program::scan_of;
 use super::{Kind, Pass, Run, SWEEP};
+use crate::tensor::exec::kind::{home, kind_of, scan_of};
 use crate::tensor::exec::scan::Running;
 use crate::tensor::graph::Prim;
-use crate::tensor::op::{Binary, Kernel, Reduction, Scan, Unary};
+use crate::tensor::op::{Binary, Kernel, Scan, Unary};
 use crate::tensor::plan::Step;
-use crate::tensor::{Frame, Guard, Level, Plan, Stopped};
+use crate::tensor::{Guard, Level, Plan, Stopped};
 
 /// The operations that it is cheaper to do again in a later pass than to store their results.
 const CHEAP: usize = 6;
-
-/// The frame with the most token values to compute.
-fn home(plan: &Plan) -> Option<&Arc<Frame>> {
-    let mut frames: BTreeMap<usize, (usize, &Arc<Frame>)> = BTreeMap::new();
-    let mut most: Option<(usize, &Arc<Frame>)> = None;
-    for step in plan.steps() {
-        let Some(frame) = step.tensor.frame() else {
-            continue;
-        };
-        if step.tensor.level() != Level::Token || step.tensor.known().is_some() {
-            continue;
-        }
-        let entry = frames
-            .entry(frame.responses.address())
-            .or_insert((0, frame));
-        entry.0 += frame.size(Level::Token);
-        if most.is_none_or(|(tokens, _)| entry.0 > tokens) {
-            most = Some(*entry);
-        }
-    }
-    // Without any, a reduction of tokens that are there may still go by tiles.
-    let known = || {
-        let tokens = plan
-            .steps()
-            .iter()
-            .filter(|step| step.tensor.level() == Level::Token);
-        tokens.filter_map(|step| step.tensor.frame()).next_back()
-    };
-    most.map(|(_, frame)| frame).or_else(known)
-}
 
 impl<'a> Run<'a> {
     pub(super) fn new(plan: &'a Plan) -> Run<'a> {
@@ -50,7 +19,7 @@ impl<'a> Run<'a> {
         let mut run = Run {
             plan,
             home: home(plan),
-            kind: Vec::with_capacity(steps.len()),
+            kind: Vec::new(),
             pass: Vec::with_capacity(steps.len()),
             uniform: Vec::with_capacity(steps.len()),
             direction: BTreeMap::new(),
@@ -62,10 +31,8 @@ impl<'a> Run<'a> {
             padded: None,
             waiting: None,
         };
-        for step in steps {
-            let kind = run.kind_of(step);
-            run.kind.push(kind);
-        }
+        let kinds = steps.iter().map(|step| kind_of(plan, run.home, step));
+        run.kind = kinds.collect();
         run.leave_to_naive();
         for (index, step) in steps.iter().enumerate() {
             run.place(index, step);
@@ -137,44 +104,6 @@ impl<'a> Run<'a> {
         }
         self.pass.push(pass);
         self.uniform.push(uniform);
-    }
-
-    fn kind_of(&self, step: &Step) -> Kind {
-        let node = step.tensor.inner();
-        let (Some(home), Some(frame)) = (self.home, &node.frame) else {
-            return Kind::Whole;
-        };
-        let level = |arg: usize| self.plan.steps()[arg].tensor.level();
-        let same_tokens = |arg: &usize| {
-            let frame = self.plan.steps()[*arg].tensor.frame();
-            frame.is_none_or(|frame| frame.responses == home.responses)
-        };
-        let is_by_tiles = step.tensor.known().is_none()
-            && frame.responses == home.responses
-            && step.args.iter().all(|arg| {
-                level(*arg) != Level::Position && (level(*arg) == Level::Batch || same_tokens(arg))
-            });
-        if !is_by_tiles {
-            return Kind::Whole;
-        }
-        match (&node.prim, node.level) {
-            (Prim::Column(_) | Prim::AtLastToken | Prim::Scan(..) | Prim::Expand, Level::Token) => {
-                Kind::Token
-            }
-            (Prim::Map(op), Level::Token) if !matches!(op.kernel, Kernel::Checked(_)) => {
-                Kind::Token
-            }
-            (Prim::Reduce(op), Level::Response | Level::Group | Level::Batch)
-                if level(step.args[0]) == Level::Token =>
-            {
-                match op.kernel {
-                    Kernel::Reduce(Reduction::Median) => Kind::Whole,
-                    Kernel::Reduce(reduction) => Kind::Reduced(reduction),
-                    _ => unreachable!("{op:?} is a reduction"),
-                }
-            }
-            _ => Kind::Whole,
-        }
     }
 
     /// The number of operations that computing a token step takes, as far as anybody wants to know.

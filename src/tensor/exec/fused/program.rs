@@ -6,19 +6,13 @@ use std::sync::Arc;
 use super::stage::{Code, Input, Operand, Reduce, Slot, Stage};
 use super::{Memory, Run};
 use crate::batch::FloatBuffer;
+use crate::tensor::exec::kind::scan_of;
 use crate::tensor::exec::reduce::depth;
 use crate::tensor::exec::scan::Running;
 use crate::tensor::graph::Prim;
-use crate::tensor::op::{Binary, Kernel, Op, Reduction, Scan, Ternary, Unary};
+use crate::tensor::op::{Binary, Kernel, Reduction, Ternary, Unary};
 use crate::tensor::plan::Step;
 use crate::tensor::{Level, Value};
-
-pub(super) fn scan_of(op: &'static Op) -> Scan {
-    match op.kernel {
-        Kernel::Scan(scan) => scan,
-        _ => unreachable!("{op:?} is a scan"),
-    }
-}
 
 /// A pass's program while it is made.
 pub(super) struct Program<'r, 'a> {

@@ -4,8 +4,8 @@
 use tch::{Kind, Tensor};
 
 use super::config::ModelConfig;
-use super::decoder::hidden_states;
-use super::layers::Heads;
+use super::decoder::Decoder;
+use super::layers::{Heads, Turns};
 use super::weights::Weights;
 use crate::torch::Result;
 
@@ -66,11 +66,18 @@ impl Cache {
         let mask = is_past
             .f_logical_and(&is_token.f_unsqueeze(1)?)?
             .f_unsqueeze(1)?;
-        let hidden = hidden_states(config, weights, tokens, &positions, |layer, heads| {
-            self.attend(layer, &heads, &mask)
-        })?;
+        let rows = Tensor::f_arange(tokens.size()[0], (Kind::Int64, tokens.device()))?;
+        let last = rows.f_mul_scalar(count)?.f_add_scalar(count - 1)?;
+        let decoder = Decoder {
+            config,
+            weights,
+            tokens,
+            turns: Turns::new(config, &positions, weights.embedding.tensor.f_kind()?)?,
+            places: (count > 1).then_some(&last),
+        };
+        let hidden = decoder.states(|layer, heads| self.attend(layer, &heads, &mask))?;
         self.used += count;
-        Ok(hidden.f_select(1, -1)?)
+        Ok(hidden)
     }
 
     /// Attention over what is in the cache and the new tokens, which are written to it; `mask` is true where a query

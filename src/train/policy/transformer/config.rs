@@ -193,6 +193,7 @@ impl ModelConfig {
             ("vocab_size", self.vocabulary),
             ("hidden_size", self.hidden),
             ("intermediate_size", self.intermediate),
+            ("num_hidden_layers", self.layers as i64),
             ("num_attention_heads", self.heads),
             ("num_key_value_heads", self.kv_heads),
             ("head_dim", self.head_dim),

@@ -77,19 +77,12 @@ impl MicroBatch {
         batch
     }
 
-    /// int64 `[rows, tokens]`.
-    pub(super) fn tokens(&self, device: Device) -> Result<Tensor> {
-        Ok(indices(&self.tokens, device)?.f_view([self.rows as i64, -1])?)
-    }
-
-    /// int64 `[targets]`.
-    pub(super) fn targets(&self, device: Device) -> Result<Tensor> {
-        indices(&self.targets, device)
-    }
-
-    /// int64 `[targets]`: in the tokens of all rows as one.
-    pub(super) fn places(&self, device: Device) -> Result<Tensor> {
-        indices(&self.places, device)
+    /// The tokens, int64 `[rows, tokens]`; the targets; and where in the tokens of all rows, as one, the token before each
+    /// target is: int64 `[targets]`.
+    pub(super) fn tensors(&self, device: Device) -> Result<[Tensor; 3]> {
+        let tokens = indices(&self.tokens, device)?.f_view([self.rows as i64, -1])?;
+        let targets = indices(&self.targets, device)?;
+        Ok([tokens, targets, indices(&self.places, device)?])
     }
 
     /// The targets' values of an array with one value for each token of the responses.

@@ -1,6 +1,7 @@
 //! A transformer language model, through libtorch: the decoder of Qwen2, Qwen3 and Llama, from a folder as transformers
 //! saves it.
 
+mod backward;
 mod cache;
 mod config;
 mod decoder;
@@ -8,6 +9,7 @@ mod export;
 mod files;
 mod head;
 mod initial;
+mod language_model;
 mod layers;
 mod micro_batch;
 mod optimizer;
@@ -25,6 +27,7 @@ use ndarray::{ArrayD, IxDyn};
 use tch::{Device, Kind, Tensor, no_grad_guard};
 
 pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
+pub use language_model::LanguageModel;
 pub use sample::Decoding;
 pub use state::Snapshot;
 pub use text::{Generation, Message, Text};
@@ -34,7 +37,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::{self, to_vec};
 use crate::train::random::{Purpose, StreamKey};
 use crate::train::task::Prompt;
-use decoder::causal_states;
+use backward::Graph;
+use decoder::{Decoder, causal};
 use head::Head;
 use initial::Initial;
 use micro_batch::{MicroBatch, micro_batches};
@@ -77,6 +81,16 @@ impl Transformer {
     /// [`Diagnostics`] where a file is missing, damaged, of a model that is not known, does not fit the others or has a
     /// NaN; and where the weights do not fit into memory.
     pub fn load(folder: &Path, compute: Compute) -> Result<Self, Diagnostics> {
+        let config = Transformer::read_config(folder)?;
+        let weights = Weights::load(&config, &files::Tensors::open(folder)?, compute)?;
+        Ok(Transformer::with(config, weights, compute))
+    }
+
+    /// The sizes of a folder's model.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it has no `config.json`, or that of a model that is not known.
+    pub fn read_config(folder: &Path) -> Result<ModelConfig, Diagnostics> {
         let path = folder.join("config.json");
         if !path.exists() {
             let message = format!(
@@ -86,9 +100,7 @@ impl Transformer {
             let help = "a folder as `save_pretrained` of transformers writes it is one";
             return Err(Diagnostic::error(message).with_help(help).into());
         }
-        let config = ModelConfig::read(&path)?;
-        let weights = Weights::load(&config, &files::Tensors::open(folder)?, compute)?;
-        Ok(Transformer::with(config, weights, compute))
+        ModelConfig::read(&path)
     }
 
     /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
@@ -217,11 +229,11 @@ impl Transformer {
     /// Log-probs and entropies of a micro-batch's targets.
     fn score_batch(&self, batch: &MicroBatch) -> torch::Result<(Vec<f32>, Vec<f32>)> {
         let _guard = no_grad_guard();
-        let targets = batch.targets(self.compute.device)?;
-        let hidden = self.target_states(batch)?;
+        let [tokens, targets, places] = batch.tensors(self.compute.device)?;
+        let decoder = Decoder::causal(&self.config, &self.weights, &tokens, Some(&places))?;
         let head = Head {
             weight: &self.weights.head().tensor,
-            hidden: &hidden,
+            hidden: &decoder.states(causal)?,
             tokens: &targets,
         };
         let (logp, entropy) = head.scores()?;
@@ -231,37 +243,17 @@ impl Transformer {
     fn accumulate_batch(&mut self, batch: &MicroBatch, dloss_dlogp: &[f64]) -> torch::Result<()> {
         self.begin_gradient()?;
         let dlogp = torch::floats(&batch.read(dloss_dlogp), self.compute.device)?;
-        let targets = batch.targets(self.compute.device)?;
-        let hidden = self.target_states(batch)?;
+        let [tokens, targets, places] = batch.tensors(self.compute.device)?;
+        let decoder = Decoder::causal(&self.config, &self.weights, &tokens, Some(&places))?;
+        let graph = Graph::new(decoder, self.compute.gradient_checkpointing)?;
         let head = Head {
             weight: &self.weights.head().tensor,
-            hidden: &hidden.f_detach()?,
+            hidden: &graph.hidden.f_detach()?,
             tokens: &targets,
         };
         let head_index = self.weights.head_index();
         let dhidden = head.gradient(&dlogp, &mut self.gradient[head_index])?;
-        // The derivative of this product's sum by the hidden states is dhidden, and from there on it is autograd's.
-        let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
-        let tensors: Vec<&Tensor> = self.weights.parameters().map(|p| &p.tensor).collect();
-        let gradients = Tensor::f_run_backward(&[product], &tensors, false, false)?;
-        for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
-            // An untied head has no part in it.
-            if gradient.defined() {
-                let _ = sum.f_add_(&gradient)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The hidden states `[targets, hidden]` that a micro-batch's targets are predicted from.
-    fn target_states(&self, batch: &MicroBatch) -> torch::Result<Tensor> {
-        let hidden = causal_states(
-            &self.config,
-            &self.weights,
-            &batch.tokens(self.compute.device)?,
-        )?;
-        let hidden = hidden.f_view([-1, self.config.hidden])?;
-        Ok(hidden.f_index_select(0, &batch.places(self.compute.device)?)?)
+        graph.backward(dhidden, &mut self.gradient)
     }
 
     fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {

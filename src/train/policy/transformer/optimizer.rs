@@ -6,6 +6,10 @@ use crate::torch::{Result, to_vec};
 use crate::train::policy::adamw::Scalars;
 use crate::train::policy::{AdamWConfig, NonFinite};
 
+/// Parameters that are updated at a time: what is computed on the way is small, and a large model's embedding is not there
+/// several times.
+const BLOCK: i64 = 1 << 22;
+
 /// What updates need besides the gradient, for all parameters in their order; nothing before the first one.
 #[derive(Default)]
 pub(super) struct Optimizer {
@@ -71,17 +75,25 @@ impl Optimizer {
             true => parameters.to_vec(),
             false => self.masters.iter().collect(),
         };
+        let all = || masters.iter().zip(&*gradient).zip(&self.averages);
         // Trying first costs less than a copy to go back to.
-        for ((master, gradient), moments) in masters.iter().zip(&*gradient).zip(&self.averages) {
-            let (next, ..) = next(&scalars, master, gradient, moments)?;
-            if next.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0 {
-                return Ok(Err(NonFinite::Parameters));
+        for ((master, gradient), (first, second)) in all() {
+            for block in blocks([master, gradient, first, second]) {
+                let [parameter, ..] = next(&scalars, &block?)?;
+                if parameter.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0 {
+                    return Ok(Err(NonFinite::Parameters));
+                }
             }
         }
-        for ((master, gradient), moments) in masters.iter().zip(gradient).zip(&mut self.averages) {
-            let (next, first, second) = next(&scalars, master, gradient, moments)?;
-            *moments = (first, second);
-            master.shallow_clone().f_copy_(&next)?;
+        for ((master, gradient), (first, second)) in all() {
+            for block in blocks([master, gradient, first, second]) {
+                let block = block?;
+                let next = next(&scalars, &block)?;
+                let [parameter, _, first, second] = block;
+                for (mut place, next) in [parameter, first, second].into_iter().zip(&next) {
+                    place.f_copy_(next)?;
+                }
+            }
         }
         for (parameter, master) in parameters.iter().zip(&self.masters) {
             parameter.shallow_clone().f_copy_(master)?;
@@ -104,13 +116,25 @@ pub(super) fn copy(tensor: &Tensor) -> Result<Tensor> {
     Ok(copy)
 }
 
+/// Tensors of one shape as rows of numbers, a block of them at a time: views.
+fn blocks<const N: usize>(tensors: [&Tensor; N]) -> impl Iterator<Item = Result<[Tensor; N]>> {
+    let count = tensors.first().map_or(0, |tensor| tensor.numel()) as i64;
+    (0..count).step_by(BLOCK as usize).map(move |start| {
+        let size = BLOCK.min(count - start);
+        let view = |tensor: &Tensor| tensor.f_view([-1])?.f_narrow(0, start, size);
+        let mut views = tensors.map(Tensor::shallow_clone);
+        for place in &mut views {
+            *place = view(place)?;
+        }
+        Ok(views)
+    })
+}
+
 /// A parameter and its moments after an update.
 fn next(
     scalars: &Scalars,
-    parameter: &Tensor,
-    gradient: &Tensor,
-    (first, second): &(Tensor, Tensor),
-) -> Result<(Tensor, Tensor, Tensor)> {
+    [parameter, gradient, first, second]: &[Tensor; 4],
+) -> Result<[Tensor; 3]> {
     let number = f64::from;
     let first = first.f_lerp(gradient, number(scalars.toward))?;
     let square = gradient.f_square()?.f_mul_scalar(number(scalars.add))?;
@@ -119,7 +143,7 @@ fn next(
     let step = first.f_div(&scale.f_add_scalar(number(scalars.eps))?)?;
     let step = step.f_mul_scalar(number(scalars.size))?;
     let parameter = parameter.f_mul_scalar(number(scalars.keep))?.f_sub(&step)?;
-    Ok((parameter, first, second))
+    Ok([parameter, first, second])
 }
 
 /// The L2 norm of all gradients together. A row is one sum, and rows are added in order: so it is the same for any number

@@ -59,9 +59,8 @@ impl Decoding {
         }
         if self.top_p < 1.0 {
             let (sorted, order) = logits.f_sort_stable(true, -1, false)?;
-            let below = sorted
-                .f_softmax(-1, Kind::Float)?
-                .f_cumsum(-1, Kind::Float)?;
+            let probabilities = sorted.f_softmax(-1, Kind::Float)?;
+            let below = torch::cumsum(&probabilities, Kind::Float)?;
             let is_out = below.f_less_equal(1.0 - self.top_p)?;
             // The most likely one stays.
             let _ = is_out.f_narrow(1, vocabulary - 1, 1)?.f_fill_(0)?;
@@ -79,7 +78,7 @@ impl Decoding {
             token.f_masked_fill(&is_wrong, logits.size()[1])?
         } else {
             let probabilities = self.warped(logits)?.f_softmax(-1, Kind::Double)?;
-            let sums = probabilities.f_cumsum(-1, Kind::Double)?;
+            let sums = torch::cumsum(&probabilities, Kind::Double)?;
             let total = sums.f_narrow(1, sums.size()[1] - 1, 1)?;
             let uniforms = Tensor::f_from_slice(uniforms)?.f_to_device(logits.device())?;
             // Below the total whatever the rounding, as the numbers are multiples of 2^-53: so the first sum above it is

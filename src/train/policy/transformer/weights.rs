@@ -1,6 +1,8 @@
 //! The weights of a decoder, under the names that transformers gives them. Matrices that read the same input are one
 //! matrix, their rows one behind the other.
 
+use std::ops::Range;
+
 use tch::{Tensor, no_grad_guard};
 
 use super::Compute;
@@ -119,6 +121,23 @@ impl Weights {
         let layers = self.layers.iter().flat_map(Layer::parameters);
         let ends = [&self.norm].into_iter().chain(&self.head);
         [&self.embedding].into_iter().chain(layers).chain(ends)
+    }
+
+    /// Where those of some layers are among [`Weights::parameters`]; the embedding's is with the first layer's, and the
+    /// last norm's and the head's with the last layer's.
+    pub(super) fn indices_of(&self, layers: Range<usize>) -> Range<usize> {
+        let counts = self.layers.iter().map(|layer| layer.parameters().count());
+        let before = |end: usize| 1 + counts.clone().take(end).sum::<usize>();
+        let start = match layers.start {
+            0 => 0,
+            start => before(start),
+        };
+        let is_last = layers.end == self.layers.len();
+        start..if is_last {
+            self.parameters().count()
+        } else {
+            before(layers.end)
+        }
     }
 
     /// Where the head is among [`Weights::parameters`].

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::last_number;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest::{did_you_mean, list};
 use crate::train::error;
+use crate::verify;
 
 /// Names that data sets give to their questions; the first that a line has counts.
 const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "input", "query"];
@@ -90,8 +90,8 @@ fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagno
     if text.trim().is_empty() {
         return Err(wrong("the answer is empty"));
     }
-    if last_number(&text).is_none() {
-        return Err(wrong("no number is in the answer"));
+    if verify::reference(&text).is_none() {
+        return Err(wrong("the solution has no answer"));
     }
     Ok((question, text))
 }

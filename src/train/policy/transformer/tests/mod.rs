@@ -4,6 +4,7 @@ mod loading;
 mod sampling;
 mod scores;
 mod state;
+mod updates;
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -43,7 +44,18 @@ struct Expected(Vec<u8>);
 
 impl Expected {
     fn of(model: &str) -> Self {
-        Expected(fs::read(folder(model).join("expected.safetensors")).unwrap())
+        Expected::read(&folder(model).join("expected.safetensors"))
+    }
+
+    fn read(file: &Path) -> Self {
+        Expected(fs::read(file).unwrap())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        SafeTensors::deserialize(&self.0)
+            .unwrap()
+            .tensor(name)
+            .is_ok()
     }
 
     fn view<R>(&self, name: &str, read: impl Fn(&[usize], &[u8]) -> R) -> R {

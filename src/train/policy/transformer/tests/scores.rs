@@ -6,8 +6,8 @@ use tch::{Device, Tensor};
 use super::*;
 use crate::torch::to_vec;
 use crate::train::policy::transformer::ModelConfig;
-use crate::train::policy::transformer::decoder::causal_states;
-use crate::train::policy::{AdamWConfig, NonFinite, Scores};
+use crate::train::policy::transformer::decoder::{Decoder, causal};
+use crate::train::policy::{AdamWConfig, Arrays, NonFinite, Scores};
 
 #[test]
 fn the_logits_of_every_position_are_those_of_transformers() {
@@ -22,7 +22,11 @@ fn the_logits_of_every_position_are_those_of_transformers() {
         for (row, tokens) in all.iter().enumerate() {
             let tokens: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
             let tokens = torch::indices(&tokens, Device::Cpu).unwrap().unsqueeze(0);
-            let hidden = causal_states(&transformer.config, &transformer.weights, &tokens).unwrap();
+            let Transformer {
+                config, weights, ..
+            } = &transformer;
+            let decoder = Decoder::causal(config, weights, &tokens, None).unwrap();
+            let hidden = decoder.states(causal).unwrap();
             let head = &transformer.weights.head().tensor;
             let found = to_vec::<f32>(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
             // Left-padded there.
@@ -105,6 +109,57 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn checkpointed_layers_give_the_same_bits() {
+    for model in MODELS {
+        for dtype in [Kind::Float, Kind::BFloat16] {
+            let expected = Expected::of(model);
+            let (prompts, responses) = (expected.prompts(), expected.responses());
+            let weights: Vec<f64> = expected.by_token("w").into_iter().map(f64::from).collect();
+            let gradient = |gradient_checkpointing| {
+                let compute = Compute {
+                    dtype,
+                    gradient_checkpointing,
+                    ..compute(80)
+                };
+                let mut transformer = Transformer::load(&folder(model), compute).unwrap();
+                let accumulated = transformer.accumulate(&prompts, &responses, &weights);
+                accumulated.unwrap();
+                transformer.gradient().unwrap()
+            };
+            let whole = gradient(false);
+            assert!(whole.values().flatten().any(|g| *g != 0.0));
+            assert!(gradient(true) == whole, "{model} {dtype:?}");
+        }
+    }
+}
+
+#[test]
+fn gradients_in_bfloat16_point_where_those_in_float32_do() {
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let (prompts, responses) = (expected.prompts(), expected.responses());
+        let weights: Vec<f64> = expected.by_token("w").into_iter().map(f64::from).collect();
+        let [whole, rounded] = [Kind::Float, Kind::BFloat16].map(|dtype| {
+            let compute = Compute {
+                dtype,
+                ..compute(80)
+            };
+            let mut transformer = Transformer::load(&folder(model), compute).unwrap();
+            let accumulated = transformer.accumulate(&prompts, &responses, &weights);
+            accumulated.unwrap();
+            transformer.gradient().unwrap()
+        });
+        let product = |a: &Arrays, b: &Arrays| -> f64 {
+            let pairs = a.values().flatten().zip(b.values().flatten());
+            pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+        };
+        let norms = product(&whole, &whole).sqrt() * product(&rounded, &rounded).sqrt();
+        let cosine = product(&whole, &rounded) / norms;
+        assert!(cosine > 0.99, "{model}: {cosine}");
     }
 }
 

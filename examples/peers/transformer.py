@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Times advlab's transformer beside transformers' `generate` and plain PyTorch, on the CPU, with the same weights.
+
+    python -m venv .peers && .peers/bin/pip install torch==2.11.0 transformers==5.10.4
+    cargo build --release --features torch --example transformer
+    .peers/bin/python examples/peers/transformer.py
+
+Both have the same threads and take turns; times are the least of all turns. Sampling is timed as it is used in training: the
+responses, and the log-probs of their tokens after them. An update is forward, backward, clipping and AdamW; PyTorch's takes
+the log-probs of the logits of all tokens at once.
+"""
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def make_model():
+    """3.7 million weights, and logits far enough from each other for draws that differ."""
+    config = Qwen2Config(vocab_size=2048, hidden_size=256, intermediate_size=704, num_hidden_layers=4,
+                         num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=4096,
+                         tie_word_embeddings=True, eos_token_id=None, bos_token_id=None, pad_token_id=0)
+    torch.manual_seed(0)
+    return Qwen2ForCausalLM(config).eval()
+
+
+class Peer:
+    """The same work in Python."""
+
+    def __init__(self, model, work):
+        self.model, self.work = model, work
+        self.prompts = torch.tensor(work["prompts"])
+        self.optimizer = torch.optim.AdamW(model.parameters())
+        self.responses = torch.tensor(work["responses"])
+        count = self.responses.numel()
+        self.slope = (torch.arange(count).double().sin() / count).float().view_as(self.responses)
+
+    def logp(self, responses):
+        """Of the responses' tokens, with the prompts once for each of them."""
+        width = self.prompts.shape[1]
+        prompts = self.prompts.repeat_interleave(len(responses) // len(self.prompts), 0)
+        rows = torch.cat([prompts, responses], 1)
+        logits = self.model(rows[:, :-1]).logits[:, width - 1:]
+        return logits.log_softmax(-1).gather(2, responses[:, :, None])[:, :, 0]
+
+    def generate(self):
+        with torch.no_grad():
+            rows = self.model.generate(
+                self.prompts, do_sample=True, top_k=0, temperature=1.0, num_return_sequences=self.work["group_size"],
+                min_new_tokens=self.work["max_tokens"], max_new_tokens=self.work["max_tokens"],
+                attention_mask=torch.ones_like(self.prompts))
+        return rows[:, self.prompts.shape[1]:]
+
+    def sample(self):
+        responses = self.generate()
+        with torch.no_grad():
+            self.logp(responses)
+
+    def score(self):
+        with torch.no_grad():
+            return self.logp(self.responses)
+
+    def update(self):
+        self.optimizer.zero_grad()
+        (self.logp(self.responses) * self.slope).sum().backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+
+
+class Ours:
+    """advlab, a line for each piece of work."""
+
+    def __init__(self, program, folder):
+        self.process = subprocess.Popen([program, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"advlab ended at `{line}`")
+        return json.loads(answer)
+
+    def resident(self):
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * 4096 / 1e6
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def timed(function):
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default=str(ROOT / "target/release/examples/transformer"))
+    parser.add_argument("--prompts", type=int, default=64)
+    parser.add_argument("--group-size", type=int, default=1)
+    parser.add_argument("--prompt-tokens", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--tokens-per-forward", type=int, default=1 << 14)
+    parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, in advlab alone")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=0, help="then so many of sampling and update, with advlab's memory")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    generator = torch.Generator().manual_seed(1)
+    draw = lambda *shape: torch.randint(1, 2048, shape, generator=generator).tolist()
+    model = make_model()
+    work = {
+        "threads": options.threads,
+        "prompts": draw(options.prompts, options.prompt_tokens),
+        "group_size": options.group_size,
+        "max_tokens": options.tokens,
+        # About half of a response's tokens pass before one of them comes.
+        "stops": list(range(0, 2048, max(1, options.tokens // 2))),
+        "responses": draw(options.prompts * options.group_size, options.tokens),
+        "tokens_per_forward": options.tokens_per_forward,
+        "gradient_checkpointing": options.checkpointing,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        Path(folder, "work.json").write_text(json.dumps(work))
+        ours, peer = Ours(options.program, folder), Peer(model, work)
+        compare(ours, peer, options)
+        steps(ours, options.steps)
+        ours.close()
+
+
+def compare(ours, peer, options):
+    found = torch.tensor(ours("score")["logp"]).view_as(peer.responses)
+    print(f"log-probs are up to {(found - peer.score()).abs().max():.1e} apart")
+    peers = {"sample": peer.sample, "score": peer.score, "update": peer.update}
+    least, theirs = {}, {}
+    lines = ["sample", "score", "update"] + (["sample apart"] if options.group_size > 1 else [])
+    for _ in range(options.turns):
+        for line in lines:
+            least[line] = min(least.get(line, 1e9), ours(line)["seconds"])
+            if line in peers:
+                theirs[line] = min(theirs.get(line, 1e9), timed(peers[line]))
+    # The responses alone, without the log-probs behind them.
+    for times in (least, theirs):
+        times["responses"] = times["sample"] - times["score"]
+    for line in ["responses", *lines]:
+        beside = f"  Python {theirs[line]:7.3f} s  ratio {least[line] / theirs[line]:.2f}" if line in theirs else ""
+        print(f"{line:14} {least[line]:7.3f} s{beside}")
+    print("Responses alone, where they end before they are as long as they may be, and rows that have ended are dropped:")
+    ours("stops")
+    for _ in range(options.turns):
+        seconds, answer = ours("sample")["seconds"], ours("score sampled")
+        least["stops"] = min(least.get("stops", 1e9), seconds - answer["seconds"])
+    ours("no stops")
+    print(f"{'with stops':14} {least['stops']:7.3f} s  for {answer['tokens']} tokens of {peer.responses.numel()}")
+
+
+def steps(ours, count):
+    for step in range(1, count + 1):
+        ours("sample")
+        ours("update")
+        if step % max(1, count // 10) == 0:
+            print(f"step {step:4}: {ours.resident():7.1f} MB resident")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+//! Samples and updates with a model's folder as a line of its input says, and answers each with its seconds: what
+//! `examples/peers/transformer.py` times beside transformers and PyTorch.
+
+use std::error::Error;
+use std::fs;
+use std::io::{BufRead, stdin};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::Instant;
+
+use advlab::torch;
+use advlab::train::policy::{AdamWConfig, Compute, Decoding, Responses, Transformer};
+use advlab::train::random::{Purpose, StreamKey};
+use advlab::train::task::Prompt;
+use serde::Deserialize;
+use serde_json::json;
+
+/// `work.json` in the model's folder.
+#[derive(Deserialize)]
+struct Work {
+    threads: NonZeroUsize,
+    prompts: Vec<Vec<u32>>,
+    group_size: usize,
+    max_tokens: usize,
+    /// What ends responses where the line asks for it.
+    stops: Vec<u32>,
+    /// What is scored and trained on: `group_size` responses to each prompt.
+    responses: Vec<Vec<u32>>,
+    tokens_per_forward: usize,
+    gradient_checkpointing: bool,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = std::env::args().nth(1).ok_or("usage: transformer FOLDER")?;
+    let folder = Path::new(&folder);
+    let work: Work = serde_json::from_slice(&fs::read(folder.join("work.json"))?)?;
+    let compute = Compute {
+        device: torch::start("cpu", work.threads)?,
+        dtype: tch::Kind::Float,
+        tokens_per_forward: work.tokens_per_forward,
+        gradient_checkpointing: work.gradient_checkpointing,
+    };
+    let mut model = Transformer::load(folder, compute)?;
+    let prompt = |tokens: &Vec<u32>| Prompt {
+        tokens: tokens.clone(),
+        features: vec![],
+    };
+    let prompts: Vec<Prompt> = work.prompts.iter().map(prompt).collect();
+    let mut responses = Responses::new();
+    for (index, tokens) in work.responses.iter().enumerate() {
+        responses.push(index / work.group_size, tokens);
+    }
+    let count = responses.tokens().len();
+    // Of a loss whose value does not matter here.
+    let slope: Vec<f64> = (0..count)
+        .map(|token| (token as f64).sin() / count as f64)
+        .collect();
+    let apart: Vec<Prompt> = prompts
+        .iter()
+        .flat_map(|prompt| std::iter::repeat_n(prompt.clone(), work.group_size))
+        .collect();
+    let mut decoding = Decoding {
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        stops: vec![],
+        max_tokens: work.max_tokens,
+        rows_per_batch: work.responses.len(),
+    };
+    let (mut logp, mut sampled) = (Vec::new(), Responses::new());
+    for (step, line) in stdin().lock().lines().enumerate() {
+        let key = StreamKey::new(0, Purpose::Responses, step as u64);
+        let started = Instant::now();
+        match line?.as_str() {
+            "score" => logp = model.score(&prompts, &responses)?.logp,
+            "update" => {
+                model.accumulate(&prompts, &responses, &slope)?;
+                model.update(&AdamWConfig::default(), Some(1.0))??;
+            }
+            "sample" => {
+                let samples = model.sample(&prompts, work.group_size, &decoding, key)?;
+                sampled = samples.responses;
+            }
+            // Each prompt is read once for each of its responses.
+            "sample apart" => drop(model.sample(&apart, 1, &decoding, key)?),
+            // What is part of sampling, as it is timed here: the log-probs.
+            "score sampled" => drop(model.score(&prompts, &sampled)?),
+            // Whether responses end from here on before they are as long as they may be.
+            "stops" => decoding.stops = work.stops.clone(),
+            "no stops" => decoding.stops.clear(),
+            other => return Err(format!("`{other}` is none of this program's lines").into()),
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        println!(
+            "{}",
+            json!({ "seconds": seconds, "tokens": sampled.tokens().len(), "logp": logp })
+        );
+        logp.clear();
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+"""The advantage lab in Python: the advantage of RLVR training as short scripts, with hot reload.
+
+    >>> import advlab
+    >>> recipe = advlab.load("grpo")
+    >>> out = recipe.advantage(groups=["a", "a"], mask=[[1, 1], [1, 0]], reward=[1.0, 0.0])
+    >>> out.advantage.round(3).tolist()
+    [0.707, -0.707]
+
+`load` gives a recipe, `watch` one that follows its file, `read` the rollouts of a file. Arrays are NumPy's or torch's, on
+the CPU; what comes back is of the kind that went in.
+"""
+
+from ._native import RecipeError, __version__
+from ._recipe import Advantage, Batch, Finding, LiveEvent, LiveRecipe, Loss, Recipe, check, doc, load, read, recipes, watch
+
+__all__ = [
+    "Advantage",
+    "Batch",
+    "Finding",
+    "LiveEvent",
+    "LiveRecipe",
+    "Loss",
+    "Recipe",
+    "RecipeError",
+    "__version__",
+    "check",
+    "doc",
+    "load",
+    "read",
+    "recipes",
+    "watch",
+]

@@ -1,0 +1,449 @@
+"""Recipes and batches, as a user of the package sees them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _arrays, _native
+from ._native import RecipeError
+
+log = logging.getLogger("advlab")
+
+KEPT_TOKENS = 1 << 18
+"""Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Advantage:
+    """An advantage, with what came up on the way."""
+
+    advantage: Any
+    """[B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of their own lengths where the input was
+    ragged. An array or a tensor as the input was; float64 where the reward was, and float32 otherwise."""
+    level: str
+    """`response` or `token`: where the recipe gives its values."""
+    metrics: dict[str, float]
+    """The numbers that the recipe reported by `metric`."""
+    reward: Any = None
+    """The reward, where the recipe has a hook that replaced it."""
+    loss: float | None = None
+    """The loss, where the recipe has no other advantage than -M dloss/dlogp."""
+    prints: list[str] = field(default_factory=list)
+    """The lines that the recipe printed."""
+    notes: list[str] = field(default_factory=list)
+    """Columns that were read otherwise than their names say, in words."""
+    seconds: float = 0.0
+    """How long the recipe's hooks took."""
+    is_native: bool = False
+    """Whether kernels answered in place of a built-in's script, with the same bits."""
+    version: str = ""
+    """The version of the recipe that computed it."""
+    serial: int = 0
+    """The version's number in the order of publication, for a live recipe."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss with its gradient, and what came up on the way."""
+
+    loss: Any
+    """A float; for torch a scalar tensor, whose `backward` follows the recipe's gradient where `logp` asks for one."""
+    grad: Any
+    """dloss/dlogp, [B, T] as `logp`, 0 where the mask is 0."""
+    metrics: dict[str, float]
+    """The numbers that the recipe reported by `metric`."""
+    prints: list[str] = field(default_factory=list)
+    """The lines that the recipe printed."""
+    notes: list[str] = field(default_factory=list)
+    """Columns that were read otherwise than their names say, in words."""
+    seconds: float = 0.0
+    """How long it took."""
+    is_native: bool = False
+    """Whether a kernel answered in place of a built-in's script, with the same bits."""
+    version: str = ""
+    """The version of the recipe that computed it."""
+    serial: int = 0
+    """The version's number in the order of publication, for a live recipe."""
+
+
+@dataclass(frozen=True)
+class LiveEvent:
+    """Something that happened to a live recipe; `str` is its line."""
+
+    kind: str
+    """`published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `other`."""
+    line: str
+    """What happened, and what goes on being used."""
+    version: str | None
+    """The version that it is about."""
+    error: RecipeError | None
+    """Why a version was rejected, with the place in the script."""
+    at_step: bool
+    """Whether the version had passed its checks, and failed at a step."""
+
+    def __str__(self) -> str:
+        return self.line
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check of a recipe and how it came out."""
+
+    check: str
+    """The check in a few words."""
+    result: str
+    """`holds`, `fails`, or `note` where it need not hold."""
+    detail: str
+    """One line, or nothing."""
+    error: RecipeError | None
+    """The recipe's own error, where it had one."""
+
+
+class Batch(Mapping[str, Any]):
+    """The rollouts of a file: columns by their names, as read-only NumPy arrays over the batch's own memory.
+
+    A column is [B], [B, T], or has one number for each token that counts (of JSONL). `len` is the number of columns,
+    `batch.responses` that of responses.
+    """
+
+    def __init__(self, native: _native.Batch) -> None:
+        self._native = native
+        self._names = native.columns()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._native.column(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def responses(self) -> int:
+        """B."""
+        return len(self._native)
+
+    @property
+    def groups(self) -> list[int | str]:
+        """The id of each response's group."""
+        return self._native.groups()
+
+    @property
+    def lengths(self) -> Any:
+        """How many tokens of each response count: int64, [B]."""
+        return self._native.lengths()
+
+    @property
+    def step(self) -> int:
+        """The training step that the batch comes from; 0 where nothing says it."""
+        return self._native.step
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader decided, in words."""
+        return self._native.notes
+
+    def __repr__(self) -> str:
+        return f"Batch({self.responses} responses, columns {', '.join(self._names)})"
+
+
+@dataclass
+class _Call:
+    """The input of one call, and the kind of what is to come back."""
+
+    batch: _native.Batch
+    f64: bool
+    is_torch: bool
+
+    @classmethod
+    def of(cls, batch: Batch | None, groups: Any, mask: Any, step: Any, columns: dict[str, Any], f64: Sequence[str]) -> _Call:
+        if batch is not None:
+            if not isinstance(batch, Batch):
+                raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: columns are keywords")
+            if groups is not None or mask is not None or columns:
+                raise TypeError("a batch has its columns already: pass either a batch or columns")
+            # JSONL has no types: its numbers are f64 as NumPy's are.
+            return cls(batch._native, True, False)
+        columns = {name: value for name, value in columns.items() if value is not None}
+        given = {name: _arrays.given(name, value) for name, value in columns.items()}
+        native = _native.Batch(
+            None if groups is None else _arrays.groups(groups),
+            None if mask is None else _arrays.given("mask", mask),
+            list(given.items()),
+            0 if step is None else int(step),
+        )
+        is_f64 = any(name in given and given[name].array.dtype == "float64" for name in f64)
+        is_torch = any(_arrays.is_tensor(value) for value in (groups, mask, *columns.values()))
+        return cls(native, is_f64, is_torch)
+
+    def back(self, values: Any) -> Any:
+        """Values of the kind that the input was."""
+        if values is None or not self.is_torch:
+            return values
+        torch = sys.modules["torch"]
+        if isinstance(values, list):
+            return [torch.from_numpy(row) for row in values]
+        return torch.from_numpy(values)
+
+
+class _Hooks:
+    """The calls that a recipe and a live one have in common."""
+
+    _native: Any
+    name: str
+    version: str
+
+    def advantage(
+        self,
+        batch: Batch | None = None,
+        *,
+        groups: Any = None,
+        mask: Any = None,
+        step: int | None = None,
+        **columns: Any,
+    ) -> Advantage:
+        """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
+
+        `groups` says which responses answer one prompt: [B] integers of any width, strings or other objects, in any
+        order. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do.
+        Columns are [B] or [B, T]: `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`,
+        `entropy`, and any of your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of any
+        strides and number type. None is no column. Nothing is written to, or kept after the call. `step` is
+        `batch.step` of scripts, 0 unless given.
+
+        Raises `RecipeError` where the recipe or the batch is at fault, TypeError for what is no array of numbers.
+        """
+        return self._advantage(_Call.of(batch, groups, mask, step, columns, ("reward", "token_reward")), padded=False)
+
+    def _advantage(self, call: _Call, padded: bool) -> Advantage:
+        answer = self._native.advantage(call.batch, call.f64, padded)
+        answer["advantage"] = call.back(answer["advantage"])
+        answer["reward"] = call.back(answer["reward"])
+        if "version" not in answer:
+            answer["version"] = self.version
+        return Advantage(**answer)
+
+    def loss(
+        self,
+        batch: Batch | None = None,
+        *,
+        logp: Any = None,
+        groups: Any = None,
+        mask: Any = None,
+        step: int | None = None,
+        **columns: Any,
+    ) -> Loss:
+        """The recipe's loss and its gradient by `logp` [B, T]; the other columns as those of `advantage`.
+
+        With torch, `loss` is a scalar whose `backward` follows the recipe's gradient. `advantage` is a column, [B] or
+        [B, T]. Without `groups`, a loss that looks at groups is an error.
+
+        Raises as `advantage` does; also where the recipe has no loss.
+        """
+        call = _Call.of(batch, groups, mask, step, {"logp": logp, **columns}, ("logp",))
+        answer = self._native.loss(call.batch, call.f64)
+        if "version" not in answer:
+            answer["version"] = self.version
+        answer["grad"] = call.back(answer["grad"])
+        if call.is_torch and _arrays.is_tensor(logp):
+            from ._torch import scalar
+
+            answer["loss"], answer["grad"] = scalar(logp, answer["loss"], answer["grad"])
+        return Loss(**answer)
+
+    @property
+    def hooks(self) -> list[str]:
+        """The functions that the script defines for advlab to call."""
+        return self._native.hooks
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters with their values."""
+        return self._native.params
+
+    def __repr__(self) -> str:
+        params = "".join(f" {name}={value}" for name, value in self.params.items())
+        return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
+
+
+class Recipe(_Hooks):
+    """A recipe with its parameters and its state, which lasts from call to call. `load` gives one.
+
+    Calls from several threads come one after the other. Pickled, it is the same version elsewhere, with its state.
+    """
+
+    def __init__(self, native: _native.Recipe) -> None:
+        self._native = native
+        self.name: str = native.name
+        """A built-in's name, or the script's path."""
+        self.version: str = native.version
+        """The name of the exact content, with all that it imports: a SHA-256 in hexadecimal digits."""
+
+    @property
+    def text(self) -> str:
+        """The script's source, without its imports."""
+        return self._native.text
+
+    def state_dict(self) -> dict[str, Any]:
+        """The recipe's state, `this` in scripts, as numbers, strings, lists and dictionaries that JSON can hold."""
+        return self._native.state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Sets the state to what `state_dict` gave."""
+        self._native.state = state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.name, self._native.sources, self.params, self.state_dict(), self.version)
+
+
+def _restored(name: str, sources: dict[str, str], params: dict[str, Any], state: dict[str, Any], version: str) -> Recipe:
+    recipe = Recipe(_native.Recipe.restore(name, sources, params))
+    if recipe.version != version:
+        raise RecipeError(f"{name} is {recipe.version[:6]} here and was {version[:6]} where it was pickled")
+    recipe.load_state_dict(state)
+    return recipe
+
+
+class LiveRecipe(_Hooks):
+    """A recipe that follows its file: each call uses the newest version that passed its checks. `watch` gives one.
+
+    A save that fails its checks is told once, and the last good version stays. Events are logged by `logging`'s logger
+    `advlab` as calls find them, and kept for `events`. The first groups of the last batch are copied, to try new versions on.
+    """
+
+    def __init__(self, native: _native.Live, name: str) -> None:
+        self._native = native
+        self._events: list[LiveEvent] = []
+        self.name = name
+        """What it was opened by: a path, or a built-in's name."""
+
+    @property
+    def version(self) -> str:
+        """The newest version that passed its checks: the next advantage is computed by it."""
+        return self._native.newest()[0]
+
+    @property
+    def serial(self) -> int:
+        """The newest version's number in the order of publication, from 0."""
+        return self._native.newest()[1]
+
+    def _advantage(self, call: _Call, padded: bool) -> Advantage:
+        try:
+            return super()._advantage(call, padded)
+        finally:
+            self._hear()
+
+    def _hear(self) -> None:
+        for event in self._native.events():
+            event = LiveEvent(*event)
+            self._events.append(event)
+            level = logging.INFO if event.kind in ("published", "reverted") else logging.WARNING
+            text = f"{event.line}\n{event.error}" if event.error is not None else event.line
+            log.log(level, "%s: %s", self.name, text)
+        # For a run that never asks; the oldest are lost first.
+        del self._events[:-1024]
+
+    def events(self) -> list[LiveEvent]:
+        """Events since the last call of this, in order."""
+        self._hear()
+        events, self._events = self._events, []
+        return events
+
+    def refresh(self, timeout: float = 10.0) -> bool:
+        """Looks at the file now, and returns when what it holds has been judged; says whether there is a newer version.
+
+        Without it a save is found by itself, within some tenths of a second. Raises TimeoutError.
+        """
+        before = self.serial
+        if not self._native.refresh(timeout):
+            raise TimeoutError(f"{self.name} has not been judged within {timeout} s")
+        return self.serial != before
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps, JSON-able: the version of the last step, its text and its state."""
+        name, version, sources, state = self._native.left()
+        return {"name": name, "version": version, "sources": sources, "state": state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from what `state_dict` gave; what the file holds now is checked as any new version is."""
+        self._native.resume(state["name"], state["sources"], state["state"])
+
+    def close(self) -> None:
+        """Stops following the file; no call works afterwards."""
+        self._native.close()
+
+    def __enter__(self) -> LiveRecipe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        try:
+            return super().__repr__()
+        except (RuntimeError, ValueError):
+            return f"LiveRecipe({self.name}, closed)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"the live recipe of {self.name} follows a file of this process and cannot be pickled: "
+            "call `advlab.watch` where it is used, or send its `state_dict()`"
+        )
+
+
+def load(recipe: str | os.PathLike[str], **params: Any) -> Recipe:
+    """Loads a recipe: a built-in by its name, or a script by its path; keywords set its parameters.
+
+    Raises `RecipeError` where there is no such recipe, where it does not compile, or does not take a parameter.
+    """
+    return Recipe(_native.Recipe.load(os.fspath(recipe), params))
+
+
+def watch(recipe: str | os.PathLike[str], *, kept_tokens: int = KEPT_TOKENS, **params: Any) -> LiveRecipe:
+    """Opens a recipe that follows its file while a run goes: a script by its path, or a built-in, which stays as it is.
+
+    `kept_tokens` bounds the copy of the last batch that new versions are tried on. Raises as `load` does.
+    """
+    path = os.fspath(recipe)
+    return LiveRecipe(_native.Live.watch(path, params, kept_tokens), path)
+
+
+def read(path: str | os.PathLike[str], *, map: Mapping[str, str] | None = None, dtype: str | None = None) -> Batch:
+    """Reads rollouts from a .jsonl, .safetensors or .npz file.
+
+    `map` names fields that the file calls otherwise: `{"reward": "score"}`. `dtype` is `float32` or `float64` for token
+    columns; that of the file unless given. Raises `RecipeError` with the file, the line and the field.
+    """
+    if dtype not in (None, "float32", "float64"):
+        raise ValueError(f"dtype is 'float32' or 'float64', not {dtype!r}")
+    wide = None if dtype is None else dtype == "float64"
+    return Batch(_native.Batch.read(os.fspath(path), list((map or {}).items()), wide))
+
+
+def recipes() -> dict[str, str]:
+    """The built-in recipes by name, each with one line on it."""
+    return {name: summary for name, _, summary in _native.recipes()}
+
+
+def doc(name: str | None = None) -> str:
+    """A recipe or a function explained with an example; without a name, all names.
+
+    Raises `RecipeError` where there is nothing of that name.
+    """
+    return _native.explain(name)
+
+
+def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:
+    """Tests what must hold of a recipe on degenerate batches, made in the likeness of a batch where there is one.
+
+    Raises as `load` does; what does not hold is a finding with the result `fails`.
+    """
+    loaded = recipe if isinstance(recipe, Recipe) else load(recipe, **params)
+    native = None if batch is None else batch._native
+    return [Finding(*finding) for finding in _native.check_recipe(loaded._native, native)]

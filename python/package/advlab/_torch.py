@@ -1,0 +1,28 @@
+"""A recipe's loss as a function that torch differentiates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class _Loss(torch.autograd.Function):
+    """A scalar whose derivative by the log-probs is known already."""
+
+    @staticmethod
+    def forward(ctx: Any, logp: torch.Tensor, value: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(grad)
+        return value
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (grad,) = ctx.saved_tensors
+        return grad * upstream.to(grad.dtype), None, None
+
+
+def scalar(logp: torch.Tensor, value: float, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss as a scalar tensor, and dloss/dlogp in the type of `logp`."""
+    precision = torch.float64 if logp.dtype == torch.float64 else torch.float32
+    return _Loss.apply(logp, torch.tensor(value, dtype=precision), grad.to(logp.dtype)), grad.to(logp.dtype)

@@ -1,0 +1,167 @@
+"""TRL: GRPOTrainer and RLOOTrainer with the advantage of a recipe, for TRL 1.16.
+
+    from advlab.trl import GRPOTrainer
+    trainer = GRPOTrainer(recipe="mine.rhai", recipe_params={"k": 4}, model=..., reward_funcs=[...], args=..., train_dataset=...)
+
+For a subclass of your own: `class Mine(GRPOMixin, MyTrainer)`. A save is used at the next generation. `trainer.advlab` is the
+live recipe on the main process, which computes for all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list, gather, pad_across_processes
+from trl import GRPOTrainer as _GRPOTrainer
+from trl import RLOOTrainer as _RLOOTrainer
+
+from ._native import RecipeError
+from ._recipe import LiveRecipe, load, watch
+from ._trainers import column_name, explain, frozen, on_cpu
+
+OPTIONS = {
+    "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
+    "num_iterations`: set `num_iterations=2`, or `steps_per_generation` to more",
+    "ref_logp": "the reference policy runs with `beta` above 0",
+    "sampling_logp": "the sampler's log-probs are there with `use_vllm=True`",
+    "value": "TRL has no critic here",
+    "entropy": "TRL does not compute entropies before the advantage",
+}
+"""What to set in TRL for a column."""
+
+COLUMNS = {
+    "old_per_token_logps": "old_logp",
+    "ref_per_token_logps": "ref_logp",
+    "sampling_per_token_logps": "sampling_logp",
+}
+"""TRL's tensors [B, T], and the columns that they are."""
+
+STATE = "advlab.json"
+"""The file of a checkpoint."""
+
+
+class GRPOMixin:
+    """The advantage of a recipe in a trainer with GRPOTrainer's methods.
+
+    `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters. Columns are `reward`, as TRL weighs and
+    adds it up, `reward_<name>` for each reward function (NaN where it returned None), and the log-probs that TRL computes.
+    A completion that no function scored is left out and has the advantage 0.
+    """
+
+    advlab: LiveRecipe | None
+    """The live recipe; None on other processes than the main one."""
+
+    def __init__(self, *args: Any, recipe: str | os.PathLike[str], recipe_params: dict[str, Any] | None = None, **kwargs: Any):
+        params = recipe_params or {}
+        # A slip is told before a model is loaded, and on each process.
+        load(recipe, **params)
+        super().__init__(*args, **kwargs)
+        self.advlab = watch(recipe, **params) if self.accelerator.is_main_process else None
+        self._advlab_rewards: torch.Tensor | None = None
+        self._advlab_serial = 0
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._advlab_rewards = super()._calculate_rewards(*args, **kwargs)
+        return self._advlab_rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        mode = "train" if self.model.training else "eval"
+        columns = self._advlab_columns(output)
+        # One version and one state: the main process computes for all, and an error ends all.
+        answer: list[Any] = [self._advlab_compute(columns, mode) if self.accelerator.is_main_process else None]
+        broadcast_object_list(answer)
+        advantages, metrics, error = answer[0]
+        if error is not None:
+            raise error
+        local = len(output["advantages"])
+        start = self.accelerator.process_index * local
+        output["advantages"] = self._advlab_local(advantages, slice(start, start + local), output)
+        self._advlab_log(mode, advantages, metrics)
+        return output
+
+    def _advlab_columns(self, output: dict[str, Any]) -> dict[str, Any]:
+        """The columns of all processes, on the CPU; every process takes part."""
+        mask = output["completion_mask"]
+        if output.get("tool_mask") is not None:
+            mask = mask * output["tool_mask"]
+        columns = {"mask": mask, **{ours: output[theirs] for theirs, ours in COLUMNS.items() if output.get(theirs) is not None}}
+        gathered = {name: on_cpu(gather(pad_across_processes(value, dim=1))) for name, value in columns.items()}
+        per_function = on_cpu(self._advlab_rewards)
+        for name, values in zip(self.reward_func_names, per_function.T, strict=True):
+            gathered[f"reward_{column_name(name)}"] = values
+        weights = on_cpu(self.reward_weights).to(per_function.dtype)
+        gathered["reward"] = (per_function * weights).nansum(1)
+        gathered["is_scored"] = ~per_function.isnan().all(1)
+        return gathered
+
+    def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[Any, dict[str, float], RecipeError | None]:
+        size = self.num_generations if mode == "train" else self.num_generations_eval
+        rows = columns.pop("is_scored")
+        total = len(rows)
+        groups = torch.arange(total) // size
+        kept = {name: value if rows.all() else value[rows] for name, value in columns.items()}
+        if not rows.any():
+            return torch.zeros(total), {}, None
+        try:
+            # An evaluation leaves the state of the training alone.
+            recipe = self.advlab if mode == "train" else frozen(self.advlab)
+            out = recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept)
+        except RecipeError as error:
+            return None, {}, explain(error, OPTIONS, "TRL")
+        whole = torch.zeros((total, *out.advantage.shape[1:]), dtype=torch.float32)
+        whole[rows] = out.advantage.float()
+        metrics = {f"advlab/{name}": float(value) for name, value in out.metrics.items()}
+        if mode == "train":
+            metrics["advlab/serial"] = float(out.serial)
+            # A reload stands out in a plot.
+            metrics["advlab/reloaded"] = float(out.serial != self._advlab_serial)
+            self._advlab_serial = out.serial
+        return whole, metrics, None
+
+    def _advlab_local(self, advantages: torch.Tensor, rows: slice, output: dict[str, Any]) -> torch.Tensor:
+        own = advantages[rows].to(output["advantages"])
+        if own.dim() == 2:
+            if isinstance(self, _RLOOTrainer):
+                raise ValueError(
+                    f"{self.advlab.name if self.advlab else 'the recipe'} gives an advantage for each token, and RLOOTrainer takes "
+                    "one for each response: use GRPOTrainer"
+                )
+            # Processes pad to their own longest completion.
+            own = own[:, : output["completion_mask"].shape[1]]
+        return own
+
+    def _advlab_log(self, mode: str, advantages: torch.Tensor, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            self._metrics[mode][name].append(value)
+        shown = advantages if advantages.dim() == 1 else advantages.sum(1) / (advantages != 0).sum(1).clamp(min=1)
+        logged = self._logs["advantages"]
+        for _ in range(min(len(shown), len(logged))):
+            logged.pop()
+        logged.extend(shown.tolist())
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.advlab is not None:
+            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+            folder.mkdir(parents=True, exist_ok=True)
+            beside = folder / f".{STATE}"
+            beside.write_text(json.dumps(self.advlab.state_dict()))
+            beside.rename(folder / STATE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if self.advlab is not None and checkpoint is not None and (Path(checkpoint) / STATE).exists():
+            self.advlab.load_state_dict(json.loads((Path(checkpoint) / STATE).read_text()))
+
+
+class GRPOTrainer(GRPOMixin, _GRPOTrainer):
+    """TRL's GRPOTrainer with the advantage of a recipe."""
+
+
+class RLOOTrainer(GRPOMixin, _RLOOTrainer):
+    """TRL's RLOOTrainer with the advantage of a recipe, one value a response."""

@@ -1,0 +1,348 @@
+"""verl: advantage estimators and a policy loss of recipes, for verl 0.9.
+
+Installed beside verl, the package registers itself in every process (entry point `verl.plugins`):
+
+    algorithm.adv_estimator=advlab +algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4
+    algorithm.adv_estimator=advlab/passk
+
+The advantage is computed where verl computes it, in one process: one version for all ranks, followed while the run goes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._native import RecipeError
+from ._recipe import LiveRecipe, Recipe, _restored, load, recipes, watch
+from ._trainers import column_name, explain, on_cpu, padded, targets
+
+log = logging.getLogger("advlab.verl")
+
+OPTIONS = {
+    "old_logp": "verl has no old log-probs at this place: the estimator is called outside of a trainer, or the trainer does not "
+    "compute them before the advantage",
+    "ref_logp": "the reference policy runs with `algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True`",
+    "value": "the critic runs with `critic.enable=True`",
+    "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
+    "entropy": "verl's trainers do not pass entropies to the advantage",
+}
+"""What to set in verl for a column."""
+
+COLUMNS = {"old_log_probs": "old_logp", "ref_log_prob": "ref_logp", "values": "value", "rollout_log_probs": "rollout_logp"}
+"""verl's tensors [B, T], and the columns that they are."""
+
+GROUPED = {"gamma": "gamma", "lam": "lambda"}
+"""Parameters of recipes that verl's own settings are for, by their names in `algorithm`."""
+
+_live: dict[str, LiveRecipe] = {}
+_serials: dict[int, int] = {}
+
+
+@dataclass
+class _Caller:
+    """What verl does not pass to an estimator, but has in the frames that call it."""
+
+    batch: Any = None
+    keys: list[str] | None = None
+    step: int = 0
+    metrics: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, rewards: Any) -> _Caller:
+        found, frame = cls(), sys._getframe(2)
+        while frame is not None:
+            here = frame.f_locals
+            data = here.get("data")
+            if found.batch is None and getattr(data, "batch", None) is not None and _has(data.batch, rewards):
+                found.batch = data.batch
+            if found.keys is None and isinstance(here.get("batch_keys"), (list, tuple)):
+                found.keys = list(here["batch_keys"])
+            step = getattr(here.get("self"), "global_steps", None)
+            if isinstance(step, int):
+                found.step = step
+                metrics = here.get("metrics")
+                found.metrics = metrics if isinstance(metrics, dict) else None
+                break
+            frame = frame.f_back
+        if found.keys is not None and len(found.keys) != len(rewards):
+            found.keys = None
+        return found
+
+
+def _has(batch: Any, rewards: Any) -> bool:
+    try:
+        own = batch["token_level_rewards"]
+    except (KeyError, TypeError):
+        return False
+    return own.shape == rewards.shape and own.data_ptr() == rewards.data_ptr()
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """`algorithm.advlab` as plain dictionaries."""
+    get = getattr(config, "get", None)
+    settings = get("advlab", None) if get else None
+    if settings is None:
+        return {}
+    from omegaconf import DictConfig, OmegaConf
+
+    return OmegaConf.to_container(settings, resolve=True) if isinstance(settings, DictConfig) else dict(settings)
+
+
+def _open(name: str | None, config: Any) -> LiveRecipe:
+    """The live recipe of a configuration, one for a process."""
+    settings = _settings(config)
+    unknown = settings.keys() - {"recipe", "params"}
+    if unknown:
+        raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}: it takes `recipe` and `params`")
+    recipe = name or settings.get("recipe") or os.environ.get("ADVLAB_RECIPE")
+    if not recipe:
+        raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
+    params = dict(settings.get("params") or {})
+    key = json.dumps([recipe, params, _own(config)], sort_keys=True, default=str)
+    if key not in _live:
+        live = watch(recipe, **params)
+        theirs = {ours: value for ours, value in _own(config).items() if ours in live.params and ours not in params}
+        if theirs:
+            live.close()
+            live = watch(recipe, **params, **theirs)
+        log.info("%s %s%s", recipe, live.version[:6], "".join(f" {k}={v}" for k, v in live.params.items()))
+        _live[key] = live
+    return _live[key]
+
+
+def _own(config: Any) -> dict[str, Any]:
+    """verl's settings of what recipes have as parameters."""
+    get = getattr(config, "get", None)
+    values = {ours: get(theirs, None) for theirs, ours in GROUPED.items()} if get else {}
+    return {ours: value for ours, value in values.items() if value is not None}
+
+
+def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
+    get = getattr(config, "get", None)
+    if get is None:
+        return
+    if get("use_kl_in_reward", False) and live.params.get("kl_beta"):
+        raise ValueError(
+            f"{live.name} takes a KL off the reward (kl_beta {live.params['kl_beta']}), and `algorithm.use_kl_in_reward` has done "
+            "it already: set `+algorithm.advlab.params.kl_beta=0`, or `algorithm.use_kl_in_reward=False`"
+        )
+    if live.name == "grpo" and get("norm_adv_by_std_in_grpo", True) is False:
+        raise ValueError(
+            "`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: `algorithm.adv_estimator=advlab/dr_grpo`"
+        )
+
+
+def _rows(index: Any, mask: Any, rewards: Any, keys: list[str] | None) -> tuple[Any, Any, bool]:
+    """The rows to compute on, the place among them that each row gets its advantage from (-1 for none), and whether
+    some row gets that of another."""
+    count = len(mask)
+    is_row = np.ones(count, bool)
+    is_filler = np.array([str(uid).startswith("pad") for uid in index])
+    if is_filler.any():
+        # v1 fills batches up with rows without a token: they are no responses.
+        is_row = ~(is_filler & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
+    rows = np.flatnonzero(is_row)
+    source = np.full(count, -1)
+    source[rows] = np.arange(len(rows))
+    if keys is None:
+        return rows, source, False
+    # `{uid}_{session}_{turn}`: of a session's trajectories the last one counts.
+    sessions, turns = zip(*(key.rpartition("_")[::2] for key in keys))
+    if len(set(sessions)) == count or not all(turn.isdigit() for turn in turns):
+        return rows, source, False
+    last: dict[str, int] = {}
+    for row in rows:
+        other = last.setdefault(sessions[row], row)
+        if int(turns[row]) > int(turns[other]):
+            last[sessions[row]] = row
+    chosen = np.array(sorted(last.values()))
+    place = {row: at for at, row in enumerate(chosen)}
+    source[rows] = [place[last[sessions[row]]] for row in rows]
+    return chosen, source, len(chosen) < len(rows)
+
+
+def estimate(
+    token_level_rewards: Any,
+    response_mask: Any,
+    config: Any = None,
+    index: Any = None,
+    *,
+    recipe: str | None = None,
+    **others: Any,
+) -> tuple[Any, Any]:
+    """verl's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
+
+    With a critic the returns are its targets: advantage + value, unwhitened, for a recipe that has the parameter `whiten`, and
+    the discounted reward to go for others. Without one they are the advantages.
+    """
+    import torch
+
+    live, caller = _open(recipe, config), _Caller.of(token_level_rewards)
+    _refuse_what_would_be_wrong(live, config)
+    rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
+    if index is None:
+        raise ValueError("verl passes no `uid` of the prompts: advlab needs to know which responses belong together")
+    chosen, source, is_shared = _rows(index, mask, rewards, caller.keys)
+    is_whole = len(chosen) == len(mask)
+
+    def rows(tensor: Any) -> Any:
+        return on_cpu(tensor) if is_whole else on_cpu(tensor)[torch.from_numpy(chosen)]
+
+    columns = {"token_reward": rows(rewards), "reward": rows(rewards.sum(-1))}
+    for theirs, ours in COLUMNS.items():
+        if caller.batch is not None and theirs in caller.batch.keys():
+            columns[ours] = rows(caller.batch[theirs])
+    for name, value in others.items():
+        if hasattr(value, "shape") and len(value.shape) in (1, 2) and len(value) == len(mask):
+            columns.setdefault(column_name(name), rows(value))
+    batch = {"groups": np.asarray(index, dtype=object)[chosen], "mask": rows(mask), "step": caller.step, "columns": columns}
+    try:
+        out = padded(live, **batch)
+    except RecipeError as error:
+        raise explain(error, OPTIONS, "verl") from None
+    _tell(live, out, caller.metrics)
+    if is_shared and out.level == "token":
+        raise ValueError(
+            f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
+            "the last is computed on: write a recipe that gives one for each response"
+        )
+    returns = targets(live, out, **batch) if "value" in columns else out.advantage
+    return tuple(_spread(values, mask, chosen, source, is_whole) for values in (out.advantage, returns))
+
+
+def _spread(values: Any, mask: Any, chosen: Any, source: Any, is_whole: bool) -> Any:
+    """The values of all rows: those that were left out have 0, other trajectories of a session that of its last."""
+    import torch
+
+    if is_whole:
+        return values
+    counts = mask[torch.from_numpy(chosen)] != 0
+    # The value of a row's first token that counts, for the rows that share it.
+    first = values[torch.arange(len(values)), counts.int().argmax(1)]
+    whole = torch.zeros(mask.shape, dtype=values.dtype)
+    whole[torch.from_numpy(chosen)] = values
+    is_own = np.zeros(len(mask), bool)
+    is_own[chosen] = True
+    shared = torch.from_numpy(np.flatnonzero(~is_own & (source >= 0)))
+    if len(shared):
+        whole[shared] = first[torch.from_numpy(source)[shared]].unsqueeze(-1) * mask[shared].to(values.dtype)
+    return whole
+
+
+def _tell(live: LiveRecipe, out: Any, metrics: dict[str, Any] | None) -> None:
+    if metrics is None:
+        return
+    metrics.update({f"advlab/{name}": float(value) for name, value in out.metrics.items()})
+    metrics["advlab/serial"] = float(out.serial)
+    # A reload stands out in a plot.
+    metrics["advlab/reloaded"] = float(_serials.get(id(live), 0) != out.serial)
+    _serials[id(live)] = out.serial
+
+
+def pinned(recipe: str, **params: Any) -> str:
+    """A recipe's version as a text for configurations: workers that read it have the driver's version, whatever happens to the
+    file. In a configuration: `${advlab:mine.rhai}`."""
+    loaded = load(recipe, **params)
+    return json.dumps(
+        {"name": loaded.name, "sources": loaded._native.sources, "params": loaded.params, "version": loaded.version}
+    )
+
+
+_losses: dict[str, Recipe] = {}
+
+
+def _loss_recipe(config: Any) -> Recipe:
+    """The recipe of a worker's policy loss, loaded once: it does not follow its file."""
+    settings = getattr(getattr(config, "policy_loss", None), "advlab", None)
+    recipe = settings or os.environ.get("ADVLAB_RECIPE")
+    if not recipe:
+        raise ValueError(
+            "the policy loss `advlab` needs a recipe: `actor.policy_loss._target_=advlab.verl.PolicyLossConfig` with "
+            "`+actor.policy_loss.advlab='${advlab:mine.rhai}'`, or the variable ADVLAB_RECIPE in all workers"
+        )
+    if recipe not in _losses:
+        if recipe.startswith("{"):
+            pin = json.loads(recipe)
+            loaded = Recipe(_native.Recipe.restore(pin["name"], pin["sources"], pin["params"]))
+            loaded = _restored(pin["name"], pin["sources"], pin["params"], loaded.state_dict(), pin["version"])
+        else:
+            loaded = load(recipe)
+        log.info("policy loss %s %s", loaded.name, loaded.version[:6])
+        _losses[recipe] = loaded
+    return _losses[recipe]
+
+
+def policy_loss(
+    old_log_prob: Any,
+    log_prob: Any,
+    advantages: Any,
+    response_mask: Any,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: Any = None,
+) -> tuple[Any, dict[str, float]]:
+    """verl's policy loss of a micro-batch by the recipe's `loss`, which is a mean over tokens and looks at no group."""
+    recipe = _loss_recipe(config)
+    if loss_agg_mode != "token-mean":
+        raise ValueError(
+            f"`loss_agg_mode={loss_agg_mode}`: a recipe says itself how it averages, over tokens with verl: set `token-mean`"
+        )
+    if rollout_is_weights is not None and "rollout_is_weights" not in recipe.text:
+        raise ValueError(
+            f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`"
+        )
+    cpu = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights}
+    out = recipe.loss(
+        logp=log_prob.cpu(),
+        mask=on_cpu(response_mask),
+        **{name: None if value is None else on_cpu(value) for name, value in cpu.items()},
+    )
+    # verl adds micro-batches up, and divides gradients by the number of ranks.
+    batch = getattr(config, "global_batch_info", None) or {}
+    share = 1.0
+    if batch.get("batch_num_tokens") is not None:
+        share = float(response_mask.sum()) / float(batch["batch_num_tokens"]) * float(batch.get("dp_size") or 1)
+    metrics = {f"actor/advlab/{name}": float(value) for name, value in out.metrics.items()}
+    return out.loss.to(log_prob.device) * share, metrics
+
+
+def _estimator(name: str) -> Any:
+    def estimator(token_level_rewards: Any, response_mask: Any, config: Any = None, index: Any = None, **others: Any) -> Any:
+        return estimate(token_level_rewards, response_mask, config, index, recipe=name, **others)
+
+    estimator.__name__ = estimator.__qualname__ = f"advlab_{name}"
+    return estimator
+
+
+def _register() -> None:
+    from verl.trainer.ppo import core_algos
+
+    core_algos.ADV_ESTIMATOR_REGISTRY["advlab"] = estimate
+    for name in recipes():
+        core_algos.ADV_ESTIMATOR_REGISTRY[f"advlab/{name}"] = _estimator(name)
+    core_algos.POLICY_LOSS_REGISTRY["advlab"] = policy_loss
+
+
+try:
+    _register()
+    from omegaconf import OmegaConf
+    from verl.workers.config import actor as _actor
+
+    @dataclass
+    class PolicyLossConfig(_actor.PolicyLossConfig):
+        """verl's, with the recipe of the policy loss: its path, or its text as `${advlab:mine.rhai}` puts it in."""
+
+        advlab: str | None = field(default=None)
+
+    OmegaConf.register_new_resolver("advlab", pinned, replace=True)
+except Exception:
+    # verl only mentions a plug-in that fails at DEBUG, and goes on.
+    log.warning("advlab cannot register itself in verl", exc_info=True)

@@ -1,0 +1,281 @@
+//! A batch, from arrays or from a file, and its columns as arrays.
+
+use advlab::Batch;
+use advlab::batch::{
+    BatchBuilder, Buffer, Dtype, FloatBuffer, Mapping, ReadOptions, TokenValues, read,
+};
+use ndarray::{ArrayView1, ArrayView2};
+use numpy::{Element, PyArray1, PyArray2, PyUntypedArray};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::prelude::*;
+
+use crate::array::Array;
+use crate::error::raise;
+use crate::{groups, pool};
+
+/// Columns over a layout.
+#[pyclass(frozen, name = "Batch", module = "advlab._native")]
+pub struct PyBatch {
+    pub batch: Batch,
+    /// Whether somebody said which responses belong together.
+    pub is_grouped: bool,
+    /// What a reader decided, in words.
+    notes: Vec<String>,
+}
+
+/// An array as `package/advlab/_arrays.py` gives it: whether its two bytes are a bf16, and the lengths of its rows where
+/// they are ragged and lie one after another.
+type Given<'py> = (Bound<'py, PyUntypedArray>, bool, Option<Vec<usize>>);
+
+/// What goes into the builder, read without the interpreter's lock.
+enum Input {
+    Groups(Vec<advlab::batch::GroupId>),
+    Mask(Array),
+    RaggedMask(Vec<bool>, Vec<usize>),
+    Responses(String, Array),
+    Tokens(String, Array),
+    Ragged(String, Array, Vec<usize>),
+}
+
+#[pymethods]
+impl PyBatch {
+    #[new]
+    #[pyo3(signature = (groups, mask, columns, step))]
+    fn new(
+        py: Python<'_>,
+        groups: Option<&Bound<'_, PyAny>>,
+        mask: Option<Given<'_>>,
+        columns: Vec<(String, Given<'_>)>,
+        step: u64,
+    ) -> PyResult<PyBatch> {
+        let is_grouped = groups.is_some();
+        let mut inputs = Vec::new();
+        if let Some(ids) = groups {
+            inputs.push(Input::Groups(match ids.cast::<PyUntypedArray>() {
+                Ok(array) => groups::of_numbers(&Array::new(array, false)?)?,
+                Err(_) => groups::of_objects(ids)?,
+            }));
+        }
+        if let Some((array, is_bf16, lengths)) = mask {
+            let array = Array::new(&array, is_bf16)?;
+            inputs.push(match lengths {
+                Some(lengths) => Input::RaggedMask(truths(&array)?, lengths),
+                None => Input::Mask(array),
+            });
+        }
+        for (name, (array, is_bf16, lengths)) in columns {
+            let array = Array::new(&array, is_bf16)?;
+            inputs.push(match (lengths, array.ndim()) {
+                (Some(lengths), _) => Input::Ragged(name, array, lengths),
+                (None, 1) => Input::Responses(name, array),
+                (None, 2) => Input::Tokens(name, array),
+                (None, ndim) => {
+                    let message = format!("`{name}` has {ndim} dimensions: one value a response is [B], one a token [B, T]");
+                    return Err(PyTypeError::new_err(message));
+                }
+            });
+        }
+        let batch = py.detach(|| pool::install(|| build(inputs, is_grouped, step)))?;
+        let batch = batch.map_err(raise(py))?;
+        Ok(PyBatch {
+            batch,
+            is_grouped,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Reads a file of rollouts.
+    #[staticmethod]
+    fn read(
+        py: Python<'_>,
+        path: std::path::PathBuf,
+        map: Vec<(String, String)>,
+        f64: Option<bool>,
+    ) -> PyResult<PyBatch> {
+        let pairs = map.into_iter();
+        let map: Vec<Mapping> = pairs
+            .map(|(ours, theirs)| Mapping { ours, theirs })
+            .collect();
+        let dtype = f64.map(|wide| if wide { Dtype::F64 } else { Dtype::F32 });
+        let options = ReadOptions {
+            map: &map,
+            dtype,
+            ..ReadOptions::default()
+        };
+        let rollouts = py.detach(|| pool::install(|| read(&path, &options)))?;
+        let rollouts = rollouts.map_err(raise(py))?;
+        let notes = rollouts.notes.iter().map(ToString::to_string).collect();
+        Ok(PyBatch {
+            batch: rollouts.batch,
+            is_grouped: true,
+            notes,
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.batch.layout().responses()
+    }
+
+    /// The names of all columns.
+    fn columns(&self) -> Vec<String> {
+        self.batch.columns().map(str::to_string).collect()
+    }
+
+    #[getter]
+    fn step(&self) -> u64 {
+        self.batch.step()
+    }
+
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    /// The id of each response's group: an integer or a string.
+    fn groups(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        let layout = self.batch.layout();
+        let ids = (0..layout.groups()).map(|group| match layout.group_id(group) {
+            advlab::batch::GroupId::Number(number) => number.into_py_any(py),
+            advlab::batch::GroupId::String(name) => name.to_string().into_py_any(py),
+        });
+        let ids: Vec<Py<PyAny>> = ids.collect::<PyResult<_>>()?;
+        let responses = 0..layout.responses();
+        Ok(responses
+            .map(|response| ids[layout.group_of(response)].clone_ref(py))
+            .collect())
+    }
+
+    /// How many tokens of each response count.
+    fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        let layout = self.batch.layout();
+        let lengths =
+            (0..layout.responses()).map(|response| layout.tokens_of(response).len() as i64);
+        PyArray1::from_iter(py, lengths)
+    }
+
+    /// A column, read-only and in place where NumPy has its type: [B], [B, T], or one number for each token that counts.
+    fn column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let batch = &slf.get().batch;
+        if let Some(values) = batch.response_buffer(name) {
+            return line(slf, values);
+        }
+        match batch.token_column(name) {
+            Some(TokenValues::F32(values)) => table(slf, values.view()),
+            Some(TokenValues::F64(values)) => table(slf, values.view()),
+            Some(TokenValues::F16(values)) => table(slf, values.view()),
+            Some(TokenValues::Bf16(values)) => {
+                let wide = values.view().map(|view| view.mapv(f32::from));
+                wide.map_or_else(
+                    || strange(name),
+                    |wide| Ok(PyArray2::from_owned_array(slf.py(), wide).into_any()),
+                )
+            }
+            Some(TokenValues::Compact(FloatBuffer::F32(values))) => line(slf, values),
+            Some(TokenValues::Compact(FloatBuffer::F64(values))) => line(slf, values),
+            Some(_) => strange(name),
+            None => Err(PyKeyError::new_err(name.to_string())),
+        }
+    }
+}
+
+fn build(inputs: Vec<Input>, is_grouped: bool, step: u64) -> Result<Batch, advlab::Diagnostics> {
+    let mut builder = Batch::builder().step(step);
+    let mut responses = 0;
+    for input in inputs {
+        builder = match input {
+            Input::Groups(ids) => builder.groups(ids),
+            Input::Mask(mask) => {
+                responses = mask.rows();
+                mask.mask(builder)
+            }
+            Input::RaggedMask(mask, lengths) => {
+                responses = lengths.len();
+                builder.ragged_mask(rows(&mask, &lengths))
+            }
+            Input::Responses(name, array) => {
+                responses = array.rows();
+                builder.response(name, array.numbers())
+            }
+            Input::Tokens(name, array) => {
+                responses = array.rows();
+                array.tokens(&name, builder)
+            }
+            Input::Ragged(name, array, lengths) => {
+                responses = lengths.len();
+                ragged(builder, name, &array, &lengths)
+            }
+        };
+    }
+    if !is_grouped {
+        // Each response by itself, for a loss that does not look at groups.
+        builder = builder.groups(0..responses);
+    }
+    builder.build()
+}
+
+fn ragged(builder: BatchBuilder, name: String, array: &Array, lengths: &[usize]) -> BatchBuilder {
+    let numbers = array.numbers();
+    if array.is_f64() {
+        return builder.ragged(name, rows(&numbers, lengths));
+    }
+    let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
+    builder.ragged(name, rows(&numbers, lengths))
+}
+
+/// Rows that lie one after another.
+fn rows<'a, T>(values: &'a [T], lengths: &'a [usize]) -> impl Iterator<Item = &'a [T]> {
+    let mut rest = values;
+    lengths.iter().map(move |&length| {
+        let (row, others) = rest.split_at(length.min(rest.len()));
+        rest = others;
+        row
+    })
+}
+
+fn truths(mask: &Array) -> PyResult<Vec<bool>> {
+    let truth = |number: f64| match number {
+        0.0 => Ok(false),
+        1.0 => Ok(true),
+        other => {
+            let message = format!(
+                "the mask is {other} somewhere: 1 marks a token that counts, 0 one that does not"
+            );
+            Err(PyTypeError::new_err(message))
+        }
+    };
+    mask.numbers().into_iter().map(truth).collect()
+}
+
+fn strange<'py>(name: &str) -> PyResult<Bound<'py, PyAny>> {
+    Err(PyTypeError::new_err(format!(
+        "`{name}` has no array in NumPy"
+    )))
+}
+
+fn line<'py, T: Element>(
+    batch: &Bound<'py, PyBatch>,
+    values: &Buffer<T>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let view = ArrayView1::from(&**values);
+    // SAFETY: the batch has the buffer and never lets go of it: a frozen object. The array is read-only.
+    let array = unsafe { PyArray1::borrow_from_array(&view, batch.clone().into_any()) };
+    read_only(array.into_any())
+}
+
+fn table<'py, T: Element>(
+    batch: &Bound<'py, PyBatch>,
+    view: Option<ArrayView2<'_, T>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some(view) = view else {
+        return Err(PyTypeError::new_err("a column with negative strides"));
+    };
+    // SAFETY: as of `line`.
+    let array = unsafe { PyArray2::borrow_from_array(&view, batch.clone().into_any()) };
+    read_only(array.into_any())
+}
+
+fn read_only(array: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    array.getattr("flags")?.setattr("writeable", false)?;
+    Ok(array)
+}

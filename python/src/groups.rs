@@ -1,0 +1,74 @@
+//! Group ids of any kind: integers of any width, strings, and whatever else can be a key of a dictionary.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use advlab::batch::GroupId;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFloat, PyInt, PyString};
+
+use crate::array::Array;
+
+/// The ids of a sequence of objects.
+pub fn of_objects(ids: &Bound<'_, PyAny>) -> PyResult<Vec<GroupId>> {
+    let others = PyDict::new(ids.py());
+    let mut names: HashMap<String, Arc<str>> = HashMap::new();
+    let ids = ids.try_iter()?.enumerate();
+    ids.map(|(response, id)| of_object(response, &id?, &others, &mut names))
+        .collect()
+}
+
+fn of_object(
+    response: usize,
+    id: &Bound<'_, PyAny>,
+    others: &Bound<'_, PyDict>,
+    names: &mut HashMap<String, Arc<str>>,
+) -> PyResult<GroupId> {
+    if let Ok(text) = id.cast::<PyString>() {
+        let text = text.to_cow()?;
+        // Most groups have many responses, so a name is kept once.
+        if let Some(name) = names.get(&*text) {
+            return Ok(name.clone().into());
+        }
+        let name: Arc<str> = (*text).into();
+        names.insert(text.into_owned(), name.clone());
+        return Ok(name.into());
+    }
+    if id.is_instance_of::<PyInt>() {
+        return match id.extract::<i64>() {
+            Ok(number) => Ok(GroupId::Number(number)),
+            // Beyond 64 bits, as a hash may be: by its digits.
+            Err(_) => Ok(id.str()?.to_cow()?.as_ref().into()),
+        };
+    }
+    // NumPy's own whole numbers.
+    if let Ok(number) = id.call_method0("__index__") {
+        return of_object(response, &number, others, names);
+    }
+    let is_nan = id.is_instance_of::<PyFloat>() && id.extract::<f64>()?.is_nan();
+    if id.is_none() || is_nan {
+        let message = format!("response {response} has no group: its id is {id}");
+        return Err(PyValueError::new_err(message));
+    }
+    let known = others.get_item(id).map_err(|_| {
+        let message = format!("the group id of response {response} is {id}, which is no key");
+        PyTypeError::new_err(message)
+    })?;
+    let index = match known {
+        Some(index) => index.extract()?,
+        None => {
+            let next = others.len();
+            others.set_item(id, next)?;
+            next
+        }
+    };
+    // Different objects may read alike.
+    Ok(format!("{id} #{index}").into())
+}
+
+/// The ids of an array of whole numbers.
+pub fn of_numbers(ids: &Array) -> PyResult<Vec<GroupId>> {
+    ids.integers()
+        .ok_or_else(|| PyTypeError::new_err("group ids are whole numbers, strings or objects"))
+}

@@ -1,0 +1,311 @@
+//! A recipe with its parameters and its state.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use advlab::native::{Mode, Native};
+use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, Version};
+use advlab::{Batch, Diagnostic, Diagnostics};
+use ndarray::Array2;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::batch::PyBatch;
+use crate::error::raise;
+use crate::output::Values;
+use crate::pool::{self, ForkLock};
+use crate::state;
+
+/// What a call gives: the advantage or the gradient, and what came up on the way, by name.
+pub type Answer = Py<PyDict>;
+
+#[pyclass(frozen, name = "Recipe", module = "advlab._native")]
+pub struct PyRecipe {
+    recipe: Recipe,
+    state: ForkLock<State>,
+    groups: GroupUse,
+}
+
+/// A host with kernels of its own: what a thread of the parent held when a process forked is then this recipe's alone.
+pub fn host() -> Host {
+    Host::new().with_native(&Native::new(Mode::Auto))
+}
+
+impl PyRecipe {
+    fn of(recipe: Recipe, settings: &state::Settings) -> Result<PyRecipe, Diagnostics> {
+        let mut recipe = recipe;
+        state::set(&mut recipe, settings)?;
+        let first = recipe.init()?;
+        Ok(PyRecipe {
+            recipe,
+            state: ForkLock::new(first),
+            groups: GroupUse::default(),
+        })
+    }
+
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+}
+
+#[pymethods]
+impl PyRecipe {
+    /// Loads a built-in by its name, or a script by its path.
+    #[staticmethod]
+    fn load(py: Python<'_>, recipe: &str, params: &Bound<'_, PyDict>) -> PyResult<PyRecipe> {
+        let settings = state::settings(params)?;
+        let loaded = py.detach(|| PyRecipe::of(host().load(recipe)?, &settings));
+        loaded.map_err(raise(py))
+    }
+
+    /// The same version as another recipe's, from its name and sources.
+    #[staticmethod]
+    fn restore(
+        py: Python<'_>,
+        name: &str,
+        sources: BTreeMap<String, String>,
+        params: &Bound<'_, PyDict>,
+    ) -> PyResult<PyRecipe> {
+        let settings = state::settings(params)?;
+        let sources = sources
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()));
+        let restored = host().restore(name, sources);
+        restored
+            .and_then(|recipe| PyRecipe::of(recipe, &settings))
+            .map_err(raise(py))
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.recipe.name()
+    }
+
+    #[getter]
+    fn version(&self) -> &str {
+        self.recipe.version().as_str()
+    }
+
+    #[getter]
+    fn text(&self) -> &str {
+        self.recipe.text()
+    }
+
+    #[getter]
+    fn doc(&self) -> &str {
+        self.recipe.doc()
+    }
+
+    #[getter]
+    fn hooks(&self) -> Vec<&'static str> {
+        let hooks = Hook::ALL.into_iter();
+        hooks
+            .filter(|hook| self.recipe.has(*hook))
+            .map(Hook::name)
+            .collect()
+    }
+
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.recipe
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[getter]
+    fn params(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        state::params(py, &self.recipe)
+    }
+
+    #[getter]
+    fn sources(&self) -> BTreeMap<String, String> {
+        state::sources(&self.recipe)
+    }
+
+    #[getter]
+    fn state(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let state = py.detach(|| self.state.lock().map(|state| state.clone()))?;
+        state::to_python(py, &state)
+    }
+
+    #[setter]
+    fn set_state(&self, py: Python<'_>, this: &Bound<'_, PyAny>) -> PyResult<()> {
+        let state = state::from_python(this)?;
+        py.detach(|| self.state.lock().map(|mut held| *held = state))
+    }
+
+    /// The advantage; [B, T] also where it has one value a response, if `padded`.
+    fn advantage(
+        &self,
+        py: Python<'_>,
+        batch: &PyBatch,
+        f64: bool,
+        padded: bool,
+    ) -> PyResult<Answer> {
+        let shape = Shape { f64, padded };
+        let done = py.detach(|| -> PyResult<_> {
+            let mut held = self.state.lock()?;
+            let state: &mut State = &mut held;
+            pool::install(|| {
+                let outcome = self.recipe.advantage(&batch.batch, state)?;
+                Ok(Advantage::of(outcome, shape))
+            })
+        })?;
+        done.map_err(|error: Diagnostics| raise(py)(error))?
+            .into_python(py)
+    }
+
+    /// The loss and its gradient.
+    fn loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
+        let done = py.detach(|| -> PyResult<_> {
+            let mut held = self.state.lock()?;
+            let state: &mut State = &mut held;
+            pool::install(|| {
+                self.groups.check(&self.recipe, batch)?;
+                let loss = self.recipe.loss(&batch.batch, None, state)?;
+                Ok(Gradient::of(loss, f64))
+            })
+        })?;
+        done.map_err(|error: Diagnostics| raise(py)(error))?
+            .into_python(py)
+    }
+}
+
+/// Whether a version's loss looks at groups: found out once, by computing it on a small batch grouped in two ways.
+#[derive(Default)]
+pub struct GroupUse(Mutex<Option<(Version, bool)>>);
+
+impl GroupUse {
+    /// An error where a batch says nothing of groups and the loss looks at them: its numbers would be wrong.
+    pub fn check(&self, recipe: &Recipe, batch: &PyBatch) -> Result<(), Diagnostics> {
+        if batch.is_grouped {
+            return Ok(());
+        }
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_used = match &*known {
+            Some((version, is_used)) if version == recipe.version() => *is_used,
+            _ => looks_at_groups(recipe, &batch.batch),
+        };
+        *known = Some((recipe.version().clone(), is_used));
+        if !is_used {
+            return Ok(());
+        }
+        let message = format!(
+            "the loss of {} looks at groups, and the call gives none",
+            recipe.name()
+        );
+        let help = "pass `groups=`, and whole groups in each call; where a trainer splits them, give it an advantage";
+        Err(Diagnostic::error(message).with_help(help).into())
+    }
+}
+
+/// Whether the gradient on a small batch with these columns depends on how it is grouped; also where it fails there.
+fn looks_at_groups(recipe: &Recipe, like: &Batch) -> bool {
+    const SHAPE: (usize, usize) = (4, 3);
+    // Between 0 and 1, and all different.
+    let noise = |seed: usize| ((seed * 37 + 11) % 101) as f64 / 101.0;
+    let gradient = |groups: [i64; 4]| {
+        let mut builder = Batch::builder().groups(groups).step(like.step());
+        builder = builder.mask(Array2::<u8>::ones(SHAPE).view());
+        for (index, name) in like.columns().enumerate() {
+            let value = |at: usize| match name {
+                "correct" | "reward" => (at % 2) as f64,
+                "length" => SHAPE.1 as f64,
+                _ => noise(13 * index + at) - f64::from(u8::from(name.contains("logp"))),
+            };
+            builder = match like.response_column(name) {
+                Some(_) => builder.response(name, (0..SHAPE.0).map(value).collect::<Vec<_>>()),
+                None => builder.token(
+                    name,
+                    Array2::from_shape_fn(SHAPE, |(b, t)| value(3 * b + t)),
+                ),
+            };
+        }
+        let loss = recipe
+            .loss(&builder.build().ok()?, None, &mut recipe.init().ok()?)
+            .ok()?;
+        Some(loss.gradient.buffer().iter().collect::<Vec<_>>())
+    };
+    let alone = gradient([0, 1, 2, 3]);
+    alone.is_none() || alone != gradient([0, 0, 1, 1])
+}
+
+/// How values are to be given.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub f64: bool,
+    /// Spread over the tokens, [B, T], also where there is one value a response.
+    pub padded: bool,
+}
+
+/// An advantage on its way to Python.
+pub struct Advantage {
+    values: Values,
+    reward: Option<Values>,
+    outcome: Outcome,
+}
+
+impl Advantage {
+    pub fn of(outcome: Outcome, shape: Shape) -> Self {
+        let given = Shape {
+            padded: false,
+            ..shape
+        };
+        Advantage {
+            values: Values::of(&outcome.advantage, shape),
+            reward: outcome
+                .reward
+                .as_ref()
+                .map(|reward| Values::of(reward, given)),
+            outcome,
+        }
+    }
+
+    pub fn into_python(self, py: Python<'_>) -> PyResult<Answer> {
+        let (answer, outcome) = (PyDict::new(py), self.outcome);
+        answer.set_item("advantage", self.values.into_python(py)?)?;
+        answer.set_item("level", outcome.advantage.level().name())?;
+        let reward = self.reward.map(|reward| reward.into_python(py));
+        answer.set_item("reward", reward.transpose()?)?;
+        answer.set_item("loss", outcome.loss)?;
+        answer.set_item(
+            "metrics",
+            outcome.metrics.into_iter().collect::<BTreeMap<_, _>>(),
+        )?;
+        answer.set_item("prints", outcome.prints)?;
+        answer.set_item("notes", outcome.notes)?;
+        answer.set_item("seconds", outcome.time.as_secs_f64())?;
+        answer.set_item("is_native", outcome.native.is_some())?;
+        Ok(answer.unbind())
+    }
+}
+
+/// A loss on its way to Python.
+pub struct Gradient {
+    values: Values,
+    loss: Loss,
+}
+
+impl Gradient {
+    pub fn of(loss: Loss, f64: bool) -> Self {
+        let values = Values::of(&loss.gradient, Shape { f64, padded: false });
+        Gradient { values, loss }
+    }
+
+    pub fn into_python(self, py: Python<'_>) -> PyResult<Answer> {
+        let (answer, loss) = (PyDict::new(py), self.loss);
+        answer.set_item("loss", loss.value)?;
+        answer.set_item("grad", self.values.into_python(py)?)?;
+        answer.set_item(
+            "metrics",
+            loss.metrics.into_iter().collect::<BTreeMap<_, _>>(),
+        )?;
+        answer.set_item("prints", loss.prints)?;
+        answer.set_item("notes", loss.notes)?;
+        answer.set_item("seconds", loss.time.as_secs_f64())?;
+        answer.set_item("is_native", loss.native.is_some())?;
+        Ok(answer.unbind())
+    }
+}

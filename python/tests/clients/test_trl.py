@@ -1,0 +1,205 @@
+"""TRL 1.16: runs of its trainers on a tiny random model, with the advantage of a recipe."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl", reason="TRL is not installed: pip install trl==1.16.0")
+
+from scripts import MEAN
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from trl import GRPOConfig, RLOOConfig
+
+import advlab
+from advlab.trl import GRPOTrainer, RLOOTrainer
+
+WORDS = ["<pad>", "<eos>", *"abcdefghijklmnop"]
+
+
+def tokenizer():
+    made = Tokenizer(models.WordLevel({word: id for id, word in enumerate(WORDS)}, unk_token="<pad>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<eos>")
+
+
+def model():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    made = Qwen2Config(vocab_size=len(WORDS), num_key_value_heads=1, eos_token_id=1, pad_token_id=0, bos_token_id=0, **sizes)
+    return Qwen2ForCausalLM(made)
+
+
+def many_a(completions, **_):
+    return [float(text.count("a")) for text in completions]
+
+
+def short(completions, **_):
+    return [-0.1 * len(text) if text else None for text in completions]
+
+
+def trainer(folder, recipe, cls=GRPOTrainer, config=GRPOConfig, reward_funcs=(many_a, short), callbacks=(), **settings):
+    data = Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 4})
+    settings = {
+        "max_steps": 4,
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_completion_length": 6,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+        **settings,
+    }
+    args = config(output_dir=str(folder), **settings)
+    return cls(
+        recipe=recipe, model=model(), reward_funcs=list(reward_funcs), args=args, train_dataset=data, eval_dataset=data,
+        processing_class=tokenizer(), callbacks=list(callbacks),
+    )  # fmt: skip
+
+
+def watched(trainer):
+    """What each generation of a trainer gave."""
+    seen, score = [], trainer._generate_and_score_completions
+
+    def generate(inputs):
+        output = score(inputs)
+        seen.append((output, trainer._advlab_rewards.clone()))
+        return output
+
+    trainer._generate_and_score_completions = generate
+    return seen
+
+
+def test_the_advantage_of_the_recipe_is_trained_on(tmp_path):
+    run = trainer(tmp_path, "dr_grpo")
+    seen = watched(run)
+    run.train()
+    assert len(seen) == 4
+    for output, rewards in seen:
+        by_group = rewards.nansum(1).view(-1, 4)
+        assert torch.allclose(output["advantages"], (by_group - by_group.mean(1, keepdim=True)).view(-1), atol=1e-6)
+    logged = [row for row in run.state.log_history if "loss" in row]
+    assert [row["advlab/serial"] for row in logged] == [0.0] * 4
+    assert torch.allclose(torch.tensor(list(run._logs["advantages"])), seen[-1][0]["advantages"])
+    assert isinstance(run.advlab, advlab.LiveRecipe)
+
+
+def test_a_run_is_edited_and_broken_in_the_middle(tmp_path, script):
+    from transformers import TrainerCallback
+
+    path = script('fn advantage(batch, p) { metric("by", 1.0); batch.reward_many_a }')
+    live = []
+
+    class Editor(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 3:
+                script('fn advantage(batch, p) { metric("by", 2.0); 2 * batch.reward }')
+            if state.global_step == 6:
+                script("fn advantage(batch, p) { batch.rewrad }")
+            live[0].refresh()
+
+    run = trainer(tmp_path, path, callbacks=[Editor()], max_steps=10, reward_funcs=(many_a, many_b))
+    live.append(run.advlab)
+    run.train()
+    by = [row["advlab/by"] for row in run.state.log_history if "loss" in row]
+    assert by == [1.0] * 3 + [2.0] * 7
+    reloads = [row["advlab/reloaded"] for row in run.state.log_history if "loss" in row]
+    assert sum(reloads) == 1 and [event.kind for event in run.advlab.events()][-1] == "rejected"
+
+
+def many_b(completions, **_):
+    return [float(text.count("b")) for text in completions]
+
+
+def test_a_token_recipe_is_spread_by_its_mask(tmp_path, script):
+    path = script("fn advantage(batch, p) { batch.old_logp * 0 + batch.reward }")
+    run = trainer(tmp_path, path, max_steps=2, num_iterations=2, reward_funcs=(many_a,))
+    seen = watched(run)
+    run.train()
+    output, rewards = seen[0]
+    assert torch.allclose(output["advantages"], rewards.nansum(1)[:, None] * output["completion_mask"])
+
+
+def test_what_trl_does_not_have_is_an_error_with_its_option(tmp_path, script):
+    for column, option in [("old_logp", "num_iterations=2"), ("ref_logp", "`beta`")]:
+        path = script(f'fn advantage(batch, p) {{ batch.{column}.mean("response") }}')
+        with pytest.raises(advlab.RecipeError, match=option):
+            trainer(tmp_path, path).train()
+    with pytest.raises(advlab.RecipeError, match="grpo"):
+        trainer(tmp_path, "grppo")
+
+
+def test_completions_that_nobody_scores_are_left_out(tmp_path, script):
+    def sometimes(completions, **_):
+        return [None if row % 4 == 0 else float(row % 4) for row in range(len(completions))]
+
+    run = trainer(tmp_path, "dr_grpo", reward_funcs=(sometimes,), max_steps=1)
+    seen = watched(run)
+    run.train()
+    assert seen[0][0]["advantages"].tolist() == [0, -1, 0, 1] * 2
+
+
+def test_an_evaluation_leaves_the_state_alone(tmp_path, script):
+    path = script('fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric("n", this.n); batch.reward }')
+    run = trainer(tmp_path, path, eval_strategy="steps", eval_steps=2, num_generations_eval=2, per_device_eval_batch_size=4)
+    run.train()
+    assert run.advlab.state_dict()["state"] == {"n": 4}
+    assert any("eval_advlab/n" in row for row in run.state.log_history)
+
+
+def test_a_checkpoint_keeps_state_and_version(tmp_path, script):
+    text = 'fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric("n", this.n); batch.reward }'
+    path = script(text)
+    run = trainer(tmp_path / "run", path, save_strategy="steps", save_steps=2)
+    run.train()
+    kept = json.loads((tmp_path / "run/checkpoint-2/advlab.json").read_text())
+    assert kept["state"] == {"n": 2} and kept["version"] == run.advlab.version
+    again = trainer(tmp_path / "run", path)
+    again.train(resume_from_checkpoint=str(tmp_path / "run/checkpoint-2"))
+    assert [row["advlab/n"] for row in again.state.log_history if "loss" in row][-2:] == [3.0, 4.0]
+
+
+def test_rloo_takes_one_value_a_response(tmp_path, script):
+    run = trainer(tmp_path, "rloo", RLOOTrainer, RLOOConfig, max_steps=2, beta=0.0)
+    seen = watched(run)
+    run.train()
+    rewards = seen[0][1].nansum(1).view(-1, 4)
+    others = (rewards.sum(1, keepdim=True) - rewards) / 3
+    assert torch.allclose(seen[0][0]["advantages"], (rewards - others).view(-1), atol=1e-5)
+    with pytest.raises(ValueError, match="GRPOTrainer"):
+        path = script("fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }")
+        trainer(tmp_path, path, RLOOTrainer, RLOOConfig, beta=0.0).train()
+
+
+RANKS = """
+import sys, torch
+sys.path[:0] = [{here!r}, {above!r}]
+from test_trl import trainer, watched
+run = trainer({folder!r}, {recipe!r}, max_steps=2, per_device_train_batch_size=2)
+seen = watched(run)
+run.train()
+output, rewards = seen[0]
+assert len(rewards) == 4 and len(output["advantages"]) == 2
+expected = (rewards.nansum(1) - rewards.nansum(1).mean())[run.accelerator.process_index * 2 :][:2]
+assert torch.allclose(output["advantages"], expected, atol=1e-6), (output["advantages"], expected)
+assert (run.advlab is None) == (run.accelerator.process_index > 0)
+"""
+
+
+def test_two_ranks_share_one_version_and_one_group(tmp_path, script):
+    here = Path(__file__).parent
+    file = tmp_path / "ranks.py"
+    values = {"here": str(here), "above": str(here.parent), "folder": str(tmp_path), "recipe": str(script(MEAN))}
+    file.write_text(RANKS.format(**values))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29531", str(file)]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]

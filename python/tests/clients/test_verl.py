@@ -1,0 +1,317 @@
+"""verl 0.9.1: its own calls with the estimators of recipes, and its own numbers where it has the same method."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("verl", reason="verl is not installed: pip install verl==0.9.1")
+
+from scripts import MEAN
+from omegaconf import OmegaConf
+from verl import DataProto
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+import advlab
+import advlab.verl as adapter
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    yield
+    for live in adapter._live.values():
+        live.close()
+    adapter._live.clear()
+    adapter._losses.clear()
+
+
+def config(recipe=None, **algorithm):
+    own = {} if recipe is None else {"advlab": {"recipe": str(recipe)}}
+    made = OmegaConf.create({"gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False, **own, **algorithm})
+    # As hydra's are.
+    OmegaConf.set_struct(made, True)
+    return made
+
+
+def batch(seed=0, groups=6, size=4, width=11, **columns):
+    """Ragged responses with holes, a score on the last token that counts."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = groups * size
+    lengths = torch.randint(2, width + 1, (rows,), generator=generator)
+    mask = (torch.arange(width) < lengths[:, None]).long()
+    mask[:, 1] *= torch.randint(0, 2, (rows,), generator=generator)
+    scores = torch.randint(0, 2, (rows,), generator=generator).float()
+    rewards = torch.zeros(rows, width)
+    rewards[torch.arange(rows), lengths - 1] = scores
+    tensors = {"token_level_rewards": rewards, "response_mask": mask, **columns}
+    uid = np.array([f"uid-{row // size}" for row in range(rows)], dtype=object)
+    order = np.random.default_rng(seed).permutation(rows)
+    tensors = {name: value[torch.from_numpy(order)] for name, value in tensors.items()}
+    return DataProto.from_dict(tensors=tensors, non_tensors={"uid": uid[order]})
+
+
+def noise(seed, rows=24, width=11):
+    return torch.rand(rows, width, generator=torch.Generator().manual_seed(seed))
+
+
+def advantages(data, estimator, **algorithm):
+    settings = config(**algorithm)
+    out = compute_advantage(data, estimator, gamma=settings.gamma, lam=settings.lam, config=settings)
+    return out.batch["advantages"], out.batch["returns"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("grpo", "grpo"),
+        ("rloo", "rloo"),
+        ("gae", "gae"),
+        ("reinforce_plus_plus", "reinforce_pp"),
+        ("reinforce_plus_plus_baseline", "reinforce_pp_baseline"),
+    ],
+)
+def test_the_same_method_gives_verls_numbers(theirs, ours, seed):
+    columns = {"values": noise(seed), "old_log_probs": -noise(seed + 9), "ref_log_prob": -noise(seed + 9)}
+    params = {"advlab": {"params": {"kl_beta": 0.0}}} if ours == "reinforce_pp" else {}
+    algorithm = {"gamma": 0.97, "lam": 0.9} if theirs == "gae" else {}
+    # Without a critic, where verl's method has none.
+    read = {"gae": ["values"], "reinforce_pp": ["old_log_probs", "ref_log_prob"]}.get(ours, [])
+    data = batch(seed, **{name: columns[name] for name in read})
+    expected = advantages(batch(seed, **columns), theirs, **algorithm)
+    found = advantages(data, f"advlab/{ours}", **algorithm, **params)
+    mask = data.batch["response_mask"]
+    assert found[0].dtype == torch.float32 and (found[0][mask == 0] == 0).all()
+    # verl whitens by the sample's standard deviation, recipes by the population's.
+    whitens = ours in ("gae", "reinforce_pp", "reinforce_pp_baseline")
+    ratio = (mask.sum() / (mask.sum() - 1)).sqrt() if whitens else 1.0
+    assert torch.allclose(found[0], expected[0] * mask * ratio, atol=2e-5)
+    if ours in ("grpo", "rloo", "gae"):
+        # What a critic learns; verl's REINFORCE++ gives returns that nobody reads.
+        assert torch.allclose(found[1] * mask, expected[1] * mask, atol=2e-5)
+
+
+def test_a_recipe_of_ones_own_is_followed_and_told(script, until):
+    path = script('fn advantage(batch, p) { metric("m", 3.0); batch.reward }')
+
+    class Trainer:
+        global_steps = 7
+
+        def step(self):
+            metrics = {}
+            out = compute_advantage(batch(), "advlab", config=config(path))
+            return out.batch["advantages"], metrics
+
+    first, metrics = Trainer().step()
+    assert metrics == {"advlab/m": 3.0, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
+    assert torch.equal(first, batch().batch["token_level_rewards"].sum(1)[:, None] * batch().batch["response_mask"])
+    script("fn advantage(batch, p) { batch.reward * batch.step }")
+    (live,) = adapter._live.values()
+    assert live.refresh()
+    second, metrics = Trainer().step()
+    assert torch.equal(second, 7 * first) and metrics["advlab/reloaded"] == 1.0
+
+
+def test_rows_of_padding_do_not_count():
+    data, more = batch(), 5
+    plain, _ = advantages(batch(), "advlab/reinforce_pp", advlab={"params": {"kl_beta": 0.0}})
+    rows = {name: torch.cat([value, torch.zeros(more, value.shape[1], dtype=value.dtype)]) for name, value in data.batch.items()}
+    uid = np.concatenate([data.non_tensor_batch["uid"], np.array(["pad_0"] * more, dtype=object)])
+    filled = DataProto.from_dict(tensors=rows, non_tensors={"uid": uid})
+    found, _ = advantages(filled, "advlab/reinforce_pp", advlab={"params": {"kl_beta": 0.0}})
+    assert torch.equal(found[: len(plain)], plain) and (found[len(plain) :] == 0).all()
+
+
+def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo():
+    data = batch()
+    uid = data.non_tensor_batch["uid"]
+    # Two sessions of two trajectories for each prompt.
+    before = [(uid[:row] == uid[row]).sum() for row in range(len(uid))]
+    keys = [f"{uid[row]}_{count // 2}_{count % 2}" for row, count in enumerate(before)]
+    found = compute_advantage_for_multi_trajectories(data, keys, "advlab/grpo", config=config())
+    theirs = compute_advantage_for_multi_trajectories(batch(), keys, "grpo", config=config())
+    assert torch.allclose(found.batch["advantages"], theirs.batch["advantages"], atol=1e-5)
+    with pytest.raises(ValueError, match="several trajectories"):
+        compute_advantage_for_multi_trajectories(
+            batch(), keys, "advlab/reinforce_pp", config=config(advlab={"params": {"kl_beta": 0.0}})
+        )
+
+
+def test_what_verl_does_not_have_is_an_error_with_its_option():
+    for estimator, option in [
+        ("advlab/gae", "critic.enable=True"),
+        ("advlab/reinforce_pp", "use_kl_loss=True"),
+    ]:
+        columns = {"old_log_probs": -noise(1)}
+        with pytest.raises(advlab.RecipeError, match=option):
+            advantages(batch(**columns), estimator)
+
+
+def test_settings_of_verls_that_would_be_ignored_are_refused():
+    columns = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2)}
+    with pytest.raises(ValueError, match="kl_beta"):
+        advantages(batch(**columns), "advlab/reinforce_pp", use_kl_in_reward=True)
+    with pytest.raises(ValueError, match="advlab/dr_grpo"):
+        advantages(batch(), "advlab/grpo", norm_adv_by_std_in_grpo=False)
+    with pytest.raises(ValueError, match="algorithm.advlab.recipe"):
+        advantages(batch(), "advlab")
+    with pytest.raises(ValueError, match="reciep"):
+        advantages(batch(), "advlab", advlab={"reciep": "grpo"})
+
+
+def test_a_critic_gets_targets():
+    values = noise(4)
+    data = batch(values=values)
+    _, returns = advantages(data, "advlab/grpo", gamma=1.0)
+    rewards, mask = data.batch["token_level_rewards"], data.batch["response_mask"]
+    to_go = (rewards * mask).flip(1).cumsum(1).flip(1) * mask
+    assert torch.allclose(returns, to_go, atol=1e-6)
+
+
+def test_a_loss_over_groups_becomes_an_advantage_on_the_driver():
+    old = -noise(3)
+    data = batch(old_log_probs=old)
+    found, _ = advantages(data, "advlab/pacs")
+    logp = data.batch["old_log_probs"].clone().requires_grad_()
+    rewards, mask = data.batch["token_level_rewards"].sum(1), data.batch["response_mask"]
+    loss = (
+        advlab.load("pacs")
+        .loss(logp=logp, old_logp=logp.detach(), mask=mask, groups=data.non_tensor_batch["uid"], reward=rewards)
+        .loss
+    )
+    loss.backward()
+    assert torch.allclose(found, -logp.grad * mask.sum(), atol=1e-5) and found.abs().sum() > 0
+
+
+def test_hydra_takes_the_settings_and_real_config_validates(script):
+    from hydra import compose, initialize_config_module
+
+    path = script(MEAN)
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        made = compose(
+            "ppo_trainer",
+            overrides=[
+                "algorithm.adv_estimator=advlab",
+                f"+algorithm.advlab.recipe={path}",
+                "actor_rollout_ref.actor.policy_loss._target_=advlab.verl.PolicyLossConfig",
+                f"+actor_rollout_ref.actor.policy_loss.advlab='${{advlab:{path}}}'",
+            ],
+        )
+    OmegaConf.resolve(made)
+    data = compute_advantage(batch(), made.algorithm.adv_estimator, config=made.algorithm)
+    expected = advlab.load("dr_grpo").advantage(
+        groups=data.non_tensor_batch["uid"], reward=data.batch["token_level_rewards"].sum(1)
+    )
+    assert torch.allclose(data.batch["advantages"].sum(1), expected.advantage * data.batch["response_mask"].sum(1))
+    # The workers have the driver's text.
+    from verl.utils.config import omega_conf_to_dataclass
+
+    loss = omega_conf_to_dataclass(made.actor_rollout_ref.actor.policy_loss)
+    assert advlab.load(path).version in loss.advlab
+
+
+class Actor:
+    def __init__(self, recipe, **global_batch_info):
+        self.policy_loss = type("PolicyLoss", (), {"advlab": recipe})()
+        self.global_batch_info = global_batch_info
+
+
+def test_micro_batches_of_the_policy_loss_add_up():
+    data, old = batch(), -noise(5)
+    logp = (old + 0.3 * (noise(6) - 0.5)).requires_grad_()
+    mask, advantage = data.batch["response_mask"].bool(), noise(7) - 0.5
+    tokens = int(mask.sum())
+    whole, _ = adapter.policy_loss(old, logp, advantage, mask, config=Actor("ppo_clip"))
+    loss_fn = core_algos.get_policy_loss_fn("advlab")
+    parts = []
+    for rows in (slice(0, 5), slice(5, 24)):
+        actor = Actor("ppo_clip", batch_num_tokens=tokens, dp_size=1)
+        loss, metrics = loss_fn(
+            old_log_prob=old[rows], log_prob=logp[rows], advantages=advantage[rows], response_mask=mask[rows], config=actor,
+            loss_agg_mode="token-mean", rollout_is_weights=None,
+        )  # fmt: skip
+        parts.append(loss)
+    assert sum(parts).item() == pytest.approx(whole.item(), abs=1e-6)
+    assert metrics["actor/advlab/clip_share"] >= 0
+    (by_parts,) = torch.autograd.grad(sum(parts), logp)
+    ratio = (logp - old).exp()
+    theirs = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.2))[mask].mean()
+    (expected,) = torch.autograd.grad(theirs, logp)
+    assert torch.allclose(by_parts, expected, atol=1e-7)
+
+
+def test_a_policy_loss_refuses_what_it_cannot_do():
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    with pytest.raises(ValueError, match="token-mean"):
+        adapter.policy_loss(old, old, old, mask, "seq-mean-token-sum", Actor("ppo_clip"))
+    with pytest.raises(ValueError, match="rollout_is_weights"):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor("ppo_clip"), old)
+    with pytest.raises(advlab.RecipeError, match="looks at groups"):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor("pacs"))
+
+
+def test_a_ray_actor_has_the_estimators():
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+
+        @ray.remote
+        def there(data, settings):
+            from verl.trainer.ppo.ray_trainer import compute_advantage
+
+            return compute_advantage(data, "advlab/dr_grpo", config=settings).batch["advantages"]
+
+        found = ray.get(there.remote(batch(), config()))
+    finally:
+        ray.shutdown()
+    assert torch.equal(found, advantages(batch(), "advlab/dr_grpo")[0])
+
+
+def test_the_default_trainer_computes_and_logs_by_the_recipe(monkeypatch, script):
+    """v1's own `_compute_advantage`, with a dictionary in the place of its queue."""
+    from types import SimpleNamespace
+
+    from tensordict import TensorDict
+    from verl.trainer.ppo.v1 import trainer_base
+
+    made, path = batch(), script('fn advantage(batch, p) { metric("step", batch.step); batch.reward * 1.0 }')
+    mask, rewards = made.batch["response_mask"], made.batch["token_level_rewards"]
+    lengths = [int(row.nonzero().max()) + 1 for row in mask]
+    uid = made.non_tensor_batch["uid"]
+
+    def nested(tensor):
+        return torch.nested.as_nested_tensor([row[:n] for row, n in zip(tensor, lengths)], layout=torch.jagged)
+
+    from tensordict import NonTensorStack
+
+    fields = {"response_mask": nested(mask), "rm_scores": nested(rewards), "old_log_probs": nested(-noise(1))}
+    store = TensorDict({**fields, "uid": NonTensorStack(*uid)}, batch_size=len(uid))
+    put = {}
+    queue = SimpleNamespace(
+        kv_batch_get=lambda **_: store, kv_batch_put=lambda keys, partition_id, fields: put.update(fields) or keys
+    )
+    monkeypatch.setattr(trainer_base, "tq", queue)
+    settings = OmegaConf.create(
+        {
+            "algorithm": {
+                "adv_estimator": "advlab",
+                "gamma": 1.0,
+                "lam": 1.0,
+                "use_kl_in_reward": False,
+                "advlab": {"recipe": str(path)},
+            },
+            "actor_rollout_ref": {"rollout": {"n": 4}},
+        }
+    )
+    trainer, metrics = SimpleNamespace(config=settings, global_steps=5), {}
+
+    class Batch(list):
+        keys = [f"{uid[row]}_{row}_0" for row in range(len(uid))]
+        partition_id = "train"
+
+    cls = next(c for c in vars(trainer_base).values() if isinstance(c, type) and "_compute_advantage" in vars(c))
+    cls._compute_advantage(trainer, Batch(range(len(uid))), metrics)
+    expected = nested(rewards.sum(1)[:, None] * mask)
+    assert torch.allclose(put["advantages"].values(), expected.values().float())
+    assert metrics == {"advlab/step": 5.0, "advlab/serial": 0.0, "advlab/reloaded": 0.0}

@@ -1,0 +1,46 @@
+"""What the tests share."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Trainers fetch nothing here.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture
+def root():
+    return ROOT
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script, and gives its path."""
+
+    def write(text, name="mine.rhai"):
+        path = tmp_path / name
+        # Beside and renamed, as editors save.
+        beside = tmp_path / f".{name}.{os.getpid()}"
+        beside.write_text(text)
+        beside.rename(path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def until():
+    """Waits until something holds."""
+
+    def wait(holds, seconds=20.0):
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, "it did not come to that"
+            time.sleep(0.02)
+
+    return wait

@@ -1,0 +1,164 @@
+"""Live recipes: reloads between calls, broken saves, events, checkpoints, threads, forks."""
+
+import json
+import logging
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from scripts import MEAN, SCALED
+
+import advlab
+
+DOUBLE = MEAN.replace("batch.reward - ", "2 * batch.reward - ")
+COLUMNS = {"groups": [0, 0], "reward": [1.0, 0.0]}
+
+
+@pytest.fixture
+def live(script):
+    with advlab.watch(script(MEAN)) as live:
+        yield live
+
+
+def test_a_save_is_used_at_the_next_call(live, script, until):
+    first = live.advantage(**COLUMNS)
+    assert (first.advantage.tolist(), first.serial, live.serial) == ([0.5, -0.5], 0, 0)
+    script(DOUBLE)
+    until(lambda: live.serial == 1)
+    second = live.advantage(**COLUMNS)
+    assert (second.advantage.tolist(), second.serial) == ([1.5, -0.5], 1)
+    assert second.version == live.version != first.version
+    (event,) = live.events()
+    assert event.kind == "published" and event.version == live.version and "(+1 -1 lines" in str(event)
+    assert live.events() == []
+
+
+def test_refresh_judges_a_save_at_once(live, script):
+    assert not live.refresh()
+    script(DOUBLE)
+    assert live.refresh() and live.serial == 1
+    script("fn advantage(batch, p) {")
+    assert not live.refresh() and live.serial == 1
+
+
+def test_a_broken_save_keeps_the_last_good_version(live, script, caplog):
+    live.advantage(**COLUMNS)
+    script("fn advantage(batch, p) {\n    batch.rewrad\n}\n")
+    live.refresh()
+    with caplog.at_level(logging.INFO, "advlab"):
+        assert live.advantage(**COLUMNS).advantage.tolist() == [0.5, -0.5]
+    (event,) = live.events()
+    assert event.kind == "rejected" and event.error.line == 2 and not event.at_step
+    assert "did you mean `reward`?" in caplog.text and caplog.records[0].name == "advlab"
+
+
+def test_a_version_that_fails_at_a_step_gives_way(live, script):
+    live.advantage(**COLUMNS)
+    script('fn advantage(batch, p) { if batch.step > 5 { throw "no" } batch.reward }')
+    assert live.refresh()
+    assert live.advantage(step=1, **COLUMNS).advantage.tolist() == [1, 0]
+    assert live.advantage(step=9, **COLUMNS).advantage.tolist() == [0.5, -0.5]
+    assert [event.at_step for event in live.events()] == [False, True]
+
+
+def test_parameters_and_state_outlive_a_reload(script):
+    with advlab.watch(script(SCALED), by=3) as live:
+        assert live.params == {"by": 3.0} and live.hooks == ["advantage", "params", "init"]
+        live.advantage(**COLUMNS)
+        script(SCALED.replace("* p.by", "* p.by * 10"))
+        assert live.refresh()
+        out = live.advantage(**COLUMNS)
+        assert (out.advantage.tolist(), out.metrics) == ([15, -15], {"calls": 2})
+    with pytest.raises(advlab.RecipeError, match="by"):
+        advlab.watch(script(SCALED), by=-1)
+
+
+def test_a_checkpoint_goes_on_with_its_version_and_state(script):
+    path = script(SCALED)
+    with advlab.watch(path) as live:
+        live.advantage(**COLUMNS)
+        saved = json.loads(json.dumps(live.state_dict()))
+        version = live.version
+    assert saved["version"] == version and saved["state"]["calls"] == 1
+    with advlab.watch(path) as live:
+        live.load_state_dict(saved)
+        assert (live.version, live.serial) == (version, 0)
+        assert live.advantage(**COLUMNS).metrics == {"calls": 2}
+    # The file holds a slip by now: the checkpoint's version goes on, and the slip is told.
+    script("fn advantage(batch, p) {")
+    script(SCALED, "other.rhai")
+    with advlab.watch(path.with_name("other.rhai")) as live:
+        script("fn advantage(batch, p) {", "other.rhai")
+        live.load_state_dict(saved)
+        assert live.version == version and [event.kind for event in live.events()] == ["rejected"]
+
+
+def test_the_trainers_memory_is_not_kept(live, script):
+    reward = np.array([1.0, 0.0])
+    old = np.full((2, 4), -0.5, "f4")
+    live.advantage(groups=[0, 0], reward=reward, old_logp=old)
+    old[:] = np.nan
+    script('fn advantage(batch, p) { batch.reward + batch.old_logp.mean("response") }')
+    assert live.refresh(), live.events()
+
+
+def test_a_live_builtin_stays_as_it_is():
+    with advlab.watch("passk", k=2) as live:
+        assert not live.refresh() and live.advantage(**COLUMNS).serial == 0
+
+
+def test_a_live_recipe_is_not_pickled_and_not_used_once_closed(live):
+    with pytest.raises(TypeError, match="state_dict"):
+        pickle.dumps(live)
+    live.close()
+    live.close()
+    with pytest.raises(ValueError, match="closed"):
+        live.advantage(**COLUMNS)
+
+
+def test_every_call_uses_a_version_that_was_accepted(script):
+    """200 saves, each fifth of them broken, during 2,000 calls of four threads."""
+    saves, calls, used = 200, 500, set()
+    with advlab.watch(script(MEAN)) as live:
+        accepted = {live.version: 1.0}
+        for save in range(saves):
+            if save % 5:
+                accepted[advlab.load(script(MEAN.replace("batch.reward - ", f"{save} * batch.reward - "))).version] = save
+        script(MEAN)
+
+        def call():
+            for _ in range(calls):
+                out = live.advantage(**COLUMNS)
+                used.add((out.version, out.advantage[0] + 0.5))
+
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        [thread.start() for thread in threads]
+        for save in range(saves):
+            script(MEAN.replace("batch.reward - ", f"{save} * batch.reward - ") if save % 5 else "fn advantage(batch")
+            live.refresh() if save % 20 == 1 else None
+        [thread.join() for thread in threads]
+    assert len(used) > 1 and all(accepted[version] == by for version, by in used)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_of_fork_computes_or_says_why_not(live):
+    recipe = advlab.load("dr_grpo")
+    recipe.advantage(**COLUMNS)
+    live.advantage(**COLUMNS)
+    child = os.fork()
+    if child == 0:
+        # As `multiprocessing` does: nothing of pytest's runs in the child.
+        status = 1
+        try:
+            assert recipe.advantage(**COLUMNS).advantage.tolist() == [0.5, -0.5]
+            try:
+                live.advantage(**COLUMNS)
+            except RuntimeError as error:
+                status = 0 if "after a fork" in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert live.advantage(**COLUMNS).serial == 0

@@ -1,0 +1,355 @@
+"""Recipes on arrays: kinds, types and shapes in and out, groups, state, pickling, errors."""
+
+import json
+import math
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from scripts import MEAN, SCALED
+
+import advlab
+
+GROUPS = [7, 3, 7, 3]
+REWARD = np.array([1.0, 0.0, 0.0, 1.0])
+MASK = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1]])
+VALUE = np.linspace(0.1, 1.2, 12, dtype=np.float32).reshape(4, 3)
+
+
+def dr_grpo(**columns):
+    return advlab.load("dr_grpo").advantage(groups=GROUPS, **{"reward": REWARD, **columns})
+
+
+def gae(**columns):
+    return advlab.load("gae").advantage(groups=GROUPS, **{"reward": REWARD, "mask": MASK, "value": VALUE, **columns})
+
+
+def test_importing_takes_neither_numpy_nor_torch():
+    code = "import sys, advlab; sys.exit(any(name in sys.modules for name in ('numpy', 'torch')))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_advantage_of_a_response_is_one_number():
+    out = dr_grpo(mask=MASK)
+    assert out.advantage.tolist() == [0.5, -0.5, -0.5, 0.5]
+    assert isinstance(out.advantage, np.ndarray) and out.reward is None and out.prints == []
+    assert out.metrics == {} and 0 < out.seconds < 60 and out.version == advlab.load("dr_grpo").version
+
+
+@pytest.mark.parametrize(
+    ("reward", "dtype"),
+    [(REWARD, "float64"), (REWARD.tolist(), "float64")]
+    + [(REWARD.astype(kind), "float32") for kind in ("float32", "float16", "int8", "uint16", "int64", "bool", ">f4")],
+)
+def test_float64_rewards_stay_and_all_others_give_float32(reward, dtype):
+    out = dr_grpo(reward=reward).advantage
+    assert (out.dtype, out.tolist()) == (dtype, [0.5, -0.5, -0.5, 0.5])
+
+
+def test_the_advantage_of_tokens_is_padded_and_0_where_nothing_counts():
+    out = gae().advantage
+    assert (out.dtype, out.shape) == (np.float64, (4, 3))
+    assert (out[MASK == 0] == 0).all() and (out[MASK == 1] != 0).all()
+    assert gae(reward=REWARD.astype("f4")).advantage.dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["bool", "int8", "uint8", "int32", "int64", "uint64", "float32", "float64", ">i4"])
+def test_a_mask_may_have_any_type(kind):
+    assert (gae(mask=MASK.astype(kind)).advantage == gae().advantage).all()
+
+
+def strange_layouts(array):
+    yield "fortran", np.asfortranarray(array)
+    yield "every other", np.repeat(array, 2, axis=1)[:, ::2]
+    yield "backwards", array[::-1, ::-1].copy()[::-1, ::-1]
+    unaligned = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    unaligned[...] = array
+    yield "unaligned", unaligned
+    fields = np.zeros(array.shape, [("a", "i1"), ("b", array.dtype)])
+    fields["b"] = array
+    yield "a field", fields["b"]
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    yield "read-only", frozen
+    yield "other byte order", array.astype(array.dtype.newbyteorder())
+
+
+@pytest.mark.parametrize("name", [name for name, _ in strange_layouts(VALUE)])
+def test_any_layout_of_memory_is_read(name):
+    value, mask = dict(strange_layouts(VALUE))[name], dict(strange_layouts(MASK))[name]
+    assert (gae(value=value, mask=mask).advantage == gae().advantage).all()
+
+
+def test_half_precision_is_widened():
+    half = VALUE.astype(np.float16)
+    assert (gae(value=half).advantage == gae(value=half.astype("f4")).advantage).all()
+
+
+def test_a_column_that_is_broadcast_is_read_in_place():
+    value = np.broadcast_to(np.float32(0.25), (4, 3))
+    assert (gae(value=value).advantage == gae(value=np.full((4, 3), 0.25, "f4")).advantage).all()
+
+
+def test_large_whole_numbers_of_tokens_stay_exact(script):
+    recipe = advlab.load(script('fn advantage(batch, p) { batch.ids - batch.ids.min("batch") }'))
+    ids = np.array([[2**24 + 1, 2**24], [2**24, 2**24]])
+    assert recipe.advantage(groups=[0, 0], ids=ids, reward=[0.0, 0.0]).advantage.tolist() == [[1, 0], [0, 0]]
+
+
+def test_inputs_are_never_written_to_nor_kept():
+    before = [array.copy() for array in (REWARD, MASK, VALUE)]
+    counts = [sys.getrefcount(array) for array in (REWARD, MASK, VALUE)]
+    gae()
+    assert all((a == b).all() for a, b in zip((REWARD, MASK, VALUE), before))
+    assert [sys.getrefcount(array) for array in (REWARD, MASK, VALUE)] == counts
+
+
+def test_ragged_rows_come_back_ragged():
+    values = [[0.1, 0.2, 0.3], [0.4], [0.5, 0.6]]
+    reward, recipe = [1.0, 0.0, 1.0], advlab.load("gae")
+    ragged = recipe.advantage(groups=[0, 0, 0], reward=reward, value=values).advantage
+    padded = recipe.advantage(
+        groups=[0, 0, 0],
+        reward=reward,
+        mask=[[1, 1, 1], [1, 0, 0], [1, 1, 0]],
+        value=np.array([[0.1, 0.2, 0.3], [0.4, 9, 9], [0.5, 0.6, 9]]),
+    ).advantage
+    assert [row.tolist() for row in ragged] == [padded[0].tolist(), padded[1, :1].tolist(), padded[2, :2].tolist()]
+    holes = [[True, False, True], [1], [0, 1]]
+    assert [row.shape for row in recipe.advantage(groups=[0] * 3, reward=reward, value=values, mask=holes).advantage] == [
+        (3,),
+        (1,),
+        (2,),
+    ]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array(GROUPS, dtype="int8"),
+        np.array(GROUPS, dtype="uint64") + np.uint64(2**63),
+        np.array([str(id) for id in GROUPS]),
+        np.array([f"id {id}" for id in GROUPS], dtype=object),
+        np.array([(id,) for id in GROUPS] + [None], dtype=object)[:4],
+        [2**70 + id for id in GROUPS],
+        [np.int32(id) for id in GROUPS],
+        [(id, "a tuple") for id in GROUPS],
+        np.array([[id, 5, id] for id in GROUPS]),
+        (float(id) for id in GROUPS),
+    ],
+)
+def test_group_ids_may_be_of_any_kind(ids):
+    out = advlab.load("dr_grpo").advantage(groups=ids, reward=[3.0, 0.0, 1.0, 1.0]).advantage
+    assert out.tolist() == [1.0, -0.5, -1.0, 0.5]
+
+
+def test_ids_of_other_types_are_other_groups():
+    class Odd:
+        def __repr__(self):
+            return "the same words"
+
+    out = advlab.load("dr_grpo").advantage(groups=[1, "1", Odd(), Odd()], reward=[1.0, 2.0, 3.0, 4.0])
+    assert out.advantage.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("ids", "error"), [([1, None], ValueError), ([1, math.nan], ValueError), ([1, []], TypeError)])
+def test_what_cannot_be_a_group_is_refused(ids, error):
+    with pytest.raises(error, match="response 1"):
+        advlab.load("dr_grpo").advantage(groups=ids, reward=[1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "words"),
+    [
+        ({"reward": [1.0, 0.0, 1.0]}, advlab.RecipeError, "`reward` has 3 responses, the batch has 4"),
+        ({"reward": ["a", "b", "c", "d"]}, TypeError, "`reward` holds"),
+        ({"reward": [1.0, math.nan, 0.0, 1.0]}, advlab.RecipeError, "a finite number"),
+        ({"mask": MASK * 2}, advlab.RecipeError, "the mask is 2 at response 0, token 0"),
+        ({"value": np.zeros((4, 2))}, advlab.RecipeError, "`value` has 2 tokens, `mask` has 3"),
+        ({"value": np.zeros((4, 3, 1))}, TypeError, "`value` has 3 dimensions"),
+        ({"value": np.zeros((4, 3), complex)}, TypeError, "complex128"),
+        ({"step": "no"}, ValueError, "no"),
+    ],
+)
+def test_bad_input_is_told_by_name(columns, error, words):
+    with pytest.raises(error, match=words):
+        gae(**columns)
+
+
+def test_an_error_has_its_place_in_the_script(script):
+    path = script("fn advantage(batch, p) {\n    batch.rewrad\n}\n")
+    with pytest.raises(advlab.RecipeError) as caught:
+        advlab.load(path).advantage(groups=[0, 0], reward=[1.0, 0.0])
+    error = caught.value
+    assert (error.path, error.line, error.column, error.help) == (str(path), 2, 11, "did you mean `reward`?")
+    assert "2 │     batch.rewrad" in str(error) and "here" in str(error)
+    assert isinstance(error, ValueError)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.line) == (str(error), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "words"),
+    [
+        ("grppo", {}, "did you mean `grpo`"),
+        ("nowhere/mine.rhai", {}, "nowhere/mine.rhai"),
+        ("grpo", {"epz": 1}, "did you mean `eps`"),
+        ("passk", {"k": 0}, "at least 1"),
+        ("passk", {"k": "many"}, "an integer"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told(name, params, words):
+    with pytest.raises(advlab.RecipeError, match=words):
+        advlab.load(name, **params)
+
+
+@pytest.mark.parametrize("k", [2, np.int64(2), np.array(2), "2"])
+def test_parameters_may_be_numpy_scalars_and_text(k):
+    assert advlab.load("passk", k=k).params["k"] == 2
+
+
+def test_state_lasts_from_call_to_call_and_travels_as_json(script):
+    recipe = advlab.load(script(SCALED), by=np.float32(0.5))
+    for calls in (1, 2, 3):
+        out = recipe.advantage(groups=[0, 0], reward=[1.0, 0.0])
+        assert (out.metrics, out.advantage.tolist()) == ({"calls": calls}, [0.25, -0.25])
+    state = json.loads(json.dumps(recipe.state_dict()))
+    assert state == {"calls": 3, "seen": [], "mean": 0.5}
+    other = advlab.load(recipe.name)
+    other.load_state_dict(state)
+    assert other.advantage(groups=[0, 0], reward=[1.0, 0.0]).metrics == {"calls": 4}
+
+
+def test_a_step_that_fails_leaves_the_state_as_it_was(script):
+    recipe = advlab.load(script(SCALED))
+    with pytest.raises(advlab.RecipeError):
+        recipe.advantage(groups=[0, 0], old_logp=[[0.0], [0.0]])
+    assert recipe.state_dict()["calls"] == 0
+
+
+def test_a_pickled_recipe_is_the_same_version_wherever_it_wakes(script, tmp_path):
+    script("fn half(x) { x / 2 }", "helpful.rhai")
+    path = script(
+        'import "helpful" as helpful;\nimport "grpo" as grpo;\nfn init(p) { #{ calls: 0 } }\n'
+        "fn advantage(batch, p) { this.calls += 1; helpful::half(batch.reward) }\n"
+    )
+    recipe = advlab.load(path)
+    recipe.advantage(groups=[0], reward=[1.0])
+    pickled = pickle.dumps(recipe)
+    script("fn half(x) { x / 100 }", "helpful.rhai")
+    script(MEAN, "grpo.rhai")
+    path.unlink()
+    again = pickle.loads(pickled)
+    assert again.version == recipe.version and again.state_dict() == {"calls": 1}
+    assert again.advantage(groups=[0], reward=[1.0]).advantage.tolist() == [0.5]
+    assert pickle.loads(pickle.dumps(advlab.load("passk", k=3))).params["k"] == 3
+
+
+def test_the_step_reaches_the_script(script):
+    recipe = advlab.load(script("fn advantage(batch, p) { batch.reward * batch.step }"))
+    assert recipe.advantage(groups=[0], reward=[2.0], step=12).advantage.tolist() == [24]
+
+
+def test_a_reward_hook_and_prints_come_back(script):
+    text = 'fn reward(batch, p) { print("hello"); batch.reward * 2 }\n' + MEAN
+    out = advlab.load(script(text)).advantage(groups=[0, 0], reward=[1.0, 0.0])
+    assert (out.reward.tolist(), out.prints) == ([2.0, 0.0], ["hello"])
+
+
+def test_a_loss_has_a_value_and_a_gradient():
+    logp = np.full((4, 3), -0.5)
+    advantage = dr_grpo().advantage
+    out = advlab.load("ppo_clip").loss(logp=logp, old_logp=logp, mask=MASK, advantage=advantage)
+    tokens = MASK.sum()
+    assert isinstance(out.loss, float) and out.loss == pytest.approx(-(advantage @ MASK.sum(1)) / tokens)
+    assert out.grad == pytest.approx(-advantage[:, None] * MASK / tokens) and out.grad.dtype == np.float64
+    assert out.metrics["clip_share"] == 0
+    by_token = np.repeat(advantage[:, None], 3, axis=1)
+    again = advlab.load("ppo_clip").loss(logp=logp, old_logp=logp, mask=MASK, advantage=by_token)
+    assert (again.grad == out.grad).all()
+
+
+def test_a_loss_over_groups_needs_them():
+    logp = np.full((4, 3), -0.5)
+    columns = {"logp": logp, "old_logp": logp - 0.1, "mask": MASK, "correct": [1, 0, 0, 1]}
+    with pytest.raises(advlab.RecipeError, match="looks at groups"):
+        advlab.load("pacs").loss(**columns)
+    assert advlab.load("pacs").loss(groups=GROUPS, **columns).loss > 0
+
+
+def test_calls_of_several_threads_come_one_after_the_other(script):
+    recipe = advlab.load(script(SCALED))
+
+    def call():
+        for _ in range(100):
+            recipe.advantage(groups=[0, 0], reward=[1.0, 0.0])
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert recipe.state_dict()["calls"] == 400
+
+
+def test_builtins_are_listed_and_explained():
+    recipes = advlab.recipes()
+    assert "grpo" in recipes and recipes["passk"].startswith("Pass@k")
+    assert "Pass@k" in advlab.doc("passk") and "mean" in advlab.doc()
+    with pytest.raises(advlab.RecipeError, match="passk"):
+        advlab.doc("pask")
+
+
+def test_check_finds_what_does_not_hold(script, root):
+    assert {finding.result for finding in advlab.check("dr_grpo")} <= {"holds", "note"}
+    broken = advlab.check(script("fn advantage(batch, p) { 1 / batch.reward }"))
+    failed = [finding for finding in broken if finding.result == "fails"]
+    assert failed and failed[0].error.line == 1
+    batch = advlab.read(root / "examples/rollouts.jsonl")
+    assert advlab.check("passk", batch, k=2)[0].check
+
+
+def test_a_file_is_read_without_a_copy(root):
+    batch = advlab.read(root / "examples/rollouts.jsonl")
+    assert (batch.responses, sorted(batch)) == (256, ["entropy", "old_logp", "ref_logp", "reward"])
+    reward = batch["reward"]
+    assert not reward.flags.owndata and not reward.flags.writeable and batch["reward"].base is not None
+    assert reward.__array_interface__["data"] == batch["reward"].__array_interface__["data"]
+    assert batch.lengths.sum() == len(batch["old_logp"]) == 2836
+    by_batch = advlab.load("passk", k=2).advantage(batch).advantage
+    by_column = advlab.load("passk", k=2).advantage(groups=batch.groups, reward=reward).advantage
+    assert (by_batch == by_column).all()
+    with pytest.raises(KeyError):
+        batch["rewrad"]
+    del batch
+    assert reward.sum() > 0
+
+
+def test_a_file_that_is_wrong_is_told_with_its_line(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"group": 1, "reward": 1.0}\n{"group": 1, "reward": "x"}\n')
+    with pytest.raises(advlab.RecipeError) as caught:
+        advlab.read(path)
+    assert (caught.value.path, caught.value.line) == (str(path), 2)
+
+
+def test_padded_columns_of_a_file_are_arrays(tmp_path):
+    path = tmp_path / "batch.npz"
+    np.savez(path, response_mask=MASK, rewards=REWARD, index=np.array(GROUPS), values=VALUE)
+    batch = advlab.read(path)
+    assert (batch["value"] == VALUE).all() and batch["value"].dtype == np.float32
+    assert advlab.read(path, dtype="float64")["value"].dtype == np.float64
+    assert (advlab.load("gae").advantage(batch).advantage == gae().advantage).all()
+
+
+@pytest.mark.parametrize("command", [["-m", "advlab"], ["-c", "from advlab.__main__ import main; main()"]])
+def test_the_command_line_comes_along(command, root):
+    def run(*words):
+        return subprocess.run([sys.executable, *command, *words], cwd=root, capture_output=True, text=True)
+
+    assert run("--version").stdout.strip() == f"advlab {advlab.__version__}"
+    done = run("apply", "passk", "examples/rollouts.jsonl", "--set", "k=2")
+    assert done.returncode == 0 and "256 responses in 32 groups" in done.stdout
+    assert run("apply", "nothing", "examples/rollouts.jsonl").returncode == 1
+    assert run("apply").returncode == 2

@@ -1,0 +1,29 @@
+//! A run's model for others.
+
+use std::path::Path;
+
+use super::folder::{Checkpoint, History, empty};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// Writes the model of a run's newest checkpoint to a folder that transformers (Python) opens. Gives the steps that it has
+/// learned.
+///
+/// # Errors
+/// [`Diagnostics`] where the run has no checkpoint that can be used, its policy is none that transformers knows, or the
+/// folder is not empty.
+pub fn export(run: &Path, folder: &Path) -> Result<u64, Diagnostics> {
+    let mut config = History::read(run)?.config;
+    // Wherever the run was: its numbers are not computed with.
+    config.transformer.device = "cpu".to_string();
+    let (checkpoint, notes) = Checkpoint::newest(run, u64::MAX)?;
+    let Some(checkpoint) = checkpoint else {
+        let message = format!("{} has no checkpoint that can be used", run.display());
+        let mut problem = Diagnostic::error(message);
+        problem.notes = notes;
+        return Err(problem.into());
+    };
+    let mut policy = config.make_policy(&*config.make_task()?)?;
+    policy.load(&checkpoint.folder)?;
+    policy.export(&empty(folder)?)?;
+    Ok(checkpoint.step)
+}

@@ -1,0 +1,156 @@
+//! Against pairs with verdicts by hand, and input that wants to do harm.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::*;
+
+#[derive(Deserialize)]
+struct Pair {
+    kind: String,
+    gold: String,
+    answer: String,
+    equal: bool,
+}
+
+fn pairs() -> Vec<Pair> {
+    let lines = include_str!("../../tests/golden/verify_pairs.jsonl").lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn pairs_have_the_verdicts_that_they_were_given_by_hand() {
+    let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let pairs = pairs();
+    for Pair {
+        kind,
+        gold,
+        answer,
+        equal: expected,
+    } in &pairs
+    {
+        let found = equal(gold, answer);
+        if (found == Verdict::Equal) != *expected {
+            let pair = format!("{gold} | {answer}: {found:?}");
+            wrong.entry(kind.clone()).or_default().push(pair);
+        }
+    }
+    assert_eq!(pairs.len(), 2452);
+    assert_eq!(wrong, BTreeMap::new());
+}
+
+#[test]
+fn equality_of_references_goes_both_ways() {
+    for gold in pairs().iter().map(|pair| &pair.gold) {
+        let found = equal(gold, gold);
+        assert_eq!(found, Verdict::Equal, "{gold}");
+    }
+}
+
+#[test]
+fn what_cannot_be_decided_is_said() {
+    for (gold, answer, expected) in [
+        ("5", "10^{10^{10}}", Verdict::Undecided),
+        ("5", r"\sum_{k=1}^{9} k", Verdict::Undecided),
+        ("5", r"\boxed{", Verdict::NoAnswer),
+        ("5", "", Verdict::NoAnswer),
+        ("", "5", Verdict::NoAnswer),
+        ("5", "4", Verdict::Different),
+        ("5", "five", Verdict::NoAnswer),
+        ("two", "3", Verdict::Different),
+    ] {
+        assert_eq!(equal(gold, answer), expected, "{gold} | {answer}");
+    }
+}
+
+#[test]
+fn answers_are_found_where_they_stand() {
+    for (text, expected) in [
+        ("So it is 5 or 6. It is 7.", Some("7")),
+        ("It is 5", Some("5")),
+        ("So 12 of them", Some("12")),
+        ("The answer is $x = 5$, as said.", Some("x = 5")),
+        (r"\boxed{1} and \boxed{2}", Some("1, 2")),
+        ("<think>3", None),
+        ("nothing at all", None),
+        ("we paid $5 and then $7", Some("7")),
+    ] {
+        assert_eq!(answer(text).as_deref(), expected, "{text}");
+    }
+}
+
+/// Whatever stands in a text, and however deep, there is a verdict.
+#[test]
+fn hostile_texts_have_a_verdict() {
+    let parts = [
+        "(",
+        ")",
+        "[",
+        "{",
+        "}",
+        "\\{",
+        "\\frac",
+        "1\\frac",
+        "\\sqrt",
+        "^",
+        "_",
+        "-",
+        "|",
+        "!",
+        "1",
+        "x",
+        "\\pm",
+        ",",
+        "=",
+        "<",
+        "\\cup",
+        "\\begin{pmatrix}",
+        "&",
+        "\\\\",
+        "$",
+        "\\boxed{",
+        "####",
+        "A:",
+        "answer is ",
+        "1.",
+        "e9",
+        "\\overline",
+        "\\text{",
+        "\\ldots",
+        " and ",
+        "%",
+        "é",
+        "𝟙",
+        "\\",
+        "9^",
+        "(1,",
+        "\\left|",
+        "\\sin",
+        "f(",
+    ];
+    for part in parts {
+        for count in [1, 2, 3, 100, 2000] {
+            let text = part.repeat(count);
+            for gold in ["5", "(1,2)"] {
+                let _ = equal(gold, &text);
+                let _ = equal(gold, &format!("{text}5"));
+                let _ = equal(&format!("{text}x"), gold);
+            }
+        }
+    }
+    for a in parts {
+        for b in parts {
+            for text in [
+                format!("{a}{b}2"),
+                format!("3{a}{b}"),
+                format!("{a}7{b}{a}"),
+            ] {
+                let _ = equal("7", &text);
+                let _ = equal(&text, "x=7");
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A run of a transformer: what holds for the mlp's runs holds for it, and its model can be taken elsewhere.
+
+use std::fs;
+use std::path::Path;
+
+use advlab::train::{Ending, Run, TransformerConfig, export};
+use safetensors::SafeTensors;
+
+use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, refused, replayed, rows};
+
+/// With everything that could make a difference, as the mlp's; a rate that rises and falls beside it.
+fn lab() -> Lab {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.policy = "transformer".to_string();
+    lab.config.lr_schedule = "cosine".to_string();
+    lab.config.warmup_steps = 3;
+    lab.config.transformer = TransformerConfig {
+        hidden_size: 16,
+        intermediate_size: 32,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        // Several forward passes a batch.
+        tokens_per_forward: 64,
+        rows_per_batch: 8,
+        device: "cpu".to_string(),
+        ..lab.config.transformer
+    };
+    lab
+}
+
+#[test]
+fn a_resumed_run_has_the_numbers_of_one_that_never_stopped_and_repeats_itself() {
+    let lab = lab();
+    let whole = lab.unstopped();
+    let entropy = |index: usize| whole[index]["entropy"].as_f64().unwrap();
+    assert!(entropy(0) != entropy(23) && entropy(0) > 1.0);
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 7);
+    // As if it had been killed: the last checkpoint is of step 5.
+    fs::remove_dir_all(lab.file("checkpoints/000007")).unwrap();
+    let mut run = Run::resume(&lab.run(), None).unwrap();
+    assert_eq!(run.step(), 5);
+    assert_eq!(go(&mut run), Ending::Finished);
+    assert_eq!(rows(&lab.run()), whole);
+    assert_eq!(replayed(&lab.run()), (24, None));
+}
+
+#[test]
+fn other_threads_are_told() {
+    let lab = lab();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
+    let started = &lines(&lab.file("reloads.jsonl"))[0]["platform"];
+    assert!(started["torch"].as_str().unwrap().starts_with("2.11"));
+    let threads: usize = started["threads"].as_str().unwrap().parse().unwrap();
+    let replay = |threads: usize| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_advlab"))
+            .args(["replay", lab.run().to_str().unwrap()])
+            .env("RAYON_NUM_THREADS", threads.to_string())
+            .output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert!(!replay(threads).contains("note"));
+    let (text, other) = (replay(threads + 1), threads + 1);
+    let note = format!("with threads {threads}, and now {other}");
+    assert!(text.contains(&note), "{text}");
+}
+
+#[test]
+fn a_run_without_a_reference_says_what_needs_one() {
+    let mut lab = lab();
+    lab.config.reference = false;
+    let error = Run::create(lab.config.clone()).err().unwrap();
+    let text = error.to_string();
+    assert!(text.contains("no column `ref_logp`"), "{text}");
+    let help = error[0].help.as_deref();
+    assert!(help.is_some_and(|help| help.contains("`reference = true`")));
+    fs::write(lab.script(), STATEFUL.replace(".ref_logp", ".old_logp")).unwrap();
+    lab.config.loss_params.clear();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 6);
+    assert!(
+        !lab.file("checkpoints/000005/reference.safetensors")
+            .exists()
+    );
+    go_to(&mut Run::resume(&lab.run(), None).unwrap(), 8);
+    let rows = rows(&lab.run());
+    assert!(rows.len() == 8 && rows.iter().all(|row| row.get("kl").is_none()));
+}
+
+#[test]
+fn an_exported_model_is_that_of_the_newest_checkpoint() {
+    let lab = lab();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 3);
+    let folder = lab.folder.path().join("model");
+    let run = lab.run();
+    let arguments = ["export", run.to_str().unwrap(), folder.to_str().unwrap()];
+    let output = advlab(&arguments);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("after 3 steps"), "{text}");
+    let weights = fs::read(folder.join("model.safetensors")).unwrap();
+    let state = fs::read(lab.file("checkpoints/000003/policy.safetensors")).unwrap();
+    let (weights, state) = (
+        SafeTensors::deserialize(&weights).unwrap(),
+        SafeTensors::deserialize(&state).unwrap(),
+    );
+    assert!(weights.len() > 20);
+    for (name, tensor) in weights.tensors() {
+        assert_eq!(tensor, state.tensor(&name).unwrap(), "{name}");
+    }
+    // And it is a model to begin with.
+    let mut again = self::lab();
+    again.config.transformer.model = folder.display().to_string();
+    again.config.transformer.hidden_size = 512;
+    go_to(&mut Run::create(again.config.clone()).unwrap(), 1);
+    assert!(refused(&arguments, &folder).contains("is not empty"));
+}
+
+#[test]
+fn what_cannot_begin_says_why() {
+    let lab = lab();
+    let empty = lab.folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let refused = |change: &dyn Fn(&mut TransformerConfig)| {
+        let mut config = lab.config.clone();
+        change(&mut config.transformer);
+        let error = Run::create(config).err().unwrap();
+        assert!(!lab.run().exists());
+        error[0].message.clone()
+    };
+    let found = refused(&|keys| keys.model = empty.display().to_string());
+    assert!(found.contains("has no config.json"), "{found}");
+    let found = refused(&|keys| keys.hidden_size = 15);
+    assert_eq!(found, "a hidden_size of 15 cannot be shared by 2 heads");
+    let found = refused(&|keys| keys.dtype = "float16".to_string());
+    assert!(
+        found.contains("transformer.dtype is \"float16\""),
+        "{found}"
+    );
+    let found = refused(&|keys| keys.top_p = 0.0);
+    assert_eq!(found, "transformer.top_p is 0.0");
+    let mut config = lab.config.clone();
+    config.transformer.device = "cuda".to_string();
+    // Where there is a GPU, nothing is wrong with it.
+    if let Err(error) = Run::create(config) {
+        assert!(error[0].message.starts_with("there is no GPU"), "{error}");
+    }
+}
+
+/// A folder's model on questions of a file, in text: it goes on after a kill, and leaves with its tokenizer.
+#[test]
+fn questions_are_answered_in_text() {
+    let mut lab = lab();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let data = lab.folder.path().join("questions.jsonl");
+    let line = |n: u32| {
+        format!(
+            "{{\"question\": \"{n} + 1?\", \"answer\": \"#### {}\"}}\n",
+            n + 1
+        )
+    };
+    fs::write(&data, (0..64).map(line).collect::<String>()).unwrap();
+    lab.config.task = "math".to_string();
+    lab.config.steps = 4;
+    lab.config.batch_every = 1;
+    lab.config.math.data = data.display().to_string();
+    lab.config.math.prompt_template = "Q: {question}".to_string();
+    lab.config.transformer.max_new_tokens = 6;
+    let model = root.join("tests/golden/transformers/qwen2");
+    lab.config.transformer.model = model.display().to_string();
+    let whole = lab.unstopped();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    assert_eq!(rows(&lab.run()), whole);
+    assert_eq!(replayed(&lab.run()), (4, None));
+    let batch = fs::read(lab.file("batches/step-000003.safetensors")).unwrap();
+    assert!(String::from_utf8_lossy(&batch).contains(" + 1?"));
+    let folder = lab.folder.path().join("model");
+    assert_eq!(export(&lab.run(), &folder).unwrap(), 4);
+    for file in ["tokenizer.json", "chat_template.jinja", "config.json"] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
+}
+
+#[test]
+fn the_mlp_is_no_model_for_others() {
+    let lab = Lab::new(STATEFUL);
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
+    let error = export(&lab.run(), &lab.folder.path().join("model")).unwrap_err();
+    assert_eq!(
+        error[0].message,
+        "the run's policy is none that transformers knows"
+    );
+}
