@@ -4,8 +4,9 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use advlab::diagnostic::Diagnostics;
 use advlab::doc;
-use advlab::paint::beside;
+use advlab::paint::{Paint, beside};
 use advlab::script::{BUILTINS, Host, Kind, needs};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -16,42 +17,61 @@ use super::streams::{self, out};
 /// List the built-in recipes by kind, one line each.
 #[derive(Args)]
 pub struct Recipes {
+    /// What a trainer's names mean here, such as verl
+    trainer: Option<String>,
     /// Those alone that need a column, such as value
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", conflicts_with = "trainer")]
     needs: Option<String>,
+    /// Print all of them as the page docs/recipes.md
+    #[arg(long, conflicts_with_all = ["trainer", "needs"])]
+    markdown: bool,
 }
 
 impl Recipes {
     pub fn run(self) -> Result<ExitCode> {
-        let host = Host::new();
         let paint = streams::whole(&Term::stdout());
-        let mut number = 0;
-        for kind in Kind::OF_RECIPES {
-            let mut title = Some(kind.title());
-            for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
-                let recipe = host.load(builtin.name)?;
-                let column = self.needs.iter();
-                if !column
-                    .map(String::as_str)
-                    .all(|column| needs(&recipe, column))
-                {
-                    continue;
-                }
-                if let Some(title) = title.take() {
-                    let gap = if number == 0 { "" } else { "\n" };
-                    out!("{gap}{}", paint.dim(title));
-                }
-                number += 1;
-                let name = paint.bold(&format!("{:<21}", builtin.name));
-                out!("{}", beside(&name, 23, recipe.summary(), paint.width));
-            }
-        }
-        match self.needs {
-            Some(column) if number == 0 => out!("no built-in needs the column `{column}`"),
-            _ => out!("\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it."),
+        if let Some(trainer) = self.trainer {
+            out!(
+                "{}",
+                doc::trainer(&trainer, paint).map_err(Diagnostics::from)?
+            );
+        } else if self.markdown {
+            // The page ends its last line itself.
+            out!("{}", doc::recipes()?.trim_end());
+        } else {
+            list(self.needs, paint)?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Lists the built-ins, or those that need a column.
+fn list(column: Option<String>, paint: Paint) -> Result<()> {
+    let host = Host::new();
+    let mut number = 0;
+    for kind in Kind::OF_RECIPES {
+        let mut title = Some(kind.title());
+        for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
+            let recipe = host.load(builtin.name)?;
+            if !column.iter().all(|column| needs(&recipe, column)) {
+                continue;
+            }
+            if let Some(title) = title.take() {
+                let gap = if number == 0 { "" } else { "\n" };
+                out!("{gap}{}", paint.dim(title));
+            }
+            number += 1;
+            let name = paint.bold(&format!("{:<21}", builtin.name));
+            out!("{}", beside(&name, 23, recipe.summary(), paint.width));
+        }
+    }
+    match column {
+        Some(column) if number == 0 => out!("no built-in needs the column `{column}`"),
+        _ => out!(
+            "\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it,\n`advlab recipes verl` has the names of another trainer."
+        ),
+    }
+    Ok(())
 }
 
 /// Explain a recipe or a function, with an example.

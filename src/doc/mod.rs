@@ -1,11 +1,13 @@
 //! The documentation: what every function, member and recipe is, from the op table and the scripts themselves.
 //!
-//! `advlab doc`, `?name` at the prompt, `docs/reference.md` and the definition files for editors all come from here.
+//! `advlab doc`, `?name` at the prompt, `docs/reference.md`, `docs/recipes.md` and the definition files for editors all come from here.
 
 mod definitions;
 mod entry;
+mod recipes;
 mod reference;
 mod topics;
+mod trainers;
 
 use std::path::Path;
 
@@ -18,8 +20,10 @@ use crate::tensor::op::{self, Class};
 pub use self::definitions::definitions;
 use self::entry::Entry;
 pub use self::entry::{parameters, recipe};
+pub use self::recipes::recipes;
 pub use self::reference::reference;
 use self::topics::{TOPICS, Topic};
+pub use self::trainers::{Alias, Trainer, trainer, trainers};
 
 /// Whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
 pub fn is_known(name: &str) -> bool {

@@ -1,17 +1,12 @@
-//! `docs/reference.md`: every function and recipe on one page.
+//! `docs/reference.md`: every function on one page.
 
 use super::entry::{Entry, filled};
 use super::{TOPICS, sections};
-use crate::diagnostic::Diagnostics;
 use crate::paint::WIDTH;
-use crate::script::{BUILTINS, Hook, Host, Recipe};
 
 /// The reference page, in Markdown. The examples' results are those of the tables, which tests compare with what comes
 /// out.
-///
-/// # Errors
-/// Where a built-in recipe does not load, which would be a defect.
-pub fn reference() -> Result<String, Diagnostics> {
+pub fn reference() -> String {
     let mut page = String::from(HEAD);
     page.push_str(&section(
         "topics",
@@ -30,12 +25,8 @@ pub fn reference() -> Result<String, Diagnostics> {
         page.push_str(&section(&of.title, of.about));
         page.extend(of.entries.iter().map(entry));
     }
-    page.push_str("\n## Recipes\n\n`advlab doc NAME` shows one, `advlab new FILE --from NAME` copies one to edit.\n");
-    let host = Host::new();
-    for builtin in BUILTINS {
-        page.push_str(&recipe(&host.load(builtin.name)?));
-    }
-    Ok(page)
+    page.push_str("\n## Recipes\n\n[docs/recipes.md](recipes.md) has them all.\n");
+    page
 }
 
 const HEAD: &str = "# Reference
@@ -63,28 +54,4 @@ fn entry(entry: &Entry) -> String {
     };
     let (call, doc, example, shows) = (&entry.call, entry.doc, entry.example, &entry.shows);
     format!("- **`{call}`**: {doc}.{source}  \n  `{example}` → `{shows}`\n")
-}
-
-fn recipe(recipe: &Recipe) -> String {
-    let hooks = Hook::OF_BATCH.iter().filter(|hook| recipe.has(**hook));
-    let hooks: Vec<String> = hooks.map(|hook| format!("`{}`", hook.name())).collect();
-    let mut text = format!(
-        "\n### {}\n\nHooks: {}.\n\n```text\n{}\n```\n",
-        recipe.name(),
-        hooks.join(", "),
-        recipe.doc()
-    );
-    if recipe.params().iter().len() > 0 {
-        text.push_str("\n| parameter | default | takes | |\n|---|---|---|---|\n");
-    }
-    for (parameter, value) in recipe.params().iter() {
-        let cell = |text: &str| text.replace('|', "\\|");
-        text.push_str(&format!(
-            "| `{}` | {value} | {} | {} |\n",
-            parameter.name,
-            cell(&parameter.takes()),
-            cell(&parameter.doc)
-        ));
-    }
-    text
 }

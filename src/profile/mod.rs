@@ -139,13 +139,15 @@ impl Measured {
     ) -> Result<Measured, Diagnostics> {
         let times = session.time(text)?;
         let times = times.iter().map(Duration::as_secs_f64).collect();
-        let (mut fused, mut naive, mut torch) = (Vec::new(), Vec::new(), Vec::new());
-        *match session.host().executor() {
-            Executor::Naive => &mut naive,
+        let place = match session.host().executor() {
+            Executor::Naive => 1,
             #[cfg(feature = "torch")]
-            Executor::Torch => &mut torch,
-            _ => &mut fused,
-        } = times;
+            Executor::Torch => 2,
+            _ => 0,
+        };
+        let mut by_executor = [const { Vec::new() }; 3];
+        by_executor[place] = times;
+        let [fused, naive, torch] = by_executor;
         let trials = session.trials(text, INPUT_RUNS, Detail::Stages)?;
         let trials = trials.into_iter().map(Trial::of_input);
         let fastest = trials.min_by(|a, b| a.seconds().total_cmp(&b.seconds()));

@@ -32,7 +32,7 @@ mod test_batch;
 pub use crate::batch::Computed;
 pub(crate) use batch_type::OLD_FOR_LOGP;
 pub use batch_type::{ByGroup, MapGroups};
-pub use check::{CheckResult, Finding, check, groups_are_independent, needs};
+pub use check::{CheckResult, Finding, check, groups_are_independent, needed, needs};
 pub(crate) use check::{DEGENERATE, Rollouts, flipped_loss};
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};

@@ -55,17 +55,19 @@ fn blocks_in(language: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_reference_is_what_the_tables_make() {
-    let made = doc::reference().expect("the built-ins load");
-    let path = root().join("docs/reference.md");
-    if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(&path, &made).expect("the page");
+fn pages_are_what_the_tables_make() {
+    let recipes = doc::recipes().expect("the built-ins load");
+    for (name, made) in [("reference", doc::reference()), ("recipes", recipes)] {
+        let path = root().join(format!("docs/{name}.md"));
+        if std::env::var_os("UPDATE_REFERENCE").is_some() {
+            std::fs::write(&path, &made).expect("the page");
+        }
+        let page = std::fs::read_to_string(&path).expect("the page");
+        assert!(
+            page == made,
+            "docs/{name}.md is not what the tables make: UPDATE_REFERENCE=1 cargo test --test it docs::"
+        );
     }
-    let page = read("docs/reference.md");
-    assert!(
-        page == made,
-        "docs/reference.md is not what the tables make: UPDATE_REFERENCE=1 cargo test --test it docs::"
-    );
 }
 
 #[test]

@@ -82,6 +82,13 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     without.is_some_and(|rollouts| checks.advantage(&rollouts.whole()).is_err())
 }
 
+/// The columns that the recipe, as it is set, cannot do without.
+pub fn needed(recipe: &Recipe) -> Vec<String> {
+    let mut columns = Rollouts::mixed().columns();
+    columns.retain(|column| needs(recipe, column));
+    columns
+}
+
 /// Responses and tokens of a batch that are taken over, in whole groups: a check runs some dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;

@@ -148,6 +148,12 @@ impl Rollouts {
         self
     }
 
+    /// The names of the columns.
+    pub(super) fn columns(&self) -> Vec<String> {
+        let names = self.responses.keys().chain(self.tokens.keys());
+        names.cloned().collect()
+    }
+
     /// The rollouts without a column; `None` where there is none of that name.
     pub(super) fn without(mut self, column: &str) -> Option<Rollouts> {
         let of_responses = self.responses.remove(column).is_some();

@@ -342,6 +342,9 @@ fn recipes() {
         lab.run("recipes --needs value").shown()
     );
     assert_eq!(lab.run("recipes --needs valu").status, 0);
+    insta::assert_snapshot!("recipes_of_trl", lab.run("recipes trl").shown());
+    let wrong = lab.run("recipes vrel");
+    assert!(wrong.status == 1 && wrong.err.contains("did you mean `verl`?"));
 }
 
 #[test]

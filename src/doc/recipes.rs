@@ -1,0 +1,92 @@
+//! `docs/recipes.md`: every built-in recipe, and what other trainers call it.
+
+use super::trainers::{Alias, trainers};
+use crate::diagnostic::Diagnostics;
+use crate::script::{BUILTINS, Host, Kind, Recipe, needed};
+
+/// The page, in Markdown.
+///
+/// # Errors
+/// Where a built-in recipe does not load, which would be a defect.
+pub fn recipes() -> Result<String, Diagnostics> {
+    let mut page = String::from(HEAD);
+    let host = Host::new();
+    for kind in Kind::OF_RECIPES {
+        let mut letters = kind.title().chars();
+        let first: String = letters
+            .next()
+            .into_iter()
+            .flat_map(char::to_uppercase)
+            .collect();
+        page.push_str(&format!("\n## {first}{}\n", letters.as_str()));
+        for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
+            page.push_str(&entry(&host.load(builtin.name)?));
+        }
+    }
+    page.push_str(NAMES);
+    for (name, trainer) in trainers() {
+        let version = &trainer.version;
+        page.push_str(&format!(
+            "\n### {name} {version}\n\n| there | here | differs |\n|---|---|---|\n"
+        ));
+        page.extend(trainer.names.iter().map(row));
+    }
+    Ok(page)
+}
+
+const HEAD: &str = "# Recipes
+
+The built-in recipes: `advlab recipes --markdown` makes this page from the scripts in `stdlib/`. `advlab doc NAME` shows one
+at the prompt of a shell, `advlab new FILE --from NAME` copies one to edit, and `import \"NAME\" as it;` uses one. Each is
+pinned to golden values of its formula at 1e-9.
+
+A column that a recipe needs is one that it does not run without, as its parameters are by default; `reward` follows from
+`correct` or `token_reward`, and `logp` from `old_logp`.
+";
+
+const NAMES: &str = "
+## Names elsewhere
+
+What other trainers call these, read from their code at the version given; `advlab recipes verl` shows one. With the
+parameters in the second column the numbers are the same but for what stands in the third.
+";
+
+fn entry(recipe: &Recipe) -> String {
+    let code = |name: &str| format!("`{name}`");
+    let needs: Vec<String> = needed(recipe).iter().map(|name| code(name)).collect();
+    let names = trainers().filter_map(|(name, trainer)| {
+        let is_this = |alias: &&Alias| alias.ours == recipe.name();
+        let theirs = trainer.names.iter().filter(is_this);
+        let theirs: Vec<String> = theirs.map(|alias| code(&alias.theirs)).collect();
+        (!theirs.is_empty()).then(|| format!("{name} {}", theirs.join(", ")))
+    });
+    let names: Vec<String> = names.collect();
+    let mut text = format!(
+        "\n### {}\n\n```text\n{}\n```\n",
+        recipe.name(),
+        recipe.doc()
+    );
+    text.push_str(&format!("\nNeeds {}.\n", needs.join(", ")));
+    if !names.is_empty() {
+        text.push_str(&format!("\nElsewhere: {}.\n", names.join("; ")));
+    }
+    if recipe.params().iter().len() > 0 {
+        text.push_str("\n| parameter | default | takes | |\n|---|---|---|---|\n");
+    }
+    for (parameter, value) in recipe.params().iter() {
+        let name = code(&parameter.name);
+        let (takes, doc) = (cell(&parameter.takes()), cell(&parameter.doc));
+        text.push_str(&format!("| {name} | {value} | {takes} | {doc} |\n"));
+    }
+    text
+}
+
+fn row(alias: &Alias) -> String {
+    let ours = format!("{} {}", alias.ours, alias.set);
+    let [theirs, ours] = [&*alias.theirs, ours.trim()].map(cell);
+    format!("| `{theirs}` | `{ours}` | {} |\n", cell(&alias.differs))
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,97 @@
+//! What other trainers call the built-ins, from `stdlib/trainers.toml`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::diagnostic::Diagnostic;
+use crate::paint::{Paint, beside};
+use crate::suggest;
+
+/// A trainer at a version.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trainer {
+    /// The version whose code was read.
+    pub version: String,
+    /// Its names of the built-ins.
+    pub names: Vec<Alias>,
+}
+
+/// A trainer's name of a built-in.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alias {
+    /// A name or a setting there.
+    pub theirs: String,
+    /// The built-in.
+    pub ours: String,
+    /// The parameters with which it gives the same numbers, as `--set` takes them.
+    #[serde(default)]
+    pub set: String,
+    /// Where the numbers differ all the same; empty for nowhere.
+    #[serde(default)]
+    pub differs: String,
+}
+
+static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
+    let trainers = toml::from_str(include_str!("../../stdlib/trainers.toml"));
+    trainers.unwrap_or_else(|error| unreachable!("stdlib/trainers.toml: {error}"))
+});
+
+/// The trainers by their names, in alphabetical order.
+pub fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
+    TRAINERS.iter().map(|(name, of)| (name.as_str(), of))
+}
+
+/// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings.
+///
+/// # Errors
+/// Where no trainer has that name, the nearest one.
+pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostic> {
+    let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
+        let names = || trainers().map(|(name, _)| name);
+        let help = match suggest::nearest(name, names()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", suggest::list(names())),
+        };
+        let message = format!("no names of a trainer `{name}` are known");
+        return Err(Diagnostic::error(message).with_help(help));
+    };
+    let mut lines = vec![paint.bold(&format!("{name} {}", trainer.version))];
+    for alias in &trainer.names {
+        let ours = format!("{} {}", paint.bold(&alias.ours), alias.set);
+        lines.push(beside(
+            &format!("  {}", alias.theirs),
+            48,
+            ours.trim(),
+            paint.width,
+        ));
+        if !alias.differs.is_empty() {
+            lines.push(paint.dim(&beside("", 4, &alias.differs, paint.width)));
+        }
+    }
+    Ok(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Host;
+
+    #[test]
+    fn every_name_is_of_a_built_in_that_takes_the_settings() {
+        for (name, trainer) in trainers() {
+            for alias in &trainer.names {
+                let recipe = Host::new().load(&alias.ours);
+                let mut recipe = recipe.unwrap_or_else(|error| panic!("{name}: {error}"));
+                for setting in alias.set.split_whitespace() {
+                    let (parameter, value) = setting.split_once('=').unwrap();
+                    let set = recipe.set_text(parameter, value);
+                    set.unwrap_or_else(|error| panic!("{name} {}: {error}", alias.theirs));
+                }
+            }
+        }
+    }
+}
