@@ -56,7 +56,7 @@ def test_a_broken_save_keeps_the_last_good_version(live, script, caplog):
 
 def test_a_version_that_fails_at_a_step_gives_way(live, script):
     live.advantage(**COLUMNS)
-    script("fn advantage(batch, p) { if batch.step > 5 { throw \"no\" } batch.reward }")
+    script('fn advantage(batch, p) { if batch.step > 5 { throw "no" } batch.reward }')
     assert live.refresh()
     assert live.advantage(step=1, **COLUMNS).advantage.tolist() == [1, 0]
     assert live.advantage(step=9, **COLUMNS).advantage.tolist() == [0.5, -0.5]

@@ -231,7 +231,7 @@ def test_a_step_that_fails_leaves_the_state_as_it_was(script):
 
 
 def test_a_pickled_recipe_is_the_same_version_wherever_it_wakes(script, tmp_path):
-    script('fn half(x) { x / 2 }', "helpful.rhai")
+    script("fn half(x) { x / 2 }", "helpful.rhai")
     path = script(
         'import "helpful" as helpful;\nimport "grpo" as grpo;\nfn init(p) { #{ calls: 0 } }\n'
         "fn advantage(batch, p) { this.calls += 1; helpful::half(batch.reward) }\n"

@@ -93,7 +93,7 @@ impl Computed {
     /// # Errors
     /// A [`Diagnostic`] where the array has another shape; it stays as it is.
     pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
-        has_shape_of(array, &self.layout)?;
+        has_shape_of(array, &self.layout, "an advantage")?;
         self.fill(array, true);
         Ok(())
     }
@@ -179,12 +179,13 @@ impl<'a> Rows<'a> {
 pub(crate) fn has_shape_of(
     array: &ArrayViewMut2<'_, f32>,
     layout: &Layout,
+    what: &str,
 ) -> Result<(), Diagnostic> {
     let (found, shape) = (array.dim(), (layout.responses(), layout.width()));
     if found == shape {
         return Ok(());
     }
-    let what = format!("an array {found:?} for an advantage {shape:?}");
+    let what = format!("an array {found:?} for {what} {shape:?}");
     let help = "one row a response, as wide as the batch's padded columns";
     Err(Diagnostic::error(what).with_help(help))
 }

@@ -80,7 +80,10 @@ impl Apply {
                 Err(error) => return Err(error.into()),
             }
         };
-        if outcome.advantage.level() == Level::Token && rollouts.batch.layout().tokens() == 0 {
+        let has_tokens = rollouts.batch.layout().tokens() > 0;
+        // The loss of tokens of which none counts is 0; rollouts that say nothing of tokens have no loss.
+        let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
+        if outcome.advantage.level() == Level::Token && !has_tokens && !is_loss {
             let message = format!(
                 "{}: {} gives an advantage to each token, and no token counts here",
                 rollouts.path().display(),

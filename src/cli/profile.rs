@@ -16,7 +16,7 @@ use super::{Computing, load, pair, rollouts, set};
 /// See where the time of a recipe goes, by stage and by line of the script.
 #[derive(Args)]
 pub struct Profile {
-    /// A built-in's name, or the path of a .rhai file; or a run's folder: the version that its last batch saw
+    /// A built-in's name, or the path of a .rhai file; or a run's folder: the version that its last batch saw, with the run's loss
     #[arg(value_name = "RECIPE|RUN")]
     recipe: String,
     /// The rollouts: .jsonl, .safetensors or .npz, or a run's folder: its last batch; 64 groups of 16 responses to 1024
@@ -45,8 +45,9 @@ pub struct Profile {
 impl Profile {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new().with_executor(self.computing.executor);
-        let (recipe, batch) = self.recipe_on_batch(&host)?;
-        let measured = Measured::new(&host, &recipe, &batch, self.runs as usize)?;
+        let (recipe, loss, batch) = self.recipe_on_batch(&host)?;
+        let runs = self.runs as usize;
+        let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
         if let Some(path) = &self.trace {
             measured.write_trace(path)?;
         }
@@ -58,21 +59,29 @@ impl Profile {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn recipe_on_batch(&self, host: &Host) -> Result<(Recipe, Batch)> {
+    /// The recipe, the loss that a run has behind it, and the batch.
+    fn recipe_on_batch(&self, host: &Host) -> Result<(Recipe, Option<Recipe>, Batch)> {
         let folder = Path::new(&self.recipe);
-        let read = |input: &Path| Ok::<_, anyhow::Error>(rollouts(input, &self.map, None, None)?.0);
+        let read = |input: &Path| {
+            let (rollouts, notes) = rollouts(input, &self.map, None, None)?;
+            for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
+                out!("{note}");
+            }
+            Ok::<_, anyhow::Error>(rollouts)
+        };
         if folder.is_dir() {
             let kept = Kept::open(folder)?;
             let mut recipe = kept.recipe_at(host, kept.last().0)?;
             set(&mut recipe, &self.set)?;
+            let loss = kept.loss(host)?;
             let batch = read(self.input.as_deref().unwrap_or(folder))?.batch;
-            return Ok((recipe, batch));
+            return Ok((recipe, Some(loss), batch));
         }
         let recipe = load(host, &self.recipe, &self.set)?;
         let batch = match &self.input {
             Some(input) => read(input)?.batch,
             None => example(64, 16, 1024),
         };
-        Ok((recipe, batch))
+        Ok((recipe, None, batch))
     }
 }

@@ -50,15 +50,26 @@ impl Replay {
             }
             return Ok(ExitCode::SUCCESS);
         };
+        let share = relative(&difference);
         let Difference { step, field, .. } = difference;
         let shown = |value: Option<Value>| value.map_or("nothing".to_string(), |v| v.to_string());
         let blank = " ".repeat(field.len());
         out!("{run}: step {step} is the first that differs");
         out!("  {field}: recorded {}", shown(difference.recorded));
         out!("  {blank}  repeated {}", shown(difference.repeated));
+        if let Some(share) = share {
+            out!("  {blank}  {share:.1e} of it apart");
+        }
         out!(
             "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
         );
         Ok(ExitCode::from(1))
     }
+}
+
+/// How far the repeated number is from the recorded one, as a share of that.
+fn relative(difference: &Difference) -> Option<f64> {
+    let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_f64);
+    let (recorded, repeated) = (number(&difference.recorded)?, number(&difference.repeated)?);
+    (recorded != 0.0).then(|| ((repeated - recorded) / recorded).abs())
 }

@@ -51,7 +51,7 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     match error.kind() {
         // `--k 2`, `--k=2`
         ErrorKind::UnknownArgument if wrong.starts_with("--") => {
-            let has_parameters = ["apply", "check", "repl", "train"].contains(&command);
+            let has_parameters = ["apply", "check", "profile", "repl", "train"].contains(&command);
             let is_new = context(ContextKind::SuggestedArg).is_none() && has_parameters;
             let name = wrong.trim_start_matches('-');
             let mut from = words.iter().skip_while(|word| !word.starts_with(wrong));
@@ -60,6 +60,12 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
                 None => from.next().map_or("VALUE", String::as_str),
             };
             is_new.then(|| format!("a parameter of the recipe is set by '--set {name}={value}'"))
+        }
+        // `--native naive`
+        ErrorKind::InvalidValue if wrong.starts_with("--native") => {
+            let value = context(ContextKind::InvalidValue)?;
+            let is_executor = ["fused", "naive"].contains(&value);
+            is_executor.then(|| format!("what computes the tensors is '--executor {value}'"))
         }
         // `new grpo mine.rhai`
         ErrorKind::UnknownArgument if command == "new" && wrong.ends_with(".rhai") => {

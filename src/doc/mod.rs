@@ -62,8 +62,9 @@ pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnost
     if Builtin::find(name).is_some() || name.ends_with(".rhai") || Path::new(asked).is_file() {
         let loaded = host.load(if name.ends_with(".rhai") { name } else { asked })?;
         let text = recipe(&loaded, paint);
-        let needs_advantage =
-            !loaded.has(Hook::Advantage) && loaded.text().contains("batch.advantage");
+        let mut sources = loaded.sources();
+        let needs_advantage = !loaded.has(Hook::Advantage)
+            && sources.any(|(_, text)| text.contains("batch.advantage"));
         let example = if needs_advantage {
             format!(
                 "  advlab apply grpo rollouts.jsonl -o with_advantages.jsonl\n  advlab apply {name} with_advantages.jsonl"

@@ -5,10 +5,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::tokens::{Tile, Token, each_response};
+use super::tokens::{Tile, each_response};
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
 use crate::script::{HookCall, OLD_FOR_LOGP, Setting};
-use crate::tensor::{Depth, Guard, Moments, Reservation};
+use crate::tensor::{Depth, Guard, Moments, Reservation, Token};
 
 /// A hook's batch, with the results of the hooks before it and the parameters.
 pub(super) struct Columns<'a> {
@@ -247,8 +247,7 @@ fn sums_of_tokens(columns: &Columns<'_>, column: &TokenValues) -> Option<Vec<f64
     fn sum<T: Token>(columns: &Columns<'_>, column: &TokenValues) -> Option<Vec<f64>> {
         each_response(columns, Vec::<T>::new, |scratch, response| {
             let tiles = Tile::all(columns.layout, response);
-            let tiles =
-                tiles.map(|tile| Moments::of_tile(T::read(column, tile, scratch), Depth::Sum));
+            let tiles = tiles.map(|tile| Moments::of_tile(tile.read(column, scratch), Depth::Sum));
             T::narrow(tiles.fold(Moments::EMPTY, Moments::and).sum).widen()
         })
     }

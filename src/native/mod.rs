@@ -17,10 +17,14 @@ use std::sync::Arc;
 use crate::batch::{Computed, FloatBuffer, Level, Rows};
 pub use crate::script::Mode;
 use crate::script::{Hook, HookCall, HookKernels, Host, KernelChange, Kernels, LossAnswer, Placed};
+use crate::tensor::Moments;
 use columns::{Columns, Responses};
 
 /// The share of the time between two calls of a hook from which on it is worth a kernel, unless set.
 const THRESHOLD: f64 = 0.02;
+
+/// The bytes that a kernel holds for each response at the most, beside tokens: some numbers, and what is known of its tokens.
+const BY_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>();
 
 /// The kernels of the built-ins, and what is known of them in this process. A clone shares that.
 #[derive(Clone, Debug)]
@@ -98,7 +102,9 @@ impl HookKernels for Builtins {
     }
 
     fn signal(&self, call: &HookCall<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
-        signal(call.builtin, call.hook)?(&Columns::of(call), rows)
+        let columns = Columns::of(call);
+        let _reservation = columns.reserve(call.batch.layout().responses() * BY_RESPONSE)?;
+        signal(call.builtin, call.hook)?(&columns, rows)
     }
 
     fn loss(
@@ -107,7 +113,9 @@ impl HookKernels for Builtins {
         factor: Option<f64>,
         rows: Option<Rows<'_>>,
     ) -> Option<LossAnswer> {
-        loss(call.builtin)?(&Columns::of(call), factor, rows)
+        let columns = Columns::of(call);
+        let _reservation = columns.reserve(call.batch.layout().responses() * BY_RESPONSE)?;
+        loss(call.builtin)?(&columns, factor, rows)
     }
 
     fn correct(&self, call: &HookCall<'_>) -> Option<Option<Computed>> {

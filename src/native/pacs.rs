@@ -4,11 +4,11 @@
 
 use super::columns::{Columns, Responses};
 use super::groups::{each_group, others_mean};
-use super::tokens::{Output, Tile, Token, each_response};
+use super::tokens::{Output, Tile, each_response};
 use crate::batch::{Rows, TokenValues};
 use crate::script::{LossAnswer, Placed};
 use crate::tensor::op::{Binary, Reduction, Unary};
-use crate::tensor::{Depth, Moments, TILE, finish};
+use crate::tensor::{Depth, Moments, TILE, Token, finish};
 
 /// How scores become logits.
 #[derive(Clone, Copy, PartialEq)]
@@ -88,17 +88,17 @@ fn sums<T: Token>(
     logp: &TokenValues,
     old: Option<&TokenValues>,
 ) -> Option<Vec<f64>> {
-    let scratch = || (Vec::new(), Vec::new(), vec![T::default(); TILE]);
+    let scratch = || (Vec::new(), Vec::<T>::new(), vec![T::default(); TILE]);
     each_response(columns, scratch, |(a, b, difference), response| {
         let mut moments = Moments::EMPTY;
         for tile in Tile::all(columns.layout, response) {
-            let logp = T::read(logp, tile, a);
+            let logp = tile.read::<T>(logp, a);
             let Some(old) = old else {
                 moments = moments.and(Moments::of_tile(logp, Depth::Extremes));
                 continue;
             };
             let difference = &mut difference[..tile.len];
-            for ((out, logp), old) in difference.iter_mut().zip(logp).zip(T::read(old, tile, b)) {
+            for ((out, logp), old) in difference.iter_mut().zip(logp).zip(tile.read(old, b)) {
                 *out = T::narrow(logp.widen() - old.widen());
             }
             moments = moments.and(Moments::of_tile(difference, Depth::Sum));

@@ -7,11 +7,11 @@ use multiversion::multiversion;
 
 use super::columns::{Advantage, Columns};
 use super::returns::{KINDS, Kl};
-use super::tokens::{Output, Tile, Token};
+use super::tokens::{Output, Tile};
 use crate::batch::{Rows, TokenValues};
 use crate::script::{LossAnswer, Placed};
 use crate::tensor::op::{Binary, FAR, Reduction, Unary};
-use crate::tensor::{Depth, Moments, Precision, TILE, exp, finish, k3};
+use crate::tensor::{Depth, Moments, Precision, TILE, Token, exp, finish, k3};
 
 pub(super) fn loss(
     columns: &Columns<'_>,
@@ -93,7 +93,6 @@ impl Clip<'_> {
         rows: Option<Rows<'_>>,
     ) -> Option<(f64, Placed, f64)> {
         let layout = &**columns.layout;
-        let _reservation = columns.reserve(layout.responses() * size_of::<Seen>())?;
         let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());
         let weight = 1.0 / with_tokens.count().max(1) as f64;
         let one = if self.by_token {
@@ -161,9 +160,9 @@ impl Clip<'_> {
         out: &mut [T],
     ) -> usize {
         let [a, b, c, d] = &mut scratch.gathered;
-        let logp = T::read(self.logp, tile, a);
+        let logp = tile.read(self.logp, a);
         let ratio = &mut scratch.ratio[..tile.len];
-        ratios(logp, T::read(self.old, tile, b), ratio);
+        ratios(logp, tile.read(self.old, b), ratio);
         let kl = self.kl.map(|(kind, reference)| {
             let (kl, slope) = (&mut scratch.kl[..tile.len], &mut scratch.slope[..tile.len]);
             // d(beta KL)/dlogp, but for the loss's own gradient.
@@ -173,7 +172,7 @@ impl Clip<'_> {
                 self.beta,
                 grad,
                 logp,
-                T::read(reference, tile, c),
+                tile.read(reference, c),
                 kl,
                 slope,
             );
@@ -183,7 +182,7 @@ impl Clip<'_> {
         let loss = &mut scratch.loss[..tile.len];
         match self.advantage {
             Advantage::Tokens(values) => {
-                let advantage = T::read(values, tile, d);
+                let advantage = tile.read(values, d);
                 clipped(ratio, |i| advantage[i].widen(), bounds, grad, kl, loss, out)
             }
             Advantage::Responses(values) => {

@@ -3,11 +3,11 @@
 use multiversion::multiversion;
 
 use super::columns::{Columns, Responses, TokenReward};
-use super::tokens::{Output, Tile, Token};
+use super::tokens::{Output, Tile};
 use crate::batch::{Rows, TokenValues};
 use crate::script::Placed;
 use crate::tensor::op::{Binary, Reduction, Scan, Ternary, VARIANCE_FLOOR};
-use crate::tensor::{Depth, Moments, Precision, Running, TILE, finish, k3};
+use crate::tensor::{Depth, Moments, Precision, Running, TILE, Token, finish, k3};
 
 /// The estimators of a KL at each token.
 #[derive(Clone, Copy)]
@@ -103,10 +103,8 @@ impl Shaped<'_> {
                         clamp(out, clip);
                     }
                     if let Some(penalty) = &self.penalty {
-                        let (old, reference) = (
-                            T::read(penalty.old, tile, a),
-                            T::read(penalty.reference, tile, b),
-                        );
+                        let (old, reference) =
+                            (tile.read(penalty.old, a), tile.read(penalty.reference, b));
                         less_penalty(
                             penalty.kind,
                             penalty.beta,
@@ -151,7 +149,7 @@ fn gae_of<T: Token>(
         whiten,
         |tile, scratch, out| {
             reward.read(tile, &mut scratch.gathered[1], out);
-            let values = T::read(value, tile, &mut scratch.gathered[0]);
+            let values = tile.read(value, &mut scratch.gathered[0]);
             if tile.is_last {
                 scratch.next = T::default();
             }
@@ -166,7 +164,7 @@ impl TokenReward<'_> {
     fn read<T: Token>(&self, tile: Tile<'_>, gathered: &mut Vec<T>, out: &mut [T]) {
         match self {
             TokenReward::Column(column) => {
-                let values = T::read(column, tile, gathered);
+                let values = tile.read(column, gathered);
                 out.copy_from_slice(values);
             }
             TokenReward::Last(rewards) => {
@@ -198,8 +196,6 @@ fn whitened<T: Token>(
     whiten: Option<bool>,
     rewards: impl Fn(Tile<'_>, &mut Scratch<T>, &mut [T]) + Sync,
 ) -> Option<Placed> {
-    let bytes = columns.layout.responses() * size_of::<Moments>();
-    let _reservation = columns.reserve(bytes)?;
     let running = Running {
         scan: Scan::SuffixSum,
         number: gamma,
@@ -252,7 +248,7 @@ fn equal_returns<T: Token>(
     let moments = (0..layout.responses()).map(|response| {
         let value = value(response);
         let tiles = Tile::all(layout, response);
-        let tiles = tiles.map(|tile| of_equal(value, tile.len));
+        let tiles = tiles.map(|tile| Moments::of_equal(value, tile.len, Depth::Squares));
         tiles.fold(Moments::EMPTY, Moments::and)
     });
     let normal = Normal::of(&moments.collect::<Vec<_>>(), is_scaled);
@@ -269,22 +265,6 @@ fn equal_returns<T: Token>(
     )?;
     let is_finite = is_finite.into_iter().all(|finite| finite);
     is_finite.then(|| output.placed(columns))
-}
-
-/// Of a tile of equal values.
-fn of_equal<T: Token>(value: T, count: usize) -> Moments {
-    if size_of::<T>() == size_of::<f64>() {
-        return Moments::of_tile(&vec![value; count], Depth::Squares);
-    }
-    // An f64 holds the sum of a tile of equal f32s to the last digit.
-    let value = value.widen();
-    Moments {
-        count,
-        sum: value * count as f64,
-        min: value,
-        max: value,
-        squares: 0.0,
-    }
 }
 
 /// What values are brought to mean 0 and standard deviation 1 with.

@@ -5,12 +5,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::columns::Columns;
-use crate::batch::{Computed, Element, FloatBuffer, Layout, Level, Padded, Rows, TokenValues};
+use crate::batch::{Computed, Layout, Level, Rows, TokenValues};
 use crate::script::Placed;
-use crate::tensor::{Precision, Reservation, TILE};
-
-/// About how many tokens a thread computes before it looks at the guard: some tenth of a millisecond.
-const BLOCK: usize = 1 << 16;
+use crate::tensor::{BLOCK, Location, Reservation, Share, TILE, Token, by_blocks};
 
 /// The tokens of a tile: some of one response's.
 #[derive(Clone, Copy)]
@@ -50,97 +47,19 @@ impl<'a> Tile<'a> {
         self.start..self.start + self.len
     }
 
-    /// A padded array's values where they lie, if they lie one after another.
-    fn slice<'t, T: Element>(&self, array: &'t Padded<T>) -> Option<&'t [T]> {
-        let [run] = self.layout.runs(self.response) else {
-            return None;
-        };
-        let first = run.start as usize + self.start;
-        array.row(self.response, first..first + self.len)
-    }
-
-    fn gather<'t, T: Element>(
+    /// The tokens' values in a column, gathered where they do not lie in one stretch.
+    pub(super) fn read<'t, T: Token>(
         &self,
-        array: &Padded<T>,
-        into: &'t mut Vec<T::Wide>,
-    ) -> &'t [T::Wide] {
-        into.clear();
+        column: &'t TokenValues,
+        gathered: &'t mut Vec<T>,
+    ) -> &'t [T] {
         let first = self.layout.tokens_of(self.response).start + self.start;
-        for (tokens, columns) in self.layout.stretches(self.response) {
-            let own = tokens.start.max(first)..tokens.end.min(first + self.len);
-            if own.is_empty() {
-                continue;
-            }
-            let start = columns.start + (own.start - tokens.start);
-            let columns = start..start + own.len();
-            match array.row(self.response, columns.clone()) {
-                Some(row) => into.extend(row.iter().map(|value| value.widen())),
-                None => into.extend(array.values(self.response, columns).map(Element::widen)),
-            }
-        }
-        into
-    }
-
-    fn compact<'t, T>(&self, values: &'t [T]) -> &'t [T] {
-        let first = self.layout.tokens_of(self.response).start + self.start;
-        &values[first..first + self.len]
-    }
-}
-
-/// A precision that token columns are read in.
-pub(super) trait Token: Precision {
-    /// The next value towards infinity.
-    fn next_up(self) -> Self;
-
-    /// Padded rows hold f32.
-    fn of_f32s(values: &mut [f32]) -> Option<&mut [Self]>;
-
-    /// A tile of a column of this precision, gathered where it does not lie in one stretch.
-    fn read<'t>(column: &'t TokenValues, tile: Tile<'_>, gathered: &'t mut Vec<Self>)
-    -> &'t [Self];
-}
-
-impl Token for f32 {
-    fn next_up(self) -> f32 {
-        f32::next_up(self)
-    }
-
-    fn of_f32s(values: &mut [f32]) -> Option<&mut [f32]> {
-        Some(values)
-    }
-
-    fn read<'t>(column: &'t TokenValues, tile: Tile<'_>, gathered: &'t mut Vec<f32>) -> &'t [f32] {
-        match column {
-            TokenValues::F16(array) => tile.gather(array, gathered),
-            TokenValues::Bf16(array) => tile.gather(array, gathered),
-            TokenValues::F32(array) => match tile.slice(array) {
-                Some(values) => values,
-                None => tile.gather(array, gathered),
-            },
-            TokenValues::Compact(FloatBuffer::F32(values)) => tile.compact(values),
-            _ => unreachable!("columns of another precision are declined"),
-        }
-    }
-}
-
-impl Token for f64 {
-    fn next_up(self) -> f64 {
-        f64::next_up(self)
-    }
-
-    fn of_f32s(_: &mut [f32]) -> Option<&mut [f64]> {
-        None
-    }
-
-    fn read<'t>(column: &'t TokenValues, tile: Tile<'_>, gathered: &'t mut Vec<f64>) -> &'t [f64] {
-        match column {
-            TokenValues::F64(array) => match tile.slice(array) {
-                Some(values) => values,
-                None => tile.gather(array, gathered),
-            },
-            TokenValues::Compact(FloatBuffer::F64(values)) => tile.compact(values),
-            _ => unreachable!("columns of another precision are declined"),
-        }
+        let location = Location {
+            layout: self.layout,
+            responses: self.response..self.response + 1,
+            tokens: first..first + self.len,
+        };
+        T::read(column, &location, gathered)
     }
 }
 
@@ -163,7 +82,7 @@ enum Part<'a, T> {
 impl<'a, T: Token> Output<'a, T> {
     /// The caller's rows, which hold f32, or new memory; `None` where the guard has none left.
     pub(super) fn new(columns: &Columns<'_>, rows: Option<Rows<'a>>) -> Option<Self> {
-        if let (Some(rows), true) = (rows, T::of_f32s(&mut []).is_some()) {
+        if let (Some(rows), true) = (rows, T::of_rows(&mut []).is_some()) {
             return Some(Output::Rows(rows));
         }
         let tokens = columns.layout.tokens();
@@ -204,7 +123,7 @@ impl<'a, T: Token> Output<'a, T> {
             Output::Rows(rows) => {
                 let rows = rows.par_iter_mut().enumerate().map(|(response, row)| {
                     let mut runs = columns.layout.runs(response).iter();
-                    let stretch = |row: &mut [f32]| T::of_f32s(row).is_none_or(&of);
+                    let stretch = |row: &mut [f32]| T::of_rows(row).is_none_or(&of);
                     runs.all(|run| stretch(&mut row[run.columns()]))
                 });
                 rows.reduce(|| true, |a, b| a & b)
@@ -223,8 +142,7 @@ impl<'a, T: Token> Output<'a, T> {
     }
 }
 
-impl<'a, T: Token> Part<'a, T> {
-    /// Cuts off the part of the first responses.
+impl<'a, T: Token> Share for Part<'a, T> {
     fn split(&mut self, responses: usize, tokens: usize) -> Part<'a, T> {
         match self {
             Part::Compact(values) => {
@@ -236,7 +154,9 @@ impl<'a, T: Token> Part<'a, T> {
             Part::Nothing => Part::Nothing,
         }
     }
+}
 
+impl<T: Token> Part<'_, T> {
     /// Writes a response's tokens, the first of the part's own.
     fn write<R>(
         &mut self,
@@ -255,7 +175,7 @@ impl<'a, T: Token> Part<'a, T> {
         layout.clear_padding(response, row);
         let runs = layout.runs(response);
         let own = match runs {
-            [run] => T::of_f32s(&mut row[run.columns()]),
+            [run] => T::of_rows(&mut row[run.columns()]),
             _ => None,
         };
         if let Some(own) = own {
@@ -284,34 +204,23 @@ pub(super) fn each_response<S, R: Send>(
 
 fn each_part<T: Token, S, R: Send>(
     columns: &Columns<'_>,
-    mut rest: Part<'_, T>,
+    part: Part<'_, T>,
     scratch: impl Fn() -> S + Send + Sync,
     of: impl Fn(&mut S, usize, &mut [T]) -> R + Sync,
 ) -> Option<Vec<R>> {
     let layout = &**columns.layout;
-    let (mut blocks, mut first) = (Vec::new(), 0);
-    while first < layout.responses() {
-        let start = layout.tokens_of(first).start;
-        let mut end = first + 1;
-        while end < layout.responses() && layout.tokens_of(end).end - start <= BLOCK {
-            end += 1;
-        }
-        let tokens = layout.tokens_of(end - 1).end - start;
-        blocks.push((first..end, rest.split(end - first, tokens)));
-        first = end;
-    }
-    let done: Option<Vec<Vec<R>>> = blocks
-        .into_par_iter()
-        .map_init(
-            || (scratch(), Vec::new()),
-            |(scratch, holes), (responses, mut part)| {
-                columns.guard().check().ok()?;
-                let each = responses.map(|response| {
-                    part.write(layout, response, holes, |own| of(scratch, response, own))
-                });
-                Some(each.collect())
-            },
-        )
-        .collect();
-    Some(done?.into_iter().flatten().collect())
+    let scratch = || (scratch(), Vec::new());
+    let done = by_blocks(
+        layout,
+        columns.guard(),
+        part,
+        scratch,
+        |(scratch, holes), responses, mut part| {
+            let each = responses.map(|response| {
+                part.write(layout, response, holes, |own| of(scratch, response, own))
+            });
+            Ok(each.collect::<Vec<R>>())
+        },
+    );
+    Some(done.ok()?.into_iter().flatten().collect())
 }

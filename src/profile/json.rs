@@ -10,7 +10,7 @@ impl Measured {
     /// All figures, in seconds and bytes.
     pub fn json(&self) -> Value {
         let trial = &self.trial;
-        let in_full = self.in_full();
+        let in_full = &self.in_full;
         let stages = trial.stages.iter().filter_map(|stage| {
             let kind = match stage.kind {
                 StageKind::Pass => "pass",
@@ -28,7 +28,8 @@ impl Measured {
         let whole = in_full.iter().map(|one| {
             json!({
                 "kind": "in full", "seconds": one.seconds, "read": one.read,
-                "written": one.written, "operations": [one.name], "line": one.line,
+                "written": one.written, "operations": [one.name], "line": one.place.as_ref().map(|place| place.1),
+                "script": one.place.as_ref().and_then(|place| place.0.as_deref()),
                 "times": one.times, "why": one.why,
             })
         });

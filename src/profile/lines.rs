@@ -56,21 +56,33 @@ impl Line {
 
     /// The number, behind the name of the script where that is another.
     pub(super) fn place(&self) -> String {
-        match &self.source {
-            Some(source) => {
-                let path = Path::new(source);
-                let name = path.file_name().map(|name| name.to_string_lossy());
-                format!("{}:{}", name.unwrap_or_default(), self.number)
-            }
-            None => self.number.to_string(),
-        }
+        place(self.source.as_deref(), self.number)
     }
 }
 
-/// The line of a recipe's own source, or of one that it imports.
-pub(super) fn of_recipe(recipe: &Recipe, origin: &Origin) -> (Option<String>, usize, String) {
+/// A line's number, after the name of its script where that is another one.
+pub(super) fn place(script: Option<&str>, line: usize) -> String {
+    match script {
+        Some(script) => {
+            let name = Path::new(script)
+                .file_name()
+                .map(|name| name.to_string_lossy());
+            format!("{}:{line}", name.unwrap_or_default())
+        }
+        None => line.to_string(),
+    }
+}
+
+/// The line of a recipe's own source, of one that it imports, or of the loss behind it.
+pub(super) fn of_recipes(
+    recipe: &Recipe,
+    loss: Option<&Recipe>,
+    origin: &Origin,
+) -> (Option<String>, usize, String) {
     let name = origin.source.as_deref().unwrap_or(recipe.name());
-    let mut sources = recipe.sources();
+    let mut sources = recipe
+        .sources()
+        .chain(loss.into_iter().flat_map(Recipe::sources));
     let text = sources.find(|(other, _)| *other == name);
     let line = text.and_then(|(_, text)| text.lines().nth(origin.line.checked_sub(1)?));
     let source = Some(name.to_string()).filter(|name| name != recipe.name());

@@ -1,6 +1,7 @@
 //! Where the time of a recipe goes: measured on a batch, told as a table, as JSON and as a trace.
 
 mod example;
+mod in_full;
 mod json;
 mod lines;
 mod machine;
@@ -8,7 +9,6 @@ mod table;
 mod trace;
 mod trial;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 
 pub use self::example::example;
+use self::in_full::InFull;
 use self::lines::Line;
 use self::machine::bandwidth;
 use self::trial::Trial;
 use crate::batch::{Batch, Layout, Replacement};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::figures::count;
 use crate::native::{Mode, Native};
 use crate::script::{Host, Recipe, Session, Version};
-use crate::tensor::Executor;
-use crate::tensor::profile::{Detail, Profile, StageKind};
+use crate::tensor::profile::{Detail, Profile};
+use crate::tensor::{Executor, Origin};
 
 /// How often the naive executor runs at most: it is there to compare with, and slow.
 const NAIVE_RUNS: usize = 3;
@@ -52,20 +52,24 @@ pub struct Measured {
     /// The fastest of the runs that noted down their stages.
     trial: Trial,
     lines: Vec<Line>,
+    in_full: Vec<InFull>,
+    /// What the trial ran with.
+    executor: Executor,
     /// Bytes a second.
     bandwidth: f64,
 }
 
 impl Measured {
-    /// Runs all hooks of a recipe, a number of times with each executor (with libtorch where that is the host's), from the state that `init` makes. The advantage is
-    /// written into a padded array, or where there is a loss, its gradient. A loss without an advantage hook beside it
-    /// has the advantage of the batch.
+    /// Runs all hooks of a recipe, a number of times with each executor (with libtorch where that is the host's), from the
+    /// state that `init` makes. The advantage is written into a padded array, or where there is a loss, its gradient. A loss
+    /// without an advantage hook beside it has the advantage of the batch. A recipe without a loss may have another recipe's behind it, as in a run.
     ///
     /// # Errors
     /// [`Diagnostics`] of a hook that fails.
     pub fn new(
         host: &Host,
         recipe: &Recipe,
+        loss: Option<&Recipe>,
         batch: &Batch,
         runs: usize,
     ) -> Result<Measured, Diagnostics> {
@@ -74,12 +78,16 @@ impl Measured {
         let new_array = || Array2::zeros((layout.responses(), layout.width()));
         let mut padded = new_array();
         let mut times = |host: Host, runs: usize, native: bool| -> Result<Vec<f64>, Diagnostics> {
-            let recipe = recipe.on(&host);
+            let (recipe, loss) = (recipe.on(&host), loss.map(|loss| loss.on(&host)));
             // The first run finds memory and caches as no later one does.
-            let first = Trial::of(&recipe, batch, &mut padded, None)?;
+            let first = Trial::of(&recipe, loss.as_ref(), batch, &mut padded, None)?;
             let runs = if first.is_native == native { runs } else { 0 };
-            let seconds = |_| Ok(Trial::of(&recipe, batch, &mut padded, None)?.seconds());
-            (0..runs).map(seconds).collect()
+            let mut seconds = Vec::new();
+            for _ in 0..runs {
+                let trial = Trial::of(&recipe, loss.as_ref(), batch, &mut padded, None)?;
+                seconds.push(trial.seconds());
+            }
+            Ok(seconds)
         };
         let by = |executor: Executor| host.clone().with_executor(executor);
         let fused = times(by(Executor::Fused), runs, false)?;
@@ -91,18 +99,25 @@ impl Measured {
             Executor::Torch => times(host.clone(), runs, false)?,
             _ => Vec::new(),
         };
-        let by_fused = recipe.on(&by(Executor::Fused));
         let fused_anew = |_| {
             let started = Instant::now();
-            let mut padded = new_array();
-            Trial::of(&by_fused, batch, &mut padded, None)?;
+            let (mut padded, host) = (new_array(), by(Executor::Fused));
+            let loss = loss.map(|loss| loss.on(&host));
+            Trial::of(&recipe.on(&host), loss.as_ref(), batch, &mut padded, None)?;
             Ok(started.elapsed().as_secs_f64())
         };
         let fused_anew: Result<_, Diagnostics> = (0..runs).map(fused_anew).collect();
         let mut noted = |detail: Detail| {
             let profile = Arc::new(Profile::new(detail));
-            let recipe = recipe.on(&host.clone().with_profile(profile.clone()));
-            Trial::of(&recipe, batch, &mut padded, Some(&profile))
+            let host = host.clone().with_profile(profile.clone());
+            let loss = loss.map(|loss| loss.on(&host));
+            Trial::of(
+                &recipe.on(&host),
+                loss.as_ref(),
+                batch,
+                &mut padded,
+                Some(&profile),
+            )
         };
         let mut trial = noted(Detail::Stages)?;
         for _ in 1..runs {
@@ -112,11 +127,14 @@ impl Measured {
             }
         }
         trial.share_out(&noted(Detail::Operations)?);
+        let place = |origin: &Origin| lines::of_recipes(recipe, loss, origin);
         Ok(Measured {
             name: recipe.name().to_string(),
             version: Some(recipe.version().clone()),
             settings: recipe.params().to_string(),
-            lines: Line::of(&trial, |origin| lines::of_recipe(recipe, origin)),
+            lines: Line::of(&trial, place),
+            in_full: InFull::of(&trial, place),
+            executor: host.executor(),
             layout: layout.clone(),
             fused,
             fused_anew: fused_anew?,
@@ -139,13 +157,15 @@ impl Measured {
     ) -> Result<Measured, Diagnostics> {
         let times = session.time(text)?;
         let times = times.iter().map(Duration::as_secs_f64).collect();
-        let (mut fused, mut naive, mut torch) = (Vec::new(), Vec::new(), Vec::new());
-        *match session.host().executor() {
-            Executor::Naive => &mut naive,
+        let place = match session.host().executor() {
+            Executor::Naive => 1,
             #[cfg(feature = "torch")]
-            Executor::Torch => &mut torch,
-            _ => &mut fused,
-        } = times;
+            Executor::Torch => 2,
+            _ => 0,
+        };
+        let mut by_executor = [const { Vec::new() }; 3];
+        by_executor[place] = times;
+        let [fused, naive, torch] = by_executor;
         let trials = session.trials(text, INPUT_RUNS, Detail::Stages)?;
         let trials = trials.into_iter().map(Trial::of_input);
         let fastest = trials.min_by(|a, b| a.seconds().total_cmp(&b.seconds()));
@@ -153,11 +173,14 @@ impl Measured {
         for timed in session.trials(text, 1, Detail::Operations)? {
             trial.share_out(&Trial::of_input(timed));
         }
+        let place = |origin: &Origin| session.line_of(text, origin);
         Ok(Measured {
             name: text.to_string(),
             version: None,
             settings: String::new(),
-            lines: Line::of(&trial, |origin| session.line_of(text, origin)),
+            lines: Line::of(&trial, place),
+            in_full: InFull::of(&trial, place),
+            executor: session.host().executor(),
             layout: batch.layout().clone(),
             fused,
             fused_anew: Vec::new(),
@@ -180,63 +203,5 @@ impl Measured {
             return Err(Diagnostic::error(what).with_help(help).into());
         }
         Replacement::write(path, self.trace().to_string().as_bytes())
-    }
-
-    /// The operations in full, those of one name and line together, in their order.
-    fn in_full(&self) -> Vec<InFull> {
-        let mut all: Vec<InFull> = Vec::new();
-        let mut index: HashMap<(&str, Option<usize>), usize> = HashMap::new();
-        for stage in &self.trial.stages {
-            let (StageKind::InFull(why), [operation]) = (stage.kind, &stage.operations[..]) else {
-                continue;
-            };
-            let line = operation.origin.as_ref().map(|origin| origin.line);
-            let at = *index.entry((operation.name, line)).or_insert(all.len());
-            if at == all.len() {
-                all.push(InFull {
-                    name: operation.name,
-                    line,
-                    times: 0,
-                    seconds: 0.0,
-                    read: 0,
-                    written: 0,
-                    why,
-                });
-            }
-            let one = &mut all[at];
-            one.times += 1;
-            one.seconds += stage.seconds;
-            one.read += stage.read;
-            one.written += stage.written;
-            one.why = one.why.or(why);
-        }
-        all
-    }
-}
-
-/// An operation that was computed in full, as often as a line asked for it.
-struct InFull {
-    name: &'static str,
-    line: Option<usize>,
-    times: usize,
-    seconds: f64,
-    read: usize,
-    written: usize,
-    /// Why token values or positions were not computed by tiles.
-    why: Option<&'static str>,
-}
-
-impl InFull {
-    /// Where token values or positions were computed in full, which operation did and why.
-    fn fallback(&self) -> Option<String> {
-        let why = self.why?;
-        let line = self
-            .line
-            .map_or(String::new(), |line| format!(" in line {line}"));
-        let times = match self.times {
-            1 => String::new(),
-            times => format!(", {} times", count(times)),
-        };
-        Some(format!("`{}`{line}{times}: {why}", self.name))
     }
 }

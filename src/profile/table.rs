@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use super::Measured;
+use super::in_full::InFull;
 use super::lines::Line;
 use super::machine::length;
-use super::{InFull, Measured};
 use crate::figures::{self, counted, shape};
 use crate::paint::{Paint, beside, cut, width, wrapped};
 use crate::script::Version;
+use crate::tensor::Executor;
 use crate::tensor::profile::{Stage, StageKind};
 
 impl Measured {
@@ -125,12 +127,15 @@ impl Measured {
     }
 
     fn remarks(&self, paint: Paint) -> Vec<String> {
-        let in_full = self.in_full();
-        let fallbacks: Vec<String> = in_full.iter().filter_map(InFull::fallback).collect();
+        let fallbacks = self.in_full.iter().filter_map(InFull::fallback);
+        let fallbacks: Vec<String> = fallbacks.collect();
         let mut stages = self.trial.stages.iter();
         let has_pass = stages.any(|stage| stage.kind == StageKind::Pass);
         let by_libtorch = |stage: &Stage| stage.kind == StageKind::Libtorch;
         let fallbacks = match &fallbacks[..] {
+            _ if self.executor == Executor::Naive => {
+                "everything: the naive executor computes each operation in full".to_string()
+            }
             [] if has_pass => "nothing: all token operations went tile by tile".to_string(),
             [] if self.trial.stages.iter().any(by_libtorch) => {
                 "nothing: libtorch did all token operations".to_string()

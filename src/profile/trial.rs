@@ -34,9 +34,11 @@ pub(super) struct Part {
 }
 
 impl Trial {
-    /// Runs the recipe once. Its advantage, or where it has a loss the gradient of that, goes into a padded array [B, T].
+    /// Runs the recipe once. Its advantage goes into a padded array [B, T], or where there is a loss, its own or another
+    /// recipe's behind it, the gradient of that.
     pub(super) fn of(
         recipe: &Recipe,
+        loss: Option<&Recipe>,
         batch: &Batch,
         padded: &mut Array2<f32>,
         profile: Option<&Profile>,
@@ -61,10 +63,10 @@ impl Trial {
         let mut advantage = None;
         let mut is_native = false;
         let mut map_groups = Vec::new();
-        let has_loss = recipe.has(Hook::Loss);
+        let loss = Some(recipe).filter(|own| own.has(Hook::Loss)).or(loss);
         if recipe.has(Hook::Advantage) {
             let started = clock();
-            if has_loss {
+            if loss.is_some() {
                 let outcome = recipe.advantage(batch, &mut state)?;
                 is_native |= outcome.native.is_some();
                 advantage = Some(outcome.advantage);
@@ -77,10 +79,13 @@ impl Trial {
             }
             part("advantage", started);
         }
-        if has_loss {
+        if let Some(behind) = loss {
+            if !recipe.has(Hook::Loss) {
+                state = behind.init()?;
+            }
             let started = clock();
             let padded = &mut padded.view_mut();
-            let loss = recipe.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
+            let loss = behind.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
             is_native |= loss.native.is_some();
             map_groups.extend(loss.map_groups);
             part("loss and gradient", started);

@@ -11,7 +11,7 @@ use super::error::Problem;
 use super::host::Host;
 use super::kernels::Importer;
 use super::recipe::Hook;
-use crate::tensor::{Guard, Tensor, TensorError};
+use crate::tensor::{Depth, Guard, Moments, Tensor, TensorError};
 
 /// The most metrics of a step.
 const METRICS: usize = 256;
@@ -75,13 +75,61 @@ impl Call {
     }
 }
 
+/// A number that a script reports.
+#[derive(Debug)]
+struct Metric {
+    hook: Option<Hook>,
+    name: String,
+    /// One; in a `map_groups` one a group, with its turn.
+    values: Vec<(u64, Tensor)>,
+}
+
+impl Metric {
+    /// The mean over the groups that reported it.
+    fn value(&self) -> Result<f64, TensorError> {
+        let values = self.values.iter();
+        let values = values.map(|(_, value)| Ok(value.evaluate()?.get(0)));
+        let values = values.collect::<Result<Vec<f64>, TensorError>>()?;
+        Ok(match values[..] {
+            [value] => value,
+            _ => Moments::of(&values, Depth::Extremes).mean(),
+        })
+    }
+}
+
+/// A `map_groups` that is running: until it is dropped, a metric has a value for each group.
+pub(super) struct Turns<'a>(Option<&'a Call>);
+
+impl<'a> Turns<'a> {
+    pub(super) fn begin(call: &'a Call) -> Turns<'a> {
+        let is_outermost = call.report(|reports| {
+            let is_outermost = reports.turns_from.is_none();
+            reports.turns_from.get_or_insert(reports.turn + 1);
+            is_outermost
+        });
+        Turns(is_outermost.then_some(call))
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.0 {
+            call.report(|reports| reports.turns_from = None);
+        }
+    }
+}
+
 /// The reports of scripts, by `metric` and `print`, and the notes of the host.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,
     /// Computed with what the hook returns, not before.
-    metrics: Vec<(Option<Hook>, String, Tensor)>,
+    metrics: Vec<Metric>,
+    /// The groups that functions of `map_groups` were called for so far.
+    turn: u64,
+    /// The first turn of the `map_groups` that is running, the outermost one.
+    turns_from: Option<u64>,
     pub(super) prints: Vec<String>,
     printed: usize,
     /// Columns that were read otherwise than their names say.
@@ -95,20 +143,31 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Keeps a metric, the last value of each name in a hook.
+    /// Keeps a metric: the last value of each name in a hook, and in a `map_groups` that of each group.
     pub(super) fn metric(&mut self, name: &str, value: Tensor) -> Result<(), Problem> {
         self.said += 1;
+        let (from, turn) = (self.turns_from.unwrap_or(u64::MAX), self.turn);
         let mut known = self.metrics.iter_mut();
-        if let Some(same) = known.find(|(of, known, _)| *of == self.hook && known == name) {
-            same.2 = value;
+        if let Some(same) = known.find(|known| known.hook == self.hook && known.name == name) {
+            same.values.retain(|&(of, _)| from <= of && of != turn);
+            same.values.push((turn, value));
             return Ok(());
         }
         if self.metrics.len() == METRICS {
             let too_many = Problem::new(format!("more than {METRICS} metrics in one step"));
             return Err(too_many.help("is `metric` called in a loop, with another name each time?"));
         }
-        self.metrics.push((self.hook, name.to_string(), value));
+        self.metrics.push(Metric {
+            hook: self.hook,
+            name: name.to_string(),
+            values: vec![(turn, value)],
+        });
         Ok(())
+    }
+
+    /// A function of `map_groups` is called for another group.
+    pub(super) fn next_group(&mut self) {
+        self.turn += 1;
     }
 
     /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, where several have one of that
@@ -119,14 +178,13 @@ impl Reports {
     pub(super) fn metrics(&self) -> Result<Vec<(String, f64)>, TensorError> {
         let name = |hook: Option<Hook>, name: &str| {
             let mut all = self.metrics.iter();
-            match hook.filter(|_| all.any(|(other, same, _)| same == name && *other != hook)) {
+            match hook.filter(|_| all.any(|other| other.name == name && other.hook != hook)) {
                 Some(hook) => format!("{}/{name}", hook.name()),
                 None => name.to_string(),
             }
         };
         let metrics = self.metrics.iter();
-        let named =
-            metrics.map(|(hook, of, value)| Ok((name(*hook, of), value.evaluate()?.get(0))));
+        let named = metrics.map(|metric| Ok((name(metric.hook, &metric.name), metric.value()?)));
         named.collect()
     }
 
@@ -141,7 +199,8 @@ impl Reports {
 
     /// The tensors that metrics wait for.
     pub(super) fn metric_tensors(&self) -> impl Iterator<Item = &Tensor> {
-        self.metrics.iter().map(|(.., value)| value)
+        let values = self.metrics.iter().flat_map(|metric| &metric.values);
+        values.map(|(_, value)| value)
     }
 
     /// Keeps a printed line; beyond some bytes it says once that there is more.

@@ -268,10 +268,31 @@ fn another_kind(path: &Path) -> Option<&'static str> {
     }
 }
 
+/// The script in a path's folder that has nearly its name.
+fn near(path: &Path) -> Option<String> {
+    let folder = path.parent()?;
+    let here = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    let names: Vec<String> = std::fs::read_dir(here)
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".rhai"))
+        .collect();
+    let name = path.file_name()?.to_str()?;
+    let near = suggest::nearest(name, names.iter().map(String::as_str))?;
+    Some(folder.join(near).display().to_string())
+}
+
 fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
+    let near = near(path);
     let path = path.display().to_string();
     let bytes = content.as_ref().map_err(|unread| match unread.kind {
-        std::io::ErrorKind::NotFound => said("load", "missing", &[&path, &unread.why]),
+        std::io::ErrorKind::NotFound => match near {
+            Some(near) => said("load", "missing-near", &[&path, &unread.why, &near]),
+            None => said("load", "missing", &[&path, &unread.why]),
+        },
         _ => said("load", "unread", &[&path, &unread.why]),
     })?;
     std::str::from_utf8(bytes).map_err(|error| {

@@ -78,14 +78,14 @@ macro_rules! scripts {
 
 /// The recipes that come with advlab, by kind, in the order in which a newcomer meets them.
 pub const BUILTINS: &[Builtin] = scripts! {
-    Outcome "outcome": "grpo" "dr_grpo" "rloo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce";
+    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce";
     Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
         "passk_by_entropy" "pkpo" "grpo_passk";
     Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "otb" "prime" "entropy_advantage"
         "kl_advantage" "opd";
     Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
     Loss "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
-        "clip_cov" "kl_cov" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
+        "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
 };
 
 /// What built-ins import that is no recipe.

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::graph::{Node, Prim, Tensor};
-use super::lift::{Copy, Mapped, NotLifted};
+use super::lift::{Again, Mapped, NotLifted};
 use super::op;
-use super::{Frame, Level, Value};
+use super::{Frame, Level, TensorError, Value};
 
 /// The most nodes of a graph whose form is looked at.
 const NODES: usize = 64;
@@ -180,7 +180,7 @@ impl Tensor {
         home: &Arc<Frame>,
         whole: &Arc<Frame>,
     ) -> Result<Arc<Value>, NotLifted> {
-        let (all, _) = Copy::new(home, whole, None).of(self)?;
+        let (all, _) = Again::new(home, whole, None).of(self)?;
         Ok(all.evaluate()?)
     }
 
@@ -244,8 +244,10 @@ impl Alike {
             for (&group, numbers) in self.groups.iter().zip(&self.numbers) {
                 values[group] = numbers[index].1;
             }
-            let slot = Tensor::from_buffer(whole, Level::Group, values.into())?;
-            slots.insert(node, slot);
+            let reserved = whole.context.guard.reserve(size_of_val(&values[..]));
+            let reserved = reserved.map_err(|stopped| TensorError::new("map_groups", stopped))?;
+            let values = Value::new(Level::Group, values.into(), Some(reserved));
+            slots.insert(node, Tensor::from_value(whole, values));
         }
         Ok(slots)
     }
@@ -258,7 +260,7 @@ pub(crate) fn by_form(looped: &Tensor, parts: &[(Tensor, Arc<Frame>)]) -> Option
     let mut result: Option<Tensor> = None;
     for alike in &all {
         let (part, home) = &parts[*alike.groups.first()?];
-        let mut copy = Copy::new(home, whole, None);
+        let mut copy = Again::new(home, whole, None);
         copy.slots = alike.slots(whole).ok()?;
         let own = copy.whole_of(part, looped.level()).ok()?;
         // What is computed for groups of another form must not fail.

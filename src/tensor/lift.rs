@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use super::error::TensorError;
+use super::error::{TensorError, TensorErrorKind};
 use super::graph::{Prim, Tensor};
 use super::op::{self, Kernel};
 use super::{Frame, Level};
@@ -30,14 +30,24 @@ struct Part {
     since: u64,
 }
 
-/// Why the graph of one group cannot stand for all: it reads other values than the group's own and numbers, or an
-/// operation refused a value.
+/// Why the graph of one group cannot stand for all.
 #[derive(Debug)]
-pub(crate) struct NotLifted;
+pub(crate) enum NotLifted {
+    /// It reads other values than the group's own and numbers.
+    Mixes,
+    /// An operation refused a value.
+    Refused,
+    /// The guard stopped it, or the machine.
+    Stopped(TensorError),
+}
 
 impl From<TensorError> for NotLifted {
-    fn from(_: TensorError) -> Self {
-        NotLifted
+    fn from(error: TensorError) -> Self {
+        match error.kind {
+            TensorErrorKind::Stopped(_) | TensorErrorKind::Machine(_) => NotLifted::Stopped(error),
+            TensorErrorKind::Value(_) => NotLifted::Refused,
+            _ => NotLifted::Mixes,
+        }
     }
 }
 
@@ -51,9 +61,9 @@ impl Tensor {
     ) -> Result<Tensor, NotLifted> {
         let whole = match &home.of {
             Some(of) => &of.whole,
-            None => return Err(NotLifted),
+            None => return Err(NotLifted::Mixes),
         };
-        let mut copy = Copy::new(home, whole, None);
+        let mut copy = Again::new(home, whole, None);
         let level = part.level().join(Level::Group);
         let all = copy.whole_of(part, level)?;
         Tensor::evaluate_together(&copy.checked)?;
@@ -77,6 +87,22 @@ impl Tensor {
         }
     }
 
+    /// Whether it is what `map_groups` gives where its function has given a number for every group.
+    pub(crate) fn is_number_of_each_group(&self) -> bool {
+        let is_number = |part: &Tensor| match (&part.inner().prim, &part.inner().args[..]) {
+            (Prim::Expand, [of]) => of.as_number().is_some(),
+            _ => false,
+        };
+        match &self.inner().prim {
+            Prim::Assemble(_) => self.inner().args.iter().all(is_number),
+            Prim::Mapped(_) => {
+                let groups = self.args_by_group();
+                groups.is_ok_and(|groups| groups.iter().all(Tensor::is_number_of_each_group))
+            }
+            _ => false,
+        }
+    }
+
     /// The arguments that a gradient goes back to.
     pub(crate) fn args_of_gradient(&self) -> Result<&[Tensor], TensorError> {
         match &self.inner().prim {
@@ -90,7 +116,7 @@ impl Mapped {
     /// `looped`, whose values are those of `all`.
     pub(super) fn computed_as(looped: &Tensor, all: Tensor) -> Result<Tensor, NotLifted> {
         let Some(whole) = looped.frame() else {
-            return Err(NotLifted);
+            return Err(NotLifted::Mixes);
         };
         let mapped = Mapped {
             part: None,
@@ -135,9 +161,10 @@ impl Mapped {
             guard
                 .check()
                 .map_err(|stopped| TensorError::new("map_groups", stopped))?;
-            let mut copy = Copy::new(&part.home, whole, Some(other));
-            let (own, _) = copy.of(&part.tensor).map_err(|_| {
-                TensorError::different_batches("map_groups", Level::Batch, node.level())
+            let mut copy = Again::new(&part.home, whole, Some(other));
+            let (own, _) = copy.of(&part.tensor).map_err(|why| match why {
+                NotLifted::Stopped(error) => error,
+                _ => TensorError::different_batches("map_groups", Level::Batch, node.level()),
             })?;
             Ok((group, own.expanded(node.level(), &frame)?))
         };
@@ -159,7 +186,7 @@ pub(super) struct Other {
 }
 
 /// A graph over one group's frame made again: for all groups at once, or for another group.
-pub(super) struct Copy<'a> {
+pub(super) struct Again<'a> {
     home: &'a Arc<Frame>,
     whole: &'a Arc<Frame>,
     /// The other group; `None` for all.
@@ -176,13 +203,13 @@ pub(super) struct Copy<'a> {
     pub(super) slots: HashMap<usize, Tensor>,
 }
 
-impl<'a> Copy<'a> {
+impl<'a> Again<'a> {
     pub(super) fn new(
         home: &'a Arc<Frame>,
         whole: &'a Arc<Frame>,
         other: Option<Other>,
-    ) -> Copy<'a> {
-        Copy {
+    ) -> Again<'a> {
+        Again {
             home,
             whole,
             other,
@@ -199,7 +226,7 @@ impl<'a> Copy<'a> {
     pub(super) fn whole_of(&mut self, part: &Tensor, level: Level) -> Result<Tensor, NotLifted> {
         let (all, is_of_group) = self.of(part)?;
         if !is_of_group && all.level() != Level::Batch {
-            return Err(NotLifted);
+            return Err(NotLifted::Mixes);
         }
         self.is_exact &= is_of_group || all.frame().is_none();
         Ok(all.expanded(level, self.whole)?)
@@ -253,7 +280,7 @@ impl<'a> Copy<'a> {
         }
         // A batch tensor is one number, whatever frame it came to be in; others must be the group's own.
         if is_of_group && !is_home && node.level != Level::Batch {
-            return Err(NotLifted);
+            return Err(NotLifted::Mixes);
         }
         self.is_exact &= args
             .iter()
@@ -277,7 +304,7 @@ impl<'a> Copy<'a> {
                 node.prim.clone()
             }
             _ if !is_of_group => return Ok((tensor.clone(), false)),
-            _ => return Err(NotLifted),
+            _ => return Err(NotLifted::Mixes),
         };
         let is_checked = matches!(prim, Prim::Map(op) if matches!(op.kernel, Kernel::Checked(_)));
         let frame = match &self.other {
@@ -302,7 +329,7 @@ impl<'a> Copy<'a> {
         };
         let is_whole = |frame: &Arc<Frame>| Arc::ptr_eq(&frame.layout, &self.whole.layout);
         if !is_home || !of.frame().is_some_and(is_whole) {
-            return Err(NotLifted);
+            return Err(NotLifted::Mixes);
         }
         self.has_group |= part.level() == Level::Group;
         let made = match &self.other {

@@ -7,6 +7,7 @@ mod error;
 mod worker;
 
 use std::num::NonZeroUsize;
+use std::sync::OnceLock;
 
 use tch::kind::Element;
 use tch::{Device, Kind, Tensor};
@@ -53,12 +54,20 @@ pub fn start(device: &str, threads: NonZeroUsize) -> std::result::Result<Device,
             return Err(problem.into());
         }
     };
-    if !advlab_torch_be_deterministic() {
-        let message = "libtorch refuses deterministic algorithms";
-        return Err(Diagnostic::error(message).into());
-    }
+    settle().map_err(|error| Diagnostic::error(error.to_string()))?;
     tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
     Ok(device)
+}
+
+/// Deterministic algorithms and float32 products in full, from here on and in the whole process.
+pub(crate) fn settle() -> Result<()> {
+    static IS_SETTLED: OnceLock<bool> = OnceLock::new();
+    match IS_SETTLED.get_or_init(|| advlab_torch_be_deterministic()) {
+        true => Ok(()),
+        false => Err(TorchError::Refused(
+            "there are no deterministic algorithms".to_string(),
+        )),
+    }
 }
 
 /// The dtype of a name: `float32`, `bfloat16`, or `auto`, which is bfloat16 on a GPU and float32 on the CPU, where bfloat16 is

@@ -1,5 +1,6 @@
 //! The configuration of a run: the keys of its TOML file, with their bounds.
 
+mod math;
 mod text;
 mod transformer;
 
@@ -17,6 +18,7 @@ use crate::script::{Hook, Host, Limits, Recipe};
 use crate::suggest;
 use crate::tensor::Executor;
 
+pub use math::MathConfig;
 pub use transformer::TransformerConfig;
 
 /// The configuration of a run, as `advlab train --print-config` prints it. Its fields are the keys of this file:
@@ -64,6 +66,7 @@ pub struct Config {
     pub out: String,
     pub params: toml::Table,
     pub loss_params: toml::Table,
+    pub math: MathConfig,
     pub transformer: TransformerConfig,
     /// Not a key of the file: the numbers of a run are the same with any.
     #[serde(skip)]
@@ -97,7 +100,7 @@ const FEW: RangeInclusive<u64> = 1..=1 << 16;
 /// Responses that are sampled at once; beyond, memory ends before patience does.
 const RESPONSES: usize = 1 << 24;
 
-const TASKS: [&str; 2] = ["maze", "arithmetic"];
+const TASKS: [&str; 3] = ["maze", "arithmetic", "math"];
 const POLICIES: [&str; 2] = ["mlp", "transformer"];
 const CONSTANT: &str = "constant";
 const COSINE: &str = "cosine";
@@ -120,6 +123,9 @@ impl Config {
         let wrong = |key, found, expected| Some((key, Diagnostic::error(found).expected(expected)));
         if let Some((key, found, expected)) = self.out_of_bounds() {
             return wrong(key, format!("{key} is {found}"), expected);
+        }
+        if let Some(lacking) = self.lacks_for_math() {
+            return Some(lacking);
         }
         let (prompts, minibatches) = (self.rollout_batch_size, self.minibatches);
         if minibatches > prompts {
@@ -275,6 +281,7 @@ impl Config {
     pub(super) fn make_task(&self) -> Result<Box<dyn Task>, Diagnostics> {
         Ok(match self.task.as_str() {
             "arithmetic" => Box::new(Arithmetic::new(self.arithmetic_digits)?),
+            "math" => self.make_math()?,
             _ => Box::new(Maze::new(self.maze_size)?),
         })
     }
@@ -289,10 +296,18 @@ impl Config {
         Ok(match self.policy.as_str() {
             "transformer" => self
                 .transformer
-                .make(&shape, adamw, self.seed, self.reference)?,
+                .make(task, adamw, self.seed, self.reference)?,
             _ => Box::new(Mlp::new(&shape, self.hidden_size, adamw, self.seed)),
         })
     }
+}
+
+#[cfg(not(feature = "torch"))]
+fn without_libtorch(what: &str) -> Diagnostics {
+    let message = format!("this advlab was built without libtorch, which {what} needs");
+    let help =
+        "build it with `--features torch`: the README's section \"A language model\" says how";
+    Diagnostic::error(message).with_help(help).into()
 }
 
 /// Where a key is none of the words that it takes.
@@ -337,4 +352,36 @@ pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     params
         .map(|(name, value)| (name.clone(), text(value)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_learning_rate_rises_and_stays_or_falls_to_0() {
+        let config = Config {
+            lr: 0.5,
+            steps: 12,
+            warmup_steps: 4,
+            ..Config::default()
+        };
+        let rates =
+            |config: &Config| -> Vec<f64> { (0..12).map(|step| config.lr_at(step)).collect() };
+        let constant = rates(&config);
+        assert_eq!(constant[..5], [0.125, 0.25, 0.375, 0.5, 0.5]);
+        assert!(constant[4..].iter().all(|lr| *lr == 0.5));
+        let cosine = Config {
+            lr_schedule: COSINE.to_string(),
+            ..config
+        };
+        let falling = rates(&cosine);
+        assert_eq!(falling[..5], constant[..5]);
+        // Halfway of the eight steps that are left.
+        assert!((falling[8] - 0.25).abs() < 1e-15);
+        assert!(falling[4..].is_sorted_by(|before, after| before > after));
+        assert!(cosine.lr_at(12) == 0.0 && falling[11] > 0.0);
+        // Without a warm-up, runs are what they were before there was one.
+        assert_eq!(Config::default().lr_at(0), Config::default().lr);
+    }
 }

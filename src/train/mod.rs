@@ -42,7 +42,7 @@ mod run;
 pub mod task;
 mod trainer;
 
-pub use config::{Config, TransformerConfig};
+pub use config::{Config, MathConfig, TransformerConfig};
 pub use event::Event;
 pub use export::export;
 pub use folder::Kept;

@@ -631,3 +631,57 @@ fn an_import_that_was_edited_runs_as_the_script_that_it_is() {
     std::fs::write(folder.path().join("grpo.rhai"), grpo).unwrap();
     assert!(!is_native());
 }
+
+/// Kernels take no memory that the call has not, and the script does without.
+#[test]
+fn a_kernel_for_which_there_is_no_room_leaves_the_hook_to_the_script() {
+    const RESPONSES: usize = 4000;
+    let batch = Batch::builder()
+        .groups((0..RESPONSES as i64).map(|response| response / 4))
+        .lengths([1; RESPONSES])
+        .response(
+            "reward",
+            (0..RESPONSES).map(|r| (r % 3) as f64).collect::<Vec<_>>(),
+        );
+    let batch = batch.build().unwrap();
+    let run = |memory: usize| {
+        let limits = advlab::script::Limits {
+            memory,
+            ..Default::default()
+        };
+        let host = Host::new()
+            .with_limits(limits)
+            .with_native(&Native::new(Mode::On));
+        let grpo = host.load("grpo").unwrap();
+        grpo.advantage(&batch, &mut grpo.init().unwrap()).unwrap()
+    };
+    assert!(run(1 << 30).native.is_some());
+    let script = Host::new().load("grpo").unwrap();
+    let script = script
+        .advantage(&batch, &mut script.init().unwrap())
+        .unwrap();
+    assert!(run(script.peak_bytes).native.is_none());
+}
+
+/// What answers without having been compared is told of once.
+#[test]
+fn kernels_that_answer_unasked_are_told_of() {
+    let native = Native::new(Mode::On);
+    let host = Host::new().with_native(&native);
+    let text = "import \"dr_grpo\" as dr; fn advantage(batch, p) { dr::advantage(batch, p) }";
+    for recipe in [
+        host.load("rloo").unwrap(),
+        host.compile("mine", text).unwrap(),
+    ] {
+        for _ in 0..3 {
+            recipe
+                .advantage(&Batch::example(), &mut recipe.init().unwrap())
+                .unwrap();
+        }
+    }
+    let told = native.changes();
+    let hooks: Vec<&str> = told.iter().map(|change| change.hook.as_str()).collect();
+    assert_eq!(hooks, ["advantage", "dr_grpo::advantage"]);
+    assert!(told.iter().all(|change| change.script.is_none()));
+    assert!(told[0].to_string().contains("`advantage` is native, in "));
+}

@@ -57,9 +57,7 @@ def _array(name: str, value: Any) -> tuple[Any, bool]:
     if is_tensor(value):
         torch = sys.modules["torch"]
         if value.device.type != "cpu":
-            raise TypeError(
-                f"`{name}` is a tensor on {value.device}, and advlab computes on the CPU: pass `{name}={name}.cpu()`"
-            )
+            raise TypeError(f"`{name}` is a tensor on {value.device}, and advlab computes on the CPU: pass `{name}={name}.cpu()`")
         if value.is_nested or value.layout != torch.strided:
             raise TypeError(f"`{name}` is a nested or sparse tensor: pass a padded one [B, T] with a mask, or a list of rows")
         value = value.detach().resolve_conj().resolve_neg()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from . import _arrays
 from ._native import RecipeError
-from ._recipe import Advantage, LiveRecipe, Recipe, _Call, _restored
+from ._recipe import Advantage, LiveRecipe, Recipe, _Call, _restored, load, watch
+
+log = logging.getLogger("advlab")
 
 MISSING = re.compile(r"no column `(\w+)`")
 
@@ -23,6 +28,48 @@ def frozen(live: LiveRecipe, **params: Any) -> Recipe:
     """The version of a live recipe's last step with a copy of its state, for a computation that leaves both alone."""
     left = live.state_dict()
     return _restored(left["name"], left["sources"], {**live.params, **params}, left["state"], left["version"])
+
+
+def targets(recipe: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int, columns: Mapping[str, Any]) -> Any:
+    """What a critic learns, [B, T]: advantage + value, unwhitened, for a recipe that has the parameter `whiten`; for others the
+    discounted reward to go."""
+    batch = {"groups": groups, "mask": mask, "step": step}
+    value = columns["value"].float()
+    if "whiten" in recipe.params and out.level == "token":
+        if recipe.params["whiten"]:
+            out = padded(frozen(recipe, whiten=False), **batch, columns=columns)
+        return out.advantage + value * mask
+    # The reward to go is the GAE of a critic that knows nothing.
+    to_go = load("gae", gamma=recipe.params.get("gamma", 1.0), **{"lambda": 1.0}, whiten=False)
+    return padded(to_go, **batch, columns={**columns, "value": value * 0}).advantage
+
+
+_live: dict[str, LiveRecipe] = {}
+
+
+def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
+    """The live recipe that the variables ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, one for a process; `theirs` are the trainer's
+    own settings, for parameters of their names that ADVLAB_PARAMS does not set."""
+    recipe = os.environ.get("ADVLAB_RECIPE")
+    if not recipe:
+        raise ValueError(
+            f"{trainer} takes no settings of advlab's: set the variable ADVLAB_RECIPE to a built-in's name or a script's path"
+        )
+    params = json.loads(os.environ.get("ADVLAB_PARAMS") or "{}")
+    known = load(recipe, **params).params
+    params = {**{name: value for name, value in theirs.items() if name in known and value is not None}, **params}
+    key = json.dumps([recipe, params], sort_keys=True)
+    if key not in _live:
+        _live[key] = watch(recipe, **params)
+    return _live[key]
+
+
+def per_response(live: LiveRecipe, out: Advantage, trainer: str) -> Any:
+    """The advantage, where it is one for each response, as the trainer wants it."""
+    if out.level != "response":
+        raise ValueError(f"{live.name} gives an advantage for each token, and {trainer} takes one for each response here")
+    log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
+    return out.advantage
 
 
 def explain(error: RecipeError, options: Mapping[str, str], trainer: str) -> RecipeError:

@@ -22,7 +22,7 @@ import numpy as np
 from . import _native
 from ._native import RecipeError
 from ._recipe import LiveRecipe, Recipe, _restored, load, recipes, watch
-from ._trainers import column_name, explain, frozen, on_cpu, padded
+from ._trainers import column_name, explain, on_cpu, padded, targets
 
 log = logging.getLogger("advlab.verl")
 
@@ -135,7 +135,9 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
             "it already: set `+algorithm.advlab.params.kl_beta=0`, or `algorithm.use_kl_in_reward=False`"
         )
     if live.name == "grpo" and get("norm_adv_by_std_in_grpo", True) is False:
-        raise ValueError("`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: `algorithm.adv_estimator=advlab/dr_grpo`")
+        raise ValueError(
+            "`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: `algorithm.adv_estimator=advlab/dr_grpo`"
+        )
 
 
 def _rows(index: Any, mask: Any, rewards: Any, keys: list[str] | None) -> tuple[Any, Any, bool]:
@@ -143,27 +145,28 @@ def _rows(index: Any, mask: Any, rewards: Any, keys: list[str] | None) -> tuple[
     some row gets that of another."""
     count = len(mask)
     is_row = np.ones(count, bool)
-    uids = [str(uid) for uid in index] if index is not None else [""] * count
-    padded_uids = np.array([uid.startswith("pad") for uid in uids])
-    if padded_uids.any():
+    is_filler = np.array([str(uid).startswith("pad") for uid in index])
+    if is_filler.any():
         # v1 fills batches up with rows without a token: they are no responses.
-        empty = (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy()
-        is_row &= ~(padded_uids & empty)
-    last: dict[str, tuple[int, int]] = {}
-    sessions = [f"#{row}" for row in range(count)]
-    for row, key in enumerate(keys or []):
-        fields = key.rsplit("_", 2)
-        if len(fields) == 3 and fields[2].isdigit():
-            # The trajectories of one session: the last one counts.
-            sessions[row] = f"{fields[0]}_{fields[1]}"
-    for row in np.flatnonzero(is_row):
-        turn = int(keys[row].rsplit("_", 2)[2]) if not sessions[row].startswith("#") else 0
-        if sessions[row] not in last or last[sessions[row]][0] < turn:
-            last[sessions[row]] = (turn, row)
-    chosen = np.array(sorted(row for _, row in last.values()), dtype=np.int64)
+        is_row = ~(is_filler & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
+    rows = np.flatnonzero(is_row)
+    source = np.full(count, -1)
+    source[rows] = np.arange(len(rows))
+    if keys is None:
+        return rows, source, False
+    # `{uid}_{session}_{turn}`: of a session's trajectories the last one counts.
+    sessions, turns = zip(*(key.rpartition("_")[::2] for key in keys))
+    if len(set(sessions)) == count or not all(turn.isdigit() for turn in turns):
+        return rows, source, False
+    last: dict[str, int] = {}
+    for row in rows:
+        other = last.setdefault(sessions[row], row)
+        if int(turns[row]) > int(turns[other]):
+            last[sessions[row]] = row
+    chosen = np.array(sorted(last.values()))
     place = {row: at for at, row in enumerate(chosen)}
-    source = np.array([place[last[sessions[row]][1]] if is_row[row] else -1 for row in range(count)])
-    return chosen, source, len(chosen) < int(is_row.sum())
+    source[rows] = [place[last[sessions[row]]] for row in rows]
+    return chosen, source, len(chosen) < len(rows)
 
 
 def estimate(
@@ -211,19 +214,8 @@ def estimate(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
             "the last is computed on: write a recipe that gives one for each response"
         )
-    returns = _returns(live, out, batch) if "value" in columns else out.advantage
+    returns = targets(live, out, **batch) if "value" in columns else out.advantage
     return tuple(_spread(values, mask, chosen, source, is_whole) for values in (out.advantage, returns))
-
-
-def _returns(live: LiveRecipe, out: Any, batch: dict[str, Any]) -> Any:
-    value = batch["columns"]["value"].float()
-    if "whiten" in live.params and out.level == "token":
-        plain = padded(frozen(live, whiten=False), **batch) if live.params["whiten"] else out
-        return plain.advantage + value * batch["mask"]
-    # The reward to go: GAE of a critic that knows nothing.
-    gamma = live.params.get("gamma", 1.0)
-    columns = {**batch["columns"], "value": value * 0}
-    return padded(load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False), **{**batch, "columns": columns}).advantage
 
 
 def _spread(values: Any, mask: Any, chosen: Any, source: Any, is_whole: bool) -> Any:
@@ -304,7 +296,9 @@ def policy_loss(
             f"`loss_agg_mode={loss_agg_mode}`: a recipe says itself how it averages, over tokens with verl: set `token-mean`"
         )
     if rollout_is_weights is not None and "rollout_is_weights" not in recipe.text:
-        raise ValueError(f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`")
+        raise ValueError(
+            f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`"
+        )
     cpu = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights}
     out = recipe.loss(
         logp=log_prob.cpu(),

@@ -148,7 +148,7 @@ def test_completions_that_nobody_scores_are_left_out(tmp_path, script):
 
 
 def test_an_evaluation_leaves_the_state_alone(tmp_path, script):
-    path = script("fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric(\"n\", this.n); batch.reward }")
+    path = script('fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric("n", this.n); batch.reward }')
     run = trainer(tmp_path, path, eval_strategy="steps", eval_steps=2, num_generations_eval=2, per_device_eval_batch_size=4)
     run.train()
     assert run.advlab.state_dict()["state"] == {"n": 4}
@@ -156,7 +156,7 @@ def test_an_evaluation_leaves_the_state_alone(tmp_path, script):
 
 
 def test_a_checkpoint_keeps_state_and_version(tmp_path, script):
-    text = "fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric(\"n\", this.n); batch.reward }"
+    text = 'fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric("n", this.n); batch.reward }'
     path = script(text)
     run = trainer(tmp_path / "run", path, save_strategy="steps", save_steps=2)
     run.train()
@@ -175,7 +175,7 @@ def test_rloo_takes_one_value_a_response(tmp_path, script):
     others = (rewards.sum(1, keepdim=True) - rewards) / 3
     assert torch.allclose(seen[0][0]["advantages"], (rewards - others).view(-1), atol=1e-5)
     with pytest.raises(ValueError, match="GRPOTrainer"):
-        path = script('fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }')
+        path = script("fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }")
         trainer(tmp_path, path, RLOOTrainer, RLOOConfig, beta=0.0).train()
 
 

@@ -93,7 +93,7 @@ def test_the_same_method_gives_verls_numbers(theirs, ours, seed):
 
 
 def test_a_recipe_of_ones_own_is_followed_and_told(script, until):
-    path = script("fn advantage(batch, p) { metric(\"m\", 3.0); batch.reward }")
+    path = script('fn advantage(batch, p) { metric("m", 3.0); batch.reward }')
 
     class Trainer:
         global_steps = 7
@@ -175,9 +175,11 @@ def test_a_loss_over_groups_becomes_an_advantage_on_the_driver():
     found, _ = advantages(data, "advlab/pacs")
     logp = data.batch["old_log_probs"].clone().requires_grad_()
     rewards, mask = data.batch["token_level_rewards"].sum(1), data.batch["response_mask"]
-    loss = advlab.load("pacs").loss(
-        logp=logp, old_logp=logp.detach(), mask=mask, groups=data.non_tensor_batch["uid"], reward=rewards
-    ).loss
+    loss = (
+        advlab.load("pacs")
+        .loss(logp=logp, old_logp=logp.detach(), mask=mask, groups=data.non_tensor_batch["uid"], reward=rewards)
+        .loss
+    )
     loss.backward()
     assert torch.allclose(found, -logp.grad * mask.sum(), atol=1e-5) and found.abs().sum() > 0
 
@@ -264,3 +266,52 @@ def test_a_ray_actor_has_the_estimators():
     finally:
         ray.shutdown()
     assert torch.equal(found, advantages(batch(), "advlab/dr_grpo")[0])
+
+
+def test_the_default_trainer_computes_and_logs_by_the_recipe(monkeypatch, script):
+    """v1's own `_compute_advantage`, with a dictionary in the place of its queue."""
+    from types import SimpleNamespace
+
+    from tensordict import TensorDict
+    from verl.trainer.ppo.v1 import trainer_base
+
+    made, path = batch(), script('fn advantage(batch, p) { metric("step", batch.step); batch.reward * 1.0 }')
+    mask, rewards = made.batch["response_mask"], made.batch["token_level_rewards"]
+    lengths = [int(row.nonzero().max()) + 1 for row in mask]
+    uid = made.non_tensor_batch["uid"]
+
+    def nested(tensor):
+        return torch.nested.as_nested_tensor([row[:n] for row, n in zip(tensor, lengths)], layout=torch.jagged)
+
+    from tensordict import NonTensorStack
+
+    fields = {"response_mask": nested(mask), "rm_scores": nested(rewards), "old_log_probs": nested(-noise(1))}
+    store = TensorDict({**fields, "uid": NonTensorStack(*uid)}, batch_size=len(uid))
+    put = {}
+    queue = SimpleNamespace(
+        kv_batch_get=lambda **_: store, kv_batch_put=lambda keys, partition_id, fields: put.update(fields) or keys
+    )
+    monkeypatch.setattr(trainer_base, "tq", queue)
+    settings = OmegaConf.create(
+        {
+            "algorithm": {
+                "adv_estimator": "advlab",
+                "gamma": 1.0,
+                "lam": 1.0,
+                "use_kl_in_reward": False,
+                "advlab": {"recipe": str(path)},
+            },
+            "actor_rollout_ref": {"rollout": {"n": 4}},
+        }
+    )
+    trainer, metrics = SimpleNamespace(config=settings, global_steps=5), {}
+
+    class Batch(list):
+        keys = [f"{uid[row]}_{row}_0" for row in range(len(uid))]
+        partition_id = "train"
+
+    cls = next(c for c in vars(trainer_base).values() if isinstance(c, type) and "_compute_advantage" in vars(c))
+    cls._compute_advantage(trainer, Batch(range(len(uid))), metrics)
+    expected = nested(rewards.sum(1)[:, None] * mask)
+    assert torch.allclose(put["advantages"].values(), expected.values().float())
+    assert metrics == {"advlab/step": 5.0, "advlab/serial": 0.0, "advlab/reloaded": 0.0}

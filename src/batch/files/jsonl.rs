@@ -29,15 +29,15 @@ const PART: usize = 128 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The lines of a file, block by block.
-struct Blocks {
-    file: File,
+struct Blocks<F> {
+    file: F,
     /// The beginning of the next block's first line.
     rest: Vec<u8>,
     /// The checksum of all bytes so far.
     sum: u32,
 }
 
-impl Blocks {
+impl<F: Read> Blocks<F> {
     /// The next block of whole lines; it is empty at the end of the file.
     fn next(&mut self) -> io::Result<Vec<u8>> {
         let size = BLOCK * rayon::current_num_threads();
@@ -45,7 +45,11 @@ impl Blocks {
         block.append(&mut self.rest);
         loop {
             let before = block.len();
-            let read = (&self.file).take(size as u64).read_to_end(&mut block)?;
+            let read = self
+                .file
+                .by_ref()
+                .take(size as u64)
+                .read_to_end(&mut block)?;
             self.sum = crc32c_append(self.sum, &block[before..]);
             let end = block[before..].iter().rposition(|&byte| byte == b'\n');
             match end {
@@ -125,9 +129,19 @@ impl Reading {
 /// Reads a file. While one block is parsed, the one before is added to the columns and the next one is read.
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
     let no_read = |error: io::Error| cannot_be_read(path, &error);
-    let here = |error: Diagnostic| error.in_file(path);
     let file = File::open(path).map_err(no_read)?;
     progress.expect(file.metadata().map_err(no_read)?.len());
+    read_lines(path, file, schema, progress)
+}
+
+fn read_lines(
+    path: &Path,
+    file: impl Read + Send,
+    schema: Schema,
+    progress: &Progress,
+) -> Result<Raw, Diagnostic> {
+    let no_read = |error: io::Error| cannot_be_read(path, &error);
+    let here = |error: Diagnostic| error.in_file(path);
     let mut blocks = Blocks {
         file,
         rest: Vec::new(),
@@ -158,6 +172,7 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     };
     let names = Arc::new(schema(&fields, &Header::Lines)?);
     reading.columns.names = names.clone();
+    let mut failed = None;
     while !block.is_empty() {
         let ((added, parts), next) = rayon::join(
             || rayon::join(|| reading.add(), || Part::all(&block, PART, &names)),
@@ -166,9 +181,17 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
         added.map_err(here)?;
         progress.add(block.len() as u64);
         reading.parts = parts;
-        reading.block = std::mem::replace(&mut block, next.map_err(no_read)?);
+        // What is wrong in the lines so far comes before a failure to read on.
+        let next = next.unwrap_or_else(|error| {
+            failed = Some(error);
+            Vec::new()
+        });
+        reading.block = std::mem::replace(&mut block, next);
     }
     reading.add().map_err(here)?;
+    if let Some(error) = failed {
+        return Err(no_read(error));
+    }
     drop(names);
     let mut columns = reading.columns.finish();
     if let Some(line) = columns.lines.first_mut().filter(|line| line.number == 1) {
@@ -257,6 +280,34 @@ mod tests {
             let fields: Vec<String> = fields.into_iter().flatten().collect();
             format!("{{{}}}\n", fields.join(","))
         })
+    }
+
+    /// Gives some lines, then fails.
+    struct Torn<'a>(&'a [u8]);
+
+    impl Read for Torn<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(into)? {
+                0 => Err(io::Error::other("the disk is gone")),
+                read => Ok(read),
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_is_told_before_a_failure_to_read_on() {
+        // More than a block, so that the failure comes after the lines.
+        let right = "{\"group\":1,\"reward\":0.5}\n";
+        let lines = right.repeat((BLOCK * rayon::current_num_threads()) / right.len() + 2);
+        let schema = |_: &[(String, super::super::json::Type)], _: &Header| Ok(Names::default());
+        let told = |lines: &str| {
+            let file = Torn(lines.as_bytes());
+            let raw = read_lines(Path::new("x.jsonl"), file, &schema, &Progress::default());
+            format!("{:?}", raw.map(drop).expect_err("it is torn"))
+        };
+        assert!(told(&lines).contains("the disk is gone"));
+        let wrong = lines.replacen("0.5", "0.5.5", 1);
+        assert!(!told(&wrong).contains("the disk is gone"));
     }
 
     proptest! {

@@ -119,10 +119,16 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
         told: options.progress,
         ..Progress::default()
     };
+    // A pipe is read once, and all of it: see below.
+    let is_file = std::fs::metadata(path).is_ok_and(|file| file.is_file());
+    let options = &ReadOptions {
+        columns: options.columns.filter(|_| is_file),
+        ..*options
+    };
     let schema =
         |fields: &[(String, Type)], header: &Header| Names::new(path, options, fields, header);
     let raw = (format.read)(path, &schema, &progress)?;
-    if raw.columns.iter().any(|column| column.is_unusual) {
+    if options.columns.is_some() && raw.columns.iter().any(|column| column.is_unusual) {
         // What is wrong or odd in a column is told whether anybody wants it or not.
         let all = ReadOptions {
             columns: None,

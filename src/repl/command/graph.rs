@@ -79,7 +79,7 @@ pub(super) fn profile(session: &mut Session, text: &str) -> Answered {
     let measured = if text.is_empty() || (is_recipe && !session.script.has_variable(first)) {
         let recipe = session.recipe_of(text)?;
         session.script.guard().rearm();
-        Measured::new(session.script.host(), &recipe, &batch, RUNS)?
+        Measured::new(session.script.host(), &recipe, None, &batch, RUNS)?
     } else {
         Measured::input(&mut session.script, &batch, text)?
     };

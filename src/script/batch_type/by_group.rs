@@ -5,14 +5,16 @@
 //! group: the graph that it made stands for all. Else the calls go on with the second group, as if nothing were.
 
 use std::fmt;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map, NativeCallContext};
+use rhai::{Array, Dynamic, FnPtr, INT, ImmutableString, Map, NativeCallContext};
 
 use super::ScriptBatch;
 use crate::script::bind::{describe, number};
+use crate::script::call::{Reports, Turns};
 use crate::script::error::{Problem, Raised, origin, raise};
-use crate::tensor::{Frame, Level, Origin, Tensor, TensorError, by_form};
+use crate::tensor::{Frame, Level, NotLifted, Origin, Tensor, TensorError, by_form};
 
 /// A call of `map_groups` in a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +38,10 @@ pub enum ByGroup {
     Draws,
     /// It changes a variable from outside.
     Writes,
-    /// It computes with tensors that are neither the group's nor single numbers, or an operation refused a value.
+    /// It computes with tensors that are neither the group's nor single numbers.
     Mixes,
+    /// One of its operations refused a value, maybe of another group.
+    Refuses,
 }
 
 impl fmt::Display for ByGroup {
@@ -48,6 +52,7 @@ impl fmt::Display for ByGroup {
             ByGroup::Draws => "its function draws random numbers",
             ByGroup::Writes => "its function changes a variable from outside",
             ByGroup::Mixes => "its function computes with what is not the group's own",
+            ByGroup::Refuses => "an operation of its function refused a value",
         })
     }
 }
@@ -99,15 +104,22 @@ impl ScriptBatch {
         let before = Effects::so_far(self, f);
         let made = self.call().guard.counted();
         let mut parts: Vec<(Tensor, Arc<Frame>)> = Vec::new();
+        let _turns = Turns::begin(self.call());
         for batch in self.groups() {
             let frame = batch.frame().clone();
+            self.call().report(Reports::next_group);
             let result: Dynamic = f.call_within_context(context, (batch,))?;
             parts.push((part_of(context, &result)?, frame));
             if let [(part, frame)] = &parts[..] {
                 let lifted = match before.until(&Effects::so_far(self, f)) {
                     Some(effect) => Err(effect),
                     None if frame.is_looked_at() => Err(ByGroup::Looks),
-                    None => Tensor::lifted(part, frame, made).map_err(|_| ByGroup::Mixes),
+                    None => match Tensor::lifted(part, frame, made) {
+                        Ok(tensor) => Ok(tensor),
+                        Err(NotLifted::Mixes) => Err(ByGroup::Mixes),
+                        Err(NotLifted::Refused) => Err(ByGroup::Refuses),
+                        Err(NotLifted::Stopped(error)) => return Err(raise(context, error)),
+                    },
                 };
                 self.call().report(|reports| {
                     let by_group = lifted.as_ref().err().copied();
@@ -233,6 +245,14 @@ fn hold_inside(value: &Dynamic, depth: usize, parts: &mut Vec<Held>) -> bool {
         return closure
             .iter_curry()
             .all(|value| hold(value, depth + 1, parts));
+    }
+    if let Some(range) = value.read_lock::<Range<INT>>() {
+        parts.extend([range.start, range.end].map(Held::Whole));
+        return true;
+    }
+    if let Some(range) = value.read_lock::<RangeInclusive<INT>>() {
+        parts.extend([*range.start(), *range.end()].map(Held::Whole));
+        return true;
     }
     let simple = if let Some(tensor) = value.read_lock::<Tensor>() {
         Held::Tensor(tensor.clone())

@@ -98,7 +98,7 @@ impl Recipe {
         state: &mut State,
         array: &mut ArrayViewMut2<'_, f32>,
     ) -> Result<Outcome<Level>, Diagnostics> {
-        has_shape_of(array, batch.layout())?;
+        has_shape_of(array, batch.layout(), "an advantage")?;
         self.run_advantage(batch, state, Some(array))
     }
 
@@ -171,7 +171,7 @@ impl Recipe {
         state: &mut State,
         array: &mut ArrayViewMut2<'_, f32>,
     ) -> Result<Loss<()>, Diagnostics> {
-        has_shape_of(array, batch.layout())?;
+        has_shape_of(array, batch.layout(), "a gradient")?;
         self.run_loss(batch, advantage, state, Some(array))
     }
 

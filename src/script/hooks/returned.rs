@@ -52,6 +52,11 @@ impl Run<'_> {
         let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
         let tensor = match tensor {
             Some(tensor) if matches!(tensor.level(), Level::Response | Level::Token) => tensor,
+            // A number is what one branch of a function gives: no group may have taken the other one.
+            Some(tensor) if tensor.is_number_of_each_group() => {
+                let spread = tensor.expanded(Level::Response, self.input.frame());
+                spread.map_err(|error| self.failed(hook, error))?
+            }
             other => {
                 let help = instead(&result, other.map(|tensor| tensor.level()));
                 let found = bind::kind(&result);

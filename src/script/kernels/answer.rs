@@ -25,8 +25,16 @@ pub(in crate::script) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn key(&self) -> Key {
+    /// As [`KernelChange::hook`].
+    pub(super) fn hook(&self) -> String {
         let hook = self.hook.name();
+        match self.imported {
+            Some(builtin) => format!("{builtin}::{hook}"),
+            None => hook.to_string(),
+        }
+    }
+
+    fn key(&self) -> Key {
         let settings = self.settings.iter().map(|(name, setting)| match *setting {
             Setting::Whole(whole) => format!("{name}={}", sign(whole as f64)),
             Setting::Number(number) => format!("{name}={}", sign(number)),
@@ -34,12 +42,26 @@ impl Asked<'_> {
         });
         Key {
             version: self.script.version.clone(),
-            hook: match self.imported {
-                Some(builtin) => format!("{builtin}::{hook}"),
-                None => hook.to_string(),
-            },
+            hook: self.hook(),
             settings: settings.collect::<Vec<_>>().join(" "),
             is_f64: self.batch.is_f64(),
+        }
+    }
+
+    fn change(
+        &self,
+        key: Key,
+        script: Option<Duration>,
+        kernel: Duration,
+        agrees: bool,
+    ) -> KernelChange {
+        KernelChange {
+            recipe: self.script.name.to_string(),
+            version: key.version,
+            hook: key.hook,
+            script,
+            kernel,
+            disagrees_on: (!agrees).then(|| self.batch.clone()),
         }
     }
 }
@@ -66,10 +88,15 @@ impl Kernels {
         by_kernel: impl FnOnce(Array<'_, '_>) -> Option<R>,
     ) -> Result<R, E> {
         match self.way(|| asked.key()) {
-            Way::Kernel => match by_kernel(array.as_deref_mut()) {
-                Some(answer) => Ok(answer),
-                None => by_script(array),
-            },
+            Way::Kernel => {
+                let started = Instant::now();
+                let Some(answer) = by_kernel(array.as_deref_mut()) else {
+                    return by_script(array);
+                };
+                let kernel = started.elapsed();
+                self.used(asked, || asked.change(asked.key(), None, kernel, true));
+                Ok(answer)
+            }
             Way::Script => by_script(array),
             Way::Timed(key, last) => {
                 let started = Instant::now();
@@ -84,14 +111,7 @@ impl Kernels {
                 match compared(asked, array.as_deref(), &answer, by_kernel) {
                     None => self.declined(key),
                     Some((agrees, kernel)) => {
-                        let change = KernelChange {
-                            recipe: asked.script.name.to_string(),
-                            version: key.version.clone(),
-                            hook: key.hook.clone(),
-                            script,
-                            kernel,
-                            disagrees_on: (!agrees).then(|| asked.batch.clone()),
-                        };
+                        let change = asked.change(key.clone(), Some(script), kernel, agrees);
                         self.compared(key, change);
                     }
                 }

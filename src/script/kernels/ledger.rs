@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{HookKernels, KernelChange, Kernels};
+use super::{Asked, HookKernels, KernelChange, Kernels};
 use crate::script::recipe::Version;
 
 /// When kernels answer.
@@ -29,6 +29,8 @@ pub(super) struct Ledger {
     hooks: HashMap<Key, Known>,
     /// Hooks whose kernels gave other bits than their scripts, with any settings: these are not asked again.
     refused: HashSet<(String, String)>,
+    /// Hooks of which it was told that kernels answer them, with [`Mode::On`].
+    told: HashSet<(String, String)>,
     changes: Vec<KernelChange>,
 }
 
@@ -133,6 +135,21 @@ impl Kernels {
     pub(super) fn declined(&self, key: Key) {
         let last = Instant::now();
         self.ledger().note(key, Known::Watched { last });
+    }
+
+    /// Tells once of a hook that its kernel answers unasked.
+    pub(super) fn used(&self, asked: &Asked<'_>, change: impl FnOnce() -> KernelChange) {
+        if self.mode != Mode::On {
+            return;
+        }
+        let mut ledger = self.ledger();
+        let (version, hook) = (asked.script.version.as_str(), asked.hook());
+        let mut told = ledger.told.iter();
+        if !told.any(|known| known.0 == version && known.1 == hook) {
+            ledger.told.insert((version.to_string(), hook));
+            let change = change();
+            ledger.changes.push(change);
+        }
     }
 
     /// Notes a comparison, and tells of it.

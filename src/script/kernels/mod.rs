@@ -130,8 +130,9 @@ pub struct KernelChange {
     /// The hook, such as `advantage`, or `passk::advantage` where the script imports it: a kernel answers it from now on,
     /// unless it disagreed.
     pub hook: String,
-    /// How long the script took on the batch that both computed.
-    pub script: Duration,
+    /// How long the script took on the batch that both computed; `None` where a kernel answers without a comparison, with
+    /// [`Mode::On`].
+    pub script: Option<Duration>,
     /// How long the kernel took.
     pub kernel: Duration,
     /// The batch on which the kernel gave other bits than the script: a defect of advlab. The script's are used.
@@ -148,10 +149,13 @@ impl fmt::Display for KernelChange {
                 "{version}: the native `{hook}` is not the script's to the last bit, and not used: a defect of advlab, please report it"
             );
         }
-        let (kernel, script) = (time(self.kernel), time(self.script));
-        write!(
-            f,
-            "{version}: `{hook}` is native from here on, the same bits in {kernel} and not {script}"
-        )
+        let kernel = time(self.kernel);
+        match self.script.map(time) {
+            Some(script) => write!(
+                f,
+                "{version}: `{hook}` is native from here on, the same bits in {kernel} and not {script}"
+            ),
+            None => write!(f, "{version}: `{hook}` is native, in {kernel}"),
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rhai::{Expr, FnCallExpr, Position};
 
 use super::Lint;
+use crate::diagnostic::Severity;
 use crate::figures::counted;
 use crate::script::explain::{self, said};
 use crate::script::syntax::{ValueKind, rows};
@@ -29,6 +30,23 @@ impl Lint<'_, '_> {
             said("lint", "parameter", &[name, &help])
         };
         self.found_at(position, diagnostic);
+    }
+
+    /// Warns of `p.k = 4`, which overrides what a command or a config sets.
+    pub(super) fn no_parameter_is_set(&mut self, to: &Expr) {
+        let Expr::Dot(chain, ..) = to else {
+            return;
+        };
+        let (Expr::Variable(variable, ..), Expr::Property(property, position)) =
+            (&chain.lhs, &chain.rhs)
+        else {
+            return;
+        };
+        if self.variable(&variable.1) == ValueKind::Parameters && &*variable.1 == "p" {
+            let mut warning = said("lint", "set", &[property.2.as_str()]);
+            warning.severity = Severity::Warning;
+            self.found_at(*position, warning);
+        }
     }
 
     pub(super) fn call(

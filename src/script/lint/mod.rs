@@ -108,6 +108,7 @@ impl Lint<'_, '_> {
             Stmt::Assignment(assignment) => {
                 let value = self.kind(&assignment.1.rhs);
                 let before = self.kind(&assignment.1.lhs);
+                self.no_parameter_is_set(&assignment.1.lhs);
                 if let Expr::Variable(variable, ..) = &assignment.1.lhs {
                     let kind = match assignment.0.is_op_assignment() {
                         true => ValueKind::joined(&[before, value]),

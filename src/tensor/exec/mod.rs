@@ -8,6 +8,7 @@ pub(crate) mod moments;
 mod naive;
 mod reduce;
 pub(crate) mod scan;
+pub(crate) mod tokens;
 #[cfg(feature = "torch")]
 mod torch;
 
@@ -110,6 +111,10 @@ pub(crate) trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static 
     fn widen(self) -> f64;
     fn wrap(values: Vec<Self>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
+    /// The next value towards infinity.
+    fn next_up(self) -> Self;
+    /// Padded rows hold f32.
+    fn of_rows(values: &mut [f32]) -> Option<&mut [Self]>;
 }
 
 impl Precision for f32 {
@@ -129,6 +134,12 @@ impl Precision for f32 {
             FloatBuffer::F64(_) => None,
         }
     }
+    fn next_up(self) -> f32 {
+        f32::next_up(self)
+    }
+    fn of_rows(values: &mut [f32]) -> Option<&mut [f32]> {
+        Some(values)
+    }
 }
 
 impl Precision for f64 {
@@ -147,10 +158,16 @@ impl Precision for f64 {
             FloatBuffer::F32(_) => None,
         }
     }
+    fn next_up(self) -> f64 {
+        f64::next_up(self)
+    }
+    fn of_rows(_: &mut [f32]) -> Option<&mut [f64]> {
+        None
+    }
 }
 
 /// About how many values one task computes: some 10 microseconds of work, and the grain at which a guard is looked at.
-const BLOCK: usize = 1 << 14;
+pub(crate) const BLOCK: usize = 1 << 14;
 
 /// The rows of a level: stretches of values that broadcasting sees as one. They are responses at the token level and
 /// groups at the position level; the coarser levels are one row.

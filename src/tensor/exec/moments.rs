@@ -65,11 +65,12 @@ impl Moments {
     }
 
     /// Of a tile of equal values. All sums of so few f32s are exact in f64, in any order.
-    pub(super) fn of_equal(value: f32, count: usize, depth: Depth) -> Moments {
-        if count == 0 || !value.is_finite() {
+    pub(crate) fn of_equal<T: Precision>(value: T, count: usize, depth: Depth) -> Moments {
+        let is_exact = size_of::<T>() == size_of::<f32>() && value.widen().is_finite();
+        if count == 0 || !is_exact {
             return Moments::of_tile(&vec![value; count], depth);
         }
-        let value = f64::from(value);
+        let value = value.widen();
         let mut moments = Moments {
             count,
             // The sum of negative zeros is 0.

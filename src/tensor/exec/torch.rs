@@ -34,7 +34,7 @@ use crate::tensor::guard::Reservation;
 use crate::tensor::op::Reduction;
 use crate::tensor::plan::Step;
 use crate::tensor::{Context, Level, Plan, Value};
-use crate::torch::{Result as TorchResult, TorchError, doubles, to_vec};
+use crate::torch::{Result as TorchResult, TorchError, doubles, settle, to_vec};
 
 type Result<T> = std::result::Result<T, TensorError>;
 
@@ -67,7 +67,8 @@ pub(super) fn run(plan: &Plan, context: &Context) -> Result<Vec<Option<Arc<Value
     // Of this thread; gradients are graphs of our own.
     let _guard = tch::no_grad_guard();
     let device = device(plan).unwrap_or_else(Device::cuda_if_available);
-    let grid = Grid::new(&home.layout, device).map_err(|error| refused("plan", error))?;
+    let grid = settle().and_then(|()| Grid::new(&home.layout, device));
+    let grid = grid.map_err(|error| refused("plan", error))?;
     let kinds = (plan.steps().iter()).map(|step| match &step.tensor.inner().prim {
         Prim::Scan(op, number) if !scan::is_for_libtorch(scan_of(op), *number) => Kind::Whole,
         _ => kind_of(plan, Some(home), step),

@@ -88,7 +88,7 @@ impl Config {
             Ok(table) => table,
             Err(error) => unreachable!("every key has a TOML type: {error}"),
         };
-        let printed = |line: Line| match (line.table, line.key) {
+        let printed = |line: DefaultLine| match (line.table, line.key) {
             (Some(table), Some(key)) => format!("{key} = {}\n", plain[table][key]),
             (None, Some(key)) => format!("{key} = {}\n", plain[key]),
             (Some(table), None) if line.is_header => {
@@ -106,7 +106,7 @@ impl Config {
 
 /// A line of the default configuration.
 #[derive(Clone, Copy)]
-struct Line {
+struct DefaultLine {
     text: &'static str,
     /// The table that it is in, or begins.
     table: Option<&'static str>,
@@ -115,7 +115,7 @@ struct Line {
     key: Option<&'static str>,
 }
 
-impl Line {
+impl DefaultLine {
     /// Whether it sets the key, `table.key` in a table, or begins the table of that name.
     fn is(&self, name: &str) -> bool {
         match (self.table, self.key) {
@@ -127,12 +127,12 @@ impl Line {
     }
 }
 
-fn lines() -> impl Iterator<Item = Line> {
+fn lines() -> impl Iterator<Item = DefaultLine> {
     DEFAULTS.lines().scan(None, |table, text| {
         let header = text.strip_prefix('[').and_then(|key| key.strip_suffix(']'));
         *table = header.or(*table);
         let key = text.split_once(" = ").map(|(key, _)| key);
-        Some(Line {
+        Some(DefaultLine {
             text,
             table: *table,
             is_header: header.is_some(),

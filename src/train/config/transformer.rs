@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{FEW, MANY, OutOfBounds, SOME, at_least_0, one_of, whole};
 use crate::diagnostic::Diagnostics;
 use crate::train::policy::{AdamWConfig, Policy};
-use crate::train::task::TaskShape;
+use crate::train::task::Task;
 
 /// The table `[transformer]`: what a run with `policy = "transformer"` reads beside the other keys.
 #[allow(missing_docs)]
@@ -105,7 +105,7 @@ impl TransformerConfig {
     #[cfg(feature = "torch")]
     pub(super) fn make(
         &self,
-        task: &TaskShape,
+        task: &dyn Task,
         adamw: AdamWConfig,
         seed: u64,
         has_reference: bool,
@@ -120,17 +120,11 @@ impl TransformerConfig {
     #[cfg(not(feature = "torch"))]
     pub(super) fn make(
         &self,
-        _: &TaskShape,
+        _: &dyn Task,
         _: AdamWConfig,
         _: u64,
         _: bool,
     ) -> Result<Box<dyn Policy>, Diagnostics> {
-        let message =
-            "this advlab was built without libtorch, which `policy = \"transformer\"` needs";
-        let help =
-            "build it with `--features torch`: the README's section \"A language model\" says how";
-        Err(crate::diagnostic::Diagnostic::error(message)
-            .with_help(help)
-            .into())
+        Err(super::without_libtorch("`policy = \"transformer\"`"))
     }
 }

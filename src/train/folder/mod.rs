@@ -29,7 +29,7 @@ pub(super) use versions::History;
 pub use versions::Kept;
 use versions::KeptVersion;
 
-use super::config::{Config, TransformerConfig};
+use super::config::{Config, MathConfig, TransformerConfig};
 use super::error::{io, no_run};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -85,11 +85,12 @@ impl Folder {
             recipe: absolute(&config.recipe),
             loss_recipe: absolute(&config.loss_recipe),
             transformer: TransformerConfig {
-                model: match config.transformer.model.as_str() {
-                    "" => String::new(),
-                    model => absolute(model),
-                },
+                model: from_root(&config.transformer.model),
                 ..config.transformer.clone()
+            },
+            math: MathConfig {
+                data: from_root(&config.math.data),
+                ..config.math.clone()
             },
             ..config.clone()
         };
@@ -116,9 +117,14 @@ fn absolute(recipe: &str) -> String {
     if Builtin::find(recipe).is_some() {
         return recipe.to_string();
     }
-    let path = std::path::absolute(recipe).ok();
-    let text = path.as_deref().and_then(Path::to_str);
-    text.unwrap_or(recipe).to_string()
+    from_root(recipe)
+}
+
+/// A path from the root; nothing where there is none.
+fn from_root(text: &str) -> String {
+    let path = std::path::absolute(text).ok();
+    let path = path.as_deref().and_then(Path::to_str);
+    path.unwrap_or(text).to_string()
 }
 
 /// The path from the folder that the process is in, where the script is below it.

@@ -272,6 +272,14 @@ impl Kept {
         load_set(&history, host, &kept)
     }
 
+    /// The run's loss recipe, with its settings: what versions without a loss are followed by.
+    ///
+    /// # Errors
+    /// As [`Kept::recipe_at`].
+    pub fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
+        History::read(&self.folder)?.loss(host)
+    }
+
     /// The version whose name begins so, with the run's settings; `None` where the run used no such version.
     ///
     /// # Errors

@@ -137,6 +137,10 @@ impl Task for Math {
         }
     }
 
+    fn stops(&self) -> Vec<u32> {
+        self.text.generation().ends.clone()
+    }
+
     fn draw(&self, stream: &mut RandomStream) -> Prompt {
         self.prompt(stream.below(self.rows.len() as u64) as usize)
     }

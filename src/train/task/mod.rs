@@ -57,6 +57,11 @@ pub trait Task: Send + Sync {
     /// The sizes of prompts and responses; constant.
     fn shape(&self) -> TaskShape;
 
+    /// The tokens that end a response.
+    fn stops(&self) -> Vec<u32> {
+        vec![self.shape().stop]
+    }
+
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
     fn draw(&self, stream: &mut RandomStream) -> Prompt;
 

@@ -97,6 +97,15 @@ fn apply_shows_the_loss_beside_the_advantage() {
     let largest = number(&json["summary"]["advantage"]["max"]);
     assert!((smallest + largest).abs() < 1e-12, "{smallest} {largest}");
 
+    // Where no token counts, a loss is 0.
+    lab.write(
+        "none.jsonl",
+        "{\"group\": 1, \"reward\": 1, \"advantage\": 1, \"logp\": [], \"old_logp\": []}\n",
+    );
+    let json = lab.run("apply ppo_clip none.jsonl --json").out;
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["loss"], 0.0);
+
     // Without log-probs the advantage stands alone, and what the loss lacks is said.
     lab.write(
         "bare.jsonl",

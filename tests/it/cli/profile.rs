@@ -175,6 +175,19 @@ fn a_run_is_profiled_with_its_own_recipe_or_with_another() {
         assert_eq!(own[field], passk[field]);
     }
     assert_ne!(json(&lab, "grpo run")["version"], own["version"]);
+    // The run follows a loss behind the recipe, and so does its profile.
+    let is_of_loss = |line: &Value| {
+        line["script"]
+            .as_str()
+            .is_some_and(|s| s.contains("ppo_clip"))
+    };
+    assert!(array(&own["lines"]).iter().any(is_of_loss), "{own}");
+    assert!(!array(&passk["lines"]).iter().any(is_of_loss), "{passk}");
+    let table = lab.run("profile run --runs 1").out;
+    assert!(
+        table.contains("its last batch, run/batches/step-"),
+        "{table}"
+    );
 }
 
 /// A built-in is timed by its kernels too; a script of somebody's own has none.

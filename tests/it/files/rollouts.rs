@@ -269,6 +269,27 @@ fn of_arrays_only_those_that_are_asked_for_are_read() {
     );
 }
 
+/// A pipe cannot be read again, whatever is odd in an array that nobody asks for.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe.jsonl");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    let lines = "{\"group\":1,\"reward\":1,\"old_logp\":[-1,0.5]}\n";
+    let rollouts = std::thread::scope(|scope| {
+        scope.spawn(|| fs::write(&path, lines).unwrap());
+        let options = ReadOptions {
+            columns: Some(&[]),
+            ..ReadOptions::default()
+        };
+        batch::read(&path, &options).unwrap()
+    });
+    assert_eq!(tokens(&rollouts.batch, "old_logp"), [-1.0, 0.5]);
+    assert!(notes(&rollouts)[0].contains("above 0"));
+}
+
 #[test]
 fn progress_ends_at_the_end() {
     let last = std::sync::Mutex::new((0, 0));

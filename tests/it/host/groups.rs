@@ -193,6 +193,10 @@ const FUNCTIONS: &[(&str, Option<ByGroup>)] = &[
         "{ let sums = []; for x in [1, 2] { sums.push(x * g.reward); } sums[0] + sums[1] }",
         None,
     ),
+    (
+        "{ let sum = 0; for x in range { sum += x; } g.reward * sum }",
+        None,
+    ),
     ("try { g.reward.sum(\"token\") } catch { g.reward }", None),
     (
         "g.reward * g.reward.mean(\"batch\").value()",
@@ -249,7 +253,7 @@ const FUNCTIONS: &[(&str, Option<ByGroup>)] = &[
     ),
     (
         "binomial_ratio(4, 0.5 + g.reward.sum(\"batch\"), 1)",
-        Some(ByGroup::Mixes),
+        Some(ByGroup::Refuses),
     ),
     ("1 / (g.reward - 0.5)", None),
     ("g.reward + outer.reward", None),
@@ -271,6 +275,7 @@ fn of_function(function: &str, first: &str) -> Result<Outcome, String> {
             let last = 0;
             let list = [];
             let map = #{{ inner: #{{ x: 1 }} }};
+            let range = 1..4;
             let outer = batch;
             let mapped = batch.map_groups(|g| {{
                 {first}
@@ -326,6 +331,69 @@ fn one_call_for_all_groups_gives_what_a_call_for_each_gives() {
         assert_eq!(as_it_is.prints, looped.prints, "{function}");
         assert_eq!(as_it_is.metrics, looped.metrics, "{function}");
     }
+}
+
+/// A number is one branch of a function: it does not matter how many groups take that.
+#[test]
+fn a_number_stands_for_the_responses_of_its_group() {
+    for (least, expected) in [(0.0, "some"), (99.0, "none")] {
+        let body = format!(
+            "batch.map_groups(|g| if g.reward.max(\"batch\") > {least} {{ g.reward }} else {{ 0.5 }})"
+        );
+        let text = format!("fn advantage(batch, p) {{ {body} }}");
+        let outcome =
+            run_on(&text, &batch()).unwrap_or_else(|error| panic!("{}", error.render(false)));
+        assert_eq!(outcome.advantage.level().to_string(), "response", "{body}");
+        let values: Vec<f64> = outcome.advantage.buffer().iter().collect();
+        let is_all_half = values.iter().all(|&value| value == 0.5);
+        assert_eq!(is_all_half, expected == "none", "{values:?}");
+    }
+    // A tensor of one value a group is another thing than a number: it says how groups are to be told apart.
+    let text = "fn advantage(batch, p) { batch.map_groups(|g| g.reward.mean(\"batch\")) }";
+    assert!(run_on(text, &batch()).is_err());
+}
+
+/// A metric of a function is the mean over the groups that report it; one of a loop or of the hook is the last one.
+#[test]
+fn a_metric_of_a_function_is_a_mean_over_the_groups() {
+    let metric = |body: &str| {
+        let text = format!("fn advantage(batch, p) {{ {body} batch.reward }}");
+        let outcome =
+            run_on(&text, &batch()).unwrap_or_else(|error| panic!("{}", error.render(false)));
+        assert_eq!(outcome.metrics.len(), 1, "{body}");
+        outcome.metrics[0].1
+    };
+    let sizes: Vec<f64> = {
+        let layout = batch();
+        let layout = layout.layout();
+        (0..layout.groups())
+            .map(|group| layout.members(group).len() as f64)
+            .collect()
+    };
+    let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+    let last = sizes[sizes.len() - 1];
+    assert_ne!(mean, last);
+    let of_group = "metric(\"size\", 0); metric(\"size\", g.reward.count(\"batch\"));";
+    assert_eq!(
+        metric(&format!("batch.map_groups(|g| {{ {of_group} g.reward }});")),
+        mean
+    );
+    assert_eq!(
+        metric(&format!(
+            "metric(\"size\", 7); batch.map_groups(|g| {{ {of_group} g.reward }});"
+        )),
+        mean
+    );
+    assert_eq!(
+        metric(&format!(
+            "batch.map_groups(|g| {{ {of_group} g.reward }}); metric(\"size\", 7);"
+        )),
+        7.0
+    );
+    assert_eq!(
+        metric(&format!("for g in batch.groups {{ {of_group} }}")),
+        last
+    );
 }
 
 /// The state is no variable of a function's: what is changed there is changed for each group.

@@ -204,6 +204,23 @@ fn an_advantage_is_written_into_an_array() {
     }
 }
 
+#[test]
+fn an_array_of_another_shape_is_refused_by_what_it_is_for() {
+    let batch = batch_with_logp();
+    let host = Host::new();
+    let (grpo, loss) = (host.load("grpo").unwrap(), host.load("pacs").unwrap());
+    let mut state = grpo.init().unwrap();
+    let mut array = ndarray::Array2::zeros((1, 1));
+    let advantage = grpo.advantage_into(&batch, &mut state, &mut array.view_mut());
+    let gradient = loss.loss_into(&batch, None, &mut state, &mut array.view_mut());
+    for (error, what) in [
+        (advantage.unwrap_err(), "for an advantage"),
+        (gradient.unwrap_err(), "for a gradient"),
+    ] {
+        assert!(error.iter().next().unwrap().message.contains(what));
+    }
+}
+
 /// Its slope is d - k3 where both are finite and apart.
 #[test]
 fn the_gradient_of_k3_is_1_far_out() {

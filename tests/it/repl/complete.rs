@@ -60,7 +60,7 @@ fn names_levels_columns_and_choices() {
     );
     assert_eq!(
         offers(&session, "import \"grpo"),
-        ["grpo\"", "grpo_passk\"", "grpo_lambda\""]
+        ["grpo\"", "grpo_loo\"", "grpo_passk\"", "grpo_lambda\""]
     );
     assert!(offers(&session, "// a comment m").is_empty());
     assert!(offers(&session, "advan").is_empty(), "no recipe is loaded");
@@ -77,7 +77,7 @@ fn commands_and_what_they_take() {
     assert_eq!(offers(&session, ":recipe ppo_clip dual"), ["dual_clip="]);
     assert_eq!(
         offers(&session, ":diff passk grpo_"),
-        ["grpo_passk", "grpo_lambda"]
+        ["grpo_loo", "grpo_passk", "grpo_lambda"]
     );
     assert_eq!(offers(&session, ":curve passk --"), ["--n ", "--out "]);
     assert_eq!(offers(&session, ":plot batch.ent"), ["entropy"]);

@@ -90,6 +90,8 @@ fn wrong_configurations() {
         "minibatches = 65\n",
         "lr = nan\n",
         "lr_schedule = \"cosinus\"\n",
+        "task = \"math\"\n",
+        "task = \"math\"\npolicy = \"transformer\"\n[transformer]\nmodel = \"x\"\n",
         "[transformer]\ntemperature = -1.0\n",
         "[transformer]\ntemprature = 0.5\n",
         "steps 10\n",

@@ -28,6 +28,21 @@ fn a_resumed_run_has_the_numbers_of_one_that_never_stopped() {
     replayed(&lab.run());
 }
 
+/// Its rates were those of the steps that it began with: more of them would not replay.
+#[test]
+fn a_run_whose_rate_falls_to_0_has_the_steps_that_it_began_with() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.lr_schedule = "cosine".to_string();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
+    let error = Run::resume(&lab.run(), Some(48)).err().unwrap();
+    assert_eq!(
+        error[0].message,
+        "the run's learning rate falls to 0 at step 24"
+    );
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    assert_eq!(replayed(&lab.run()), (24, None));
+}
+
 #[test]
 fn a_finished_run_says_so_and_goes_on_with_more_steps() {
     let mut lab = Lab::new(STATEFUL);

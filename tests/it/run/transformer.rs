@@ -1,6 +1,7 @@
 //! A run of a transformer: what holds for the mlp's runs holds for it, and its model can be taken elsewhere.
 
 use std::fs;
+use std::path::Path;
 
 use advlab::train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
@@ -141,6 +142,41 @@ fn what_cannot_begin_says_why() {
     // Where there is a GPU, nothing is wrong with it.
     if let Err(error) = Run::create(config) {
         assert!(error[0].message.starts_with("there is no GPU"), "{error}");
+    }
+}
+
+/// A folder's model on questions of a file, in text: it goes on after a kill, and leaves with its tokenizer.
+#[test]
+fn questions_are_answered_in_text() {
+    let mut lab = lab();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let data = lab.folder.path().join("questions.jsonl");
+    let line = |n: u32| {
+        format!(
+            "{{\"question\": \"{n} + 1?\", \"answer\": \"#### {}\"}}\n",
+            n + 1
+        )
+    };
+    fs::write(&data, (0..64).map(line).collect::<String>()).unwrap();
+    lab.config.task = "math".to_string();
+    lab.config.steps = 4;
+    lab.config.batch_every = 1;
+    lab.config.math.data = data.display().to_string();
+    lab.config.math.prompt_template = "Q: {question}".to_string();
+    lab.config.transformer.max_new_tokens = 6;
+    let model = root.join("tests/golden/transformers/qwen2");
+    lab.config.transformer.model = model.display().to_string();
+    let whole = lab.unstopped();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
+    go(&mut Run::resume(&lab.run(), None).unwrap());
+    assert_eq!(rows(&lab.run()), whole);
+    assert_eq!(replayed(&lab.run()), (4, None));
+    let batch = fs::read(lab.file("batches/step-000003.safetensors")).unwrap();
+    assert!(String::from_utf8_lossy(&batch).contains(" + 1?"));
+    let folder = lab.folder.path().join("model");
+    assert_eq!(export(&lab.run(), &folder).unwrap(), 4);
+    for file in ["tokenizer.json", "chat_template.jinja", "config.json"] {
+        assert!(folder.join(file).exists(), "{file}");
     }
 }
 

@@ -179,9 +179,13 @@ impl<'a> Stage<'a> {
         output
     }
 
-    /// The bytes of a thread's registers.
+    /// The bytes of a thread's registers, and of the tiles that it gathers.
     pub(super) fn scratch_bytes(&self) -> usize {
-        TILE * (self.registers[0] * size_of::<f32>() + self.registers[1] * size_of::<f64>())
+        let wide = self.inputs.iter().filter(|(_, is_f64)| *is_f64).count();
+        let narrow = self.inputs.len() - wide;
+        // One more for the tile of a padded output.
+        let f32s = self.registers[0] + narrow + 1;
+        TILE * (f32s * size_of::<f32>() + (self.registers[1] + wide) * size_of::<f64>())
     }
 
     /// The plan's steps of instructions, then of reductions, then of what reads the inputs.

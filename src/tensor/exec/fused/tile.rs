@@ -3,13 +3,14 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bank::{Bank, Banked, Location, read};
+use super::bank::{Bank, Banked, read};
 use super::kernels::{Source, binary, is_finite, ternary, unary};
 use super::noted::Clock;
 use super::stage::{Code, Instruction, Operand, Reduce, Slot, Stage};
 use crate::tensor::Level;
 use crate::tensor::exec::Precision;
 use crate::tensor::exec::moments::Moments;
+use crate::tensor::exec::tokens::Location;
 
 /// The part of a tile that belongs to one response.
 pub(super) struct Segment {

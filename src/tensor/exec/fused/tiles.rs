@@ -3,15 +3,13 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use rayon::prelude::*;
-
-use super::bank::{Bank, Location};
+use super::bank::Bank;
 use super::noted::Clock;
 use super::stage::Stage;
 use super::tile::{Segment, Tile, fill_slots};
 use crate::batch::{Layout, Rows};
-use crate::tensor::exec::BLOCK;
 use crate::tensor::exec::moments::{Moments, TILE};
+use crate::tensor::exec::tokens::{Location, Share, by_blocks};
 use crate::tensor::{Guard, Stopped};
 
 /// A padded array that an output goes into.
@@ -32,8 +30,7 @@ pub(super) struct Written<'a> {
     pub(super) moments: Vec<&'a mut [Moments]>,
 }
 
-impl<'a> Written<'a> {
-    /// Cuts off what the first responses write.
+impl<'a> Share for Written<'a> {
     fn split(&mut self, responses: usize, tokens: usize) -> Written<'a> {
         fn cut<'a, T>(slices: &mut [&'a mut [T]], at: usize) -> Vec<&'a mut [T]> {
             let each = slices.iter_mut().map(|slice| {
@@ -60,45 +57,31 @@ pub(super) fn run(
     stage: &Stage<'_>,
     layout: &Layout,
     guard: &Guard,
-    mut written: Written<'_>,
+    written: Written<'_>,
     not_finite: &[Option<AtomicBool>],
     clock: &Clock<'_>,
 ) -> Result<(), Stopped> {
-    let mut blocks = Vec::new();
-    let mut first = 0;
-    while first < layout.responses() {
-        let start = layout.tokens_of(first).start;
-        let mut end = first + 1;
-        // Responses without tokens count as well.
-        while end < layout.responses()
-            && layout.tokens_of(end).start - start + (end - first) < BLOCK
-        {
-            end += 1;
-        }
-        let tokens = layout.tokens_of(end - 1).end - start;
-        blocks.push((first..end, written.split(end - first, tokens)));
-        first = end;
-    }
-    blocks
-        .into_par_iter()
-        .map_init(
-            || Scratch::new(stage),
-            |scratch, (responses, written)| {
-                guard.check()?;
-                let mut block = Block {
-                    stage,
-                    layout,
-                    scratch,
-                    start: layout.tokens_of(responses.start).start,
-                    first: responses.start,
-                    written,
-                    not_finite,
-                    clock,
-                };
-                clock.block(|| block.run(responses, guard))
-            },
-        )
-        .collect()
+    let scratch = || Scratch::new(stage);
+    by_blocks(
+        layout,
+        guard,
+        written,
+        scratch,
+        |scratch, responses, written| {
+            let mut block = Block {
+                stage,
+                layout,
+                scratch,
+                start: layout.tokens_of(responses.start).start,
+                first: responses.start,
+                written,
+                not_finite,
+                clock,
+            };
+            clock.block(|| block.run(responses, guard))
+        },
+    )?;
+    Ok(())
 }
 
 /// A thread's own memory.
@@ -244,8 +227,8 @@ impl Block<'_, '_> {
         let own = tokens.start - self.start..tokens.end - self.start;
         let location = Location {
             layout,
+            responses: segments[0].response..last.response + 1,
             tokens,
-            segments,
         };
         let (first, stretch) = (self.first, location.stretch());
         let is_scattered = stretch.is_none();

@@ -44,7 +44,7 @@ fn sums(x: &Tensor, from_the_end: bool) -> Result<Tensor> {
     if from_the_end {
         return Ok(sums(&x.f_flip([1])?, false)?.f_flip([1])?);
     }
-    Ok(x.f_cumsum(1, Kind::Double)?)
+    torch::cumsum(x, Kind::Double)
 }
 
 /// The value of the column before, or behind; 0 where there is none.

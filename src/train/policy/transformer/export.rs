@@ -76,7 +76,7 @@ impl ModelConfig {
                 "factor": scaling.factor,
                 "low_freq_factor": scaling.low_frequency,
                 "high_freq_factor": scaling.high_frequency,
-                "original_max_position_embeddings": scaling.original_context,
+                "original_max_position_embeddings": scaling.original_context as i64,
             }),
         };
         let entries = [

@@ -11,7 +11,7 @@ use crate::torch::{self, Worker};
 use crate::train::config::TransformerConfig;
 use crate::train::policy::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores};
 use crate::train::random::StreamKey;
-use crate::train::task::{Prompt, TaskShape};
+use crate::train::task::{Prompt, Task, TaskShape};
 
 /// Its files of a checkpoint: the weights with the optimizer, and the reference's weights.
 const POLICY: &str = "policy.safetensors";
@@ -45,18 +45,19 @@ impl LanguageModel {
     /// does not suffice.
     pub(in crate::train) fn new(
         config: &TransformerConfig,
-        task: &TaskShape,
+        task: &dyn Task,
         adamw: AdamWConfig,
         seed: u64,
         has_reference: bool,
     ) -> Result<Self, Diagnostics> {
+        let shape = task.shape();
         let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
         let origin = (!config.model.is_empty()).then(|| PathBuf::from(&config.model));
         let worker = Worker::start()?;
         let (device, models) = worker.run(|| {
             // Settings of libtorch's are those of the thread that makes them.
             let device = torch::start(&config.device, threads)?;
-            let policy = transformer(config, task, device, seed)?;
+            let policy = transformer(config, &shape, device, seed)?;
             let reference = has_reference.then(|| policy.frozen()).transpose()?;
             let savepoint = None;
             let models = Models {
@@ -72,8 +73,8 @@ impl LanguageModel {
                 temperature: config.temperature,
                 top_k: config.top_k,
                 top_p: config.top_p,
-                stops: vec![task.stop],
-                max_tokens: config.max_new_tokens.min(task.max_response_tokens),
+                stops: task.stops(),
+                max_tokens: config.max_new_tokens.min(shape.max_response_tokens),
                 rows_per_batch: config.rows_per_batch,
             },
             adamw,

@@ -81,6 +81,16 @@ impl Transformer {
     /// [`Diagnostics`] where a file is missing, damaged, of a model that is not known, does not fit the others or has a
     /// NaN; and where the weights do not fit into memory.
     pub fn load(folder: &Path, compute: Compute) -> Result<Self, Diagnostics> {
+        let config = Transformer::read_config(folder)?;
+        let weights = Weights::load(&config, &files::Tensors::open(folder)?, compute)?;
+        Ok(Transformer::with(config, weights, compute))
+    }
+
+    /// The sizes of a folder's model.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it has no `config.json`, or that of a model that is not known.
+    pub fn read_config(folder: &Path) -> Result<ModelConfig, Diagnostics> {
         let path = folder.join("config.json");
         if !path.exists() {
             let message = format!(
@@ -90,9 +100,7 @@ impl Transformer {
             let help = "a folder as `save_pretrained` of transformers writes it is one";
             return Err(Diagnostic::error(message).with_help(help).into());
         }
-        let config = ModelConfig::read(&path)?;
-        let weights = Weights::load(&config, &files::Tensors::open(folder)?, compute)?;
-        Ok(Transformer::with(config, weights, compute))
+        ModelConfig::read(&path)
     }
 
     /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a

@@ -1,0 +1,40 @@
+"""rLLM: an advantage estimator of a recipe, one value a trajectory.
+
+import advlab.rllm
+advlab.rllm.register()      # then ADVLAB_RECIPE=mine.rhai, and the estimator `other`
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from ._trainers import from_environment, per_response
+
+MODULES = ("rllm.experimental.common.advantage", "rllm.trainer.common.advantage", "rllm.trainer.algorithms.advantage")
+
+
+def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **_: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """rLLM's advantage estimator: the rewards of each group's trajectories in, advantages and returns of the same shapes out."""
+    sizes = [len(group) for group in rewards]
+    if not sum(sizes):
+        return list(rewards), list(rewards)
+    live = from_environment("rLLM")
+    flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
+    out = live.advantage(groups=np.repeat(np.arange(len(sizes)), sizes), reward=flat)
+    by_group = np.split(per_response(live, out, "rLLM"), np.cumsum(sizes)[:-1])
+    return by_group, by_group
+
+
+def register(name: str = "other") -> None:
+    """Puts the estimator into rLLM's registry."""
+    for module in MODULES:
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError:
+            continue
+        found.register_rllm_adv_estimator(name)(estimate)
+        return
+    raise ImportError(f"rLLM is not installed: there is none of {', '.join(MODULES)}")

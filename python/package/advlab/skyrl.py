@@ -1,0 +1,54 @@
+"""SkyRL: an advantage estimator of a recipe.
+
+import advlab.skyrl
+advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai and trainer.algorithm.advantage_estimator=advlab
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ._native import RecipeError
+from ._trainers import explain, from_environment, on_cpu, padded, targets
+
+OPTIONS = {
+    "value": "the critic runs with `trainer.critic.model.path`",
+    "old_logp": "SkyRL passes no log-probs to an estimator",
+    "ref_logp": "SkyRL passes no log-probs to an estimator",
+}
+"""What to set in SkyRL for a column."""
+
+MODULES = ("skyrl_train.utils.ppo_utils", "skyrl.backends.skyrl_train.utils.ppo_utils")
+
+
+def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
+    """SkyRL's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
+
+    `gamma` and `lambd` are the recipe's `gamma` and `lambda` where it has them.
+    """
+    theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
+    live = from_environment("SkyRL", **theirs)
+    rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
+    columns = {"token_reward": rewards, "reward": rewards.sum(-1)}
+    if values is not None:
+        columns["value"] = on_cpu(values)
+    batch = {"groups": index, "mask": mask, "step": 0, "columns": columns}
+    try:
+        out = padded(live, **batch)
+    except RecipeError as error:
+        raise explain(error, OPTIONS, "SkyRL") from None
+    returns = targets(live, out, **batch) if values is not None else out.advantage
+    return out.advantage.to(token_level_rewards.device), returns.to(token_level_rewards.device)
+
+
+def register(name: str = "advlab") -> None:
+    """Puts the estimator into SkyRL's registry, under a name for `trainer.algorithm.advantage_estimator`."""
+    for module in MODULES:
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError:
+            continue
+        found.AdvantageEstimatorRegistry.register(name, estimate)
+        return
+    raise ImportError(f"SkyRL is not installed: there is neither {' nor '.join(MODULES)}")

@@ -1,0 +1,40 @@
+"""slime: the advantage of a recipe by its hook for rewards.
+
+    ADVLAB_RECIPE=mine.rhai ... --advantage-estimator grpo --custom-reward-post-process-path advlab.slime.post_process_rewards
+
+With the estimator `grpo` and without `--normalize-advantages`, these rewards are slime's advantages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._trainers import from_environment, per_response
+
+
+def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[float], list[float]]:
+    """The rewards as they were, and the advantages in their place: one for each sample.
+
+    Columns are `reward` and `length` (tokens that count); `group_index` says which samples answer one prompt.
+    """
+    if getattr(args, "normalize_advantages", False):
+        raise ValueError("slime would normalise the recipe's advantages: leave `--normalize-advantages` out")
+    estimator = getattr(args, "advantage_estimator", "grpo")
+    if estimator != "grpo":
+        raise ValueError(
+            f"with `--advantage-estimator {estimator}` slime makes something else of the recipe's advantages: set grpo"
+        )
+    flat = [one for sample in samples for one in (sample if isinstance(sample, list) else [sample])]
+    raw = [sample.get_reward_value(args) for sample in flat]
+    missing = [name for name, values in (("a reward", raw), ("a group_index", [s.group_index for s in flat])) if None in values]
+    if missing:
+        raise ValueError(f"some samples have not {' and '.join(missing)}: the recipe would be wrong for their groups")
+    lengths = [sum(s.loss_mask) if getattr(s, "loss_mask", None) is not None else s.response_length for s in flat]
+    live = from_environment("slime")
+    out = live.advantage(
+        groups=[sample.group_index for sample in flat],
+        step=getattr(args, "rollout_id", None),
+        reward=[float(reward) for reward in raw],
+        length=lengths,
+    )
+    return raw, per_response(live, out, "slime").tolist()
