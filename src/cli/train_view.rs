@@ -248,6 +248,12 @@ impl View {
                 self.bar
                     .set_message(format!("supervised fine-tuning {done}/{of}"));
                 self.bar.tick();
+                if done == of {
+                    let seconds = self.started.elapsed().as_secs_f64();
+                    let line =
+                        format!("supervised fine-tuning is done: {of} updates in {seconds:.1} s");
+                    self.at(0, &line);
+                }
             }
             Event::Live { step, event } => self.live(step, event),
             Event::Switched { step, change, .. } => {

@@ -146,6 +146,16 @@ impl Config {
                 return wrong(key, found, format!("at most {RESPONSES}"));
             }
         }
+        // Set for nothing: the run would not be the one that is meant.
+        let defaults = Config::default();
+        if self.policy != "transformer" && self.transformer != defaults.transformer {
+            let found = format!("[transformer] is set, and policy is {:?}", self.policy);
+            return wrong("policy", found, "\"transformer\"".to_string());
+        }
+        if self.task != "math" && self.math != defaults.math {
+            let found = format!("[math] is set, and task is {:?}", self.task);
+            return wrong("task", found, "\"math\"".to_string());
+        }
         for (key, values) in [("params", &self.params), ("loss_params", &self.loss_params)] {
             let is_wrong =
                 |value: &toml::Value| value.is_table() || value.is_array() || value.is_datetime();

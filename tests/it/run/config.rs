@@ -93,6 +93,8 @@ fn wrong_configurations() {
         "task = \"math\"\n",
         "task = \"math\"\npolicy = \"transformer\"\n[transformer]\nmodel = \"x\"\n",
         "[transformer]\ntemperature = -1.0\n",
+        "[transformer]\nhidden_size = 64\n",
+        "[math]\ndata = \"questions.jsonl\"\n",
         "[transformer]\ntemprature = 0.5\n",
         "steps 10\n",
         "steps = 10\nsteps = 11\n",
