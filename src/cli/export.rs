@@ -24,7 +24,10 @@ pub struct Export {
 impl Export {
     /// Writes the folder.
     pub fn run(self) -> Result<ExitCode> {
-        let step = advlab::train::export(&self.run, &self.folder)?;
+        let (step, notes) = advlab::train::export(&self.run, &self.folder)?;
+        for note in notes {
+            eprintln!("note: {note}");
+        }
         let (run, folder) = (self.run.display(), self.folder.display());
         out!("{folder} has the model of {run} after {step} steps");
         Ok(ExitCode::SUCCESS)

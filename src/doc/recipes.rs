@@ -47,8 +47,8 @@ A column that a recipe needs is one that it does not run without, as its paramet
 const NAMES: &str = "
 ## Names elsewhere
 
-What other trainers call these, read from their code at the version given; `advlab recipes verl` shows one. With the
-parameters in the second column the numbers are the same but for what stands in the third.
+What other trainers call these, read in their code at the version given, though not all of it was run; `advlab recipes verl`
+shows one trainer's. With the parameters in the second column the formulas are the same but for what stands in the third.
 ";
 
 fn entry(recipe: &Recipe) -> String {

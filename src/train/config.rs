@@ -68,7 +68,7 @@ pub struct Config {
     pub loss_params: toml::Table,
     pub math: MathConfig,
     pub transformer: TransformerConfig,
-    /// Not a key of the file: the numbers of a run are the same with any.
+    /// Not a key of the file: the numbers of a run are the same with any, but with libtorch.
     #[serde(skip)]
     pub executor: Executor,
     /// Not a key of the file either: when kernels answer hooks of built-ins.
@@ -267,7 +267,7 @@ impl Config {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();
             let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));
-            let help = "the built-in losses are `ppo_clip` and `policy_gradient`";
+            let help = "`advlab recipes` lists the built-in losses, such as `ppo_clip`";
             return Err(error.with_help(help).into());
         }
         for (name, text) in settings(&self.loss_params) {

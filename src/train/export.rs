@@ -1,17 +1,18 @@
 //! A run's model for others.
 
+use std::fs;
 use std::path::Path;
 
 use super::folder::{Checkpoint, History, empty};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Writes the model of a run's newest checkpoint to a folder that transformers (Python) opens. Gives the steps that it has
-/// learned.
+/// Writes the model of a run's newest checkpoint that can be used to a folder that transformers (Python) opens. Gives the
+/// steps that it has learned, and what is wrong with newer checkpoints.
 ///
 /// # Errors
 /// [`Diagnostics`] where the run has no checkpoint that can be used, its policy is none that transformers knows, or the
 /// folder is not empty.
-pub fn export(run: &Path, folder: &Path) -> Result<u64, Diagnostics> {
+pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
     let mut config = History::read(run)?.config;
     // Wherever the run was: its numbers are not computed with.
     config.transformer.device = "cpu".to_string();
@@ -24,6 +25,10 @@ pub fn export(run: &Path, folder: &Path) -> Result<u64, Diagnostics> {
     };
     let mut policy = config.make_policy(&*config.make_task()?)?;
     policy.load(&checkpoint.folder)?;
-    policy.export(&empty(folder)?)?;
-    Ok(checkpoint.step)
+    let folder = empty(folder)?;
+    policy.export(&folder).inspect_err(|_| {
+        // It was empty; what cannot be removed is in the way of another try, which says so.
+        let _ = fs::remove_dir_all(&folder);
+    })?;
+    Ok((checkpoint.step, notes))
 }

@@ -12,28 +12,28 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 impl Trainer {
     /// `sft_steps` updates along the cross-entropy of the task's own solutions, the mean over their tokens; the policy that
     /// comes of them is the reference.
-    ///
-    /// Stopped half-way, it has to begin again.
+    /// Gives whether all were done: stopped half-way, they have to begin again.
     pub(super) fn fine_tune(
         &mut self,
         stop: &AtomicBool,
         tell: &mut Tell<'_>,
-    ) -> Result<(), Diagnostics> {
+    ) -> Result<bool, Diagnostics> {
         let of = self.config.sft_steps;
         if of == 0 {
-            return Ok(());
+            return Ok(true);
         }
         // They were by the policy as it was.
         self.sampled = None;
         self.learner.policy.set_lr(self.config.sft_lr);
         for update in 0..of {
             if stop.load(Ordering::Relaxed) {
-                return Ok(());
+                return Ok(false);
             }
             self.imitate(update)?;
             tell(&Event::FineTuned { update, of })?;
         }
-        self.learner.policy.freeze()
+        self.learner.policy.freeze()?;
+        Ok(true)
     }
 
     fn imitate(&mut self, update: u64) -> Result<(), Diagnostics> {

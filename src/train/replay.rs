@@ -47,7 +47,8 @@ impl Replay {
         Replay::open_with(folder, Executor::default(), Mode::Off)
     }
 
-    /// As [`Replay::open`], with another executor and with kernels; the run's numbers are the same.
+    /// As [`Replay::open`], with another executor and with kernels; the run's numbers are the same, but those by libtorch,
+    /// which differ in their last digits.
     ///
     /// # Errors
     /// As [`Replay::open`].
@@ -70,7 +71,7 @@ impl Replay {
         let switches = switches.collect::<Result<_, Diagnostics>>()?;
         let trainer = Trainer::new(history.config.clone(), live, loss)?;
         Ok(Replay {
-            note: history.other_platform(&trainer.learner.policy.platform()),
+            note: history.other_platform(&trainer.platform()),
             switches,
             trainer,
             rows,

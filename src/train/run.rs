@@ -72,7 +72,8 @@ impl Run {
         Run::resume_with(path, steps, Executor::default(), Mode::Off)
     }
 
-    /// As [`Run::resume`], with another executor and with kernels; the run's numbers are the same.
+    /// As [`Run::resume`], with another executor and with kernels; the run's numbers are the same, but those by libtorch,
+    /// which differ in their last digits.
     ///
     /// # Errors
     /// As [`Run::resume`].
@@ -100,8 +101,9 @@ impl Run {
         let rows = metrics.len() as u64;
         let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
         let Some(checkpoint) = checkpoint else {
-            // It was killed before it did anything.
+            // It was stopped before it did anything, and begins anew with what the recipe's file has now.
             if rows == 0 && notes.is_empty() {
+                folder.forget_history()?;
                 return Run::begin(folder, first(config)?);
             }
             let message = format!("{} has no checkpoint that can be used", path.display());
@@ -120,7 +122,7 @@ impl Run {
         let history = History::read(path)?;
         let (trainer, note) = restored(&history, &config, &checkpoint)?;
         notes.extend(note);
-        notes.extend(history.other_platform(&trainer.learner.policy.platform()));
+        notes.extend(history.other_platform(&trainer.platform()));
         if is_extended {
             folder.write_config(&config)?;
         }
@@ -180,12 +182,13 @@ impl Run {
             step: first,
             recipe: self.trainer.live.in_use().recipe(),
             loss_recipe: &self.trainer.learner.loss,
-            platform: &self.trainer.learner.policy.platform(),
+            platform: &self.trainer.platform(),
         })?;
         if self.saved.is_none() {
-            self.trainer
-                .fine_tune(stop, &mut both(&mut self.recorder, observer))?;
-            if stop.load(Ordering::Relaxed) {
+            let is_tuned = self
+                .trainer
+                .fine_tune(stop, &mut both(&mut self.recorder, observer));
+            if !is_tuned? {
                 return Ok(Ending::Stopped(first));
             }
             self.checkpoint(false)?;

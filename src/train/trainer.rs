@@ -7,6 +7,7 @@ use super::config::Config;
 use super::event::{Event, Tell};
 use super::folder::{Checkpoint, LeftState};
 use super::learner::{Learner, StepFailure};
+use super::policy::Platform;
 use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
@@ -66,6 +67,15 @@ impl Trainer {
             initial: None,
             write: 0.0,
         })
+    }
+
+    /// What the numbers depend on beside configuration and versions, by name.
+    pub(super) fn platform(&self) -> Platform {
+        let mut platform = self.learner.policy.platform();
+        if !self.config.executor.is_exact() {
+            platform.insert("executor".to_string(), "libtorch".to_string());
+        }
+        platform
     }
 
     /// The checkpoint of this moment; its versions are kept in the run's folder.

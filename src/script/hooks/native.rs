@@ -67,9 +67,15 @@ impl Recipe {
         kernels.map_or(Vec::new(), Kernels::changes)
     }
 
+    /// The host's kernels, which promise the bits of scripts: not beside an executor that rounds otherwise.
+    fn host_kernels(&self) -> Option<&Arc<Kernels>> {
+        let kernels = self.host.kernels.as_ref()?;
+        self.host.executor().is_exact().then_some(kernels)
+    }
+
     /// What may answer the recipe's hooks, where it is a built-in.
     fn kernels(&self) -> Option<&Kernels> {
-        let kernels = self.host.kernels.as_deref()?;
+        let kernels = self.host_kernels()?;
         let builtin = self.script.builtin?;
         let mut hooks = Hook::OF_BATCH.into_iter().filter(|hook| self.has(*hook));
         let has_all = hooks.all(|hook| kernels.of.has(builtin.name, hook));
@@ -78,9 +84,9 @@ impl Recipe {
 
     /// The recipe as it calls built-ins' hooks, where kernels may answer these and not its own.
     pub(super) fn importer(&self) -> Option<Importer> {
-        let kernels = self.host.kernels.clone();
+        let kernels = self.host_kernels().filter(|_| self.kernels().is_none());
         Some(Importer {
-            kernels: kernels.filter(|_| self.kernels().is_none())?,
+            kernels: Arc::clone(kernels?),
             script: self.script.clone(),
         })
     }

@@ -46,6 +46,15 @@ pub enum Executor {
 impl Executor {
     /// The names that [`Executor::from_str`] takes.
     pub const NAMES: [&str; 4] = ["auto", "fused", "naive", "torch"];
+
+    /// Whether results on the CPU have the bits that the others' have, which libtorch's have not.
+    pub(crate) fn is_exact(self) -> bool {
+        match self {
+            Executor::Auto | Executor::Fused | Executor::Naive => true,
+            #[cfg(feature = "torch")]
+            Executor::Torch => false,
+        }
+    }
 }
 
 impl FromStr for Executor {

@@ -79,6 +79,15 @@ impl Folder {
         Ok((folder, config))
     }
 
+    /// Forgets how a run began that has not done anything: it begins again, perhaps with another version.
+    pub(super) fn forget_history(&self) -> Result<(), Diagnostics> {
+        let path = self.path.join(RELOADS);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the configuration, with scripts by their absolute paths: a run is resumed from any folder.
     pub(super) fn write_config(&self, config: &Config) -> Result<(), Diagnostics> {
         let config = Config {

@@ -33,6 +33,13 @@ fn advantages_are_the_same_by_each_executor() {
         assert_eq!(torch.len(), naive.len());
         let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9;
         assert!(torch.iter().zip(&naive).all(near), "{torch:?}");
+        // Kernels promise the bits of scripts, which libtorch's are not.
+        let ran = lab.run("apply reinforce_pp rollouts.jsonl --executor torch --native on");
+        assert!(
+            ran.status == 0 && !ran.out.contains("(native)"),
+            "{}",
+            ran.out
+        );
         let ran = lab.run("profile reinforce_pp rollouts.jsonl --executor torch --runs 1 --json");
         let profile: Value = serde_json::from_str(&ran.out).expect("JSON");
         assert_eq!(

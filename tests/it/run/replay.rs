@@ -1,8 +1,10 @@
 //! A replay finds the numbers again, and a number that is not the run's.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use advlab::native::Mode;
 use advlab::tensor::Executor;
-use advlab::train::{Difference, Replay, Run};
+use advlab::train::{Difference, Ending, Event, Replay, Run};
 use serde_json::json;
 
 use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, replayed};
@@ -39,6 +41,22 @@ fn a_fine_tuned_run_repeats_itself() {
     let entropy = first["initial_evaluation"]["entropy"].as_f64();
     assert!(entropy < Some(2.0), "{first}");
     assert_eq!(first["kl"], 0.0, "the reference is the tuned policy");
+
+    // Stopped half-way, it begins anew, and its history with it: with what the recipe's file has by then.
+    lab.config.out = lab.file("stopped").display().to_string();
+    let mut stopped = Run::create(lab.config.clone()).unwrap();
+    let stop = AtomicBool::new(false);
+    let ending = stopped.go(&stop, &mut |event| {
+        if let Event::FineTuned { update: 7, .. } = event {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    assert_eq!(ending.unwrap(), Ending::Stopped(0));
+    drop(stopped);
+    let edited = STATEFUL.replace("0.25", "0.75");
+    std::fs::write(lab.script(), edited).unwrap();
+    go(&mut Run::resume(&lab.file("stopped"), None).unwrap());
+    assert_eq!(replayed(&lab.file("stopped")), (24, None));
 
     lab.config.task = "maze".to_string();
     lab.config.out = lab.file("other").display().to_string();

@@ -174,7 +174,7 @@ fn questions_are_answered_in_text() {
     let batch = fs::read(lab.file("batches/step-000003.safetensors")).unwrap();
     assert!(String::from_utf8_lossy(&batch).contains(" + 1?"));
     let folder = lab.folder.path().join("model");
-    assert_eq!(export(&lab.run(), &folder).unwrap(), 4);
+    assert_eq!(export(&lab.run(), &folder).unwrap(), (4, vec![]));
     for file in ["tokenizer.json", "chat_template.jinja", "config.json"] {
         assert!(folder.join(file).exists(), "{file}");
     }
@@ -184,9 +184,11 @@ fn questions_are_answered_in_text() {
 fn the_mlp_is_no_model_for_others() {
     let lab = Lab::new(STATEFUL);
     go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
-    let error = export(&lab.run(), &lab.folder.path().join("model")).unwrap_err();
+    let folder = lab.folder.path().join("model");
+    let error = export(&lab.run(), &folder).unwrap_err();
     assert_eq!(
         error[0].message,
         "the run's policy is none that transformers knows"
     );
+    assert!(!folder.exists(), "nothing is in the way of another try");
 }
