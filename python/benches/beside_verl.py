@@ -1,6 +1,6 @@
 """What a recipe costs inside verl: everything but the kernel, against one read of the mask, and verl's own functions beside it.
 
-python python/benches/verl.py      # a release build of advlab, verl 0.9
+python python/benches/beside_verl.py      # a release build of advlab, verl 0.9
 """
 
 import sys
