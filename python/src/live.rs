@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use advlab::live::{LiveEvent, LiveOptions};
-use advlab::script::Recipe;
+use advlab::script::{Recipe, State};
 use advlab::{Batch, Diagnostics, LiveRecipe};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -29,10 +30,18 @@ pub struct PyLive {
     is_closed: AtomicBool,
     groups: GroupUse,
     live: ForkLock<Option<LiveRecipe>>,
+    /// The state that the last step began with.
+    before: Mutex<Option<State>>,
 }
 
-/// A version with its state: name, version, sources, `this`.
-type Left = (String, String, BTreeMap<String, String>, Py<PyAny>);
+/// A version with its state: name, version, sources, parameters, `this`.
+type Left = (
+    String,
+    String,
+    BTreeMap<String, String>,
+    Py<PyDict>,
+    Py<PyAny>,
+);
 
 /// An event: its kind, its line, the version that it is about, the error with its place, and whether it came at a step.
 type Told = (
@@ -47,7 +56,7 @@ impl PyLive {
     fn open(
         path: &str,
         settings: &state::Settings,
-        left: Vec<(Recipe, advlab::script::State)>,
+        left: Vec<(Recipe, State)>,
     ) -> Result<LiveRecipe, Diagnostics> {
         let host = host();
         // Also says which values a parameter takes, where one does not fit.
@@ -63,6 +72,10 @@ impl PyLive {
             ..LiveOptions::default()
         };
         LiveRecipe::watch(&host, path, options)
+    }
+
+    fn before(&self) -> MutexGuard<'_, Option<State>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs something on the live recipe, with the interpreter's lock released.
@@ -107,6 +120,7 @@ impl PyLive {
             is_closed: AtomicBool::new(false),
             groups: GroupUse::default(),
             live: ForkLock::new(Some(live)),
+            before: Mutex::default(),
         })
     }
 
@@ -124,9 +138,11 @@ impl PyLive {
             pool::install(|| {
                 live.observe(&kept(&batch.batch, self.keep));
                 loop {
-                    let mut state = live.state().clone();
+                    let before = live.state().clone();
+                    let mut state = before.clone();
                     match live.in_use().recipe().advantage(&batch.batch, &mut state) {
                         Ok(outcome) => {
+                            *self.before() = Some(before);
                             live.set_state(state);
                             let used = live.in_use();
                             let used = (used.version().as_str().to_string(), used.serial());
@@ -205,18 +221,20 @@ impl PyLive {
         self.with(py, |live| live.refresh(time))
     }
 
-    /// The version of the last step with its state: name, version, sources, `this`.
-    fn left(&self, py: Python<'_>) -> PyResult<Left> {
-        let (used, this) = self.with(py, |live| (live.in_use().clone(), live.state().clone()))?;
+    /// The version of the last step with its parameters and its state, or the one that the step began with: name, version,
+    /// sources, parameters, `this`.
+    fn left(&self, py: Python<'_>, is_before: bool) -> PyResult<Left> {
+        let (used, this) = self.with(py, |live| {
+            let before = self.before().clone().filter(|_| is_before);
+            let this = before.unwrap_or_else(|| live.state().clone());
+            (live.in_use().clone(), this)
+        })?;
         let recipe = used.recipe();
-        let (name, version) = (
+        Ok((
             recipe.name().to_string(),
             recipe.version().as_str().to_string(),
-        );
-        Ok((
-            name,
-            version,
             state::sources(recipe),
+            state::params(py, recipe)?,
             state::to_python(py, &this)?,
         ))
     }
@@ -236,6 +254,7 @@ impl PyLive {
                 .map(|(name, text)| (name.as_str(), text.as_str()));
             let recipe = host().restore(name, texts)?;
             *live = PyLive::open(&self.path, &self.settings, vec![(recipe, this)])?;
+            *self.before() = None;
             Ok(())
         })?;
         resumed.map_err(raise(py))
@@ -270,7 +289,8 @@ fn with_version(
     Ok(answer)
 }
 
-/// A copy of the first groups of a batch, so many tokens of them: the trainer's memory is its own again after the call.
+/// A copy of the first groups of a batch, so many tokens of them, and of two groups in any case, as a version is tried on more
+/// than one: the trainer's memory is its own again after the call.
 fn kept(batch: &Batch, tokens: usize) -> Batch {
     let layout = batch.layout();
     let (mut taken, mut left) = (Vec::new(), tokens);

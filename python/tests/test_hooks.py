@@ -90,6 +90,21 @@ def test_skyrls_estimator_gives_advantages_and_returns(recipe):
         skyrl.estimate(**call)
 
 
+def test_a_trainers_discount_is_that_of_a_return_only(recipe, script):
+    for text, gamma in [("gae", 0.5), ("reinforce", 0.5), ("kl_advantage", 0.0), ("opd", 0.0)]:
+        recipe(text)
+        assert _trainers.from_environment("SkyRL", gamma=0.5).params["gamma"] == gamma
+    recipe("gae", gamma=0.25)
+    assert _trainers.from_environment("SkyRL", gamma=0.5).params["gamma"] == 0.25
+
+
+def test_a_slip_in_the_file_does_not_end_a_run_that_goes(recipe, script):
+    recipe(MEAN)
+    slime.post_process_rewards(args(), samples())
+    script("fn advantage(", "recipe0.rhai")
+    assert slime.post_process_rewards(args(), samples())[1] == [0.25, -0.25, -0.25, 0.25]
+
+
 def test_registering_names_what_is_missing_and_finds_what_is_there(monkeypatch):
     with pytest.raises(ImportError, match="SkyRL is not installed"):
         skyrl.register()

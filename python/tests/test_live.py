@@ -11,6 +11,7 @@ import pytest
 from scripts import MEAN, SCALED
 
 import advlab
+from advlab import _trainers
 
 DOUBLE = MEAN.replace("batch.reward - ", "2 * batch.reward - ")
 COLUMNS = {"groups": [0, 0], "reward": [1.0, 0.0]}
@@ -93,6 +94,20 @@ def test_a_checkpoint_goes_on_with_its_version_and_state(script):
         script("fn advantage(batch, p) {", "other.rhai")
         live.load_state_dict(saved)
         assert live.version == version and [event.kind for event in live.events()] == ["rejected"]
+
+
+def test_a_frozen_version_has_its_own_parameters(script):
+    """Whatever was saved since: a parameter more, or one less."""
+    for saved in (SCALED.replace("by: #{", "more: #{ value: 1 }, by: #{"), MEAN):
+        with advlab.watch(script(SCALED), by=3) as live:
+            first = live.advantage(**COLUMNS)
+            script(saved)
+            assert live.refresh() and live.params != {"by": 3.0}
+            frozen = _trainers.frozen(live)
+            assert frozen.version == first.version and frozen.params == {"by": 3.0}
+            out = frozen.advantage(**COLUMNS)
+            assert (out.advantage.tolist(), out.metrics) == ([1.5, -1.5], {"calls": 2})
+            assert live.state_dict()["state"]["calls"] == 1
 
 
 def test_the_trainers_memory_is_not_kept(live, script):

@@ -280,6 +280,21 @@ def test_a_loss_over_groups_needs_them():
     assert advlab.load("pacs").loss(groups=GROUPS, **columns).loss > 0
 
 
+def test_a_loss_that_lacks_a_column_says_so_and_works_with_it():
+    logp = np.full((4, 3), -0.5)
+    columns = {"logp": logp, "mask": MASK, "advantage": [1.0, -1.0, 0.0, 1.0]}
+    recipe = advlab.load("ppo_clip")
+    for _ in range(2):
+        with pytest.raises(advlab.RecipeError, match="no column `old_logp`"):
+            recipe.loss(**columns)
+    assert recipe.loss(old_logp=logp, **columns).metrics["clip_share"] == 0
+    recipe = advlab.load("pacs")
+    with pytest.raises(advlab.RecipeError, match="no column"):
+        recipe.loss(logp=logp, mask=MASK)
+    with pytest.raises(advlab.RecipeError, match="looks at groups"):
+        recipe.loss(logp=logp, old_logp=logp - 0.1, mask=MASK, correct=[1, 0, 0, 1])
+
+
 def test_calls_of_several_threads_come_one_after_the_other(script):
     recipe = advlab.load(script(SCALED))
 

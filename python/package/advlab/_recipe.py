@@ -302,11 +302,13 @@ class Recipe(_Hooks):
         return _restored, (self.name, self._native.sources, self.params, self.state_dict(), self.version)
 
 
-def _restored(name: str, sources: dict[str, str], params: dict[str, Any], state: dict[str, Any], version: str) -> Recipe:
+def _restored(name: str, sources: dict[str, str], params: dict[str, Any], state: dict[str, Any] | None, version: str) -> Recipe:
+    """A version from its sources, with a state, or with its first one for None."""
     recipe = Recipe(_native.Recipe.restore(name, sources, params))
     if recipe.version != version:
         raise RecipeError(f"{name} is {recipe.version[:6]} here and was {version[:6]} where it was pickled")
-    recipe.load_state_dict(state)
+    if state is not None:
+        recipe.load_state_dict(state)
     return recipe
 
 
@@ -367,7 +369,7 @@ class LiveRecipe(_Hooks):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, JSON-able: the version of the last step, its text and its state."""
-        name, version, sources, state = self._native.left()
+        name, version, sources, _, state = self._native.left(False)
         return {"name": name, "version": version, "sources": sources, "state": state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -408,7 +410,8 @@ def load(recipe: str | os.PathLike[str], **params: Any) -> Recipe:
 def watch(recipe: str | os.PathLike[str], *, kept_tokens: int = KEPT_TOKENS, **params: Any) -> LiveRecipe:
     """Opens a recipe that follows its file while a run goes: a script by its path, or a built-in, which stays as it is.
 
-    `kept_tokens` bounds the copy of the last batch that new versions are tried on. Raises as `load` does.
+    `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
+    they are. Raises as `load` does.
     """
     path = os.fspath(recipe)
     return LiveRecipe(_native.Live.watch(path, params, kept_tokens), path)

@@ -16,6 +16,7 @@ from ._recipe import Advantage, LiveRecipe, Recipe, _Call, _restored, load, watc
 log = logging.getLogger("advlab")
 
 MISSING = re.compile(r"no column `(\w+)`")
+RETURNS = re.compile(r"\.(token_reward|value)\b")
 
 
 def padded(recipe: Recipe | LiveRecipe, *, groups: Any, mask: Any, step: int, columns: Mapping[str, Any]) -> Advantage:
@@ -24,44 +25,61 @@ def padded(recipe: Recipe | LiveRecipe, *, groups: Any, mask: Any, step: int, co
     return recipe._advantage(call, padded=True)
 
 
-def frozen(live: LiveRecipe, **params: Any) -> Recipe:
+def frozen(live: LiveRecipe) -> Recipe:
     """The version of a live recipe's last step with a copy of its state, for a computation that leaves both alone."""
-    left = live.state_dict()
-    return _restored(left["name"], left["sources"], {**live.params, **params}, left["state"], left["version"])
+    name, version, sources, params, state = live._native.left(False)
+    return _restored(name, sources, params, state, version)
 
 
-def targets(recipe: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int, columns: Mapping[str, Any]) -> Any:
-    """What a critic learns, [B, T]: advantage + value, unwhitened, for a recipe that has the parameter `whiten`; for others the
-    discounted reward to go."""
+def targets(live: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int, columns: Mapping[str, Any]) -> Any:
+    """What a critic learns, [B, T], where `out` is of the last step: advantage + value, unwhitened, for a recipe that has the
+    parameter `whiten`; for others the discounted reward to go."""
     batch = {"groups": groups, "mask": mask, "step": step}
     value = columns["value"].float()
-    if "whiten" in recipe.params and out.level == "token":
-        if recipe.params["whiten"]:
-            out = padded(frozen(recipe, whiten=False), **batch, columns=columns)
+    # The step once more, by the version and the state that it had.
+    name, version, sources, params, state = live._native.left(True)
+    if "whiten" in params and out.level == "token":
+        if params["whiten"]:
+            unwhitened = _restored(name, sources, {**params, "whiten": False}, state, version)
+            out = padded(unwhitened, **batch, columns=columns)
         return out.advantage + value * mask
+    gamma = params.get("gamma", 1.0) if discounts_returns(sources) else 1.0
     # The reward to go is the GAE of a critic that knows nothing.
-    to_go = load("gae", gamma=recipe.params.get("gamma", 1.0), **{"lambda": 1.0}, whiten=False)
+    to_go = load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False)
     return padded(to_go, **batch, columns={**columns, "value": value * 0}).advantage
+
+
+def discounts_returns(sources: Mapping[str, str]) -> bool:
+    """Whether a recipe's `gamma` and `lambda` are those of the return: it reads rewards by token, or values. That of another
+    reward for tokens, as a KL, has nothing to do with the trainer's."""
+    return any(RETURNS.search(text) for text in sources.values())
 
 
 _live: dict[str, LiveRecipe] = {}
 
 
+def opened(recipe: str, params: dict[str, Any], theirs: Mapping[str, Any]) -> LiveRecipe:
+    """The live recipe of these settings, one for a process; `theirs` are the trainer's own, for a recipe's parameters of these
+    names that `params` does not set and that mean the same."""
+    key = json.dumps([recipe, params, theirs], sort_keys=True, default=str)
+    if key not in _live:
+        first = load(recipe, **params)
+        if discounts_returns(first._native.sources):
+            ours = first.params.keys() - params.keys()
+            params = {**{name: value for name, value in theirs.items() if name in ours and value is not None}, **params}
+        live = _live[key] = watch(recipe, **params)
+        log.info("%s %s%s", recipe, live.version[:6], "".join(f" {k}={v}" for k, v in live.params.items()))
+    return _live[key]
+
+
 def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
-    """The live recipe that the variables ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, one for a process; `theirs` are the trainer's
-    own settings, for parameters of their names that ADVLAB_PARAMS does not set."""
+    """The live recipe that the variables ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name; `theirs` as of `opened`."""
     recipe = os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError(
             f"{trainer} takes no settings of advlab's: set the variable ADVLAB_RECIPE to a built-in's name or a script's path"
         )
-    params = json.loads(os.environ.get("ADVLAB_PARAMS") or "{}")
-    known = load(recipe, **params).params
-    params = {**{name: value for name, value in theirs.items() if name in known and value is not None}, **params}
-    key = json.dumps([recipe, params], sort_keys=True)
-    if key not in _live:
-        _live[key] = watch(recipe, **params)
-    return _live[key]
+    return opened(recipe, json.loads(os.environ.get("ADVLAB_PARAMS") or "{}"), theirs)
 
 
 def per_response(live: LiveRecipe, out: Advantage, trainer: str) -> Any:

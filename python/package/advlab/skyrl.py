@@ -25,7 +25,7 @@ MODULES = ("skyrl_train.utils.ppo_utils", "skyrl.backends.skyrl_train.utils.ppo_
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
     """SkyRL's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
 
-    `gamma` and `lambd` are the recipe's `gamma` and `lambda` where it has them.
+    `gamma` and `lambd` are the recipe's `gamma` and `lambda` where it has them and reads rewards by token or values.
     """
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
     live = from_environment("SkyRL", **theirs)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list, gather, pad_across_processes
 from trl import GRPOTrainer as _GRPOTrainer
+from trl import RLOOConfig
 from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
@@ -33,6 +34,12 @@ OPTIONS = {
 }
 """What to set in TRL for a column."""
 
+RLOO_OPTIONS = {
+    **OPTIONS,
+    **dict.fromkeys(("old_logp", "ref_logp", "sampling_logp"), "RLOOTrainer has no log-probs by token for it: use GRPOTrainer"),
+}
+"""What to do in TRL for a column with RLOOTrainer."""
+
 COLUMNS = {
     "old_per_token_logps": "old_logp",
     "ref_per_token_logps": "ref_logp",
@@ -42,6 +49,35 @@ COLUMNS = {
 
 STATE = "advlab.json"
 """The file of a checkpoint."""
+
+
+def _refuse_what_rloo_loses(config: Any) -> None:
+    """An error for RLOO's settings that act on nothing but the advantage that the recipe's replaces."""
+    if not isinstance(config, RLOOConfig):
+        return
+    for option, is_off, instead in (
+        ("beta", config.beta == 0.0, "0.0; for a KL use GRPOTrainer, whose loss has it by `beta`"),
+        ("reward_clip_range", not config.reward_clip_range, "None; a recipe clips by `batch.reward.clamp(low, high)`"),
+        ("normalize_advantages", not config.normalize_advantages, 'False; a recipe normalises by `whiten("batch")`'),
+    ):
+        if not is_off:
+            raise ValueError(
+                f"RLOOTrainer applies `{option}` only on the way to its own advantage, which the recipe's replaces: set {option} "
+                f"to {instead}"
+            )
+
+
+def _refuse_one_column_of_two(names: list[str]) -> None:
+    """An error where two reward functions would be one column."""
+    known: dict[str, str] = {}
+    for name in names:
+        column = f"reward_{column_name(name)}"
+        if column in known:
+            raise ValueError(
+                f"the reward functions `{known[column]}` and `{name}` would both be the column `{column}`: give one of them "
+                "another `__name__`"
+            )
+        known[column] = name
 
 
 class GRPOMixin:
@@ -59,7 +95,11 @@ class GRPOMixin:
         params = recipe_params or {}
         # A slip is told before a model is loaded, and on each process.
         load(recipe, **params)
+        for given in (*args, *kwargs.values()):
+            _refuse_what_rloo_loses(given)
         super().__init__(*args, **kwargs)
+        _refuse_what_rloo_loses(self.args)
+        _refuse_one_column_of_two(self.reward_func_names)
         self.advlab = watch(recipe, **params) if self.accelerator.is_main_process else None
         self._advlab_rewards: torch.Tensor | None = None
         self._advlab_serial = 0
@@ -73,11 +113,18 @@ class GRPOMixin:
         mode = "train" if self.model.training else "eval"
         columns = self._advlab_columns(output)
         # One version and one state: the main process computes for all, and an error ends all.
-        answer: list[Any] = [self._advlab_compute(columns, mode) if self.accelerator.is_main_process else None]
+        answer: list[Any] = [None]
+        failed: Exception | None = None
+        if self.accelerator.is_main_process:
+            try:
+                answer = [self._advlab_compute(columns, mode)]
+            except Exception as error:
+                # Whatever it is, the others wait for an answer; theirs is its text, as not every error can be sent.
+                failed, answer = error, [f"{type(error).__name__} on the main process: {error}"]
         broadcast_object_list(answer)
-        advantages, metrics, error = answer[0]
-        if error is not None:
-            raise error
+        if isinstance(answer[0], str):
+            raise failed or RuntimeError(answer[0])
+        advantages, metrics = answer[0]
         local = len(output["advantages"])
         start = self.accelerator.process_index * local
         output["advantages"] = self._advlab_local(advantages, slice(start, start + local), output)
@@ -99,20 +146,20 @@ class GRPOMixin:
         gathered["is_scored"] = ~per_function.isnan().all(1)
         return gathered
 
-    def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[Any, dict[str, float], RecipeError | None]:
+    def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[Any, dict[str, float]]:
         size = self.num_generations if mode == "train" else self.num_generations_eval
         rows = columns.pop("is_scored")
         total = len(rows)
         groups = torch.arange(total) // size
         kept = {name: value if rows.all() else value[rows] for name, value in columns.items()}
         if not rows.any():
-            return torch.zeros(total), {}, None
+            return torch.zeros(total), {}
         try:
             # An evaluation leaves the state of the training alone.
             recipe = self.advlab if mode == "train" else frozen(self.advlab)
             out = recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept)
         except RecipeError as error:
-            return None, {}, explain(error, OPTIONS, "TRL")
+            raise explain(error, RLOO_OPTIONS if isinstance(self, _RLOOTrainer) else OPTIONS, "TRL") from None
         whole = torch.zeros((total, *out.advantage.shape[1:]), dtype=torch.float32)
         whole[rows] = out.advantage.float()
         metrics = {f"advlab/{name}": float(value) for name, value in out.metrics.items()}
@@ -121,7 +168,7 @@ class GRPOMixin:
             # A reload stands out in a plot.
             metrics["advlab/reloaded"] = float(out.serial != self._advlab_serial)
             self._advlab_serial = out.serial
-        return whole, metrics, None
+        return whole, metrics
 
     def _advlab_local(self, advantages: torch.Tensor, rows: slice, output: dict[str, Any]) -> torch.Tensor:
         own = advantages[rows].to(output["advantages"])

@@ -10,6 +10,7 @@ The advantage is computed where verl computes it, in one process: one version fo
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -19,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _native
 from ._native import RecipeError
-from ._recipe import LiveRecipe, Recipe, _restored, load, recipes, watch
-from ._trainers import column_name, explain, on_cpu, padded, targets
+from ._recipe import LiveRecipe, Recipe, _restored, load, recipes
+from ._trainers import column_name, explain, on_cpu, opened, padded, targets
 
 log = logging.getLogger("advlab.verl")
 
@@ -39,10 +39,15 @@ OPTIONS = {
 COLUMNS = {"old_log_probs": "old_logp", "ref_log_prob": "ref_logp", "values": "value", "rollout_log_probs": "rollout_logp"}
 """verl's tensors [B, T], and the columns that they are."""
 
+LOSS_OPTIONS = dict.fromkeys(
+    ("reward", "correct", "token_reward"),
+    "a policy loss is given advantages and no rewards: use a recipe that reads them as the estimator",
+)
+"""What to do in verl for a column that a policy loss has not."""
+
 GROUPED = {"gamma": "gamma", "lam": "lambda"}
 """Parameters of recipes that verl's own settings are for, by their names in `algorithm`."""
 
-_live: dict[str, LiveRecipe] = {}
 _serials: dict[int, int] = {}
 
 
@@ -105,34 +110,20 @@ def _open(name: str | None, config: Any) -> LiveRecipe:
     recipe = name or settings.get("recipe") or os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
-    params = dict(settings.get("params") or {})
-    key = json.dumps([recipe, params, _own(config)], sort_keys=True, default=str)
-    if key not in _live:
-        live = watch(recipe, **params)
-        theirs = {ours: value for ours, value in _own(config).items() if ours in live.params and ours not in params}
-        if theirs:
-            live.close()
-            live = watch(recipe, **params, **theirs)
-        log.info("%s %s%s", recipe, live.version[:6], "".join(f" {k}={v}" for k, v in live.params.items()))
-        _live[key] = live
-    return _live[key]
-
-
-def _own(config: Any) -> dict[str, Any]:
-    """verl's settings of what recipes have as parameters."""
     get = getattr(config, "get", None)
-    values = {ours: get(theirs, None) for theirs, ours in GROUPED.items()} if get else {}
-    return {ours: value for ours, value in values.items() if value is not None}
+    theirs = {ours: get(name, None) for name, ours in GROUPED.items()} if get else {}
+    return opened(recipe, dict(settings.get("params") or {}), theirs)
 
 
 def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
     get = getattr(config, "get", None)
     if get is None:
         return
-    if get("use_kl_in_reward", False) and live.params.get("kl_beta"):
+    weight = "coef" if live.name == "kl_advantage" else "kl_beta"
+    if get("use_kl_in_reward", False) and live.params.get(weight):
         raise ValueError(
-            f"{live.name} takes a KL off the reward (kl_beta {live.params['kl_beta']}), and `algorithm.use_kl_in_reward` has done "
-            "it already: set `+algorithm.advlab.params.kl_beta=0`, or `algorithm.use_kl_in_reward=False`"
+            f"{live.name} takes a KL off itself ({weight} {live.params[weight]}), and `algorithm.use_kl_in_reward` has taken it "
+            f"off the reward already: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
         )
     if live.name == "grpo" and get("norm_adv_by_std_in_grpo", True) is False:
         raise ValueError(
@@ -257,6 +248,8 @@ def pinned(recipe: str, **params: Any) -> str:
 
 
 _losses: dict[str, Recipe] = {}
+_adds_up: dict[str, bool] = {}
+"""Whether the loss of a version is that of its parts, each weighed by its tokens."""
 
 
 def _loss_recipe(config: Any) -> Recipe:
@@ -270,14 +263,49 @@ def _loss_recipe(config: Any) -> Recipe:
         )
     if recipe not in _losses:
         if recipe.startswith("{"):
-            pin = json.loads(recipe)
-            loaded = Recipe(_native.Recipe.restore(pin["name"], pin["sources"], pin["params"]))
-            loaded = _restored(pin["name"], pin["sources"], pin["params"], loaded.state_dict(), pin["version"])
+            loaded = _restored(**json.loads(recipe), state=None)
         else:
             loaded = load(recipe)
         log.info("policy loss %s %s", loaded.name, loaded.version[:6])
         _losses[recipe] = loaded
     return _losses[recipe]
+
+
+def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
+    """verl computes a batch's loss in parts and weighs each by its tokens: of a mean over responses that makes another loss."""
+    if recipe.version not in _adds_up:
+        try:
+            _adds_up[recipe.version] = _is_mean_over_tokens(recipe, with_weights)
+        except RecipeError:
+            # The loss of the batch itself says why.
+            return
+    if not _adds_up[recipe.version]:
+        here = recipe.params.get("aggregate")
+        raise ValueError(
+            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is no mean over tokens, each for itself, and verl "
+            "weighs micro-batches by their tokens: use verl's own where it has it (`loss_mode=gspo`, `geo_mean`, `sapo`, "
+            '`kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
+        )
+
+
+def _is_mean_over_tokens(recipe: Recipe, with_weights: bool) -> bool:
+    """Found out on two responses of 3 tokens and of 1."""
+    mask = np.array([[1, 1, 1], [1, 0, 0]])
+    advantage = np.array([[0.5], [-0.75]]) * mask
+    # Moved against the advantage, and little: no clip takes the gradient away.
+    old = -0.5 - 0.125 * np.arange(6).reshape(2, 3)
+    columns = {"logp": old - 0.01 * np.sign(advantage), "old_logp": old, "advantage": advantage}
+    if with_weights:
+        columns["rollout_is_weights"] = np.ones((2, 3))
+
+    def of(rows: slice) -> Any:
+        # A copy, as a loss may change the recipe's state.
+        out = copy.copy(recipe).loss(mask=mask[rows], **{name: values[rows] for name, values in columns.items()})
+        return np.append(out.grad, out.loss) * mask[rows].sum()
+
+    long, short = of(slice(0, 1)), of(slice(1, 2))
+    parts = np.concatenate([long[:-1], short[:-1], long[-1:] + short[-1:]])
+    return np.allclose(of(slice(0, 2)), parts, rtol=1e-6, atol=1e-12)
 
 
 def policy_loss(
@@ -299,12 +327,16 @@ def policy_loss(
         raise ValueError(
             f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`"
         )
+    _refuse_another_mean(recipe, rollout_is_weights is not None)
     cpu = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights}
-    out = recipe.loss(
-        logp=log_prob.cpu(),
-        mask=on_cpu(response_mask),
-        **{name: None if value is None else on_cpu(value) for name, value in cpu.items()},
-    )
+    try:
+        out = recipe.loss(
+            logp=log_prob.cpu(),
+            mask=on_cpu(response_mask),
+            **{name: None if value is None else on_cpu(value) for name, value in cpu.items()},
+        )
+    except RecipeError as error:
+        raise explain(error, LOSS_OPTIONS, "verl") from None
     # verl adds micro-batches up, and divides gradients by the number of ranks.
     batch = getattr(config, "global_batch_info", None) or {}
     share = 1.0

@@ -179,6 +179,31 @@ def test_rloo_takes_one_value_a_response(tmp_path, script):
         trainer(tmp_path, path, RLOOTrainer, RLOOConfig, beta=0.0).train()
 
 
+def test_what_rloo_would_do_to_its_own_advantage_is_refused(tmp_path, script):
+    for settings, words in [
+        ({}, "`beta`.*GRPOTrainer"),
+        ({"beta": 0.0, "reward_clip_range": (-1.0, 1.0)}, "`reward_clip_range`.*clamp"),
+        ({"beta": 0.0, "normalize_advantages": True}, "`normalize_advantages`.*whiten"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            trainer(tmp_path, "rloo", RLOOTrainer, RLOOConfig, **settings)
+    path = script('fn advantage(batch, p) { batch.old_logp.mean("response") }')
+    with pytest.raises(advlab.RecipeError, match="RLOOTrainer has no log-probs"):
+        trainer(tmp_path, path, RLOOTrainer, RLOOConfig, beta=0.0).train()
+
+
+def test_two_reward_functions_of_one_column_are_refused(tmp_path):
+    def named(name):
+        def score(completions, **_):
+            return [0.0] * len(completions)
+
+        score.__name__ = name
+        return score
+
+    with pytest.raises(ValueError, match="`is-right` and `is.right`.*`reward_is_right`"):
+        trainer(tmp_path, "grpo", reward_funcs=(named("is-right"), named("is.right")))
+
+
 RANKS = """
 import sys, torch
 sys.path[:0] = [{here!r}, {above!r}]
@@ -191,6 +216,16 @@ assert len(rewards) == 4 and len(output["advantages"]) == 2
 expected = (rewards.nansum(1) - rewards.nansum(1).mean())[run.accelerator.process_index * 2 :][:2]
 assert torch.allclose(output["advantages"], expected, atol=1e-6), (output["advantages"], expected)
 assert (run.advlab is None) == (run.accelerator.process_index > 0)
+# An error that is not the recipe's reaches both: nobody is left waiting.
+def fails(*_):
+    raise KeyError("unforeseen")
+run._advlab_compute = fails
+try:
+    run._generate_and_score_completions([{{"prompt": "a b"}}] * 2)
+except (KeyError, RuntimeError) as error:
+    assert isinstance(error, KeyError) == (run.advlab is not None) and "unforeseen" in str(error)
+else:
+    raise AssertionError("no error")
 """
 
 

@@ -1,5 +1,7 @@
 """verl 0.9.1: its own calls with the estimators of recipes, and its own numbers where it has the same method."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -15,15 +17,17 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 import advlab
 import advlab.verl as adapter
+from advlab import _trainers
 
 
 @pytest.fixture(autouse=True)
 def fresh():
     yield
-    for live in adapter._live.values():
+    for live in _trainers._live.values():
         live.close()
-    adapter._live.clear()
+    _trainers._live.clear()
     adapter._losses.clear()
+    adapter._adds_up.clear()
 
 
 def config(recipe=None, **algorithm):
@@ -107,7 +111,7 @@ def test_a_recipe_of_ones_own_is_followed_and_told(script, until):
     assert metrics == {"advlab/m": 3.0, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
     assert torch.equal(first, batch().batch["token_level_rewards"].sum(1)[:, None] * batch().batch["response_mask"])
     script("fn advantage(batch, p) { batch.reward * batch.step }")
-    (live,) = adapter._live.values()
+    (live,) = _trainers._live.values()
     assert live.refresh()
     second, metrics = Trainer().step()
     assert torch.equal(second, 7 * first) and metrics["advlab/reloaded"] == 1.0
@@ -152,6 +156,8 @@ def test_settings_of_verls_that_would_be_ignored_are_refused():
     columns = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2)}
     with pytest.raises(ValueError, match="kl_beta"):
         advantages(batch(**columns), "advlab/reinforce_pp", use_kl_in_reward=True)
+    with pytest.raises(ValueError, match="kl_advantage.*params.coef=0"):
+        advantages(batch(**columns), "advlab/kl_advantage", use_kl_in_reward=True)
     with pytest.raises(ValueError, match="advlab/dr_grpo"):
         advantages(batch(), "advlab/grpo", norm_adv_by_std_in_grpo=False)
     with pytest.raises(ValueError, match="algorithm.advlab.recipe"):
@@ -247,8 +253,73 @@ def test_a_policy_loss_refuses_what_it_cannot_do():
         adapter.policy_loss(old, old, old, mask, "seq-mean-token-sum", Actor("ppo_clip"))
     with pytest.raises(ValueError, match="rollout_is_weights"):
         adapter.policy_loss(old, old, old, mask, "token-mean", Actor("ppo_clip"), old)
-    with pytest.raises(advlab.RecipeError, match="looks at groups"):
+    with pytest.raises(advlab.RecipeError, match="as the estimator"):
         adapter.policy_loss(old, old, old, mask, "token-mean", Actor("pacs"))
+
+
+@pytest.mark.parametrize("name", ["gspo", "gspo_token", "gmpo", "sapo", "topr", "opmd_loss", "kl_cov"])
+def test_a_loss_that_is_no_mean_over_tokens_is_refused(name):
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    with pytest.raises(ValueError, match="no mean over tokens"):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor(name))
+
+
+def test_a_mean_over_tokens_of_such_a_loss_is_taken(script):
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    text = """
+import "sapo" as sapo;
+fn params() { sapo::params() + #{ aggregate: #{ value: "token" } } }
+fn init(p) { #{ calls: 0 } }
+fn loss(batch, p) { this.calls += 1; metric("calls", this.calls); sapo::loss(batch, p) }
+"""
+    for recipe in (str(script(text)), "ppo_clip", "cispo", "policy_gradient", "vespo", "dppo_tv"):
+        loss, metrics = adapter.policy_loss(old, old, old, mask, "token-mean", Actor(recipe))
+        assert loss.isfinite()
+        # What is found out beforehand leaves the state alone.
+        assert metrics.get("actor/advlab/calls", 1.0) == 1.0
+
+
+def test_a_call_that_fails_does_not_spoil_the_next(script):
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    for _ in range(2):
+        with pytest.raises(advlab.RecipeError, match="old_logp"):
+            adapter.policy_loss(None, old, old, mask, "token-mean", Actor("ppo_clip"))
+    assert adapter.policy_loss(old, old, old, mask, "token-mean", Actor("ppo_clip"))[0].isfinite()
+
+
+def test_a_pinned_loss_is_restored_with_its_parameters(script):
+    path = script(
+        'fn params() { #{ by: #{ value: 1.0 } } } fn loss(batch, p) { (-batch.advantage * batch.logp * p.by).mean("batch") }'
+    )
+    pin = adapter.pinned(str(path), by=3.0)
+    path.unlink()
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    assert adapter.policy_loss(old, old, old, mask, "token-mean", Actor(pin))[0] == -3.0
+    other = json.dumps({**json.loads(pin), "version": "0" * 64})
+    with pytest.raises(advlab.RecipeError, match="was 000000"):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor(other))
+
+
+def test_verls_discount_is_that_of_a_return_only():
+    columns = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2)}
+    advantages(batch(**columns), "advlab/kl_advantage")
+    advantages(batch(**columns), "advlab/reinforce_pp_baseline", gamma=0.5)
+    advantages(batch(), "advlab/reinforce", gamma=0.5)
+    found = {live.name: live.params.get("gamma") for live in _trainers._live.values()}
+    assert (found["kl_advantage"], found["reinforce"]) == (0.0, 0.5)
+
+
+def test_a_critics_targets_are_of_the_state_that_the_step_had(script):
+    path = script(
+        "fn params() { #{ whiten: #{ value: true } } } fn init(p) { #{ n: 0.0 } }"
+        "fn advantage(batch, p) { this.n += 1.0; let a = batch.value * 0 + batch.reward * this.n;"
+        ' if p.whiten { a.whiten("batch") } else { a } }'
+    )
+    data = batch(values=noise(4))
+    for step in (1, 2):
+        _, returns = advantages(data, "advlab", advlab={"recipe": str(path)})
+        mask, rewards = data.batch["response_mask"], data.batch["token_level_rewards"].sum(1, keepdim=True)
+        assert torch.allclose(returns, (rewards * step + data.batch["values"]) * mask, atol=1e-6)
 
 
 def test_a_ray_actor_has_the_estimators():

@@ -1,6 +1,6 @@
 """What a recipe costs inside verl: everything but the kernel, against one read of the mask, and verl's own functions beside it.
 
-python python/benches/verl.py      # a release build of advlab, verl 0.9
+python python/benches/beside_verl.py      # a release build of advlab, verl 0.9
 """
 
 import sys
@@ -11,8 +11,8 @@ import torch
 from omegaconf import OmegaConf
 from verl.trainer.ppo import core_algos
 
-import advlab  # noqa: F401
 import advlab.verl  # noqa: F401
+from advlab import _trainers
 
 
 def best(call, times=7):
@@ -39,7 +39,7 @@ def case(rows, width, names):
         estimator = core_algos.ADV_ESTIMATOR_REGISTRY[f"advlab/{ours}"]
         batch = {"token_level_rewards": rewards, "response_mask": mask, "index": uid}
         whole = best(lambda: estimator(**batch, config=config))
-        (live,) = [live for live in advlab.verl._live.values() if live.name == ours]
+        (live,) = [live for live in _trainers._live.values() if live.name == ours]
         columns = {"reward": rewards.sum(-1), "token_reward": rewards}
         seconds = min(live.advantage(groups=uid, mask=mask, **columns).seconds for _ in range(5)) * 1e3
         verls = core_algos.ADV_ESTIMATOR_REGISTRY[theirs]
