@@ -479,3 +479,31 @@ fn a_run_begins_with_the_warnings_of_its_recipe() {
     let expected = "sign of the loss: a smaller loss lowers what the advantage says is good";
     assert!(ran.err.contains(expected), "{}", ran.err);
 }
+
+/// A loss over responses: by the batch's own advantage, which is no mean over tokens.
+#[test]
+fn apply_and_the_prompt_show_the_same_loss() {
+    let lab = Lab::new();
+    assert_eq!(lab.run("apply grpo rollouts.jsonl -o with.jsonl").status, 0);
+    lab.write("lines", ":recipe topr\n:run\n");
+    let lines = std::fs::File::open(lab.path().join("lines")).expect("a file");
+    let prompt = lab.command("repl with.jsonl --stdin").stdin(lines).output();
+    let prompt = String::from_utf8(prompt.expect("the binary runs").stdout).expect("UTF-8");
+    let applied = lab.run("apply topr with.jsonl").out;
+    let loss = |text: &str| {
+        let after = |line: &str| {
+            line.trim_start()
+                .strip_prefix("loss ")?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        };
+        text.lines().find_map(after)
+    };
+    let shown: Option<f64> = loss(&prompt);
+    assert!(
+        shown.is_some() && shown == loss(&applied),
+        "{prompt}\n{applied}"
+    );
+}
