@@ -105,6 +105,20 @@ impl Session {
         None
     }
 
+    /// Takes the loss that the batch's run follows, or the default one. Says where it cannot be read.
+    pub(super) fn use_loss_of_run(&mut self, data: &Data) -> Option<String> {
+        let loss = data.run.as_ref().map(|(kept, _)| kept.loss(&self.host));
+        let (loss, note) = match loss.transpose() {
+            Ok(loss) => (loss, None),
+            Err(error) => (
+                None,
+                Some(format!("its loss recipe is not loaded: {error}")),
+            ),
+        };
+        self.script.set_loss(loss);
+        note
+    }
+
     /// Makes what was typed the recipe in use, where the last input is a part of it: what was defined last counts. Says
     /// so where that is news.
     pub(super) fn take_up_typed(&mut self, defines: Defines) -> Option<String> {

@@ -231,6 +231,7 @@ impl Session {
             data.notes.push(note);
         }
         self.script.set_batch(&data.batch);
+        data.notes.extend(self.use_loss_of_run(&data));
         data.notes.extend(self.use_recipe_of_run(&data));
         self.data = data;
         Ok(())

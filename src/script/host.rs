@@ -50,7 +50,12 @@ pub struct Host {
     pub(super) kernels: Option<Arc<Kernels>>,
     /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
+    /// A run's loss recipe, where recipes are those of a run.
+    loss: Option<Arc<Recipe>>,
 }
+
+/// The loss of a recipe that has none, where no run says another.
+const DEFAULT_LOSS: &str = "ppo_clip";
 
 impl Default for Host {
     fn default() -> Self {
@@ -69,6 +74,7 @@ impl Host {
             profile: None,
             kernels: None,
             guard: None,
+            loss: None,
         }
     }
 
@@ -112,6 +118,23 @@ impl Host {
     pub(crate) fn refuse_kernel(&self, version: &str, hook: &str) {
         if let Some(kernels) = &self.kernels {
             kernels.refuse(version, hook);
+        }
+    }
+
+    /// The same host with the loss of recipes that have none: a run's, or `ppo_clip`.
+    pub(crate) fn with_loss(self, loss: Option<Recipe>) -> Host {
+        let loss = loss.map(Arc::new);
+        Host { loss, ..self }
+    }
+
+    /// The loss that is followed with an advantage where its recipe has none.
+    ///
+    /// # Errors
+    /// As [`Host::load`].
+    pub(crate) fn loss(&self) -> Result<Recipe, Diagnostics> {
+        match &self.loss {
+            Some(loss) => Ok(loss.on(self)),
+            None => self.load(DEFAULT_LOSS),
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::json::Type;
 use super::raw::Header;
+use super::spread;
 use super::{Mapping, ReadOptions};
 use crate::batch::known;
 use crate::batch::level::Level;
@@ -125,6 +126,8 @@ pub(super) struct Names {
     /// Those that are not read from a field of that very name.
     readings: Vec<Reading>,
     has_aliases: bool,
+    /// A batch of ours, in whose copies `advantages` is what was written last.
+    is_saved: bool,
     /// The groups are those of another program's dump, which are told apart by step too.
     pub(super) are_dumped: bool,
     /// Nothing but the words of a completion says how long a response is.
@@ -146,6 +149,7 @@ impl Names {
     ) -> Result<Names, Diagnostic> {
         let mut names = Names {
             has_aliases: matches!(header, Header::Tensors),
+            is_saved: matches!(header, Header::Saved { .. }),
             ..Names::default()
         };
         let all = || fields.iter().map(|(field, _)| field.as_str());
@@ -248,7 +252,7 @@ impl Names {
 
     /// The name that a field has by itself.
     fn own<'a>(&self, field: &'a str) -> &'a str {
-        if self.has_aliases {
+        if self.has_aliases || (self.is_saved && field == spread::NAME) {
             alias(field)
         } else {
             field

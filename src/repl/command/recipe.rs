@@ -107,13 +107,15 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
         row(name, text);
     }
     let (with_loss, of) = if recipe.has(Hook::Loss) {
-        (recipe.clone(), "")
+        (recipe.clone(), String::new())
     } else {
-        let default = session.script.host().load("ppo_clip")?;
-        (
-            default,
-            "of ppo_clip, which a run takes with this advantage",
-        )
+        let loss = session.script.host().loss()?;
+        let whose = match session.data.run {
+            Some(_) => "which the run follows",
+            None => "which a run takes with this advantage",
+        };
+        let of = format!("of {}, {whose}", loss.name());
+        (loss, of)
     };
     let loss = with_loss.init().and_then(|mut state| {
         // The advantage of a recipe that is a loss alone comes from its gradient: the loss itself reads the batch's column.

@@ -6,12 +6,9 @@ use crate::script::batch_type::ScriptBatch;
 use crate::script::recipe::{Hook, Recipe};
 use crate::tensor::Tensor;
 
-/// The loss of a run whose recipe has none.
-const DEFAULT_LOSS: &str = "ppo_clip";
-
 /// A hook's tensor over the batch of a session, with the hooks before it run too.
 ///
-/// The state is the one that `init` makes. A recipe without a loss has that of a run, `ppo_clip`; one without an
+/// The state is the one that `init` makes. A recipe without a loss has that of [`Host::loss`]; one without an
 /// advantage the equivalent one.
 pub(in crate::script) fn tensor_of(
     recipe: &Recipe,
@@ -44,7 +41,7 @@ pub(in crate::script) fn tensor_of(
     }
     let default;
     if !recipe.has(Hook::Loss) {
-        default = recipe.host.load(DEFAULT_LOSS)?;
+        default = recipe.host.loss()?;
         run.recipe = &default;
     }
     let batch = run.batch();

@@ -118,6 +118,12 @@ impl Session {
         &self.host
     }
 
+    /// The loss that goes with advantages from here on, where their recipes have none: a run's, or `ppo_clip`.
+    pub(crate) fn set_loss(&mut self, loss: Option<Recipe>) {
+        self.host = self.host.clone().with_loss(loss);
+        self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
+    }
+
     /// Forgets all variables, functions and imports; the batch and the recipe stay.
     pub fn reset(&mut self) {
         self.scope = Scope::new();

@@ -480,6 +480,28 @@ fn a_run_begins_with_the_warnings_of_its_recipe() {
     assert!(ran.err.contains(expected), "{}", ran.err);
 }
 
+/// The prompt follows a run's own loss, and what `-o` writes of its batch is an advantage that losses read.
+#[test]
+fn a_run_has_its_loss_and_its_batch_takes_an_advantage() {
+    let lab = Lab::new();
+    lab.write(
+        "small.toml",
+        "maze_size = 2\nrollout_batch_size = 2\ngroup_size = 4\nhidden_size = 8\nbatch_every = 1\neval_prompts = 1\nsteps = 2\nloss_recipe = \"policy_gradient\"\nout = \"run\"\n",
+    );
+    assert_eq!(lab.run("train small.toml").status, 0);
+    lab.write("lines", ":run\n");
+    let lines = std::fs::File::open(lab.path().join("lines")).expect("a file");
+    let prompt = lab.command("repl run --stdin").stdin(lines).output();
+    let prompt = String::from_utf8(prompt.expect("the binary runs").stdout).expect("UTF-8");
+    assert!(
+        prompt.contains("of policy_gradient, which the run"),
+        "{prompt}"
+    );
+    assert_eq!(lab.run("apply rloo run -o with.safetensors").status, 0);
+    let loss = lab.run("apply gspo with.safetensors");
+    assert_eq!(loss.status, 0, "{}", loss.err);
+}
+
 /// A loss over responses: by the batch's own advantage, which is no mean over tokens.
 #[test]
 fn apply_and_the_prompt_show_the_same_loss() {
