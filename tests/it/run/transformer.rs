@@ -1,11 +1,14 @@
 //! A run of a transformer: what holds for the mlp's runs holds for it, and its model can be taken elsewhere.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use advlab::batch::{self, ReadOptions};
 use advlab::train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
 
+use super::kill::edited_and_killed;
 use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, refused, replayed, rows};
 
 /// With everything that could make a difference, as the mlp's; a rate that rises and falls beside it.
@@ -43,6 +46,20 @@ fn a_resumed_run_has_the_numbers_of_one_that_never_stopped_and_repeats_itself() 
     assert_eq!(go(&mut run), Ending::Finished);
     assert_eq!(rows(&lab.run()), whole);
     assert_eq!(replayed(&lab.run()), (24, None));
+}
+
+/// Some hundred weights, on mazes.
+#[test]
+fn edits_and_kills_change_nothing() {
+    let mut lab = lab();
+    lab.config.lr_schedule = "constant".to_string();
+    let keys = &mut lab.config.transformer;
+    (
+        keys.hidden_size,
+        keys.intermediate_size,
+        keys.num_hidden_layers,
+    ) = (4, 8, 1);
+    edited_and_killed(&mut lab);
 }
 
 #[test]
@@ -145,7 +162,7 @@ fn what_cannot_begin_says_why() {
     }
 }
 
-/// A folder's model on questions of a file, in text: it goes on after a kill, and leaves with its tokenizer.
+/// A folder's model on questions of a file, in text: edited and killed it goes on, and leaves with its tokenizer.
 #[test]
 fn questions_are_answered_in_text() {
     let mut lab = lab();
@@ -159,22 +176,35 @@ fn questions_are_answered_in_text() {
     };
     fs::write(&data, (0..64).map(line).collect::<String>()).unwrap();
     lab.config.task = "math".to_string();
-    lab.config.steps = 4;
+    lab.config.lr_schedule = "constant".to_string();
     lab.config.batch_every = 1;
     lab.config.math.data = data.display().to_string();
     lab.config.math.prompt_template = "Q: {question}".to_string();
-    lab.config.transformer.max_new_tokens = 6;
+    lab.config.transformer.max_new_tokens = 12;
+    lab.config.transformer.stop_strings = vec!["e".to_string()];
     let model = root.join("tests/golden/transformers/qwen2");
     lab.config.transformer.model = model.display().to_string();
-    let whole = lab.unstopped();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
-    go(&mut Run::resume(&lab.run(), None).unwrap());
-    assert_eq!(rows(&lab.run()), whole);
-    assert_eq!(replayed(&lab.run()), (4, None));
-    let batch = fs::read(lab.file("batches/step-000003.safetensors")).unwrap();
-    assert!(String::from_utf8_lossy(&batch).contains(" + 1?"));
+    let steps = edited_and_killed(&mut lab);
+    let name = format!("batches/step-{:06}.safetensors", steps - 1);
+    let batch = batch::read(lab.file(&name), &ReadOptions::default())
+        .unwrap()
+        .batch;
+    let lengths = batch.response_column("length").unwrap();
+    let texts: BTreeMap<_, _> = batch.texts().collect();
+    assert!(texts["prompt"].iter().all(|text| text.ends_with(" + 1?")));
+    let texts = texts["completion"].iter().zip(lengths);
+    assert!(
+        texts
+            .clone()
+            .any(|(text, &length)| text.contains('e') && length < 12.0)
+    );
+    for (text, _) in texts {
+        // Behind the string comes at most the rest of its token.
+        let rest = text.split_once('e').map_or("", |(_, rest)| rest);
+        assert!(rest.len() < 8, "{text:?}");
+    }
     let folder = lab.folder.path().join("model");
-    assert_eq!(export(&lab.run(), &folder).unwrap(), (4, vec![]));
+    assert_eq!(export(&lab.run(), &folder).unwrap(), (steps, vec![]));
     for file in ["tokenizer.json", "chat_template.jinja", "config.json"] {
         assert!(folder.join(file).exists(), "{file}");
     }
