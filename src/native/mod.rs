@@ -102,7 +102,7 @@ impl HookKernels for Builtins {
     }
 
     fn signal(&self, call: &HookCall<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
-        let columns = Columns::of(call);
+        let columns = Columns::of(call)?;
         let _reservation = columns.reserve(call.batch.layout().responses() * BY_RESPONSE)?;
         signal(call.builtin, call.hook)?(&columns, rows)
     }
@@ -113,7 +113,7 @@ impl HookKernels for Builtins {
         factor: Option<f64>,
         rows: Option<Rows<'_>>,
     ) -> Option<LossAnswer> {
-        let columns = Columns::of(call);
+        let columns = Columns::of(call)?;
         let _reservation = columns.reserve(call.batch.layout().responses() * BY_RESPONSE)?;
         loss(call.builtin)?(&columns, factor, rows)
     }
@@ -122,7 +122,7 @@ impl HookKernels for Builtins {
         let over = |values: FloatBuffer| {
             Computed::new(call.batch.layout().clone(), Level::Response, values)
         };
-        let correct = columns::correct(&Columns::of(call))?;
+        let correct = columns::correct(&Columns::of(call)?)?;
         Some(correct.map(|correct| match correct {
             Responses::Own(values) => over(FloatBuffer::F64(values.clone())),
             Responses::Made(values) => over(values.into()),

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::lab::{Lab, STATEFUL, advlab, lines, replayed, rows};
 
-fn start(arguments: &[&str]) -> Child {
+pub fn start(arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_advlab"))
         .args(arguments)
         .stdout(Stdio::null())
@@ -17,7 +17,7 @@ fn start(arguments: &[&str]) -> Child {
 }
 
 /// The steps that the run has written.
-fn steps_of(lab: &Lab) -> usize {
+pub fn steps_of(lab: &Lab) -> usize {
     let metrics = std::fs::read(lab.file("metrics.jsonl")).unwrap_or_default();
     metrics.iter().filter(|&&byte| byte == b'\n').count()
 }

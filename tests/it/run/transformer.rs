@@ -49,8 +49,7 @@ fn a_resumed_run_has_the_numbers_of_one_that_never_stopped_and_repeats_itself() 
 }
 
 /// Some hundred weights, on mazes.
-#[test]
-fn edits_and_kills_change_nothing() {
+fn small() -> Lab {
     let mut lab = lab();
     lab.config.lr_schedule = "constant".to_string();
     let keys = &mut lab.config.transformer;
@@ -59,7 +58,40 @@ fn edits_and_kills_change_nothing() {
         keys.intermediate_size,
         keys.num_hidden_layers,
     ) = (4, 8, 1);
-    edited_and_killed(&mut lab);
+    lab
+}
+
+#[test]
+fn edits_and_kills_change_nothing() {
+    edited_and_killed(&mut small());
+}
+
+/// What a run takes of the machine's memory does not grow with its steps.
+#[cfg(target_os = "linux")]
+#[test]
+fn two_hundred_steps_need_no_more_memory_than_fifty() {
+    let mut lab = small();
+    lab.config.steps = 200;
+    let config = lab.config_file();
+    let mut child = super::kill::start(&["train", config.to_str().unwrap()]);
+    let statm = format!("/proc/{}/statm", child.id());
+    // Pages, by the steps that were done.
+    let mut resident = BTreeMap::new();
+    while child.try_wait().unwrap().is_none() {
+        if let Ok(text) = fs::read_to_string(&statm)
+            && let Some(Ok(pages)) = text.split(' ').nth(1).map(str::parse::<f64>)
+        {
+            resident.insert(super::kill::steps_of(&lab), pages);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let most = |steps: std::ops::Range<usize>| {
+        let pages = resident.range(steps).map(|(_, pages)| *pages);
+        pages.fold(0.0, f64::max)
+    };
+    let (early, late) = (most(20..50), most(150..200));
+    assert!(early > 0.0 && late > 0.0, "{resident:?}");
+    assert!(late < 1.01 * early, "{early} pages, then {late}");
 }
 
 #[test]

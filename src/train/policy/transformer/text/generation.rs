@@ -18,7 +18,10 @@ pub struct Generation {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "found neither a value of the key's kind nor a list of them"
+)]
 enum OneOrMore<T> {
     One(T),
     More(Vec<T>),

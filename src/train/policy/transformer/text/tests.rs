@@ -202,6 +202,12 @@ fn a_response_ends_where_the_folder_says() {
     write(
         copy.path(),
         "generation_config.json",
+        json!({ "stop_strings": 3 }),
+    );
+    assert!(error_of(load(copy.path())).contains("generation_config.json: found neither a value"));
+    write(
+        copy.path(),
+        "generation_config.json",
         json!({ "eos_token_id": 400 }),
     );
     assert!(
