@@ -118,8 +118,13 @@ impl BatchBuilder {
     }
 
     /// A text for each response, such as its `completion`.
-    pub fn text(mut self, name: impl Into<String>, texts: Vec<String>) -> Self {
-        self.texts.insert(name.into().into(), texts.into());
+    pub fn text<T: Into<Arc<str>>>(
+        mut self,
+        name: impl Into<Arc<str>>,
+        texts: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let texts = texts.into_iter().map(Into::into).collect();
+        self.texts.insert(name.into(), texts);
         self
     }
 
