@@ -125,9 +125,7 @@ impl Recipe {
                 let advantage = run.place(&Returned::gradient(&loss, &advantage), array)?;
                 (advantage, Some(run.number(&loss)?))
             };
-            // Of the batch as it was given: what is right does not change with a shaped reward.
-            let correct = run.input.column("correct").ok();
-            let correct = correct.and_then(|tensor| tensor.evaluate().ok());
+            let correct = correct(&run.input);
             let reports = run.input.call().take_reports();
             let metrics = run.metrics(&reports)?;
             *state = run.finished_state()?;
@@ -136,7 +134,7 @@ impl Recipe {
                 weight,
                 advantage: advantage.into(),
                 loss,
-                correct: correct.map(|value| value.over(batch.layout())),
+                correct,
                 metrics,
                 notes: reports.notes,
                 map_groups: reports.map_groups,
@@ -361,6 +359,12 @@ impl<'a> Run<'a> {
         let hook = reports.hook.unwrap_or(Hook::Advantage);
         reports.metrics().map_err(|error| self.failed(hook, error))
     }
+}
+
+/// Which responses are right, of the batch as it was given: that does not change with a shaped reward.
+fn correct(input: &ScriptBatch) -> Option<Computed> {
+    let value = input.column("correct").ok()?.evaluate().ok()?;
+    Some(value.over(input.frame().layout()))
 }
 
 fn invoke(
