@@ -230,6 +230,7 @@ impl BatchBuilder {
             };
             let (allowed, expected): (fn(f64) -> bool, _) = match column.as_str() {
                 "reward" => (f64::is_finite, "a finite number"),
+                "weight" => (|x| x.is_finite() && x >= 0.0, "a number from 0 on"),
                 "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
                 "length" => (
                     |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,
