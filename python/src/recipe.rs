@@ -267,6 +267,7 @@ pub struct Shape {
 pub struct Advantage {
     values: Values,
     reward: Option<Values>,
+    weight: Option<Values>,
     outcome: Outcome,
 }
 
@@ -282,6 +283,10 @@ impl Advantage {
                 .reward
                 .as_ref()
                 .map(|reward| Values::of(reward, given)),
+            weight: outcome
+                .weight
+                .as_ref()
+                .map(|weight| Values::of(weight, given)),
             outcome,
         }
     }
@@ -292,6 +297,8 @@ impl Advantage {
         answer.set_item("level", outcome.advantage.level().name())?;
         let reward = self.reward.map(|reward| reward.into_python(py));
         answer.set_item("reward", reward.transpose()?)?;
+        let weight = self.weight.map(|weight| weight.into_python(py));
+        answer.set_item("weight", weight.transpose()?)?;
         answer.set_item("loss", outcome.loss)?;
         let Outcome {
             metrics,

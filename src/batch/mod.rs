@@ -23,13 +23,13 @@ pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
-pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
+pub use files::{Dtype, Mapping, ReadOptions, Rollouts, discard_unfinished, read, step_of, steps};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub(crate) use zeros::Zeros;
 
 /// Texts by name, one a response each.
-type Texts = BTreeMap<Arc<str>, Arc<[String]>>;
+type Texts = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
@@ -59,6 +59,13 @@ impl Batch {
     /// The training step that the batch comes from; 0 where nobody said.
     pub fn step(&self) -> u64 {
         self.step
+    }
+
+    /// The same batch as one of another step.
+    #[must_use]
+    pub fn at_step(mut self, step: u64) -> Batch {
+        self.step = step;
+        self
     }
 
     /// The names of all columns, in alphabetical order.
@@ -96,9 +103,14 @@ impl Batch {
             .map(|(name, values)| (&**name, values))
     }
 
-    /// Texts, one a response, such as its `prompt` and its `completion`: for people; scripts do not see them.
-    pub fn texts(&self) -> impl Iterator<Item = (&str, &[String])> {
+    /// The text columns, one string a response, such as its `prompt` and its `completion`.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &[Arc<str>])> {
         self.texts.iter().map(|(name, texts)| (&**name, &**texts))
+    }
+
+    /// A text column by its name.
+    pub fn text(&self, name: &str) -> Option<&[Arc<str>]> {
+        self.texts.get(name).map(|texts| &**texts)
     }
 
     /// All token columns with their names.
@@ -126,7 +138,7 @@ impl Batch {
             let values = values.select(&self.layout, responses);
             (name.clone(), values.into())
         };
-        let of_texts = |(name, texts): (&Arc<str>, &Arc<[String]>)| {
+        let of_texts = |(name, texts): (&Arc<str>, &Arc<[Arc<str>]>)| {
             let texts = responses.iter().map(|&response| texts[response].clone());
             (name.clone(), texts.collect())
         };

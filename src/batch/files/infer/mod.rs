@@ -28,11 +28,12 @@ pub(super) fn rollouts(
     raw: Raw,
     options: &ReadOptions,
     progress: &Progress,
-    format: &'static Format,
+    format: Format,
 ) -> Result<Rollouts, Diagnostics> {
     let mut inference = Inference {
         responses: 0,
         readings: Vec::new(),
+        texts: Vec::new(),
         tokens: None,
         no_length: None,
         width: None,
@@ -84,6 +85,8 @@ struct Inference<'a> {
     responses: usize,
     /// The columns still to become part of the batch, each with the index of its raw column.
     readings: Vec<(Reading, usize)>,
+    /// The text columns, each with the index of its raw column.
+    texts: Vec<(String, usize)>,
     tokens: Option<Tokens>,
     /// The completion whose words would be the lengths, and why they are not.
     no_length: Option<(String, String)>,
@@ -122,6 +125,9 @@ impl Inference<'_> {
                     );
                     let error = Diagnostic::error(what).with_help(help);
                     return Err(error.in_file(&self.raw.path));
+                }
+                if self.raw.columns[index].is_text() && self.raw.names.wants_text(&reading) {
+                    self.texts.push((reading.ours.clone(), index));
                 }
                 let is_usable = match (&self.raw.origin, reading.role) {
                     (Origin::Lines { .. }, _) => self.is_whole(&reading, index)?,
@@ -190,6 +196,9 @@ impl Inference<'_> {
             self.check_tokens(reading, &given)?;
             batch = batch.column(&reading.ours, given);
         }
+        if let Some(rewards) = self.sum_of_rewards() {
+            batch = batch.response("reward", rewards);
+        }
         if let Some(tokens) = self.tokens.take() {
             let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
             let bare: Vec<usize> = (0..tokens.responses()).filter(is_bare).collect();
@@ -202,6 +211,10 @@ impl Inference<'_> {
             }
             batch = batch.tokens(tokens);
         }
+        for (name, index) in std::mem::take(&mut self.texts) {
+            let texts = self.raw.columns[index].texts.iter().flatten();
+            batch = batch.text(name, texts.cloned());
+        }
         if let Header::Saved { texts, .. } = &mut self.raw.header {
             for (name, texts) in std::mem::take(texts) {
                 batch = batch.text(name, texts);
@@ -211,6 +224,22 @@ impl Inference<'_> {
             .groups(groups)
             .build_located()
             .map_err(|(response, error)| self.raw.error(response, error).into())
+    }
+
+    /// The sum of the rewards of several functions, of which one may have none to give for a response.
+    fn sum_of_rewards(&self) -> Option<Vec<f64>> {
+        let names = &self.raw.names.rewards;
+        let mut sums: Option<Vec<f64>> = None;
+        for column in &self.raw.columns {
+            if let Values::Numbers(rewards) = &column.values
+                && names.contains(&column.name)
+            {
+                let sums = sums.get_or_insert_with(|| vec![0.0; self.responses]);
+                let pairs = sums.iter_mut().zip(rewards);
+                pairs.for_each(|(sum, reward)| *sum += if reward.is_nan() { 0.0 } else { *reward });
+            }
+        }
+        sums
     }
 
     /// The reading of one of our names, and the index of its column.
