@@ -43,7 +43,7 @@ pub enum Class {
     Reduction,
     /// Ranks and indices within the cells of a level.
     Order,
-    /// Along the tokens of each response.
+    /// Along the tokens of each response, or along the turns of each trajectory.
     Scan,
     /// Counting subsets.
     Combinatorics,
@@ -71,7 +71,9 @@ impl Class {
             }
             Class::Reduction => "from the tensor's level to the coarser one that is named",
             Class::Order => "the result is at the tensor's own level",
-            Class::Scan => "a token tensor; the result is a token tensor",
+            Class::Scan => {
+                "along the tokens of each response; a response tensor along the turns of its trajectory"
+            }
             Class::Field => "as the formula says",
         }
     }

@@ -48,6 +48,7 @@ pub(super) const ROWS: &[&Op] = &[
     &ALL,
     &MEDIAN,
     &OTHERS_MEAN,
+    &LAST,
     &EXPAND,
 ];
 
@@ -169,6 +170,33 @@ pub(super) static OTHERS_MEAN: Op = Op {
             None => without,
         };
         result.built()
+    },
+    ..ROW
+};
+
+static LAST: Op = Op {
+    name: "last",
+    doc: "the last value in each cell of a level: a response's last token, a trajectory's last turn, a group's last response; of nothing, 0",
+    example: "batch.logp.last(\"response\")",
+    shows: &[-0.5, -0.5, -1.0, -0.5, -0.5],
+    derivative: Derivative::Composed,
+    build: |op, args| {
+        let (x, to, selection) = split(args);
+        let level = selection
+            .iter()
+            .fold(x.level(), |level, by| level.join(by.level()));
+        if !to.contains(level) {
+            return Err(TensorError::not_coarser(op.name, level, to));
+        }
+        let x = x.expanded(level, &framed(op, &x)?)?;
+        // Of the selected ones, the one after which no other is.
+        let index = like(Prim::Index(to), &x)?;
+        let last = equal(&index, reduce(&MAX, &index, to, selection.as_ref())).built()?;
+        let last = match &selection {
+            Some(selection) => select(selection, &last, 0.0).built()?,
+            None => last,
+        };
+        named(op, &SUM, &x, to, Some(&last))
     },
     ..ROW
 };

@@ -124,18 +124,24 @@ impl Defined<'_> {
         (level, (0..cells.len()).map(rank).collect())
     }
 
-    /// For each token, `f` of its response's tokens and of its own index.
+    /// For each token, `f` of its response's tokens and of its own index; for each response, of its trajectory's.
     fn along(&self, f: impl Fn(&[f64], usize) -> f64) -> (Level, Vec<f64>) {
-        let cells = self.world.cells(Level::Token).into_iter();
-        let value = |cell: Cell| {
-            let tokens: Vec<f64> = (self.args[0].cells.iter())
-                .zip(&self.args[0].values)
-                .filter(|(other, _)| other.response == cell.response)
-                .map(|(_, &value)| value)
-                .collect();
-            f(&tokens, cell.token.unwrap())
+        let Known {
+            level,
+            cells,
+            values,
+        } = &self.args[0];
+        let of = match level {
+            Level::Response => Level::Trajectory,
+            _ => Level::Response,
         };
-        (Level::Token, cells.map(value).collect())
+        let value = |at: usize| {
+            let beside = |&other: &usize| cells[other].at(of) == cells[at].at(of);
+            let all: Vec<usize> = (0..cells.len()).filter(beside).collect();
+            let along: Vec<f64> = all.iter().map(|&other| values[other]).collect();
+            f(&along, all.iter().position(|&other| other == at).unwrap())
+        };
+        (*level, (0..cells.len()).map(value).collect())
     }
 
     fn at_last_token(&self) -> (Level, Vec<f64>) {
@@ -246,6 +252,7 @@ fn reduction(name: &str) -> fn(&[f64]) -> f64 {
                 n => (x[n / 2 - 1] + x[n / 2]) / 2.0,
             }
         },
+        "last" => |x| x.last().copied().unwrap_or(0.0),
         _ => panic!("write down what `{name}` is"),
     }
 }
