@@ -80,8 +80,7 @@ fn form<'a>(root: &'a Tensor, home: &Frame) -> Option<Formed<'a>> {
             Prim::Expand => [4, 0, 0],
             Prim::Reduce(op) => [5, row(op), 0],
             Prim::Count(level) => [6, *level as usize, 0],
-            Prim::Rank(level) => [7, *level as usize, 0],
-            Prim::Index(level) => [8, *level as usize, 0],
+            Prim::Within(op, level) => [7, row(op), *level as usize],
             // Words are of 64 bits wherever this has been tried; on others fewer forms are told apart than there are.
             Prim::Scan(op, number) => [9, row(op), numbers_bits(*number)?],
             Prim::AtLastToken => [10, 0, 0],

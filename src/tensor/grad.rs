@@ -97,10 +97,10 @@ fn dependents(loss: &Tensor, x: &Tensor) -> Result<Vec<Tensor>, TensorError> {
 /// Whether no gradient goes through the node.
 fn stops(tensor: &Tensor) -> bool {
     match tensor.inner().prim {
-        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => {
+        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => {
             matches!(op.derivative, Derivative::Zero)
         }
-        Prim::Rank(_) | Prim::Index(_) | Prim::Count(_) => true,
+        Prim::Count(_) => true,
         _ => false,
     }
 }
@@ -202,16 +202,11 @@ fn contributions(
             .collect()
     };
     match &inner.prim {
-        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => {
-            let number = match inner.prim {
-                Prim::Scan(_, number) => number,
-                _ => 0.0,
-            };
+        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => {
             let local = Vjp {
                 args: &inner.args,
                 result: node,
                 grad,
-                number,
             };
             match op.derivative {
                 Derivative::Of(derivative) => {
@@ -269,13 +264,9 @@ fn contributions(
                 })
                 .collect()
         }
-        Prim::Number(_)
-        | Prim::Values(_)
-        | Prim::Column(_)
-        | Prim::Random(_)
-        | Prim::Count(_)
-        | Prim::Rank(_)
-        | Prim::Index(_) => Ok(Vec::new()),
+        Prim::Number(_) | Prim::Values(_) | Prim::Column(_) | Prim::Random(_) | Prim::Count(_) => {
+            Ok(Vec::new())
+        }
     }
 }
 

@@ -68,6 +68,8 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
         return Kind::Whole;
     }
     match (&node.prim, node.level) {
+        // Of discounts by response, in full.
+        (Prim::Scan(..), Level::Token) if step.args.len() > 1 => Kind::Whole,
         (Prim::Column(_) | Prim::AtLastToken | Prim::Scan(..) | Prim::Expand, Level::Token) => {
             Kind::Token
         }
@@ -76,7 +78,6 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
             if level(step.args[0]) == Level::Token =>
         {
             match op.kernel {
-                Kernel::Reduce(Reduction::Median) => Kind::Whole,
                 Kernel::Reduce(reduction) => Kind::Reduced(reduction),
                 _ => unreachable!("{op:?} is a reduction"),
             }

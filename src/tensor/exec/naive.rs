@@ -9,7 +9,7 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use super::Executor;
 use super::elementwise::{Operand, column, expand, map};
 use super::fused::why_in_full;
-use super::reduce::{Reduced, order_within};
+use super::reduce::{Reduced, within};
 use super::scan::{Running, at_last_token, scan};
 use super::{Precision, cells};
 use crate::batch::{FloatBuffer, Layout};
@@ -173,23 +173,22 @@ fn compute_as<T: Precision>(
                     .collect(),
             ))
         }
-        Prim::Rank(within) => {
-            let ranks = order_within(Some(args[0].buffer()), layout, node.level, *within, guard)
-                .map_err(stopped)?;
-            Ok(T::wrap(ranks.into_iter().map(T::narrow).collect()))
-        }
-        Prim::Index(within) => {
-            let indices =
-                order_within(None, layout, node.level, *within, guard).map_err(stopped)?;
-            Ok(T::wrap(indices.into_iter().map(T::narrow).collect()))
+        Prim::Within(op, to) => {
+            let Kernel::Within(kind) = op.kernel else {
+                unreachable!("{op:?} is computed within cells");
+            };
+            let buffers: Vec<&FloatBuffer> = args.iter().map(|value| value.buffer()).collect();
+            let results =
+                within(kind, &buffers, layout, node.level, *to, guard).map_err(stopped)?;
+            Ok(T::wrap(results.into_iter().map(T::narrow).collect()))
         }
         Prim::Scan(op, number) => {
             let Kernel::Scan(kind) = op.kernel else {
                 unreachable!("{op:?} is a scan");
             };
-            let running = Running {
+            let running = |response| Running {
                 scan: kind,
-                number: *number,
+                number: args.get(1).map_or(*number, |by| by.get(response)),
             };
             scan::<T>(running, args[0], layout, guard).map_err(stopped)
         }
