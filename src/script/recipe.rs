@@ -18,6 +18,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 pub enum Hook {
     /// `reward(batch, p)` replaces the reward.
     Reward,
+    /// `weight(batch, p)` says how much each response counts in the loss.
+    Weight,
     /// `advantage(batch, p)` gives the advantage.
     Advantage,
     /// `loss(batch, p)` gives the loss, differentiable in `batch.logp`.
@@ -34,8 +36,9 @@ pub enum Hook {
 
 impl Hook {
     /// All hooks.
-    pub const ALL: [Hook; 7] = [
+    pub const ALL: [Hook; 8] = [
         Hook::Reward,
+        Hook::Weight,
         Hook::Advantage,
         Hook::Loss,
         Hook::Returns,
@@ -45,7 +48,7 @@ impl Hook {
     ];
 
     /// The hooks that each step of a run computes of a batch: `hook(batch, p)`.
-    pub const OF_BATCH: [Hook; 3] = [Hook::Reward, Hook::Advantage, Hook::Loss];
+    pub const OF_BATCH: [Hook; 4] = [Hook::Reward, Hook::Weight, Hook::Advantage, Hook::Loss];
 
     /// The function's name.
     pub const fn name(self) -> &'static str {
@@ -59,6 +62,7 @@ impl Hook {
     const fn signature(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Hook::Reward => ("reward", &["batch", "p"]),
+            Hook::Weight => ("weight", &["batch", "p"]),
             Hook::Advantage => ("advantage", &["batch", "p"]),
             Hook::Loss => ("loss", &["batch", "p"]),
             Hook::Returns => ("returns", &["batch", "p"]),

@@ -99,8 +99,10 @@ impl ScriptBatch {
             },
             _ => return None,
         };
+        // No kernel knows of weights, nor of columns that a script puts there.
         let by_hooks = ["reward", "token_reward", "advantage", "logp"];
-        if !given.keys().all(|name| by_hooks.contains(&name.as_str())) {
+        let is_known = |name: &String| by_hooks.contains(&name.as_str());
+        if self.has("weight") || !given.keys().all(is_known) {
             return None;
         }
         let reward = match (given.get("reward"), given.get("token_reward")) {

@@ -77,10 +77,7 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
         (Prim::Reduce(op), Level::Response | Level::Group | Level::Batch)
             if level(step.args[0]) == Level::Token =>
         {
-            match op.kernel {
-                Kernel::Reduce(reduction) => Kind::Reduced(reduction),
-                _ => unreachable!("{op:?} is a reduction"),
-            }
+            Kind::Reduced(reduction_of(op))
         }
         _ => Kind::Whole,
     }
@@ -90,5 +87,12 @@ pub(super) fn scan_of(op: &'static Op) -> Scan {
     match op.kernel {
         Kernel::Scan(scan) => scan,
         _ => unreachable!("{op:?} is a scan"),
+    }
+}
+
+pub(super) fn reduction_of(op: &'static Op) -> Reduction {
+    match op.kernel {
+        Kernel::Reduce(reduction) => reduction,
+        _ => unreachable!("{op:?} is a reduction"),
     }
 }

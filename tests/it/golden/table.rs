@@ -12,16 +12,7 @@ use super::cases::{cases, close, loss_and_gradient, masks, numbers, recipe, rows
 const FILES: [&str; 2] = ["estimators.json", "losses.json"];
 
 /// Methods of these files that are no built-ins.
-const LEFT: &[&str] = &[
-    "gigpo",
-    "hierarchical_grpo",
-    "rae",
-    "spo",
-    "step_grpo",
-    "difficulty_filter",
-    "truncation_filter",
-    "zero_variance_filter",
-];
+const LEFT: &[&str] = &["gigpo", "hierarchical_grpo", "rae", "spo", "step_grpo"];
 
 /// Built-ins whose cases have a form of their own, in a test beside this one.
 const ELSEWHERE: &[&str] = &[
@@ -151,6 +142,7 @@ fn run(case: &Value) {
                 compare(&returns.expect("returns").expect("the hook"), values, &what);
             }
             "rewards" => compare(&outcome.reward.clone().expect("a reward"), values, &what),
+            "weights" => compare(&outcome.weight.clone().expect("weights"), values, &what),
             other => panic!("{name}: nothing gives `{other}`"),
         }
     }
