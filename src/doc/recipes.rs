@@ -27,7 +27,7 @@ pub fn recipes() -> Result<String, Diagnostics> {
     for (name, trainer) in trainers() {
         let version = &trainer.version;
         page.push_str(&format!(
-            "\n### {name} {version}\n\n| there | here | differs | measured |\n|---|---|---|---|\n"
+            "\n### {name} {version}\n\n| there | here | differs |\n|---|---|---|\n"
         ));
         page.extend(trainer.names.iter().map(row));
     }
@@ -48,9 +48,7 @@ const NAMES: &str = "
 ## Names elsewhere
 
 What other trainers call these, read in their code at the version given, though not all of it was run; `advlab recipes verl`
-shows one trainer's. With the parameters in the second column the formulas are the same but for what stands in the third. The
-fourth is the largest difference of the advantage, or of the loss and its gradient times the tokens, where both were run on
-random ragged batches in float64 (`examples/peers/verl_names.py`).
+shows one trainer's. With the parameters in the second column the formulas are the same but for what stands in the third.
 ";
 
 fn titled(text: &str) -> String {
@@ -91,8 +89,7 @@ fn entry(recipe: &Recipe) -> String {
 fn row(alias: &Alias) -> String {
     let ours = format!("{} {}", alias.ours, alias.set);
     let [theirs, ours] = [&*alias.theirs, ours.trim()].map(cell);
-    let (differs, measured) = (cell(&alias.differs), &alias.measured);
-    format!("| `{theirs}` | `{ours}` | {differs} | {measured} |\n")
+    format!("| `{theirs}` | `{ours}` | {} |\n", cell(&alias.differs))
 }
 
 fn cell(text: &str) -> String {

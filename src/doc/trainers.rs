@@ -34,9 +34,6 @@ pub struct Alias {
     /// Where the numbers differ all the same; empty for nowhere.
     #[serde(default)]
     pub differs: String,
-    /// The largest difference of an advantage, a loss or its gradient on random ragged batches, where both were run.
-    #[serde(default)]
-    pub measured: String,
 }
 
 static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
