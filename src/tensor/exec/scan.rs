@@ -140,9 +140,9 @@ fn suffix_sum<T: Precision>(x: &[T], gamma: f64, carry: &mut f64, out: &mut [T])
     *carry = sum;
 }
 
-/// A scan of all responses, or, of one value a response, of all trajectories.
+/// A scan of all responses, each with what runs along it; of one value a response, of all trajectories.
 pub(crate) fn scan<T: Precision>(
-    running: Running,
+    running: impl Fn(usize) -> Running + Sync,
     value: &Value,
     layout: &Layout,
     guard: &Guard,
@@ -154,21 +154,24 @@ pub(crate) fn scan<T: Precision>(
         return Ok(T::wrap(along_rows(running, values, layout)));
     }
     let out = fill(layout, Level::Token, guard, |response, out: &mut [T]| {
-        let x = &values[layout.tokens_of(response)];
-        running.all(x, out);
+        running(response).all(&values[layout.tokens_of(response)], out);
         Ok::<(), Stopped>(())
     })?;
     Ok(T::wrap(out))
 }
 
 /// Along the turns of each trajectory.
-fn along_rows<T: Precision>(running: Running, values: &[T], layout: &Layout) -> Vec<T> {
+fn along_rows<T: Precision>(
+    running: impl Fn(usize) -> Running,
+    values: &[T],
+    layout: &Layout,
+) -> Vec<T> {
     let mut all = vec![T::default(); values.len()];
     for trajectory in 0..layout.size(Level::Trajectory) {
         let rows = layout.rows_of(trajectory);
         let x: Vec<T> = rows.iter().map(|&row| values[row as usize]).collect();
         let mut out = vec![T::default(); x.len()];
-        running.all(&x, &mut out);
+        running(rows[0] as usize).all(&x, &mut out);
         for (&row, value) in rows.iter().zip(out) {
             all[row as usize] = value;
         }

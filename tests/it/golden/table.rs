@@ -12,7 +12,7 @@ use super::cases::{cases, close, loss_and_gradient, masks, numbers, recipe, rows
 const FILES: [&str; 2] = ["estimators.json", "losses.json"];
 
 /// Methods of these files that are no built-ins.
-const LEFT: &[&str] = &["gae_decoupled", "gdpo", "hierarchical_grpo"];
+const LEFT: &[&str] = &[];
 
 /// Built-ins whose cases have a form of their own, in a test beside this one.
 const ELSEWHERE: &[&str] = &[
@@ -184,6 +184,10 @@ fn run(case: &Value) {
         let what = format!("{name} {result}");
         match result.as_str() {
             "advantages" => compare(&outcome.advantage, values, &what),
+            "returns" => {
+                let returns = recipe.returns(&batch, &recipe.init().expect("no state"));
+                compare(&returns.expect("returns").expect("the hook"), values, &what);
+            }
             "rewards" => compare(&outcome.reward.clone().expect("a reward"), values, &what),
             "state" => {
                 for (table, key, expected) in remembered(&case["method"], values) {

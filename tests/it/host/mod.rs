@@ -13,3 +13,4 @@ mod params;
 mod reports;
 mod state;
 mod trajectories;
+mod words;
