@@ -8,6 +8,7 @@ use rhai::{
     AST, Engine, EvalAltResult, Expr, Module, ModuleResolver, Position, Scope, Shared, Stmt,
 };
 
+use super::compile::constants;
 use super::error::Problem;
 use super::explain::said;
 use super::kernels::offered;
@@ -82,10 +83,10 @@ macro_rules! scripts {
 
 /// The recipes that come with advlab, by kind, in the order in which a newcomer meets them.
 pub const BUILTINS: &[Builtin] = scripts! {
-    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce";
+    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo";
     Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
         "passk_by_entropy" "pkpo" "grpo_passk";
-    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "otb" "prime" "entropy_advantage"
+    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
         "kl_advantage" "opd";
     Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
     Filter "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
@@ -272,7 +273,7 @@ impl Library {
             let error = EvalAltResult::ErrorInModule(name.clone(), error, Position::NONE);
             Box::new(error)
         };
-        let compiled = engine.compile(&text);
+        let compiled = engine.compile_with_scope(&constants(&text), &text);
         let mut ast = compiled.map_err(|error| in_module(error.into()))?;
         ast.set_source(name.as_str());
         let mut module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;

@@ -2,6 +2,7 @@
 //!
 //! This is the only module that knows Rhai.
 
+mod arrays;
 mod batch_type;
 mod bind;
 mod call;

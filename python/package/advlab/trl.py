@@ -28,7 +28,7 @@ OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
     "num_iterations`: set `num_iterations=2`, or `steps_per_generation` to more",
     "ref_logp": "the reference policy runs with `beta` above 0",
-    "sampling_logp": "the sampler's log-probs are there with `use_vllm=True`",
+    "rollout_logp": "the sampler's log-probs are there with `use_vllm=True`",
     "value": "TRL has no critic here",
     "entropy": "TRL does not compute entropies before the advantage",
 }
@@ -36,14 +36,14 @@ OPTIONS = {
 
 RLOO_OPTIONS = {
     **OPTIONS,
-    **dict.fromkeys(("old_logp", "ref_logp", "sampling_logp"), "RLOOTrainer has no log-probs by token for it: use GRPOTrainer"),
+    **dict.fromkeys(("old_logp", "ref_logp", "rollout_logp"), "RLOOTrainer has no log-probs by token for it: use GRPOTrainer"),
 }
 """What to do in TRL for a column with RLOOTrainer."""
 
 COLUMNS = {
     "old_per_token_logps": "old_logp",
     "ref_per_token_logps": "ref_logp",
-    "sampling_per_token_logps": "sampling_logp",
+    "sampling_per_token_logps": "rollout_logp",
 }
 """TRL's tensors [B, T], and the columns that they are."""
 

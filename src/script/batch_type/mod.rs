@@ -9,8 +9,9 @@ pub(crate) use columns::OLD_FOR_LOGP;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use rhai::{Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext};
 
+use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
 use super::host::Host;
@@ -34,7 +35,11 @@ struct Inner {
 enum Source {
     Whole {
         batch: Batch,
-        given: BTreeMap<&'static str, Tensor>,
+    },
+    /// A batch with columns that stand above its own: a shaped reward, the advantage, what a script puts there.
+    With {
+        base: ScriptBatch,
+        given: BTreeMap<String, Tensor>,
     },
     GroupOf {
         whole: ScriptBatch,
@@ -59,22 +64,17 @@ impl ScriptBatch {
     pub(super) fn new(host: &Host, call: Arc<Call>, batch: &Batch) -> Self {
         let context = host.context(call.guard.clone());
         let frame = Frame::new(batch.layout().clone(), batch.is_f64(), context);
-        let (batch, given) = (batch.clone(), BTreeMap::new());
-        ScriptBatch::over(frame, call, Source::Whole { batch, given })
+        let batch = batch.clone();
+        ScriptBatch::over(frame, call, Source::Whole { batch })
     }
 
-    /// The same whole batch, with columns that stand above its own: a shaped reward, the advantage.
-    pub(super) fn with(&self, given: BTreeMap<&'static str, Tensor>) -> Self {
+    /// The same batch, with columns that stand above its own.
+    pub(super) fn with(&self, given: BTreeMap<String, Tensor>) -> Self {
         if given.is_empty() {
             return self.clone();
         }
-        let source = match &self.0.source {
-            Source::Whole { batch, .. } => {
-                let batch = batch.clone();
-                Source::Whole { batch, given }
-            }
-            _ => unreachable!("a hook is given columns over the whole batch"),
-        };
+        let base = self.clone();
+        let source = Source::With { base, given };
         ScriptBatch::over(self.0.frame.clone(), self.0.call.clone(), source)
     }
 
@@ -90,11 +90,19 @@ impl ScriptBatch {
     /// The batch that a hook was given, and the result of the `reward` hook before it; `None` where this is another one, or
     /// the reward is not computed yet.
     pub(super) fn as_given(&self) -> Option<(Batch, Option<Computed>)> {
-        let Source::Whole { batch, given } = &self.0.source else {
-            return None;
+        let none = BTreeMap::new();
+        let (batch, given) = match &self.0.source {
+            Source::Whole { batch } => (batch, &none),
+            Source::With { base, given } => match &base.0.source {
+                Source::Whole { batch } => (batch, given),
+                _ => return None,
+            },
+            _ => return None,
         };
-        // No kernel knows of weights.
-        if self.has("weight") {
+        // No kernel knows of weights, nor of columns that a script puts there.
+        let by_hooks = ["reward", "token_reward", "advantage", "logp"];
+        let is_known = |name: &String| by_hooks.contains(&name.as_str());
+        if self.has("weight") || !given.keys().all(is_known) {
             return None;
         }
         let reward = match (given.get("reward"), given.get("token_reward")) {
@@ -147,6 +155,24 @@ impl ScriptBatch {
     }
 }
 
+impl ScriptBatch {
+    /// 1 for `k` responses of each cell of a level, drawn at random.
+    fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, Problem> {
+        let level = level_of("subset", level)?;
+        let k = match (k.read_lock::<Tensor>(), number(k)) {
+            (Some(k), _) => k.clone(),
+            (None, Some(k)) => Tensor::number(k),
+            _ => {
+                let found = describe(k);
+                return Err(
+                    TensorError::argument("subset", "k", "a number or a tensor", &found).into(),
+                );
+            }
+        };
+        Ok(op::subset(&self.random(Level::Response)?, level, &k)?)
+    }
+}
+
 pub(super) fn batch_type(engine: &mut Engine) {
     type Context<'a> = NativeCallContext<'a>;
     engine
@@ -163,13 +189,36 @@ pub(super) fn batch_type(engine: &mut Engine) {
             batch.column(name).is_ok()
         })
         .register_fn(
+            "column",
+            |context: Context, batch: &mut ScriptBatch, name: &str| {
+                let column = batch.column(name);
+                column.map_err(|problem| raise(&context, problem))
+            },
+        )
+        .register_fn("columns", |batch: &mut ScriptBatch, start: &str| -> Array {
+            let names = batch.column_names().0.into_iter();
+            let named = names.filter(|name| name.starts_with(start));
+            named.map(Dynamic::from).collect()
+        })
+        .register_fn(
+            "with",
+            |context: Context, batch: &mut ScriptBatch, columns: Map| {
+                let with = batch.with_columns(&columns);
+                with.map_err(|problem| raise(&context, problem))
+            },
+        )
+        .register_fn(
             "random",
             |context: Context, batch: &mut ScriptBatch, level: &str| {
-                let level = level.parse::<Level>();
-                let level = level.map_err(|unknown| TensorError::level("random", unknown));
-                let level = level.map_err(|error| raise(&context, error))?;
-                let random = batch.random(level);
+                let random = level_of("random", level).and_then(|level| batch.random(level));
                 random.map_err(|problem| raise(&context, problem))
+            },
+        )
+        .register_fn(
+            "subset",
+            |context: Context, batch: &mut ScriptBatch, level: &str, k: Dynamic| {
+                let subset = batch.subset(level, &k);
+                subset.map_err(|problem| raise(&context, problem))
             },
         )
         .register_fn(
@@ -185,6 +234,11 @@ pub(super) fn batch_type(engine: &mut Engine) {
         )
         .register_fn("to_string", |batch: &mut ScriptBatch| summary(batch))
         .register_fn("to_debug", |batch: &mut ScriptBatch| summary(batch));
+}
+
+fn level_of(function: &'static str, level: &str) -> Result<Level, Problem> {
+    let parsed = level.parse::<Level>();
+    Ok(parsed.map_err(|unknown| TensorError::level(function, unknown))?)
 }
 
 fn summary(batch: &ScriptBatch) -> String {

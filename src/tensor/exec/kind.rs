@@ -68,6 +68,8 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
         return Kind::Whole;
     }
     match (&node.prim, node.level) {
+        // Of discounts by response, in full.
+        (Prim::Scan(..), Level::Token) if step.args.len() > 1 => Kind::Whole,
         (Prim::Column(_) | Prim::AtLastToken | Prim::Scan(..) | Prim::Expand, Level::Token) => {
             Kind::Token
         }
@@ -75,10 +77,7 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
         (Prim::Reduce(op), Level::Response | Level::Group | Level::Batch)
             if level(step.args[0]) == Level::Token =>
         {
-            match reduction_of(op) {
-                Reduction::Median => Kind::Whole,
-                reduction => Kind::Reduced(reduction),
-            }
+            Kind::Reduced(reduction_of(op))
         }
         _ => Kind::Whole,
     }

@@ -127,9 +127,9 @@ fn suffix_sum<T: Precision>(x: &[T], gamma: f64, carry: &mut f64, out: &mut [T])
     *carry = sum;
 }
 
-/// A scan of all responses.
+/// A scan of all responses, each with what runs along it.
 pub(crate) fn scan<T: Precision>(
-    running: Running,
+    running: impl Fn(usize) -> Running + Sync,
     values: &Value,
     layout: &Layout,
     guard: &Guard,
@@ -138,7 +138,7 @@ pub(crate) fn scan<T: Precision>(
         unreachable!("a scan has the precision of its argument");
     };
     let out = fill(layout, Level::Token, guard, |response, out: &mut [T]| {
-        let x = &values[layout.tokens_of(response)];
+        let (x, running) = (&values[layout.tokens_of(response)], running(response));
         let mut carry = running.start();
         let tiles = x.chunks(TILE).zip(out.chunks_mut(TILE));
         if Running::from_the_end(running.scan) {

@@ -128,7 +128,8 @@ fn lent(world: &World, array: &Array2<f64>, picks: &[Pick]) -> Vec<Vec<u64>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// `index` is the order in the batch; all others only see which responses there are.
+    /// Some rows are about the order in the batch, or have it decide between equal values; all others only see which
+    /// responses there are.
     #[test]
     fn permuting_responses_permutes_results(
         (world, order) in with_order(),
@@ -136,7 +137,7 @@ proptest! {
         seed in 0..1000u64,
     ) {
         let case = &CASES[case % CASES.len()];
-        prop_assume!(case.op.name != "index");
+        prop_assume!(!["index", "argmax", "argmin", "cumsum_by"].contains(&case.op.name));
         let (frame, moved) = (world.frame(), world.permuted(&order).frame());
         let inputs = case.inputs(&frame, seed);
         let permute = |level, values: &[f64]| {

@@ -11,3 +11,4 @@ mod numbers;
 mod params;
 mod reports;
 mod state;
+mod words;
