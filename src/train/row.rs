@@ -29,6 +29,8 @@ pub struct Row {
     pub sampled: Evaluation,
     /// Share of the groups in which every advantage is exactly 0.
     pub groups_without_signal: f64,
+    /// Over how many responses the sum of |A| is spread, as a share of the step's.
+    pub effective_responses: f64,
     /// Mean advantage, over its own level.
     pub advantage_mean: f64,
     /// Standard deviation of the advantage, ddof 1.

@@ -12,6 +12,7 @@ use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
+use super::warnings::Lookout;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, LiveRecipe};
@@ -33,6 +34,7 @@ pub(super) struct Trainer {
     pub(super) initial: Option<Evaluation>,
     /// The milliseconds of writing the last step.
     write: f64,
+    lookout: Lookout,
 }
 
 /// The data of a step, and its report so far.
@@ -66,6 +68,7 @@ impl Trainer {
             sampled: None,
             initial: None,
             write: 0.0,
+            lookout: Lookout::default(),
         })
     }
 
@@ -146,6 +149,9 @@ impl Trainer {
             let started = Instant::now();
             row.evaluation = Some(self.evaluate(tell)?);
             row.ms.evaluate = milliseconds(started);
+        }
+        for message in &self.lookout.look(&row, &self.config.warnings) {
+            tell(&Event::Warned { step, message })?;
         }
         row.ms.write = self.write;
         row.device_memory = self.learner.policy.device_memory();

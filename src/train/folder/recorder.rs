@@ -188,7 +188,10 @@ impl Recorder {
                 line
             }
             Event::Step { row, batch } => return self.step(row, batch),
-            Event::FineTuned { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
+            Event::FineTuned { .. }
+            | Event::Warned { .. }
+            | Event::Printed { .. }
+            | Event::Evaluated { .. } => {
                 return Ok(());
             }
         };
