@@ -118,8 +118,13 @@ impl BatchBuilder {
     }
 
     /// A text for each response, such as its `completion`.
-    pub fn text(mut self, name: impl Into<String>, texts: Vec<String>) -> Self {
-        self.texts.insert(name.into().into(), texts.into());
+    pub fn text<T: Into<Arc<str>>>(
+        mut self,
+        name: impl Into<Arc<str>>,
+        texts: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let texts = texts.into_iter().map(Into::into).collect();
+        self.texts.insert(name.into(), texts);
         self
     }
 
@@ -225,6 +230,7 @@ impl BatchBuilder {
             };
             let (allowed, expected): (fn(f64) -> bool, _) = match column.as_str() {
                 "reward" => (f64::is_finite, "a finite number"),
+                "weight" => (|x| x.is_finite() && x >= 0.0, "a number from 0 on"),
                 "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
                 "length" => (
                     |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,

@@ -29,7 +29,7 @@ pub use level::Level;
 pub(crate) use zeros::Zeros;
 
 /// Texts by name, one a response each.
-type Texts = BTreeMap<Arc<str>, Arc<[String]>>;
+type Texts = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
@@ -96,9 +96,14 @@ impl Batch {
             .map(|(name, values)| (&**name, values))
     }
 
-    /// Texts, one a response, such as its `prompt` and its `completion`: for people; scripts do not see them.
-    pub fn texts(&self) -> impl Iterator<Item = (&str, &[String])> {
+    /// The text columns, one string a response, such as its `prompt` and its `completion`.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &[Arc<str>])> {
         self.texts.iter().map(|(name, texts)| (&**name, &**texts))
+    }
+
+    /// A text column by its name.
+    pub fn text(&self, name: &str) -> Option<&[Arc<str>]> {
+        self.texts.get(name).map(|texts| &**texts)
     }
 
     /// All token columns with their names.
@@ -126,7 +131,7 @@ impl Batch {
             let values = values.select(&self.layout, responses);
             (name.clone(), values.into())
         };
-        let of_texts = |(name, texts): (&Arc<str>, &Arc<[String]>)| {
+        let of_texts = |(name, texts): (&Arc<str>, &Arc<[Arc<str>]>)| {
             let texts = responses.iter().map(|&response| texts[response].clone());
             (name.clone(), texts.collect())
         };

@@ -7,8 +7,6 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 pub use self::report::{Comparison, Scores};
 pub use self::training::{Planned, Progress, run};
 use crate::diagnostic::{Diagnostic, Diagnostics};

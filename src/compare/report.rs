@@ -176,16 +176,11 @@ impl Comparison {
                     .unwrap_or(0)
             })
             .collect();
-        // The numbers that have no room beside the scores stand in a table of their own.
-        let room = |columns: &[usize]| columns.iter().map(|&one| widths[one] + 2).sum::<usize>();
-        let all: Vec<usize> = (0..columns).collect();
-        let tables: Vec<Vec<usize>> = match room(&all) > paint.width {
-            true => vec![
-                (0..5).collect(),
-                [0].into_iter().chain(5..columns).collect(),
-            ],
-            false => vec![all],
-        };
+        // The other numbers stand in a table of their own: 80 columns have no room for all.
+        let tables: [Vec<usize>; 2] = [
+            (0..5).collect(),
+            [0].into_iter().chain(5..columns).collect(),
+        ];
         let mut lines = Vec::new();
         for table in tables {
             for (index, row) in rows.iter().enumerate() {

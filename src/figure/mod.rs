@@ -183,7 +183,10 @@ impl Figure {
                     _ => &[],
                 };
                 let names = format!("{},{}", quoted(&panel.y), quoted(&series.name));
-                let number = |x: &f64| x.is_finite().then(|| x.to_string()).unwrap_or_default();
+                let number = |x: &f64| match x.is_finite() {
+                    true => x.to_string(),
+                    false => String::new(),
+                };
                 for (index, (x, y)) in series.points.iter().enumerate() {
                     let z = third.get(index).map_or(String::new(), number);
                     lines.push(format!("{names},{},{},{z}", number(x), number(y)));

@@ -39,7 +39,7 @@ impl Session {
     pub(super) fn try_recipe(&self, recipe: &Recipe) -> Result<(Outcome, State), Diagnostics> {
         self.script.guard().rearm();
         let mut state = recipe.init()?;
-        let batch = with_advantage(recipe, &self.data.batch)?;
+        let (batch, _) = with_advantage(recipe, &self.data.batch)?;
         let outcome = recipe.advantage(&batch, &mut state)?;
         Ok((outcome, state))
     }

@@ -141,7 +141,14 @@ fn points(
     size: usize,
 ) -> Result<(Vec<Point>, f64), Diagnostics> {
     let outcome = design.outcome(batch)?;
-    let advantage = outcome.advantage.by_response();
+    let mut advantage = outcome.advantage.by_response();
+    if let Some(weight) = &outcome.weight {
+        let weights = weight.buffer().iter();
+        advantage
+            .iter_mut()
+            .zip(weights)
+            .for_each(|(x, weight)| *x *= weight);
+    }
     let labels: Vec<f64> = outcome
         .correct
         .iter()

@@ -51,7 +51,7 @@ impl Mass {
     /// # Errors
     /// [`Diagnostics`] where the recipe fails. A loss that lacks something, such as log-probs, has no share.
     pub fn of(recipe: &Recipe, loss: &Recipe, batch: &Batch) -> Result<Mass, Diagnostics> {
-        let batch = &*with_advantage(recipe, batch)?;
+        let batch = &*with_advantage(recipe, batch)?.0;
         let outcome = recipe.advantage(batch, &mut recipe.init()?)?;
         let own = recipe.has(Hook::Loss);
         let loss = if own { recipe } else { loss };
@@ -59,7 +59,11 @@ impl Mass {
         let gradient = match outcome.loss {
             Some(_) => None,
             None => loss
-                .loss(batch, Some(&outcome.advantage), &mut loss.init()?)
+                .loss(
+                    &outcome.weighted(batch),
+                    Some(&outcome.advantage),
+                    &mut loss.init()?,
+                )
                 .ok(),
         };
         let gradient: Option<Vec<f64>> = match (&gradient, outcome.loss) {
@@ -159,6 +163,8 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     .into();
     let value = outcome.advantage.lookup();
     let right = outcome.correct.as_ref();
+    let weights = outcome.weight.as_ref();
+    let weight = |response: usize| weights.map_or(1.0, |weights| weights.at(response, 0));
     for response in 0..layout.responses() {
         let tokens = match has_tokens {
             true => layout.tokens_of(response),
@@ -176,7 +182,7 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
         let length = bounds.iter().position(|bound| lengths[response] <= *bound);
         let (start, count) = (tokens.start, tokens.len());
         for token in tokens {
-            let size = value(response, token).abs();
+            let size = weight(response) * value(response, token).abs();
             let slope = gradient
                 .and_then(|all| all.get(token))
                 .map_or(0.0, |slope| slope.abs());

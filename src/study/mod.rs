@@ -51,27 +51,22 @@ impl Design<'_> {
     }
 }
 
-/// The batch on which a recipe runs: where it is a loss on `batch.advantage`, and the batch has none, an owned one with the
-/// [`NEUTRAL`] advantage.
+/// The batch on which a recipe runs: where it is a loss on `batch.advantage`, and the batch has none, one with the
+/// [`NEUTRAL`] advantage, and a note that says so.
 ///
 /// # Errors
 /// [`Diagnostics`] where that cannot be computed.
 pub fn with_advantage<'b>(
     recipe: &Recipe,
     batch: &'b Batch,
-) -> Result<Cow<'b, Batch>, Diagnostics> {
-    match batch.has("advantage") {
-        true => Ok(Cow::Borrowed(batch)),
-        false => Design::of(recipe)?.batch(batch),
-    }
-}
-
-/// What is to be said of a batch that was given an advantage.
-pub fn note_of_advantage(batch: &Cow<'_, Batch>) -> Option<String> {
-    let is_given = matches!(batch, Cow::Owned(_));
-    is_given.then(|| {
-        format!("a loss on `batch.advantage`, which the batch has not: it sees that of {NEUTRAL}")
-    })
+) -> Result<(Cow<'b, Batch>, Option<String>), Diagnostics> {
+    let batch = match batch.has("advantage") {
+        true => Cow::Borrowed(batch),
+        false => Design::of(recipe)?.batch(batch)?,
+    };
+    let note = "a loss on `batch.advantage`, which the batch has not: it sees that of";
+    let note = matches!(batch, Cow::Owned(_)).then(|| format!("{note} {NEUTRAL}"));
+    Ok((batch, note))
 }
 
 /// A recipe's name with the settings that it has otherwise than it declares: `passk k=8`.

@@ -69,6 +69,7 @@ const DUMPS: [Dump; 2] = [
         ],
         names: &[
             ("group", "input"),
+            ("prompt", "input"),
             ("reward", "score"),
             ("completion", "output"),
             ("correct", "acc"),
@@ -235,7 +236,9 @@ impl Names {
             if is_usable && self.reading(ours).is_none() && kind(ours).is_none() {
                 self.are_dumped |= ours == "group";
                 self.readings.push(Reading::new(ours, theirs, false));
-                taken.push(format!("{ours} = `{theirs}`"));
+                if ours != "prompt" {
+                    taken.push(format!("{ours} = `{theirs}`"));
+                }
             }
         }
         if let Some(tokens) = dump.tokens
@@ -283,6 +286,13 @@ impl Names {
             "old_logp" if is_named("logp") => true,
             ours => is_named(ours),
         }
+    }
+
+    /// Whether the batch is to have the strings of a field: it is a column that nobody knows, or the completion.
+    pub(super) fn wants_text(&self, reading: &Reading) -> bool {
+        let mut wanted = self.wanted.iter().flatten();
+        matches!(reading.role, Role::Any | Role::Completion)
+            && (self.wanted.is_none() || wanted.any(|column| *column == reading.ours))
     }
 
     /// The remark on a field whose own name is given to another one.

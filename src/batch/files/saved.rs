@@ -90,7 +90,11 @@ impl Batch {
             });
             metadata.insert(NAMES.to_string(), Value::Array(names.collect()).to_string());
         }
-        let texts: BTreeMap<&str, &[String]> = self.texts().collect();
+        let texts = self.texts().map(|(name, texts)| {
+            let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
+            (name, texts)
+        });
+        let texts: BTreeMap<&str, Vec<&str>> = texts.collect();
         let texts = serde_json::to_string(&texts)?;
         if !self.texts.is_empty() && texts.len() <= MOST_TEXT {
             metadata.insert(TEXTS.to_string(), texts);

@@ -28,6 +28,22 @@ pub(super) fn of_messages(raw: &str) -> Option<usize> {
     Some(words)
 }
 
+/// The messages of a chat as one text, or as they stand where there is more to them than roles and texts.
+pub(super) fn text_of_messages(raw: &str) -> Option<String> {
+    let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
+    let text = |message: &Map<String, Json>| -> Option<String> {
+        let content = message.get("content")?.as_str()?;
+        match message.get("role") {
+            Some(role) if message.len() == 2 => Some(format!("{}: {content}", role.as_str()?)),
+            None if message.len() == 1 => Some(content.to_string()),
+            _ => None,
+        }
+    };
+    let texts: Option<Vec<String>> = messages.iter().map(text).collect();
+    let texts = texts.map_or(raw.to_string(), |texts| texts.join("\n"));
+    (!messages.is_empty()).then_some(texts)
+}
+
 /// The number of words, separated by white space, in a string as it stands between its quotes.
 pub(super) fn of_string(raw: &str) -> usize {
     let bytes = raw.as_bytes();

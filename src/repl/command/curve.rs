@@ -71,51 +71,49 @@ pub(super) fn surface(session: &mut Session, arguments: &str) -> Answered {
     plot::finish(session, &drawn(&recipe, what)?, file)
 }
 
+type Number = fn(&Point) -> Option<f64>;
+
+/// What is drawn of a curve, and stands in the table.
+const NUMBERS: [(&str, Number); 3] = [
+    ("A+ right", |point| point.of_right),
+    ("A- wrong", |point| point.of_wrong),
+    ("total |A|", |point| Some(point.total)),
+];
+
 /// One recipe's curves, or those of several on top of each other.
 fn draw(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
-    let series = |name: &str, curve: &Curve, of: fn(&Point) -> Option<f64>| {
+    let series = |name: &str, curve: &Curve, of: Number| {
         let points = curve.points.iter();
         let points = points.filter_map(|point| Some((point.right as f64, of(point)?)));
         Series::new(name, Mark::Line, points)
     };
     let panel =
         |y: &str, series: Vec<Series>| Panel::new(format!("right responses of {size}"), y, series);
-    let (right, wrong, total): (fn(&Point) -> _, fn(&Point) -> _, fn(&Point) -> _) = (
-        |point| point.of_right,
-        |point| point.of_wrong,
-        |point| Some(point.total),
-    );
-    let [(recipe, curve)] = curves else {
-        let all = |y, of: fn(&Point) -> Option<f64>| {
-            panel(
-                y,
-                curves
-                    .iter()
-                    .map(|(recipe, curve)| series(&label(recipe), curve, of))
-                    .collect(),
-            )
+    if let [(recipe, curve)] = curves {
+        let [right, wrong, total] = NUMBERS.map(|(name, of)| series(name, curve, of));
+        let total = Series {
+            name: String::new(),
+            ..total
         };
         return Figure {
-            title: format!("groups of {size}"),
-            columns: 3,
+            title: format!("{}, a group of {size}", title(recipe)),
+            columns: 2,
             panels: vec![
-                all("A+ of right responses", right),
-                all("A- of wrong responses", wrong),
-                all("total |A|", total),
+                panel("advantage", vec![right, wrong]),
+                panel("total |A|", vec![total]),
             ],
         };
-    };
-    let lines = vec![
-        series("A+ right", curve, right),
-        series("A- wrong", curve, wrong),
-    ];
+    }
+    let all = NUMBERS.map(|(y, of)| {
+        let lines = curves
+            .iter()
+            .map(|(recipe, curve)| series(&label(recipe), curve, of));
+        panel(y, lines.collect())
+    });
     Figure {
-        title: format!("{}, a group of {size}", title(recipe)),
-        columns: 2,
-        panels: vec![
-            panel("advantage", lines),
-            panel("total |A|", vec![series("", curve, total)]),
-        ],
+        title: format!("groups of {size}"),
+        columns: 3,
+        panels: all.into(),
     }
 }
 
@@ -134,12 +132,7 @@ fn table(points: &[Point]) -> String {
         point.right.is_multiple_of(step) || point.right == first || point.right + 1 == points.len()
     };
     let shown: Vec<&Point> = points.iter().filter(is_shown).collect();
-    let columns: [fn(&Point) -> Option<f64>; 3] = [
-        |point| point.of_right,
-        |point| point.of_wrong,
-        |point| Some(point.total),
-    ];
-    let columns = columns.map(|of| {
+    let columns = NUMBERS.map(|(_, of)| {
         let values = shown.iter().map(|one| of(one).unwrap_or(f64::NAN));
         column(&values.collect::<Vec<f64>>())
     });

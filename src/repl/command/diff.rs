@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, share, value};
 use crate::paint::{Paint, beside, wrapped};
 use crate::script::{Outcome, Recipe};
-use crate::study::{note_of_advantage, with_advantage};
+use crate::study::with_advantage;
 use crate::tensor::Level;
 
 /// Advantages that differ by less, beside the largest, differ by rounding.
@@ -65,7 +65,8 @@ fn recipes(session: &Session, words: &[&str]) -> Result<(Recipe, Recipe), Diagno
 
 /// Where and how much two recipes differ on a batch.
 pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Answered {
-    let (of_a, of_b) = (with_advantage(a, batch)?, with_advantage(b, batch)?);
+    let (of_a, note) = with_advantage(a, batch)?;
+    let (of_b, other) = with_advantage(b, batch)?;
     let one = a.advantage(&of_a, &mut a.init()?)?;
     let two = b.advantage(&of_b, &mut b.init()?)?;
     let both = Both::of(&one, &two);
@@ -74,7 +75,7 @@ pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) ->
         beside(&format!("  {letter}"), 5, &title, paint.width)
     };
     let mut lines = vec![head("a", a), head("b", b)];
-    let note = note_of_advantage(&of_a).or(note_of_advantage(&of_b));
+    let note = note.or(other);
     lines.extend(note.map(|note| paint.dim(&wrapped("", &format!("note: {note}"), paint.width))));
     lines.extend(both.overall(&one));
     if let Some(right) = one.correct.as_ref().or(two.correct.as_ref()) {

@@ -6,7 +6,7 @@ use super::Answered;
 use crate::figures::{count, counted, time as shown};
 use crate::profile::Measured;
 use crate::script::{Answer, Builtin, Graph, GraphNode};
-use crate::study::{note_of_advantage, with_advantage};
+use crate::study::with_advantage;
 
 /// How often `:profile` runs a recipe.
 const RUNS: usize = 5;
@@ -19,8 +19,8 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
         text => text,
     };
     if let Some(recipe) = session.script.recipe().filter(|_| text == "loss()") {
-        let batch = with_advantage(recipe, &session.data.batch)?;
-        if let Some(note) = note_of_advantage(&batch) {
+        let (batch, note) = with_advantage(recipe, &session.data.batch)?;
+        if let Some(note) = note {
             session.script.guard().rearm();
             let gradient = recipe.loss(&batch, None, &mut recipe.init()?)?.gradient;
             let title = session.paint.dim("d loss() / d logp");

@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{time, value};
 use crate::paint::{cut, laid_out, wrapped};
 use crate::script::{Computed, Hook, Recipe, State, Summary};
-use crate::study::{note_of_advantage, recipes_of, with_advantage};
+use crate::study::{recipes_of, with_advantage};
 
 /// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or a
 /// version that the batch's run has used, `8cdb4e`.
@@ -107,9 +107,9 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let recipe = session.recipe_of(arguments)?;
     let paint = session.paint;
     let (outcome, state) = session.try_recipe(&recipe)?;
-    let batch = with_advantage(&recipe, &session.data.batch)?;
+    let (batch, note) = with_advantage(&recipe, &session.data.batch)?;
     let mut lines = outcome.prints.clone();
-    lines.extend(note_of_advantage(&batch).map(|note| session.note(&note)));
+    lines.extend(note.map(|note| session.note(&note)));
     lines.extend(outcome.notes.iter().map(|note| session.note(note)));
     lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
     let mut row = |name: &str, text: String| {
@@ -139,7 +139,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let loss = with_loss.init().and_then(|mut state| {
         // The advantage of a recipe that is a loss alone comes from its gradient: the loss itself reads the batch's column.
         let advantage = recipe.has(Hook::Advantage).then_some(&outcome.advantage);
-        with_loss.loss(&batch, advantage, &mut state)
+        with_loss.loss(&outcome.weighted(&batch), advantage, &mut state)
     });
     match loss {
         Ok(loss) => {

@@ -33,6 +33,7 @@ pub(super) fn rollouts(
     let mut inference = Inference {
         responses: 0,
         readings: Vec::new(),
+        texts: Vec::new(),
         tokens: None,
         no_length: None,
         width: None,
@@ -84,6 +85,8 @@ struct Inference<'a> {
     responses: usize,
     /// The columns still to become part of the batch, each with the index of its raw column.
     readings: Vec<(Reading, usize)>,
+    /// The text columns, each with the index of its raw column.
+    texts: Vec<(String, usize)>,
     tokens: Option<Tokens>,
     /// The completion whose words would be the lengths, and why they are not.
     no_length: Option<(String, String)>,
@@ -122,6 +125,9 @@ impl Inference<'_> {
                     );
                     let error = Diagnostic::error(what).with_help(help);
                     return Err(error.in_file(&self.raw.path));
+                }
+                if self.raw.columns[index].is_text() && self.raw.names.wants_text(&reading) {
+                    self.texts.push((reading.ours.clone(), index));
                 }
                 let is_usable = match (&self.raw.origin, reading.role) {
                     (Origin::Lines { .. }, _) => self.is_whole(&reading, index)?,
@@ -201,6 +207,10 @@ impl Inference<'_> {
                 ));
             }
             batch = batch.tokens(tokens);
+        }
+        for (name, index) in std::mem::take(&mut self.texts) {
+            let texts = self.raw.columns[index].texts.iter().flatten();
+            batch = batch.text(name, texts.cloned());
         }
         if let Header::Saved { texts, .. } = &mut self.raw.header {
             for (name, texts) in std::mem::take(texts) {
