@@ -198,8 +198,8 @@ fn rollouts(
     columns: Option<&[String]>,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
-    if input.is_dir() {
-        path = Kept::open(input)?.last().1.to_path_buf();
+    if let Ok(kept) = Kept::open(input) {
+        path = kept.last().1.to_path_buf();
         let (run, batch) = (input.display(), path.display());
         notes.push(format!(
             "{run} is a run's folder: this is its last batch, {batch}"

@@ -102,6 +102,8 @@ const FEW: RangeInclusive<u64> = 1..=1 << 16;
 /// Responses that are sampled at once; beyond, memory ends before patience does.
 const RESPONSES: usize = 1 << 24;
 
+/// The task of a run whose steps are another program's: see [`Record`](super::Record).
+pub(super) const TRAINER: &str = "trainer";
 const TASKS: [&str; 3] = ["maze", "arithmetic", "math"];
 const POLICIES: [&str; 2] = ["mlp", "transformer"];
 const CONSTANT: &str = "constant";
@@ -116,6 +118,11 @@ impl Config {
     /// # Errors
     /// [`Diagnostics`] with the first one that is not.
     pub fn check(&self) -> Result<(), Diagnostics> {
+        if self.task == TRAINER {
+            let message = "the steps of this run are a trainer's: advlab has recorded them";
+            let help = "it goes on where `advlab.watch` is called with this `folder`";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
         let problem = self.problem();
         problem.map_or(Ok(()), |(_, problem)| Err(problem.into()))
     }
@@ -154,6 +161,10 @@ impl Config {
             let found = format!("[transformer] is set, and policy is {:?}", self.policy);
             return wrong("policy", found, "\"transformer\"".to_string());
         }
+        if self.task != "math" && !self.transformer.stop_strings.is_empty() {
+            let found = format!("responses have no text, as task is {:?}", self.task);
+            return wrong("transformer.stop_strings", found, "\"math\"".to_string());
+        }
         if self.task != "math" && self.math != defaults.math {
             let found = format!("[math] is set, and task is {:?}", self.task);
             return wrong("task", found, "\"math\"".to_string());
@@ -173,6 +184,7 @@ impl Config {
     fn out_of_bounds(&self) -> Option<OutOfBounds> {
         let prompts = self.rollout_batch_size as u64;
         one_of("task", &self.task, &TASKS)
+            .filter(|_| self.task != TRAINER)
             .or_else(|| one_of("policy", &self.policy, &POLICIES))
             .or_else(|| one_of("lr_schedule", &self.lr_schedule, &[CONSTANT, COSINE]))
             .or_else(|| {

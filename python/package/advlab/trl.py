@@ -83,7 +83,8 @@ def _refuse_one_column_of_two(names: list[str]) -> None:
 class GRPOMixin:
     """The advantage of a recipe in a trainer with GRPOTrainer's methods.
 
-    `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters. Columns are `reward`, as TRL weighs and
+    `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters, and `recipe_folder` keeps the run as
+    `advlab.watch` does, with the last `recipe_batches` batches. Columns are `reward`, as TRL weighs and
     adds it up, `reward_<name>` for each reward function (NaN where it returned None), and the log-probs that TRL computes.
     A completion that no function scored is left out and has the advantage 0.
     """
@@ -91,7 +92,15 @@ class GRPOMixin:
     advlab: LiveRecipe | None
     """The live recipe; None on other processes than the main one."""
 
-    def __init__(self, *args: Any, recipe: str | os.PathLike[str], recipe_params: dict[str, Any] | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        recipe: str | os.PathLike[str],
+        recipe_params: dict[str, Any] | None = None,
+        recipe_folder: str | os.PathLike[str] | None = None,
+        recipe_batches: int = 3,
+        **kwargs: Any,
+    ):
         params = recipe_params or {}
         # A slip is told before a model is loaded, and on each process.
         load(recipe, **params)
@@ -100,7 +109,8 @@ class GRPOMixin:
         super().__init__(*args, **kwargs)
         _refuse_what_rloo_loses(self.args)
         _refuse_one_column_of_two(self.reward_func_names)
-        self.advlab = watch(recipe, **params) if self.accelerator.is_main_process else None
+        kept = {"folder": recipe_folder, "keep_batches": recipe_batches}
+        self.advlab = watch(recipe, **kept, **params) if self.accelerator.is_main_process else None
         self._advlab_rewards: torch.Tensor | None = None
         self._advlab_serial = 0
 

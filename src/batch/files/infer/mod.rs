@@ -28,7 +28,7 @@ pub(super) fn rollouts(
     raw: Raw,
     options: &ReadOptions,
     progress: &Progress,
-    format: &'static Format,
+    format: Format,
 ) -> Result<Rollouts, Diagnostics> {
     let mut inference = Inference {
         responses: 0,
@@ -196,6 +196,9 @@ impl Inference<'_> {
             self.check_tokens(reading, &given)?;
             batch = batch.column(&reading.ours, given);
         }
+        if let Some(rewards) = self.sum_of_rewards() {
+            batch = batch.response("reward", rewards);
+        }
         if let Some(tokens) = self.tokens.take() {
             let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
             let bare: Vec<usize> = (0..tokens.responses()).filter(is_bare).collect();
@@ -221,6 +224,22 @@ impl Inference<'_> {
             .groups(groups)
             .build_located()
             .map_err(|(response, error)| self.raw.error(response, error).into())
+    }
+
+    /// The sum of the rewards of several functions, of which one may have none to give for a response.
+    fn sum_of_rewards(&self) -> Option<Vec<f64>> {
+        let names = &self.raw.names.rewards;
+        let mut sums: Option<Vec<f64>> = None;
+        for column in &self.raw.columns {
+            if let Values::Numbers(rewards) = &column.values
+                && names.contains(&column.name)
+            {
+                let sums = sums.get_or_insert_with(|| vec![0.0; self.responses]);
+                let pairs = sums.iter_mut().zip(rewards);
+                pairs.for_each(|(sum, reward)| *sum += if reward.is_nan() { 0.0 } else { *reward });
+            }
+        }
+        sums
     }
 
     /// The reading of one of our names, and the index of its column.
