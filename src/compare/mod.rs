@@ -42,8 +42,9 @@ impl Finished {
         let evaluated = logged.rows.iter().any(|row| row["evaluation"].is_object());
         let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         let mut seconds = 0.0;
-        for (step, row) in logged.rows.iter().enumerate() {
-            let at = |steps: usize| steps as f64;
+        for row in &logged.rows {
+            let step = row["step"].as_u64().unwrap_or(0);
+            let at = |steps: u64| steps as f64;
             let of_training = (!evaluated).then_some((at(step + 1), row));
             let evaluations = [
                 Some((at(step), &row["initial_evaluation"])),
