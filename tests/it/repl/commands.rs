@@ -471,8 +471,6 @@ fn what_designs_optimise_and_whom_they_teach() {
 :recipe gspo
 
 :grad
-
-:run
 "#,
     );
     assert_snapshot!(text);
