@@ -22,7 +22,7 @@ from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, explain, frozen, on_cpu
+from ._trainers import column_name, counted_alike, explain, frozen, on_cpu
 
 OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
@@ -167,7 +167,7 @@ class GRPOMixin:
         try:
             # An evaluation leaves the state of the training alone.
             recipe = self.advlab if mode == "train" else frozen(self.advlab)
-            out = recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept)
+            out = counted_alike(recipe, recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept))
         except RecipeError as error:
             raise explain(error, RLOO_OPTIONS if isinstance(self, _RLOOTrainer) else OPTIONS, "TRL") from None
         whole = torch.zeros((total, *out.advantage.shape[1:]), dtype=torch.float32)
