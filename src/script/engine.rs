@@ -16,6 +16,7 @@ use super::batch_type;
 use super::bind;
 use super::call::Call;
 use super::error::{Problem, raise};
+use super::key;
 use super::library::Library;
 use super::numbers;
 use super::sandbox;
@@ -95,6 +96,7 @@ impl Functions {
         sandbox::bound(&mut engine, call);
         bind::tensor_type(&mut engine);
         batch_type::batch_type(&mut engine);
+        key::key_type(&mut engine);
         reports(&mut engine, call);
         // The value of `catch (error)`.
         engine

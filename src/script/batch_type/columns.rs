@@ -188,6 +188,9 @@ impl ScriptBatch {
 
     fn unknown(&self, batch: &Batch, name: &str) -> Problem {
         let own: Vec<&str> = batch.column_names().collect();
+        if batch.text(name).is_some() {
+            return said("column", "text", &[name]).into();
+        }
         if let Some(theirs) = own.iter().find(|theirs| known::ours(theirs) == Some(name)) {
             return said("column", "theirs", &[name, theirs]).into();
         }

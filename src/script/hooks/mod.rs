@@ -60,7 +60,8 @@ impl Recipe {
         if !self.has(Hook::Migrate) {
             return Ok(old.with_missing_of(&self.init()?));
         }
-        self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))
+        let state = self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))?;
+        Ok(state.with_tables(old.tables.clone()))
     }
 
     /// An engine for one call of the recipe's hooks.
@@ -108,6 +109,19 @@ impl Recipe {
     ) -> Result<Outcome<Level>, Diagnostics> {
         has_shape_of(array, batch.layout(), "an advantage")?;
         self.run_advantage(batch, state, Some(array))
+    }
+
+    /// The weight of each response, by the `reward` and `weight` hooks or the batch's column; `None` where there are none.
+    /// What the hooks change in the state is not kept.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`].
+    pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
+        on_deep_stack(|| {
+            let mut run = Run::new(self, batch, state, &self.host.guard());
+            run.reward()?;
+            run.weight()
+        })
     }
 
     /// The advantage by the script, its values or written into an array of the batch's shape.
@@ -255,6 +269,9 @@ impl<'a> Run<'a> {
     }
 
     fn on(recipe: &'a Recipe, input: ScriptBatch, state: &State) -> Self {
+        input
+            .call()
+            .tables(|tables| tables.clone_from(&state.tables));
         Run {
             recipe,
             engine: recipe.engine(input.call()),
@@ -269,17 +286,21 @@ impl<'a> Run<'a> {
     }
 
     fn finished_state(&mut self) -> Result<State, Diagnostics> {
-        State::from_dynamic(self.state.take()).map_err(|unfit| {
-            let script = self.recipe.about();
-            let span = script.part_of_state(unfit.part()).or_else(|| {
-                let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
-                script.definition(hook.name())
-            });
-            Diagnostic::error(unfit.to_string())
-                .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
-                .at(span)
-                .into()
-        })
+        let tables = self.input.call().tables(std::mem::take);
+        let state = State::from_dynamic(self.state.take());
+        state
+            .map(|state| state.with_tables(tables))
+            .map_err(|unfit| {
+                let script = self.recipe.about();
+                let span = script.part_of_state(unfit.part()).or_else(|| {
+                    let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
+                    script.definition(hook.name())
+                });
+                Diagnostic::error(unfit.to_string())
+                    .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
+                    .at(span)
+                    .into()
+            })
     }
 
     fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {

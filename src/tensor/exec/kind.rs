@@ -62,7 +62,8 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
     let is_along_tokens = step.tensor.known().is_none()
         && frame.responses == home.responses
         && step.args.iter().all(|arg| {
-            level(*arg) != Level::Position && (level(*arg) == Level::Batch || same_tokens(arg))
+            !matches!(level(*arg), Level::Position | Level::Trajectory)
+                && (level(*arg) == Level::Batch || same_tokens(arg))
         });
     if !is_along_tokens {
         return Kind::Whole;

@@ -45,7 +45,7 @@ pub enum Class {
     Reduction,
     /// For each value something of its own within its cell of a level.
     Order,
-    /// Along the tokens of each response.
+    /// Along the tokens of each response, or along the turns of each trajectory.
     Scan,
     /// Counting subsets.
     Combinatorics,
@@ -73,7 +73,9 @@ impl Class {
             }
             Class::Reduction => "from the tensor's level to the coarser one that is named",
             Class::Order => "the result is at the tensor's own level",
-            Class::Scan => "a token tensor; the result is a token tensor",
+            Class::Scan => {
+                "along the tokens of each response; a response tensor along the turns of its trajectory"
+            }
             Class::Field => "as the formula says",
         }
     }

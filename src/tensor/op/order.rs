@@ -41,7 +41,7 @@ pub(super) static RANK: Op = Op {
     ..ROW
 };
 
-static INDEX: Op = Op {
+pub(super) static INDEX: Op = Op {
     name: "index",
     params: &[tensor("x"), level("level")],
     doc: "the index of each value in its cell of a level, in batch order from 0",

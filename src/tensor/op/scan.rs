@@ -1,4 +1,5 @@
-//! Rows that run along the tokens of each response, over those that count, across the holes of a mask.
+//! Rows that run along the tokens of each response, over those that count, across the holes of a mask; of response tensors,
+//! along the turns of each trajectory.
 
 use super::build::*;
 use super::{
@@ -99,9 +100,13 @@ pub(super) static AT_LAST_TOKEN: Op = Op {
 
 fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let x = tensor_at(args, 0);
-    if x.level() != Level::Token {
+    // One value a response, where these are turns: along their trajectories.
+    let is_of_turns = x.level() == Level::Response
+        && x.frame()
+            .is_some_and(|frame| frame.layout.has_trajectories());
+    if x.level() != Level::Token && !is_of_turns {
         let message = format!(
-            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`",
+            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other in a batch with a column `trajectory` alone",
             x.level()
         );
         return Err(TensorError::level(op.name, message));
@@ -124,6 +129,10 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
 fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError> {
     if let Some(number) = by.as_number() {
         return like(Prim::Scan(op, number), x);
+    }
+    if x.level() != Level::Token {
+        let message = "takes one number as its discount along the turns of trajectories";
+        return Err(TensorError::level(op.name, message));
     }
     let args = [x.clone(), by.clone()];
     let frame = meet(op.name, &args, Level::Token)?;

@@ -25,7 +25,29 @@ pub(super) const ROWS: &[&Op] = &[
     &CORRELATION,
     &OTHERS_MEAN,
     &OTHERS_STD,
+    &LAST,
 ];
+
+static LAST: Op = Op {
+    name: "last",
+    doc: "the last value in each cell of a level: a response's last token, a trajectory's last turn, a group's last response; of nothing, 0",
+    example: "batch.logp.last(\"response\")",
+    shows: &[-0.5, -0.5, -1.0, -0.5, -0.5],
+    build: |op, args| {
+        let (x, to, selection) = split(args);
+        let (args, _) = meeting(op, given(&x, &selection), to)?;
+        let (x, selection) = (&args[0], args.get(1));
+        // Of the selected ones, the one after which no other is.
+        let index = order::within(&order::INDEX, x.into(), to);
+        let last = equal(&index, reduce(&MAX, &index, to, selection));
+        let last = match selection {
+            Some(selection) => select(selection, last, 0.0),
+            None => last,
+        };
+        reduce(&SUM, x, to, Some(&last.built()?)).built()
+    },
+    ..ROW
+};
 
 static VAR: Op = Op {
     name: "var",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cases::cases;
-use super::world::{OnThreads, World, alone, leaf, number, values};
+use super::world::{OnThreads, World, alone, leaf, number, regrouped, values};
 use crate::tensor::error::TensorErrorKind;
 use crate::tensor::op::{self, Argument, Class, Op};
 use crate::tensor::{Frame, Guard, Level, Plan, Stopped, Tensor, grad};
@@ -446,7 +446,7 @@ fn equal_nodes_are_computed_once() {
     let twice = op::add(&mean(), &mean()).unwrap();
     assert_eq!(nodes(&[twice]), 3, "the reward, its mean once, and the sum");
     // The same formula over another grouping is another formula.
-    let finer = frame.regroup(&[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    let finer = regrouped(&frame, &[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
     let spread = |frame: &Arc<Frame>| Tensor::number(1.0).expanded(Level::Group, frame).unwrap();
     assert_eq!(nodes(&[spread(&frame), spread(&finer)]), 3);
     assert_eq!(values(&spread(&finer)).len(), 6);

@@ -175,18 +175,25 @@ impl Defined<'_> {
         (to, self.world.cells(to).into_iter().map(of_cell).collect())
     }
 
-    /// For each token, `f` of its response's tokens, of its own index and of its place.
+    /// For each token, `f` of its response's tokens, of its own index and of its place; for each response, of its trajectory's.
     fn along(&self, f: impl Fn(&[f64], usize, Cell) -> f64) -> (Level, Vec<f64>) {
-        let cells = self.world.cells(Level::Token).into_iter();
-        let value = |cell: Cell| {
-            let tokens: Vec<f64> = (self.args[0].cells.iter())
-                .zip(&self.args[0].values)
-                .filter(|(other, _)| other.response == cell.response)
-                .map(|(_, &value)| value)
-                .collect();
-            f(&tokens, cell.token.unwrap(), cell)
+        let Known {
+            level,
+            cells,
+            values,
+        } = &self.args[0];
+        let of = match level {
+            Level::Response => Level::Trajectory,
+            _ => Level::Response,
         };
-        (Level::Token, cells.map(value).collect())
+        let value = |at: usize| {
+            let beside = |&other: &usize| cells[other].at(of) == cells[at].at(of);
+            let all: Vec<usize> = (0..cells.len()).filter(beside).collect();
+            let along: Vec<f64> = all.iter().map(|&other| values[other]).collect();
+            let own = all.iter().position(|&other| other == at);
+            f(&along, own.unwrap(), cells[at])
+        };
+        (*level, (0..cells.len()).map(value).collect())
     }
 
     fn at_last_token(&self) -> (Level, Vec<f64>) {
@@ -319,6 +326,7 @@ fn reduction(name: &str) -> fn(&[f64]) -> f64 {
             [] => 0.0,
             x => x.iter().map(|x| x.exp()).sum::<f64>().ln(),
         },
+        "last" => |x| x.last().copied().unwrap_or(0.0),
         _ => panic!("write down what `{name}` is"),
     }
 }

@@ -125,7 +125,10 @@ fn apply_shows_the_loss_beside_the_advantage() {
 }
 
 /// Columns that recipes need and no rollouts without a critic, a teacher or the like have.
-const NOT_IN_ROLLOUTS: [&str; 9] = [
+const NOT_IN_ROLLOUTS: [&str; 12] = [
+    "step_reward",
+    "state",
+    "role",
     "value",
     "rollout_logp",
     "teacher_logp",

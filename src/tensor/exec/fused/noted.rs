@@ -174,6 +174,9 @@ pub(in crate::tensor::exec) fn why_in_full(tensor: &Tensor) -> Option<&'static s
         _ if levels().any(|level| level == Level::Position) => {
             "a position goes through several responses"
         }
+        _ if levels().any(|level| level == Level::Trajectory) => {
+            "a trajectory goes through several responses"
+        }
         Prim::Within(..) => "it needs all values of a cell at once",
         Prim::Count(_) => "it counts, and computes nothing of values",
         _ => "many operations in full read it",
