@@ -11,6 +11,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString};
 use serde_json::{Value, json};
 
 use crate::error::raise;
+use crate::recipe::host;
 
 /// The state as dictionaries, lists, numbers and strings; a character becomes a string.
 pub fn to_python(py: Python<'_>, state: &State) -> PyResult<Py<PyAny>> {
@@ -142,6 +143,12 @@ pub fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
         params.set_item(&parameter.name, value)?;
     }
     Ok(params.unbind())
+}
+
+/// The version of these sources.
+pub fn restored(name: &str, sources: &BTreeMap<String, String>) -> Result<Recipe, Diagnostics> {
+    let sources = sources.iter();
+    host().restore(name, sources.map(|(name, text)| (&**name, &**text)))
 }
 
 /// The names and texts of a recipe and of all that it imports.

@@ -179,6 +179,30 @@ def test_bad_input_is_told_by_name(columns, error, words):
         gae(**columns)
 
 
+def test_weights_come_with_the_advantage(script):
+    recipe = advlab.load(script("fn weight(batch, p) { batch.reward } " + MEAN))
+    out = recipe.advantage(groups=[0, 0], reward=[1.0, 0.0])
+    assert (out.weight.tolist(), dr_grpo().weight) == ([1.0, 0.0], None)
+
+
+@pytest.mark.parametrize(
+    ("line", "read", "words"),
+    [
+        ('{"score": 1.0, "group": 1}', {}, 'map={"reward": "score"}'),
+        ('{"reward": 1.0, "group": 1}', {"map": {"value": "v"}}, 'map={"value": "v"}'),
+    ],
+)
+def test_errors_speak_python(tmp_path, line, read, words):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text(f"{line}\n" * 2)
+    with pytest.raises(advlab.RecipeError) as caught:
+        advlab.read(path, **read)
+    assert words in str(caught.value) and "--" not in str(caught.value)
+    with pytest.raises(advlab.RecipeError) as caught:
+        advlab.doc("pask nothing")
+    assert "advlab.doc()" in str(caught.value)
+
+
 def test_an_error_has_its_place_in_the_script(script):
     path = script("fn advantage(batch, p) {\n    batch.rewrad\n}\n")
     with pytest.raises(advlab.RecipeError) as caught:
