@@ -181,7 +181,7 @@ mod tests {
     use crate::train::random::{Purpose, StreamKey};
     use crate::train::task::{evaluation_prompts, training_prompts};
 
-    fn plain() -> MathConfig {
+    fn without_chat() -> MathConfig {
         MathConfig {
             prompt_template: "Q: {question}\nA:".to_string(),
             chat_template: false,
@@ -225,13 +225,13 @@ mod tests {
 
     #[test]
     fn a_prompt_is_its_template_or_a_chat() {
-        let plain = load(&sums(40), &plain()).unwrap();
+        let plain = load(&sums(40), &without_chat()).unwrap();
         let decoded = plain.text.decode(&plain.rows[2].prompt).unwrap();
         assert_eq!(decoded, "Q: What is 2 + 5?\nA:");
         let chat = MathConfig {
             chat_template: true,
             prompt_template: "{question} Think.".to_string(),
-            ..plain()
+            ..without_chat()
         };
         let chat = load(&sums(40), &chat).unwrap();
         let decoded = chat.text.decode(&chat.rows[2].prompt).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn questions_are_for_training_or_for_evaluation_and_one_is_one_prompt() {
         let twice = sums(200).repeat(2);
-        let task = load(&twice, &plain()).unwrap();
+        let task = load(&twice, &without_chat()).unwrap();
         assert_eq!(task.rows.len(), 200);
         let evaluation = evaluation_prompts(&task, 100);
         assert!((5..25).contains(&evaluation.len()), "{}", evaluation.len());
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_verifier_decides() {
-        let task = load(&sums(40), &plain()).unwrap();
+        let task = load(&sums(40), &without_chat()).unwrap();
         let prompt = task.prompt(6);
         let verdict = |completion: &str| {
             let mut response = task.text.encode(completion).unwrap();
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn draws_are_of_the_whole_file() {
-        let task = load(&sums(20), &plain()).unwrap();
+        let task = load(&sums(20), &without_chat()).unwrap();
         let key = StreamKey::new(1, Purpose::TrainingPrompts, 0);
         let drawn = (0..400).map(|index| task.by_prompt[&task.draw(&mut key.stream(index)).tokens]);
         let drawn: std::collections::HashSet<usize> = drawn.collect();
@@ -299,11 +299,11 @@ mod tests {
             let task = load(line, options).unwrap();
             (task.rows[0].question.clone(), task.rows[0].answer.clone())
         };
-        assert_eq!(row(&plain()), ("2+3?".to_string(), "5".to_string()));
+        assert_eq!(row(&without_chat()), ("2+3?".to_string(), "5".to_string()));
         let named = MathConfig {
             question_field: "hint".to_string(),
             answer_field: "solution".to_string(),
-            ..plain()
+            ..without_chat()
         };
         assert_eq!(row(&named), ("4".to_string(), "It is 5".to_string()));
     }
@@ -313,35 +313,35 @@ mod tests {
         let good = sums(2);
         let named = MathConfig {
             answer_field: "anwser".to_string(),
-            ..plain()
+            ..without_chat()
         };
         let no_place = MathConfig {
             prompt_template: "Q:".to_string(),
-            ..plain()
+            ..without_chat()
         };
         let cases = [
             (
                 good.clone() + "{\"question\": \"?\"}",
-                plain(),
+                without_chat(),
                 "questions.jsonl, line 3: there is no `answer`",
             ),
             (
                 good.clone() + "\n{\"question\": \"?\", \"answer\": \" \"}",
-                plain(),
+                without_chat(),
                 "line 4, `answer`: the answer is empty",
             ),
             (
                 good.clone() + "{\"question\": \"?\", \"answer\": \"\\\\boxed{}\"}",
-                plain(),
+                without_chat(),
                 "line 3, `answer`: the solution has no answer",
             ),
             (
                 good.clone() + "{\"question\": 3, \"answer\": 4}",
-                plain(),
+                without_chat(),
                 "line 3, `question`: this is no question: found 3; expected a string",
             ),
-            (good.clone() + "{\"question\"", plain(), "line 3: "),
-            (good.clone() + "[1]", plain(), "line 3: "),
+            (good.clone() + "{\"question\"", without_chat(), "line 3: "),
+            (good.clone() + "[1]", without_chat(), "line 3: "),
             (
                 good.clone(),
                 named,
@@ -349,12 +349,12 @@ mod tests {
             ),
             (
                 "{\"q\": 1}".to_string(),
-                plain(),
+                without_chat(),
                 "line 1: no field has a name of questions",
             ),
             (
                 String::new(),
-                plain(),
+                without_chat(),
                 "questions.jsonl: the file has no questions",
             ),
             (good, no_place, "prompt_template is \"Q:\""),
