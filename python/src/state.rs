@@ -20,10 +20,15 @@ const BY_KEY: &str = "(by key)";
 /// `(by key)`: for each table a list of keys with their numbers, the one that was written longest ago first.
 pub fn to_python(py: Python<'_>, state: &State) -> PyResult<Py<PyAny>> {
     let mut json = state.to_json();
-    if let Some(tables) = json.as_object_mut().and_then(|state| state.remove("tables")) {
+    if let Some(tables) = json
+        .as_object_mut()
+        .and_then(|state| state.remove("tables"))
+    {
         let as_floats = |table: &Value| -> Value {
             let entries = table.as_array().into_iter().flatten();
-            entries.map(|entry| json!([entry[0], { "f64": entry[1] }])).collect()
+            entries
+                .map(|entry| json!([entry[0], { "f64": entry[1] }]))
+                .collect()
         };
         let tables = tables.as_object().into_iter().flatten();
         let tables = tables.map(|(name, table)| (name.clone(), as_floats(table)));
@@ -73,7 +78,9 @@ pub fn from_python(this: &Bound<'_, PyAny>) -> PyResult<State> {
     if let Some(by_key) = by_key {
         let as_texts = |table: &Value| -> Value {
             let entries = table.as_array().into_iter().flatten();
-            entries.map(|entry| json!([entry[0], entry[1]["f64"]])).collect()
+            entries
+                .map(|entry| json!([entry[0], entry[1]["f64"]]))
+                .collect()
         };
         let tables = by_key["map"].as_object().into_iter().flatten();
         let tables = tables.map(|(name, table)| (name.clone(), as_texts(table)));
