@@ -247,6 +247,25 @@ def test_state_lasts_from_call_to_call_and_travels_as_json(script):
     assert other.advantage(groups=[0, 0], reward=[1.0, 0.0]).metrics == {"calls": 4}
 
 
+def test_what_is_remembered_by_key_travels_as_json(script):
+    path = script(
+        """
+        fn advantage(batch, p) {
+            batch.reward - running("mean", batch.key("group"), 0.0, 0.5, 0.5 * batch.reward)
+        }
+        """
+    )
+    recipe = advlab.load(path)
+    batch = {"groups": ["b", "a", "b"], "reward": [1.0, 2.0, 1.0]}
+    assert recipe.advantage(**batch).advantage.tolist() == [1.0, 2.0, 0.5]
+    state = json.loads(json.dumps(recipe.state_dict()))
+    assert state == {"(by key)": {"mean": [["a", 1.0], ["b", 0.75]]}}
+    other = advlab.load(path)
+    other.load_state_dict(state)
+    assert other.advantage(**batch).advantage.tolist() == [0.25, 1.0, 0.125]
+
+
+
 def test_a_step_that_fails_leaves_the_state_as_it_was(script):
     recipe = advlab.load(script(SCALED))
     with pytest.raises(advlab.RecipeError):
