@@ -12,6 +12,7 @@ use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
+use super::warnings::Lookout;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, LiveRecipe};
@@ -36,6 +37,7 @@ pub(super) struct Trainer {
     pub(super) initial: Option<Evaluation>,
     /// The milliseconds of writing the last step.
     write: f64,
+    lookout: Lookout,
 }
 
 /// The data of a step, and its report so far.
@@ -69,6 +71,7 @@ impl Trainer {
             sampled: None,
             initial: None,
             write: 0.0,
+            lookout: Lookout::default(),
         })
     }
 
@@ -149,6 +152,9 @@ impl Trainer {
             let started = Instant::now();
             row.evaluation = Some(self.evaluate(tell)?);
             row.ms.evaluate = milliseconds(started);
+        }
+        for message in &self.lookout.look(&row, &self.config.warnings) {
+            tell(&Event::Warned { step, message })?;
         }
         row.ms.write = self.write;
         row.device_memory = self.learner.policy.device_memory();
