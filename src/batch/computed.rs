@@ -61,6 +61,7 @@ impl Computed {
             values.get(match level {
                 Level::Token => token,
                 Level::Response => response,
+                Level::Trajectory => layout.trajectory_of(response),
                 Level::Position => {
                     let index = token - layout.tokens_of(response).start;
                     layout.positions_of(layout.group_of(response)).start + index
@@ -78,6 +79,19 @@ impl Computed {
             let tokens = self.layout.tokens_of(response);
             tokens.map(move |token| value(response, token))
         })
+    }
+
+    /// The values by response; of one that has values by token, their mean.
+    pub fn by_response(&self) -> Vec<f64> {
+        let mean = |response: usize| {
+            let tokens = self.layout.tokens_of(response).len();
+            let sum: f64 = (0..tokens).map(|token| self.at(response, token)).sum();
+            sum / tokens.max(1) as f64
+        };
+        match self.level {
+            Level::Token => (0..self.layout.responses()).map(mean).collect(),
+            _ => self.values.iter().collect(),
+        }
     }
 
     /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input.

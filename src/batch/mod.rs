@@ -23,7 +23,9 @@ pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
-pub use files::{Dtype, Mapping, ReadOptions, Rollouts, discard_unfinished, read, step_of, steps};
+pub use files::{
+    Dtype, Mapping, ReadOptions, Rollouts, convert, discard_unfinished, read, step_of, steps,
+};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub(crate) use zeros::Zeros;

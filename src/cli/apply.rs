@@ -89,9 +89,9 @@ impl Apply {
         step: Option<u64>,
         state: &mut State,
     ) -> Result<Applied> {
-        // Only what the sources name. A name that is put together is found when it is missing: then all is read.
+        // Only what the sources name.
         let named = named(recipe);
-        let mut columns = Some(named.as_slice());
+        let mut columns = named.as_deref();
         let mut reading = Duration::ZERO;
         let (rollouts, notes, mut outcome) = loop {
             let started = Instant::now();
@@ -147,8 +147,12 @@ impl Apply {
 }
 
 /// All words of a recipe's sources, but the keys of maps: the columns that it uses are among them. Each parameter has a
-/// `value:`.
-fn named(recipe: &Recipe) -> Vec<String> {
+/// `value:`. `None` where names are put together.
+fn named(recipe: &Recipe) -> Option<Vec<String>> {
+    let is_made = |text: &str| text.contains(".column(") || text.contains(".columns(");
+    if recipe.sources().any(|(_, text)| is_made(text)) {
+        return None;
+    }
     let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
     let words = recipe
         .sources()
@@ -158,7 +162,7 @@ fn named(recipe: &Recipe) -> Vec<String> {
     // The gradient of a loss is by `logp`.
     let by_logp = recipe.has(Hook::Loss).then_some("logp");
     let words: BTreeSet<&str> = words.chain(by_logp).collect();
-    words.into_iter().map(str::to_string).collect()
+    Some(words.into_iter().map(str::to_string).collect())
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. The advantage stands also

@@ -2,8 +2,12 @@
 
 mod apply;
 mod check;
+mod compare;
+mod convert;
 mod export;
 mod library;
+mod mass;
+mod objective;
 mod profile;
 mod repl;
 mod replay;
@@ -16,11 +20,12 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, read};
+use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, discard_unfinished, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
 use advlab::script::{Host, Recipe};
+use advlab::study::recipes_of;
 use advlab::tensor::Executor;
 use advlab::train::Kept;
 use anyhow::Result;
@@ -65,12 +70,17 @@ enum Command {
     Export(export::Export),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
+    /// Write rollouts as another kind of file
+    Convert(convert::Convert),
     /// Try formulas at a prompt, on a real batch
     Repl(repl::Repl),
     /// Test a recipe's invariants on degenerate batches
     Check(check::Check),
     /// See where the time of a recipe goes, by stage and by line
     Profile(profile::Profile),
+    Objective(objective::ShowObjective),
+    Mass(mass::ShowMass),
+    Compare(compare::Compare),
     Recipes(library::Recipes),
     /// Explain a recipe or a function, with an example
     Doc(library::Doc),
@@ -84,13 +94,25 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Replay(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Apply(command) => command.run(),
+        Command::Convert(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Profile(command) => command.run(),
+        Command::Objective(command) => command.run(),
+        Command::Mass(command) => command.run(),
+        Command::Compare(command) => command.run(),
         Command::Recipes(recipes) => recipes.run(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }
+}
+
+/// Ends the process at Ctrl-C, with nothing half written left behind.
+fn end_cleanly() -> Result<()> {
+    Ok(ctrlc::set_handler(|| {
+        discard_unfinished();
+        std::process::exit(130);
+    })?)
 }
 
 /// How tensors are computed.
@@ -153,6 +175,23 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
             .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
     }
     Ok(())
+}
+
+/// The recipes that words name, each with the settings behind it, and those for all of them.
+fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Result<Vec<Recipe>> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let recipes = recipes_of(&words)
+        .map_err(|word| anyhow::anyhow!("{word} stands before any recipe: `passk k=8`"))?;
+    let mut loaded = Vec::new();
+    for (name, own) in recipes {
+        let own: Vec<(String, String)> =
+            own.into_iter().filter_map(|word| pair(word).ok()).collect();
+        let mut recipe = host.load(name)?;
+        set(&mut recipe, settings)?;
+        set(&mut recipe, &own)?;
+        loaded.push(recipe);
+    }
+    Ok(loaded)
 }
 
 /// A recipe's name, version and settings.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::policy::{AdamWConfig, Mlp, Policy};
-use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task};
+use super::task::{Arithmetic, DIGITS, MOST_TURNS, Maze, SIZES, Task};
+use super::warnings::WarningConfig;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveOptions;
 use crate::native::{Mode, Native};
@@ -32,12 +33,15 @@ pub use transformer::TransformerConfig;
 pub struct Config {
     pub task: String,
     pub maze_size: usize,
+    pub maze_turns: usize,
     pub arithmetic_digits: usize,
     pub recipe: String,
     pub loss_recipe: String,
     pub seed: u64,
     pub steps: u64,
     pub rollout_batch_size: usize,
+    pub prompts: usize,
+    pub resample: bool,
     pub group_size: usize,
     pub epochs: usize,
     pub minibatches: usize,
@@ -66,6 +70,7 @@ pub struct Config {
     pub out: String,
     pub params: toml::Table,
     pub loss_params: toml::Table,
+    pub warnings: WarningConfig,
     pub math: MathConfig,
     pub transformer: TransformerConfig,
     /// Not a key of the file: the numbers of a run are the same with any, but with libtorch.
@@ -188,6 +193,8 @@ impl Config {
             .or_else(|| {
                 whole([
                     ("maze_size", self.maze_size as u64, SIZES),
+                    ("maze_turns", self.maze_turns as u64, 1..=MOST_TURNS),
+                    ("prompts", self.prompts as u64, 0..=1 << 20),
                     ("arithmetic_digits", self.arithmetic_digits as u64, DIGITS),
                     ("seed", self.seed, ANY),
                     ("steps", self.steps, SOME),
@@ -304,7 +311,7 @@ impl Config {
         Ok(match self.task.as_str() {
             "arithmetic" => Box::new(Arithmetic::new(self.arithmetic_digits)?),
             "math" => self.make_math()?,
-            _ => Box::new(Maze::new(self.maze_size)?),
+            _ => Box::new(Maze::new(self.maze_size)?.in_turns(self.maze_turns)?),
         })
     }
 

@@ -23,6 +23,8 @@ pub enum Purpose {
     Minibatches,
     /// The prompts of supervised fine-tuning.
     FineTuning,
+    /// The draws of an estimate, where nothing is trained.
+    Estimates,
 }
 
 /// The name of a family of streams: one for each index.
@@ -43,6 +45,15 @@ impl StreamKey {
             seed,
             purpose,
             step,
+        }
+    }
+
+    /// The family for a later turn of the step's responses, or for another attempt at the step. Steps are far below 2^48.
+    pub const fn again(self, turn: u8, attempt: u8) -> StreamKey {
+        let other = ((turn as u64) << 48) | ((attempt as u64) << 56);
+        StreamKey {
+            step: self.step ^ other,
+            ..self
         }
     }
 

@@ -48,6 +48,8 @@ class Advantage(_Outcome):
     """`response` or `token`: where the recipe gives its values."""
     reward: Any
     """The reward, where the recipe has a hook that replaced it."""
+    weight: Any
+    """[B]: how much each response counts in a loss, where the recipe has a hook for it, or the batch a column `weight`."""
     loss: float | None
     """The loss, where the recipe has no other advantage than -M dloss/dlogp."""
 
@@ -215,8 +217,8 @@ class _Hooks:
 
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         answer = self._native.advantage(call.batch, call.f64, padded)
-        answer["advantage"] = call.back(answer["advantage"])
-        answer["reward"] = call.back(answer["reward"])
+        for name in ("advantage", "reward", "weight"):
+            answer[name] = call.back(answer[name])
         return Advantage(**answer)
 
     def loss(

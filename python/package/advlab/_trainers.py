@@ -22,7 +22,17 @@ RETURNS = re.compile(r"\.(token_reward|value)\b")
 def padded(recipe: Recipe | LiveRecipe, *, groups: Any, mask: Any, step: int | None, columns: Mapping[str, Any]) -> Advantage:
     """As `recipe.advantage`, with [B, T] also where the recipe has one value a response."""
     call = _Call.of(None, groups, mask, step, dict(columns), ())
-    return recipe._advantage(call, padded=True)
+    return counted_alike(recipe, recipe._advantage(call, padded=True))
+
+
+def counted_alike(recipe: Recipe | LiveRecipe, out: Advantage) -> Advantage:
+    """The advantage, unless responses are to count differently in a loss: those of trainers know of no weights."""
+    if out.weight is not None and (out.weight != 1).any():
+        raise ValueError(
+            f"{recipe.name} gives weights of responses, and a trainer's loss takes none: let `advantage` return its value times "
+            "the weight"
+        )
+    return out
 
 
 def frozen(live: LiveRecipe) -> Recipe:
@@ -89,7 +99,7 @@ def per_response(live: LiveRecipe, out: Advantage, trainer: str) -> Any:
     if out.level != "response":
         raise ValueError(f"{live.name} gives an advantage for each token, and {trainer} takes one for each response here")
     log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
-    return out.advantage
+    return counted_alike(live, out).advantage
 
 
 def explain(error: RecipeError, options: Mapping[str, str], trainer: str) -> RecipeError:

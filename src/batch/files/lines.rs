@@ -16,6 +16,7 @@ use flate2::write::GzEncoder;
 
 use self::compressed::{FromZstd, ToZstd};
 use self::parquet::ToParquet;
+pub(super) use self::rows::Value;
 use super::replace::Replacement;
 use super::{Format, Progress};
 

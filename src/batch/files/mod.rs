@@ -3,6 +3,7 @@
 //! Files are lines of JSON, however they hold them ([`lines`]), or tensors. A reader gives the columns of its file as the
 //! file has them ([`raw`]); one stage finds out what they mean ([`infer`]).
 
+mod convert;
 mod infer;
 mod json;
 mod jsonl;
@@ -23,6 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use convert::convert;
 pub(crate) use replace::Replacement;
 pub use replace::discard_unfinished;
 
@@ -171,7 +173,15 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let mut found = list().map_err(|error| cannot_be_read(path, &error))?;
     if found.is_empty() {
         let error = Diagnostic::error("there are no rollouts in the folder");
-        let help = "name the folder that has one file a step, or one folder with a number a step";
+        // TRL's are in `completions`, below the run's folder.
+        let below = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let mut below = below.map(|entry| entry.path());
+        let some = below.find(|entry| lines::files(entry).is_ok_and(|files| !files.is_empty()));
+        let help = match some {
+            Some(folder) => format!("there are some in {}", folder.display()),
+            None => "name the folder that has a file, or a folder with a number, for each step"
+                .to_string(),
+        };
         return Err(error.in_file(path).with_help(help).into());
     }
     found.sort_by_cached_key(|entry| order(entry));
@@ -231,19 +241,13 @@ impl Rollouts {
             Err(_) => out.extension().is_some(),
         };
         if is_other {
-            let is = |(_, format): &&(&str, Format)| *format == self.format;
-            let endings = ENDINGS[..TOLD].iter().filter(is);
-            let endings: Vec<&str> = endings.map(|(ending, _)| *ending).collect();
-            let kind = match self.format {
-                Format::Lines => "lines of JSON",
-                Format::Safetensors => "safetensors",
-                Format::Npz => "npz",
-            };
-            let what = format!("the advantage is added to a copy of the input, which is {kind}");
+            let what =
+                "the advantage is added to a copy of the input, which is another kind of file";
+            let endings = Format::endings(|format| format == self.format);
             let help = format!(
-                "give the output a name that ends in {}",
-                endings.join(" or ")
+                "give the output a name that ends in {endings}; `advlab convert` makes other kinds"
             );
+            let what = what.to_string();
             return Err(error(what).with_help(help).into());
         }
         let spread = Spread::new(advantage, self.width, self.is_f64);
@@ -261,25 +265,39 @@ impl Rollouts {
 }
 
 impl Format {
-    fn of(path: &Path) -> Result<Format, Diagnostic> {
-        let name = path.file_name().unwrap_or_default();
-        let name = name.to_string_lossy().to_lowercase();
+    /// The format that the name of a file says.
+    fn named(path: &Path) -> Option<Format> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
         let mut endings = ENDINGS.iter();
-        if let Some((_, format)) = endings.find(|(ending, _)| name.ends_with(ending)) {
-            return Ok(*format);
+        let known = endings.find(|(ending, _)| name.ends_with(ending));
+        known.map(|(_, format)| *format)
+    }
+
+    /// The endings of formats, for messages.
+    fn endings(is: impl Fn(Format) -> bool) -> String {
+        let endings = ENDINGS[..TOLD].iter().filter(|(_, format)| is(*format));
+        let endings: Vec<&str> = endings.map(|(ending, _)| *ending).collect();
+        endings.join(", ")
+    }
+
+    fn of(path: &Path) -> Result<Format, Diagnostic> {
+        if let Some(format) = Format::named(path) {
+            return Ok(format);
         }
         if path.is_dir() {
             return Ok(Format::Lines);
         }
         // A file that is not there has no format either, and that is the error to report.
         std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
-        let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+        let ending = path
+            .extension()
+            .map(|ending| ending.to_string_lossy().to_lowercase());
+        let ending = ending.as_deref();
         let found = match ending {
             Some(ending) => format!("`.{ending}` is no format of rollouts"),
             None => "its name has no ending that says what it is".to_string(),
         };
-        let endings = ENDINGS[..TOLD].iter().map(|(ending, _)| *ending);
-        let endings = endings.collect::<Vec<_>>().join(", ");
+        let endings = Format::endings(|_| true);
         let error = Diagnostic::error(format!("{found}; rollouts are read from {endings} files"));
         let mut error = error.in_file(path);
         let help = match ending.unwrap_or_default() {

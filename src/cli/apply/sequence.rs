@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use advlab::batch::{Replacement, discard_unfinished, step_of, steps};
+use advlab::batch::{Replacement, step_of, steps};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::{shape, value};
 use advlab::script::{Recipe, State, Summary};
@@ -15,16 +15,12 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::super::streams::{on_stdout, out, tell};
-use super::super::title;
+use super::super::{end_cleanly, title};
 use super::{Applied, Apply, is_stdout, write};
 
 impl Apply {
     pub(super) fn run_sequence(self, recipe: Recipe) -> Result<ExitCode> {
-        // What is written is whole or not there.
-        ctrlc::set_handler(|| {
-            discard_unfinished();
-            std::process::exit(130);
-        })?;
+        end_cleanly()?;
         let inputs = self.sequence()?;
         let is_many = inputs.len() > 1;
         self.check_output(is_many)?;
@@ -34,12 +30,10 @@ impl Apply {
             let paint = on_stdout();
             out!("{}", title(recipe.name(), &recipe, paint));
         }
-        let first = self.step.or(next);
         for (index, input) in inputs.iter().enumerate() {
-            let counted = first.map(|first| first + index as u64);
             let step = match self.step {
-                Some(_) => counted,
-                None => step_of(input).filter(|_| is_many).or(next).or(counted),
+                Some(first) => Some(first + index as u64),
+                None => step_of(input).filter(|_| is_many).or(next),
             };
             let mut applied = self.apply(&recipe, input, step, &mut state)?;
             let started = Instant::now();
@@ -175,13 +169,11 @@ impl Applied {
     /// Prints a step of several in a line; what is to note of all is told with the first.
     fn tell_line(&self, step: u64, is_first: bool) -> Result<()> {
         let outcome = &self.outcome;
-        let summary = Summary::of(outcome);
-        let [mean, std] = [summary.advantage.mean, summary.advantage.std].map(value);
-        let share = 100.0 * summary.groups_without_signal as f64 / summary.groups as f64;
-        let mut line = format!(
-            "step {step:<6} {}   advantage mean {mean}   std {std}   no signal {share:.1} %",
-            shape(self.rollouts.batch.layout()),
-        );
+        let rows = Summary::of(outcome).rows();
+        let advantage = rows.iter().find(|(name, _)| *name == "advantage");
+        let advantage = advantage.map_or("", |(_, text)| text);
+        let shape = shape(self.rollouts.batch.layout());
+        let mut line = format!("step {step:<6} {shape}   advantage {advantage}");
         for (name, x) in &outcome.metrics {
             line.push_str(&format!("   {name} {}", value(*x)));
         }

@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use self::notes::Notes;
 use super::names::{Reading, Role};
 use super::raw::{Header, Origin, Raw, Values, number};
+use super::tensor::Kind;
 use super::{Dtype, Format, Progress, ReadOptions, Rollouts};
 use crate::batch::column::Given;
 use crate::batch::layout::Tokens;
@@ -128,6 +129,19 @@ impl Inference<'_> {
                 }
                 if self.raw.columns[index].is_text() && self.raw.names.wants_text(&reading) {
                     self.texts.push((reading.ours.clone(), index));
+                }
+                if let Values::Tensor(tensor) = &self.raw.columns[index].values
+                    && matches!(tensor.info.kind, Kind::String(_))
+                    && matches!(tensor.info.shape[..], [_])
+                    && matches!(reading.role, Role::Any | Role::Completion)
+                {
+                    if self.raw.names.wants_text(&reading) {
+                        let strings = tensor.strings(self.progress)?.into_iter();
+                        let strings = strings.map(Into::into).collect();
+                        self.raw.columns[index].texts = Some(strings);
+                        self.texts.push((reading.ours.clone(), index));
+                    }
+                    continue;
                 }
                 let is_usable = match (&self.raw.origin, reading.role) {
                     (Origin::Lines { .. }, _) => self.is_whole(&reading, index)?,

@@ -9,7 +9,7 @@ use crate::batch::files::json::{Cursor, Type, unescape};
 
 /// A value. Python writes NaN and infinities, so it is none of serde_json's.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(in crate::batch::files) enum Value {
     Null,
     Bool(bool),
     Int(i64),

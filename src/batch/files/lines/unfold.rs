@@ -80,7 +80,7 @@ impl<R: BufRead> Read for Unfolded<R> {
 }
 
 /// The values of an array as they stand in the line.
-fn elements<'a>(array: &'a str) -> Option<Vec<&'a str>> {
+fn elements(array: &str) -> Option<Vec<&str>> {
     let mut elements = Vec::new();
     let mut cursor = Cursor::new(array);
     cursor
