@@ -132,7 +132,7 @@ impl Layout {
     /// The indices of a group's trajectories in a trajectory tensor.
     pub(crate) fn trajectories_of(&self, group: usize) -> Vec<Range<usize>> {
         match &self.trajectories {
-            Some(all) => vec![all.group_start[group]..all.group_start[group + 1]],
+            Some(all) => Vec::from_iter([all.group_start[group]..all.group_start[group + 1]]),
             None => {
                 let members = self.members(group).iter().map(|&member| member as usize);
                 members.map(|member| member..member + 1).collect()
@@ -163,7 +163,8 @@ mod tests {
             (layout.group_of_trajectory(1), layout.group_of_trajectory(2)),
             (0, 1)
         );
-        assert_eq!(layout.trajectories_of(0), [0..2]);
+        let first: Vec<usize> = layout.trajectories_of(0).into_iter().flatten().collect();
+        assert_eq!(first, [0, 1]);
         let selected = layout.select(&[5, 1, 2]);
         assert_eq!(selected.rows_of(0)[..], [2, 0]);
         let described = layout.describe(Level::Trajectory, 2);
