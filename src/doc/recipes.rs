@@ -1,5 +1,6 @@
 //! `docs/recipes.md`: every built-in recipe, and what other trainers call it.
 
+use super::capital;
 use super::trainers::{Alias, trainers};
 use crate::diagnostic::Diagnostics;
 use crate::script::{BUILTINS, Host, Kind, Recipe, needed};
@@ -12,13 +13,7 @@ pub fn recipes() -> Result<String, Diagnostics> {
     let mut page = String::from(HEAD);
     let host = Host::new();
     for kind in Kind::OF_RECIPES {
-        let mut letters = kind.title().chars();
-        let first: String = letters
-            .next()
-            .into_iter()
-            .flat_map(char::to_uppercase)
-            .collect();
-        page.push_str(&format!("\n## {first}{}\n", letters.as_str()));
+        page.push_str(&format!("\n## {}\n", capital(kind.title())));
         for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
             page.push_str(&entry(&host.load(builtin.name)?));
         }
