@@ -11,10 +11,30 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString};
 use serde_json::{Value, json};
 
 use crate::error::raise;
+use crate::recipe::host;
 
-/// The state as dictionaries, lists, numbers and strings; a character becomes a string.
+/// Where a state's dictionary has what is remembered by key: no name that a script could give a field.
+const BY_KEY: &str = "(by key)";
+
+/// The state as dictionaries, lists, numbers and strings; a character becomes a string. What is remembered by key stands under
+/// `(by key)`: for each table a list of keys with their numbers, the one that was written longest ago first.
 pub fn to_python(py: Python<'_>, state: &State) -> PyResult<Py<PyAny>> {
-    object(py, &state.to_json())
+    let mut json = state.to_json();
+    if let Some(tables) = json
+        .as_object_mut()
+        .and_then(|state| state.remove("tables"))
+    {
+        let as_floats = |table: &Value| -> Value {
+            let entries = table.as_array().into_iter().flatten();
+            entries
+                .map(|entry| json!([entry[0], { "f64": entry[1] }]))
+                .collect()
+        };
+        let tables = tables.as_object().into_iter().flatten();
+        let tables = tables.map(|(name, table)| (name.clone(), as_floats(table)));
+        json["map"][BY_KEY] = json!({ "map": tables.collect::<serde_json::Map<_, _>>() });
+    }
+    object(py, &json)
 }
 
 /// [`State::to_json`] marks floats, characters and maps, each by an object with one entry.
@@ -52,7 +72,21 @@ fn object(py: Python<'_>, value: &Value) -> PyResult<Py<PyAny>> {
 
 /// The state of a dictionary.
 pub fn from_python(this: &Bound<'_, PyAny>) -> PyResult<State> {
-    State::from_json(&json(this)?).map_err(raise(this.py()))
+    let mut state = json(this)?;
+    let map = state.get_mut("map").and_then(Value::as_object_mut);
+    let by_key = map.and_then(|map| map.remove(BY_KEY));
+    if let Some(by_key) = by_key {
+        let as_texts = |table: &Value| -> Value {
+            let entries = table.as_array().into_iter().flatten();
+            entries
+                .map(|entry| json!([entry[0], entry[1]["f64"]]))
+                .collect()
+        };
+        let tables = by_key["map"].as_object().into_iter().flatten();
+        let tables = tables.map(|(name, table)| (name.clone(), as_texts(table)));
+        state["tables"] = Value::Object(tables.collect());
+    }
+    State::from_json(&state).map_err(raise(this.py()))
 }
 
 fn json(value: &Bound<'_, PyAny>) -> PyResult<Value> {
@@ -142,6 +176,12 @@ pub fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
         params.set_item(&parameter.name, value)?;
     }
     Ok(params.unbind())
+}
+
+/// The version of these sources.
+pub fn restored(name: &str, sources: &BTreeMap<String, String>) -> Result<Recipe, Diagnostics> {
+    let sources = sources.iter();
+    host().restore(name, sources.map(|(name, text)| (&**name, &**text)))
 }
 
 /// The names and texts of a recipe and of all that it imports.

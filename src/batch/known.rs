@@ -10,10 +10,11 @@ pub(crate) struct Known {
     pub(crate) hint: &'static str,
 }
 
-static COLUMNS: [Known; 9] = [
+static COLUMNS: [Known; 10] = [
     response("reward", "; a reward for each token is `token_reward`"),
     response("correct", ""),
     response("length", ""),
+    response("weight", ""),
     token(
         "token_reward",
         "; a reward for the whole response is `reward`",
@@ -56,7 +57,7 @@ pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
         | "ref_logprobs"
         | "base_action_log_probs" => "ref_logp",
         "log_probs" | "per_token_logps" | "logprobs" => "logp",
-        "rollout_log_probs" | "sampling_per_token_logps" => "rollout_logp",
+        "rollout_log_probs" | "sampling_per_token_logps" | "sampling_logp" => "rollout_logp",
         "values" => "value",
         "entropys" | "entropies" => "entropy",
         "advantages" => "advantage",

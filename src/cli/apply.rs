@@ -1,4 +1,6 @@
-//! `advlab apply RECIPE INPUT`: a recipe on rollouts that are there already.
+//! `advlab apply RECIPE INPUT...`: a recipe on rollouts that are there already, of one step or of many.
+
+mod sequence;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -27,9 +29,12 @@ use super::{Computing, Natively, load, pair, rollouts, streams, title};
 pub struct Apply {
     /// A built-in's name, or the path of a .rhai file
     recipe: String,
-    /// The rollouts: .jsonl, .safetensors or .npz, or a run's folder: its last batch
-    input: PathBuf,
-    /// Write a copy of the input with the advantage added; `-` is standard output, and the summary then goes to standard error
+    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz; a run's folder: its last batch; several files, or a
+    /// folder of them: steps, in their order, over which the recipe's state lasts
+    #[arg(required = true)]
+    inputs: Vec<PathBuf>,
+    /// Write a copy of the input with the advantage added; `-` is standard output, and the summary then goes to standard
+    /// error; a folder for several inputs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let the output replace the input
@@ -45,6 +50,15 @@ pub struct Apply {
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
     dtype: Option<Dtype>,
+    /// The step that the rollouts are of, or the first of them; theirs, or the number in their name, if not given
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// Write a row of figures for each input
+    #[arg(long, value_name = "FILE.jsonl")]
+    metrics: Option<PathBuf>,
+    /// Go on with the recipe's state in this file, if it is there, and keep the state there after each input
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// The seed of `batch.random`
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -64,19 +78,33 @@ impl Apply {
             .with_executor(self.computing.executor)
             .with_native(&Native::new(self.natively.native));
         let recipe = load(&host, &self.recipe, &self.set)?;
-        // Only what the sources name. A name that is put together is found when it is missing: then all is read.
-        let named = named(&recipe);
-        let mut columns = Some(named.as_slice());
+        self.run_sequence(recipe)
+    }
+
+    /// The recipe on one input.
+    fn apply(
+        &self,
+        recipe: &Recipe,
+        input: &Path,
+        step: Option<u64>,
+        state: &mut State,
+    ) -> Result<Applied> {
+        // Only what the sources name.
+        let named = named(recipe);
+        let mut columns = named.as_deref();
         let mut reading = Duration::ZERO;
-        let (rollouts, notes, mut state, mut outcome) = loop {
+        let (rollouts, notes, mut outcome) = loop {
             let started = Instant::now();
-            let (rollouts, notes) = rollouts(&self.input, &self.map, self.dtype, columns)?;
+            let (mut rollouts, notes) = rollouts(input, &self.map, self.dtype, columns)?;
             reading += started.elapsed();
             self.spare_the_input(rollouts.path())?;
-            let mut state = recipe.init()?;
-            match recipe.advantage(&rollouts.batch, &mut state) {
-                Ok(outcome) => break (rollouts, notes, state, outcome),
-                Err(_) if rollouts.is_partial() => columns = None,
+            if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
+                rollouts.batch = rollouts.batch.at_step(step);
+            }
+            let before = state.clone();
+            match recipe.advantage(&rollouts.batch, state) {
+                Ok(outcome) => break (rollouts, notes, outcome),
+                Err(_) if rollouts.is_partial() => (columns, *state) = (None, before),
                 Err(error) => return Err(error.into()),
             }
         };
@@ -92,23 +120,16 @@ impl Apply {
             let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
             return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
-        let loss = loss(&recipe, &rollouts, &mut outcome, &mut state);
+        let loss = loss(recipe, &rollouts, &mut outcome, state);
         outcome.notes.splice(..0, notes);
-
-        let started = Instant::now();
-        if let Some(output) = &self.output {
-            write(&rollouts, &outcome.advantage, output)?;
-        }
-        let applied = Applied {
-            recipe,
+        Ok(Applied {
+            recipe: recipe.clone(),
             outcome,
             rollouts,
             loss,
             reading,
-            writing: self.output.map(|output| (output, started.elapsed())),
-        };
-        applied.tell(self.json)?;
-        Ok(ExitCode::SUCCESS)
+            writing: None,
+        })
     }
 
     /// Refuses an output that is the input, also by way of a link.
@@ -126,8 +147,12 @@ impl Apply {
 }
 
 /// All words of a recipe's sources, but the keys of maps: the columns that it uses are among them. Each parameter has a
-/// `value:`.
-fn named(recipe: &Recipe) -> Vec<String> {
+/// `value:`. `None` where names are put together.
+fn named(recipe: &Recipe) -> Option<Vec<String>> {
+    let is_made = |text: &str| text.contains(".column(") || text.contains(".columns(");
+    if recipe.sources().any(|(_, text)| is_made(text)) {
+        return None;
+    }
     let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
     let words = recipe
         .sources()
@@ -137,7 +162,7 @@ fn named(recipe: &Recipe) -> Vec<String> {
     // The gradient of a loss is by `logp`.
     let by_logp = recipe.has(Hook::Loss).then_some("logp");
     let words: BTreeSet<&str> = words.chain(by_logp).collect();
-    words.into_iter().map(str::to_string).collect()
+    Some(words.into_iter().map(str::to_string).collect())
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. The advantage stands also
@@ -156,7 +181,11 @@ fn loss(
     if !recipe.has(Hook::Loss) {
         return None;
     }
-    match recipe.loss(&rollouts.batch, Some(&outcome.advantage), state) {
+    match recipe.loss(
+        &outcome.weighted(&rollouts.batch),
+        Some(&outcome.advantage),
+        state,
+    ) {
         Ok(loss) => {
             let shown = (loss.value, spread(&loss.gradient, 1.0));
             outcome.add_reports(loss);
@@ -283,6 +312,7 @@ impl Applied {
             "version": recipe.version().as_str(),
             "params": params.collect::<Map<_, _>>(),
             "input": self.rollouts.path(),
+            "step": self.rollouts.batch.step(),
             "summary": Summary::of(outcome),
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),

@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod convert;
 mod export;
 mod library;
 mod profile;
@@ -16,7 +17,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, read};
+use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, discard_unfinished, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
@@ -65,6 +66,8 @@ enum Command {
     Export(export::Export),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
+    /// Write rollouts as another kind of file
+    Convert(convert::Convert),
     /// Try formulas at a prompt, on a real batch
     Repl(repl::Repl),
     /// Test a recipe's invariants on degenerate batches
@@ -84,6 +87,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Replay(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Apply(command) => command.run(),
+        Command::Convert(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Profile(command) => command.run(),
@@ -91,6 +95,14 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }
+}
+
+/// Ends the process at Ctrl-C, with nothing half written left behind.
+fn end_cleanly() -> Result<()> {
+    Ok(ctrlc::set_handler(|| {
+        discard_unfinished();
+        std::process::exit(130);
+    })?)
 }
 
 /// How tensors are computed.
@@ -171,8 +183,8 @@ fn rollouts(
     columns: Option<&[String]>,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
-    if input.is_dir() {
-        path = Kept::open(input)?.last().1.to_path_buf();
+    if let Ok(kept) = Kept::open(input) {
+        path = kept.last().1.to_path_buf();
         let (run, batch) = (input.display(), path.display());
         notes.push(format!(
             "{run} is a run's folder: this is its last batch, {batch}"

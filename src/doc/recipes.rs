@@ -10,14 +10,20 @@ use crate::script::{BUILTINS, Host, Kind, Recipe, needed};
 /// # Errors
 /// Where a built-in recipe does not load, which would be a defect.
 pub fn recipes() -> Result<String, Diagnostics> {
-    let mut page = String::from(HEAD);
     let host = Host::new();
+    let (mut page, mut entries) = (String::from(HEAD), String::new());
     for kind in Kind::OF_RECIPES {
-        page.push_str(&format!("\n## {}\n", capital(kind.title())));
-        for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
-            page.push_str(&entry(&host.load(builtin.name)?));
+        let title = capital(kind.title());
+        let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
+        let names: Vec<String> = own().map(|one| format!("[{0}](#{0})", one.name)).collect();
+        page.push_str(&format!("\n- {title}: {}", names.join(", ")));
+        entries.push_str(&format!("\n## {title}\n"));
+        for builtin in own() {
+            entries.push_str(&entry(&host.load(builtin.name)?));
         }
     }
+    page.push_str("\n- [Names elsewhere](#names-elsewhere)\n");
+    page.push_str(&entries);
     page.push_str(NAMES);
     for (name, trainer) in trainers() {
         let version = &trainer.version;

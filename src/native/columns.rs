@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::batch::{Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
 use crate::script::{HookCall, OLD_FOR_LOGP, Setting};
-use crate::tensor::{Guard, Reservation};
+use crate::tensor::{Guard, Reservation, is_on_gpu};
 
 /// A hook's batch, with the results of the hooks before it and the parameters.
 pub(super) struct Columns<'a> {
@@ -28,9 +28,12 @@ pub(super) enum Advantage {
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn of(call: &'a HookCall<'a>) -> Columns<'a> {
+    /// None where tokens lie on a GPU: libtorch computes with them there.
+    pub(super) fn of(call: &'a HookCall<'a>) -> Option<Columns<'a>> {
         let layout = call.batch.layout();
-        Columns { call, layout }
+        let mut tokens = call.batch.token_columns();
+        let is_far = tokens.any(|(_, values)| is_on_gpu(values));
+        (!is_far).then_some(Columns { call, layout })
     }
 
     pub(super) fn guard(&self) -> &'a Arc<Guard> {

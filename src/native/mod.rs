@@ -103,7 +103,7 @@ impl HookKernels for Builtins {
     }
 
     fn signal(&self, call: &HookCall<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
-        let columns = Columns::of(call);
+        let columns = Columns::of(call)?;
         let _reservation = columns.reserve(call.batch.layout().responses() * BY_RESPONSE)?;
         signal(call.builtin, call.hook)?(&columns, rows)
     }
@@ -114,7 +114,7 @@ impl HookKernels for Builtins {
         factor: Option<f64>,
         rows: Option<Rows<'_>>,
     ) -> Option<LossAnswer> {
-        let columns = Columns::of(call);
+        let columns = Columns::of(call)?;
         let _reservation = columns.reserve(call.batch.layout().responses() * BY_RESPONSE)?;
         loss(call.builtin)?(&columns, factor, rows)
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::error::{Origin, TensorError, TensorErrorKind};
 use super::frame::meet;
 use super::guard::Reservation;
-use super::op::Op;
+use super::op::{Kernel, Op, Within};
 pub(crate) use super::prim::Prim;
 use super::{Frame, Level, Value};
 use crate::batch::{Buffer, FloatBuffer, TokenValues};
@@ -132,7 +132,7 @@ impl Tensor {
             None => None,
         };
         // Ranks and indices count beyond 2^24, which f32 does not.
-        let counts = matches!(prim, Prim::Rank(_) | Prim::Index(_));
+        let counts = matches!(&prim, Prim::Within(op, _) if matches!(op.kernel, Kernel::Within(Within::Rank | Within::Index)));
         let is_f64 = level != Level::Token || counts || {
             let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
             match tokens.next() {

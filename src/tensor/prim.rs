@@ -23,11 +23,10 @@ pub(crate) enum Prim {
     Reduce(&'static Op),
     /// How many values of a finer level each cell has.
     Count(Level),
-    /// The rank of each value in its cell of a coarser level: 0 for the smallest, ties in batch order.
-    Rank(Level),
-    /// The index of each value in its cell of a coarser level. The argument gives the level alone.
-    Index(Level),
-    /// A scan row over the tokens of each response, with its number (a discount or a fill).
+    /// A row of the op table that gives each value a result of its own within its cell of a coarser level.
+    Within(&'static Op, Level),
+    /// A scan row over the tokens of each response, with its number (a discount or a fill); a second argument has a
+    /// discount for each response instead.
     Scan(&'static Op, f64),
     /// A response's value on its last token, 0 on the others.
     AtLastToken,
@@ -50,11 +49,9 @@ impl Prim {
             Prim::Number(_) => "number",
             Prim::Values(_) => "values",
             Prim::Column(_) => "column",
-            Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => op.name,
+            Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => op.name,
             Prim::Expand => "expand",
             Prim::Count(_) => "count",
-            Prim::Rank(_) => "rank",
-            Prim::Index(_) => "index",
             Prim::AtLastToken => "at_last_token",
             Prim::Random(_) => "random",
             Prim::Select(_) | Prim::OfGroups => "groups",
@@ -72,8 +69,7 @@ impl Prim {
             Prim::Expand => [2, 0, 0],
             Prim::Reduce(op) => [3, row(op), 0],
             Prim::Count(level) => [4, *level as u64, 0],
-            Prim::Rank(level) => [5, *level as u64, 0],
-            Prim::Index(level) => [6, *level as u64, 0],
+            Prim::Within(op, level) => [5, row(op), *level as u64],
             Prim::Scan(op, number) => [7, row(op), number.to_bits()],
             Prim::AtLastToken => [8, 0, 0],
             Prim::Random(key) => [9, 0, *key],

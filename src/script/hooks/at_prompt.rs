@@ -20,12 +20,18 @@ pub(in crate::script) fn tensor_of(
     let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);
     if hook == Hook::Loss || !recipe.has(Hook::Advantage) || asked_for("logp") {
         let logp = batch.column("logp").ok();
-        run.given.extend(logp.map(|logp| ("logp", logp)));
+        run.given
+            .extend(logp.map(|logp| ("logp".to_string(), logp)));
     }
     run.reward()?;
     if hook == Hook::Reward {
         let reward = run.batch().column("reward");
         return reward.map_err(|problem| Diagnostic::error(problem.message).into());
+    }
+    run.weight()?;
+    if hook == Hook::Weight {
+        let weight = run.batch().column("weight");
+        return weight.map_err(|problem| Diagnostic::error(problem.message).into());
     }
     if recipe.has(Hook::Advantage) {
         let advantage = run.signal(Hook::Advantage)?;
@@ -33,7 +39,7 @@ pub(in crate::script) fn tensor_of(
         if hook == Hook::Advantage {
             return Ok(advantage);
         }
-        run.given.insert("advantage", advantage);
+        run.given.insert("advantage".to_string(), advantage);
     } else if hook == Hook::Advantage {
         let (loss, gradient) = run.loss()?;
         run.value(&Returned::gradient(&loss, &gradient))?;

@@ -18,6 +18,7 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::{Call, Reports};
+use super::engine::with_constants;
 use super::kernels::{Array, Placed};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
@@ -34,7 +35,7 @@ struct Run<'a> {
     /// The batch as it was given.
     input: ScriptBatch,
     /// Columns that stand above the batch's own.
-    given: BTreeMap<&'static str, Tensor>,
+    given: BTreeMap<String, Tensor>,
     state: Dynamic,
 }
 
@@ -59,12 +60,20 @@ impl Recipe {
         if !self.has(Hook::Migrate) {
             return Ok(old.with_missing_of(&self.init()?));
         }
-        self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))
+        let state = self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))?;
+        Ok(state.with_tables(old.tables.clone()))
+    }
+
+    /// An engine for one call of the recipe's hooks.
+    fn engine(&self, call: &Arc<Call>) -> Engine {
+        let mut engine = self.host.functions.engine(call);
+        with_constants(&mut engine, &self.script.constants);
+        engine
     }
 
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
         on_deep_stack(|| {
-            let engine = self.host.functions.engine(&Call::new(&self.host, 0));
+            let engine = self.engine(&Call::new(&self.host, 0));
             let value = invoke(self, &engine, hook, &mut Dynamic::default(), args)?;
             State::from_dynamic(value).map_err(|unfit| {
                 let name = hook.name();
@@ -75,7 +84,7 @@ impl Recipe {
         })
     }
 
-    /// Computes the advantage: `reward`, if there is one, then `advantage`; for a recipe that has a loss alone, the
+    /// Computes the advantage: `reward` and `weight`, if there are any, then `advantage`; for a recipe that has a loss alone, the
     /// equivalent -M dloss/dlogp, with M the number of tokens.
     ///
     /// `state` changes only where all of it succeeds.
@@ -102,6 +111,19 @@ impl Recipe {
         self.run_advantage(batch, state, Some(array))
     }
 
+    /// The weight of each response, by the `reward` and `weight` hooks or the batch's column; `None` where there are none.
+    /// What the hooks change in the state is not kept.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`].
+    pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
+        on_deep_stack(|| {
+            let mut run = Run::new(self, batch, state, &self.host.guard());
+            run.reward()?;
+            run.weight()
+        })
+    }
+
     /// The advantage by the script, its values or written into an array of the batch's shape.
     fn advantage_by_script<A: From<Placed>>(
         &self,
@@ -114,6 +136,7 @@ impl Recipe {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state, guard);
             let reward = run.reward()?;
+            let weight = run.weight()?;
             let (advantage, loss) = if self.has(Hook::Advantage) {
                 let tensor = run.signal(Hook::Advantage)?;
                 let returned = Returned::of(Hook::Advantage, &tensor);
@@ -130,6 +153,7 @@ impl Recipe {
             *state = run.finished_state()?;
             Ok(Outcome {
                 reward,
+                weight,
                 advantage: advantage.into(),
                 loss,
                 correct,
@@ -141,6 +165,25 @@ impl Recipe {
                 peak_bytes: run.input.call().guard.peak(),
                 native: reports.native,
             })
+        })
+    }
+
+    /// The target of a critic, where the recipe has the hook `returns`: at response or token level. What the hook changes in
+    /// the state is not kept.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`].
+    pub fn returns(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
+        if !self.has(Hook::Returns) {
+            return Ok(None);
+        }
+        on_deep_stack(|| {
+            let guard = Call::new(&self.host, batch.step()).guard.clone();
+            let mut run = Run::new(self, batch, state, &guard);
+            run.reward()?;
+            let tensor = run.signal(Hook::Returns)?;
+            let value = run.value(&Returned::of(Hook::Returns, &tensor))?;
+            Ok(Some(value.over(batch.layout())))
         })
     }
 
@@ -185,11 +228,17 @@ impl Recipe {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state, guard);
+            if self.has(Hook::Weight) && !batch.has("weight") {
+                // Never in silence without them.
+                let message = "the batch has no column `weight`, and the recipe has weights";
+                let help = "the weights come with the advantage: `outcome.weighted(&batch)` is the batch with them";
+                return Err(run.error(Hook::Weight, message.to_string(), help));
+            }
             if let Some(advantage) = advantage {
                 let values = advantage.buffer().clone();
                 let tensor = Tensor::from_buffer(run.input.frame(), advantage.level(), values)
                     .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
-                run.given.insert("advantage", tensor);
+                run.given.insert("advantage".to_string(), tensor);
             }
             let (loss, gradient) = run.loss()?;
             let gradient = run.place(&Returned::gradient(&loss, &gradient), array)?;
@@ -220,9 +269,12 @@ impl<'a> Run<'a> {
     }
 
     fn on(recipe: &'a Recipe, input: ScriptBatch, state: &State) -> Self {
+        input
+            .call()
+            .tables(|tables| tables.clone_from(&state.tables));
         Run {
             recipe,
-            engine: recipe.host.functions.engine(input.call()),
+            engine: recipe.engine(input.call()),
             input,
             given: BTreeMap::new(),
             state: state.to_dynamic(),
@@ -234,17 +286,21 @@ impl<'a> Run<'a> {
     }
 
     fn finished_state(&mut self) -> Result<State, Diagnostics> {
-        State::from_dynamic(self.state.take()).map_err(|unfit| {
-            let script = self.recipe.about();
-            let span = script.part_of_state(unfit.part()).or_else(|| {
-                let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
-                script.definition(hook.name())
-            });
-            Diagnostic::error(unfit.to_string())
-                .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
-                .at(span)
-                .into()
-        })
+        let tables = self.input.call().tables(std::mem::take);
+        let state = State::from_dynamic(self.state.take());
+        state
+            .map(|state| state.with_tables(tables))
+            .map_err(|unfit| {
+                let script = self.recipe.about();
+                let span = script.part_of_state(unfit.part()).or_else(|| {
+                    let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
+                    script.definition(hook.name())
+                });
+                Diagnostic::error(unfit.to_string())
+                    .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
+                    .at(span)
+                    .into()
+            })
     }
 
     fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {
@@ -269,8 +325,31 @@ impl<'a> Run<'a> {
             ("reward", "token_reward", op::at_last_token(&tensor))
         };
         let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
-        self.given.extend([(own, tensor), (other, at_other_level)]);
+        let both = [(own, tensor), (other, at_other_level)];
+        self.given
+            .extend(both.map(|(name, tensor)| (name.to_string(), tensor)));
         Ok(Some(value.over(self.input.frame().layout())))
+    }
+
+    /// The weight of each response, by the `weight` hook or the column; hooks from here on see it as `batch.weight`.
+    fn weight(&mut self) -> Result<Option<Computed>, Diagnostics> {
+        let layout = self.input.frame().layout().clone();
+        if !self.recipe.has(Hook::Weight) {
+            let own = self.input.column("weight").ok().map(|own| own.evaluate());
+            let own = own
+                .transpose()
+                .map_err(|error| self.failed(Hook::Weight, error))?;
+            return Ok(own.map(|value| value.over(&layout)));
+        }
+        let tensor = self.signal(Hook::Weight)?;
+        let value = self.value(&Returned::of(Hook::Weight, &tensor))?;
+        if let Some((index, found)) = value.iter().enumerate().find(|(_, weight)| *weight < 0.0) {
+            let at = layout.describe(Level::Response, index);
+            let help = "0 takes a response out of the loss, 2 counts it twice";
+            return Err(self.error(Hook::Weight, format!("the weight is {found} at {at}"), help));
+        }
+        self.given.insert("weight".to_string(), tensor);
+        Ok(Some(value.over(&layout)))
     }
 
     fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
@@ -376,6 +455,97 @@ mod tests {
         let at_once =
             advantage("fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\") }");
         assert_eq!(by_groups, at_once);
+    }
+
+    /// A response of weight 0 is in no sum and no count of any loss, and one of weight 2 counts as two.
+    #[test]
+    fn losses_honour_weights() {
+        let host = Host::new();
+        let example = Batch::example();
+        let alone = example.select(&[0, 2, 2, 3]);
+        let weights = [1.0, 0.0, 2.0, 1.0, 0.0];
+        let column = |batch: &Batch, name: &str, values: Vec<f64>| {
+            let values = Computed::new(batch.layout().clone(), Level::Response, values);
+            batch.clone().with(name, &values)
+        };
+        let loss = |name: &str, aggregate: &str, batch: &Batch| {
+            let advantage = (0..batch.layout().responses()).map(|response| {
+                batch
+                    .token_column("value")
+                    .unwrap()
+                    .of_response(batch.layout(), response)
+                    .sum()
+            });
+            let batch = column(batch, "advantage", advantage.collect());
+            let mut recipe = host.load(name).unwrap();
+            let _ = recipe.set_text("aggregate", aggregate);
+            let _ = recipe.set_text("horizon", "8");
+            let loss = recipe.loss(&batch, None, &mut State::default());
+            loss.unwrap_or_else(|error| panic!("{}", error.render(false)))
+        };
+        for (name, aggregate) in [
+            ("ppo_clip", "token"),
+            ("ppo_clip", "response"),
+            ("ppo_clip", "response_sum_norm"),
+            ("ppo_clip", "token_sum"),
+            ("ppo_clip", "prompt"),
+            ("gspo", "response_sum"),
+            ("gmpo", ""),
+            ("opmd_loss", ""),
+        ] {
+            let weighted = loss(
+                name,
+                aggregate,
+                &column(&example, "weight", weights.to_vec()),
+            );
+            let expected = loss(name, aggregate, &alone).value;
+            assert!(
+                (weighted.value - expected).abs() < 1e-15,
+                "{name} {aggregate}: {expected}"
+            );
+            let of_none = weighted.gradient.buffer().iter().skip(2).take(3);
+            assert_eq!(of_none.collect::<Vec<_>>(), [0.0; 3]);
+        }
+    }
+
+    #[test]
+    fn weights_are_honoured_or_asked_for() {
+        let script = "import \"aggregate\" as aggregate;
+            fn weight(batch, p) { batch.reward.any(\"group\") }
+            fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\", batch.weight) }
+            fn loss(batch, p) { aggregate::of(batch, -batch.advantage * batch.logp, #{ aggregate: \"token\" }) }";
+        let recipe = Host::new().compile("test", script).unwrap();
+        let (batch, mut state) = (Batch::example(), State::default());
+        let outcome = recipe.advantage(&batch, &mut state).unwrap();
+        let of = |values: &Computed| values.buffer().iter().collect::<Vec<f64>>();
+        assert_eq!(
+            of(outcome.weight.as_ref().unwrap()),
+            [1.0, 1.0, 1.0, 0.0, 0.0]
+        );
+        assert_eq!(of(&outcome.advantage)[0], 1.0 - 2.0 / 3.0);
+        let summary = crate::script::Summary::of(&outcome);
+        assert_eq!(
+            (summary.groups_without_signal, summary.tokens_without_signal),
+            (1, 3)
+        );
+        let advantage = Some(&outcome.advantage);
+        let refused = recipe.loss(&batch, advantage, &mut state).unwrap_err();
+        assert!(refused[0].message.contains("no column `weight`"));
+        let loss = recipe
+            .loss(&outcome.weighted(&batch), advantage, &mut state)
+            .unwrap();
+        assert_eq!(of(&loss.gradient)[6..], [0.0; 3]);
+        for (weight, wrong) in [
+            ("batch.length - 2", "the weight is -1"),
+            ("batch.logp", "must return a response tensor"),
+        ] {
+            let script = format!(
+                "fn weight(batch, p) {{ {weight} }} fn advantage(batch, p) {{ batch.reward }}"
+            );
+            let recipe = Host::new().compile("test", &script).unwrap();
+            let refused = recipe.advantage(&batch, &mut state).unwrap_err();
+            assert!(refused[0].message.contains(wrong), "{}", refused[0].message);
+        }
     }
 
     /// The value of a `const` is not changed by asking it for something.

@@ -26,7 +26,7 @@ impl Recipe {
         array: Array<'_, '_>,
     ) -> Result<Outcome<A>, Diagnostics> {
         let guard = self.host.guard();
-        let Some(kernels) = self.kernels() else {
+        let Some(kernels) = self.kernels_for(batch) else {
             return self.advantage_by_script(batch, state, &guard, array);
         };
         kernels.answer(
@@ -49,7 +49,7 @@ impl Recipe {
         array: Array<'_, '_>,
     ) -> Result<Loss<G>, Diagnostics> {
         let guard = self.host.guard();
-        let Some(kernels) = self.kernels() else {
+        let Some(kernels) = self.kernels_for(batch) else {
             return self.loss_by_script(batch, advantage, state, &guard, array);
         };
         kernels.answer(
@@ -82,6 +82,11 @@ impl Recipe {
         let mut hooks = Hook::OF_BATCH.into_iter().filter(|hook| self.has(*hook));
         let has_all = hooks.all(|hook| kernels.of.has(builtin.name, hook));
         has_all.then_some(kernels)
+    }
+
+    /// None of the kernels knows of weights.
+    fn kernels_for(&self, batch: &Batch) -> Option<&Kernels> {
+        self.kernels().filter(|_| !batch.has("weight"))
     }
 
     /// The recipe as it calls built-ins' hooks, where kernels may answer these and not its own.
@@ -137,6 +142,7 @@ impl Recipe {
         let time = started.elapsed();
         Some(Outcome {
             advantage,
+            weight: None,
             loss,
             correct,
             metrics,

@@ -4,5 +4,6 @@ mod executor;
 mod lab;
 mod output;
 mod profile;
+mod sequence;
 mod status;
 mod wrong;
