@@ -140,11 +140,14 @@ fn setting(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Settin
         Ok(Setting::Number(value.extract()?))
     } else if let Ok(text) = value.cast::<PyString>() {
         Ok(Setting::Text(text.to_string()))
+    } else if let Ok(list) = value.cast::<PyList>() {
+        let values = list.iter().map(|value| setting(name, &value));
+        Ok(Setting::List(values.collect::<PyResult<_>>()?))
     } else if let Ok(item) = value.call_method0("item") {
         setting(name, &item)
     } else {
         let message = format!(
-            "`{name}` is {value}: a parameter is a number, a truth value, a string or None"
+            "`{name}` is {value}: a parameter is a number, a truth value, a string, a list of these or None"
         );
         Err(PyTypeError::new_err(message))
     }
@@ -166,16 +169,26 @@ pub fn set(recipe: &mut Recipe, settings: &Settings) -> Result<(), Diagnostics> 
 pub fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
     let params = PyDict::new(py);
     for (parameter, value) in recipe.params().iter() {
-        let value = match value {
-            Setting::Whole(whole) => whole.into_py_any(py)?,
-            Setting::Number(number) => number.into_py_any(py)?,
-            Setting::Truth(truth) => truth.into_py_any(py)?,
-            Setting::Text(text) => text.into_py_any(py)?,
-            Setting::Nothing => py.None(),
-        };
-        params.set_item(&parameter.name, value)?;
+        params.set_item(&parameter.name, python_of(py, value)?)?;
     }
     Ok(params.unbind())
+}
+
+fn python_of(py: Python<'_>, value: &Setting) -> PyResult<Py<PyAny>> {
+    Ok(match value {
+        Setting::Whole(whole) => whole.into_py_any(py)?,
+        Setting::Number(number) => number.into_py_any(py)?,
+        Setting::Truth(truth) => truth.into_py_any(py)?,
+        Setting::Text(text) => text.into_py_any(py)?,
+        Setting::Nothing => py.None(),
+        Setting::List(values) => {
+            let list = PyList::empty(py);
+            for value in values {
+                list.append(python_of(py, value)?)?;
+            }
+            list.into_py_any(py)?
+        }
+    })
 }
 
 /// The version of these sources.

@@ -137,7 +137,7 @@ fn is_recipe(path: &Path) -> bool {
 }
 
 /// Set by the first Ctrl-C; the second one ends the process at once.
-fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
+pub(super) fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let is_set = stop.clone();
     let handler = move || {

@@ -296,6 +296,7 @@ impl View {
                 let name = Path::new(&change.recipe).file_name().unwrap_or_default();
                 self.at(step, &format!("{} {change}", name.to_string_lossy()));
             }
+            Event::Warned { step, message } => self.at(step, &format!("warning: {message}")),
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
                 done,

@@ -52,7 +52,17 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     match error.kind() {
         // `--k 2`, `--k=2`
         ErrorKind::UnknownArgument if wrong.starts_with("--") => {
-            let has_parameters = ["apply", "check", "profile", "repl", "train"].contains(&command);
+            let has_parameters = [
+                "apply",
+                "check",
+                "compare",
+                "mass",
+                "objective",
+                "profile",
+                "repl",
+                "train",
+            ]
+            .contains(&command);
             let is_new = context(ContextKind::SuggestedArg).is_none() && has_parameters;
             let name = wrong.trim_start_matches('-');
             if let Some(key) = Config::key(name).filter(|_| command == "train") {

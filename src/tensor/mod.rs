@@ -21,7 +21,7 @@ mod value;
 
 pub use crate::batch::Level;
 pub(crate) use alike::{Looks, by_form};
-pub(crate) use binomial::binomial_ratio;
+pub(crate) use binomial::{binomial_ratio, ln_binomial};
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
 pub(crate) use exec::moments::{Depth, Moments, TILE};

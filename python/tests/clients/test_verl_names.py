@@ -81,6 +81,12 @@ def gpg(batch, theirs):
     return theirs
 
 
+def over_responses(batch, theirs):
+    """verl whitens over tokens: the same values, normalised over responses."""
+    of_response = theirs[torch.arange(len(theirs)), batch.mask.argmax(1)]
+    return (((of_response - of_response.mean()) / of_response.std())[:, None]) * batch.mask
+
+
 BY_STD = OmegaConf.create({"norm_adv_by_std_in_grpo": True})
 UNDISCOUNTED = OmegaConf.create({"gamma": 1.0})
 
@@ -88,7 +94,10 @@ UNDISCOUNTED = OmegaConf.create({"gamma": 1.0})
 ESTIMATORS = {
     "adv_estimator=grpo": (lambda b: {}, lambda b: {}, None),
     "adv_estimator=grpo norm_adv_by_std_in_grpo=False": (lambda b: {"norm_adv_by_std_in_grpo": False}, lambda b: {}, None),
+    "adv_estimator=grpo_vectorized": (lambda b: {}, lambda b: {}, None),
     "adv_estimator=rloo": (lambda b: {}, lambda b: {}, None),
+    "adv_estimator=rloo_vectorized": (lambda b: {}, lambda b: {}, None),
+    "adv_estimator=gdpo": (lambda b: {}, lambda b: {}, over_responses),
     "adv_estimator=opo": (lambda b: {}, lambda b: {}, None),
     "adv_estimator=gpg": (lambda b: {}, lambda b: {}, gpg),
     "adv_estimator=grpo_passk": (lambda b: {"config": BY_STD}, lambda b: {}, None),
@@ -157,6 +166,11 @@ def kl(batch, kind):
     return verls_loss(batch) + 0.3 * core_algos.agg_loss(penalty, batch.mask, "token-mean")
 
 
+def bypassed(batch, **correction):
+    """What a bypass of the trainer's own old log-probs makes of those of the rollout, here `old`."""
+    return verls_loss(batch, "bypass_mode", policy_loss={"rollout_correction": correction})
+
+
 def truncated(batch, level):
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
 
@@ -167,6 +181,11 @@ def truncated(batch, level):
 HORIZON = {"horizon": WIDTH}
 LOSSES = {
     "loss_mode=vanilla": (verls_loss, {}),
+    "loss_mode=bypass_mode, ppo_clip": (lambda b: bypassed(b, loss_type="ppo_clip"), {}),
+    "loss_mode=bypass_mode, reinforce, rollout_is=token": (
+        lambda b: bypassed(b, loss_type="reinforce", rollout_is="token", rollout_is_threshold=2.0),
+        {},
+    ),
     "loss_mode=gpg": (lambda b: verls_loss(b, "gpg"), {}),
     "loss_mode=gspo": (lambda b: verls_loss(b, "gspo", "seq-mean-token-mean"), {}),
     "loss_mode=cispo": (lambda b: verls_loss(b, "cispo"), {}),

@@ -94,6 +94,9 @@ fn wrong_configurations() {
         "task = \"math\"\npolicy = \"transformer\"\n[transformer]\nmodel = \"x\"\n",
         "[transformer]\ntemperature = -1.0\n",
         "[transformer]\nhidden_size = 64\n",
+        "policy = \"transformer\"\n[transformer]\nstop_strings = [\"\\n\"]\n",
+        "policy = \"transformer\"\n[transformer]\nstop_strings = \"x\"\n",
+        "task = \"math\"\npolicy = \"transformer\"\n[transformer]\nstop_strings = [\"\"]\n",
         "[math]\ndata = \"questions.jsonl\"\n",
         "[transformer]\ntemprature = 0.5\n",
         // Keys of another table, or of none.
