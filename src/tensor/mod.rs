@@ -3,6 +3,7 @@
 mod alike;
 mod binomial;
 mod error;
+mod evaluate;
 mod exec;
 mod exp;
 mod frame;
@@ -12,6 +13,7 @@ mod guard;
 mod lift;
 pub mod op;
 mod plan;
+mod prim;
 pub mod profile;
 #[cfg(test)]
 mod tests;
