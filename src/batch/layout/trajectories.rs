@@ -132,7 +132,10 @@ impl Layout {
     /// The indices of a group's trajectories in a trajectory tensor.
     pub(crate) fn trajectories_of(&self, group: usize) -> Vec<Range<usize>> {
         match &self.trajectories {
-            Some(all) => Vec::from_iter([all.group_start[group]..all.group_start[group + 1]]),
+            Some(all) => {
+                let of = all.group_start[group]..all.group_start[group + 1];
+                std::iter::once(of).collect()
+            }
             None => {
                 let members = self.members(group).iter().map(|&member| member as usize);
                 members.map(|member| member..member + 1).collect()
