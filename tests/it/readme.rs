@@ -61,6 +61,11 @@ fn every_command_runs() {
     for file in [
         "examples/rollouts.jsonl",
         "tests/data/verl.jsonl",
+        "tests/data/dumps/trl/completions_00001.parquet",
+        "tests/data/dumps/trl/completions_00002.parquet",
+        "tests/data/dumps/trl_plain.parquet",
+        "tests/data/dumps/prime_rl/step_41/train/effective/traces.jsonl",
+        "tests/data/dumps/prime_rl/step_42/train/effective/traces.jsonl",
         "scripts/k_annealed.rhai",
     ] {
         let copy = folder.path().join(file);

@@ -6,6 +6,7 @@ mod curve;
 mod data;
 mod diff;
 mod graph;
+mod objective;
 mod plot;
 mod recipe;
 mod source;
@@ -17,7 +18,6 @@ use crate::doc;
 use crate::paint::{Paint, beside, wrapped};
 use crate::suggest;
 
-pub use self::curve::{Curve, Point};
 pub(super) use self::recipe::{named, title};
 pub(super) use self::source::source;
 pub(super) use self::watch::{Watched, Watching, lock};
@@ -84,6 +84,9 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "run" => recipe::run,
         "diff" => diff::diff,
         "curve" => curve::curve,
+        "surface" => curve::surface,
+        "objective" => objective::objective,
+        "mass" => objective::mass,
         "watch" => watch::watch,
         "edit" | "e" => source::edit,
         "plot" => plot::plot,
