@@ -80,7 +80,7 @@ fn compile_here(
 }
 
 /// The constants of a script that its functions see: those that are written out, such as `const K = 4;`, but for names that
-/// a function's parameter has too.
+/// a function's parameter or a loop's variable has too: the optimiser would put the constant in their place.
 pub(super) fn constants(text: &str) -> Scope<'static> {
     let mut scope = Scope::new();
     if !text.contains("const") {
@@ -93,9 +93,17 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     let Ok(ast) = engine.compile(text) else {
         return scope;
     };
+    let mut looped = Vec::new();
+    ast.walk(&mut |path| {
+        if let Some(ASTNode::Stmt(Stmt::For(parts, _))) = path.last() {
+            looped.push(parts.0.name.clone());
+            looped.extend(parts.1.iter().map(|count| count.name.clone()));
+        }
+        true
+    });
     for (name, _, value) in ast.iter_literal_variables(true, false) {
         let is_parameter = |name| ast.iter_functions().any(|f| f.params.contains(&name));
-        if !is_parameter(name) {
+        if !is_parameter(name) && !looped.iter().any(|variable| variable == name) {
             scope.push_constant_dynamic(name, value);
         }
     }

@@ -9,7 +9,7 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, Module, NativeCallContext, Scope, Shared, Token};
+use rhai::{Dynamic, Engine, Module, NativeCallContext, Shared, Token};
 
 use super::arrays;
 use super::batch_type;
@@ -47,22 +47,6 @@ pub(super) fn bare() -> Engine {
         token => token,
     });
     engine
-}
-
-/// Has an engine find the constants of a script in its closures, which see no others of it.
-pub(super) fn with_constants(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
-    if constants.is_empty() {
-        return;
-    }
-    let constants = constants.clone();
-    #[expect(
-        deprecated,
-        reason = "marked so as it may change, and the version is pinned"
-    )]
-    engine.on_var(move |name, _, context| {
-        let is_nearer = context.scope().contains(name);
-        Ok(constants.get(name).filter(|_| !is_nearer).cloned())
-    });
 }
 
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 //! closure captures, or how deep a value is. So variables are weighed when one of them is read: now and then, the more
 //! seldom the more there is to weigh, so that it costs a part of what the script does.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
@@ -36,8 +37,10 @@ pub(super) struct Overfull {
 /// The word of the row that tells it, and the bound that it is beyond.
 pub(super) type Excess = (&'static str, usize);
 
-/// Weighs variables as they are read, and lends the batch to closures.
-pub(super) fn watch(engine: &mut Engine) {
+/// Weighs variables as they are read, and lends the batch to closures, and the constants of a script, of which these see
+/// no others. An engine has one such callback: the last one that it was given.
+pub(super) fn watch(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
+    let constants = constants.clone();
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
     #[allow(deprecated)]
@@ -47,7 +50,9 @@ pub(super) fn watch(engine: &mut Engine) {
             let values = weigh_all(context.scope(), context.this_ptr())?;
             due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
         }
-        Ok(captured_batch(context.scope(), name, index))
+        let scope = context.scope();
+        let constant = || constants.get(name).filter(|_| !scope.contains(name));
+        Ok(captured_batch(scope, name, index).or_else(|| constant().cloned()))
     });
 }
 

@@ -65,7 +65,7 @@ pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
         .set_strict_variables(true)
         .set_fail_on_invalid_map_property(true)
         .disable_symbol("eval");
-    held::watch(engine);
+    held::watch(engine, &Arc::default());
     let guard = call.guard.clone();
     engine.on_progress(move |operations| {
         if operations % OPERATIONS_PER_CHECK != 0 {

@@ -18,7 +18,7 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::{Call, Reports};
-use super::engine::with_constants;
+use super::held;
 use super::kernels::{Array, Placed};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
@@ -67,7 +67,9 @@ impl Recipe {
     /// An engine for one call of the recipe's hooks.
     fn engine(&self, call: &Arc<Call>) -> Engine {
         let mut engine = self.host.functions.engine(call);
-        with_constants(&mut engine, &self.script.constants);
+        if !self.script.constants.is_empty() {
+            held::watch(&mut engine, &self.script.constants);
+        }
         engine
     }
 

@@ -1,11 +1,13 @@
 //! Rows that give each value something of its own within its cell of a level: ranks, indices, sums in an order, shares.
 
+use std::sync::Arc;
+
 use super::build::*;
 use super::reduction::{MAX, MIN, PARAMS, SUM, meeting, split};
 use super::{Argument, Class, Derivative, Kernel, Op, framed, level, level_at, tensor, tensor_at};
-use crate::tensor::Level;
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
+use crate::tensor::{Frame, Level};
 
 /// What is computed for each value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,16 +128,19 @@ pub(crate) fn subset(draws: &Tensor, to: Level, k: &Tensor) -> Result<Tensor, Te
 
 fn of_one(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let (x, to) = (tensor_at(args, 0), level_at(args, 1));
-    framed(op, &x)?;
+    let frame = framed(op, &x)?;
     if !to.contains(x.level()) {
         return Err(TensorError::not_coarser(op.name, x.level(), to));
     }
-    within(op, (&x).into(), to).built()
+    within(op, (&x).into(), to, &frame).built()
 }
 
-/// A row of one tensor alone, which lies within the cells of `to`.
-pub(super) fn within(op: &'static Op, x: Term, to: Level) -> Term {
-    x.then(|x| like(Prim::Within(op, to), &x))
+/// A row of one tensor alone, which lies within the cells of `to`. A number has no frame of its own.
+pub(super) fn within(op: &'static Op, x: Term, to: Level, frame: &Arc<Frame>) -> Term {
+    x.then(|x| {
+        let level = x.level();
+        Tensor::node(Prim::Within(op, to), vec![x], level, Some(frame.clone()))
+    })
 }
 
 fn by_key(op: &'static Op, x: Tensor, key: &Tensor, to: Level) -> Result<Tensor, TensorError> {
@@ -147,7 +152,7 @@ fn by_key(op: &'static Op, x: Tensor, key: &Tensor, to: Level) -> Result<Tensor,
 /// 1 for the first value that is the cell's extreme.
 fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let (x, to, selection) = split(args);
-    let (args, _) = meeting(op, std::iter::once(x).chain(selection).collect(), to)?;
+    let (args, frame) = meeting(op, std::iter::once(x).chain(selection).collect(), to)?;
     let (x, selection) = (&args[0], args.get(1));
     let attains = equal(x, reduce(row, x, to, selection));
     let attains = match selection {
@@ -155,7 +160,7 @@ fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tens
         None => attains,
     };
     let attains = attains.built()?;
-    let index = within(&INDEX, x.into(), to);
+    let index = within(&INDEX, x.into(), to, &frame);
     let first = reduce(&MIN, &index, to, Some(&attains));
     select(&attains, equal(index, first), 0.0).built()
 }

@@ -1,14 +1,16 @@
 //! Rows of statistics that others are made of: variances, quantiles, correlations, and what the others of a value give.
 
+use std::sync::Arc;
+
 use super::build::*;
 use super::reduction::{COUNT, MAX, MEAN, PARAMS, POPULATION_STD, STD, SUM, meeting, split};
 use super::{
     Class, Derivative, Kernel, Op, Vjp, Within, level, level_at, number, number_at, optional,
     order, tensor, tensor_at,
 };
-use crate::tensor::Level;
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
+use crate::tensor::{Frame, Level};
 
 const ROW: Op = Op {
     class: Class::Reduction,
@@ -18,7 +20,7 @@ const ROW: Op = Op {
 };
 
 pub(super) const ROWS: &[&Op] = &[
-    &VAR,
+    &VARIANCE,
     &MEDIAN,
     &QUANTILE,
     &LOGSUMEXP,
@@ -35,10 +37,10 @@ static LAST: Op = Op {
     shows: &[-0.5, -0.5, -1.0, -0.5, -0.5],
     build: |op, args| {
         let (x, to, selection) = split(args);
-        let (args, _) = meeting(op, given(&x, &selection), to)?;
+        let (args, frame) = meeting(op, given(&x, &selection), to)?;
         let (x, selection) = (&args[0], args.get(1));
         // Of the selected ones, the one after which no other is.
-        let index = order::within(&order::INDEX, x.into(), to);
+        let index = order::within(&order::INDEX, x.into(), to, &frame);
         let last = equal(&index, reduce(&MAX, &index, to, selection));
         let last = match selection {
             Some(selection) => select(selection, last, 0.0),
@@ -49,10 +51,10 @@ static LAST: Op = Op {
     ..ROW
 };
 
-static VAR: Op = Op {
-    name: "var",
+static VARIANCE: Op = Op {
+    name: "variance",
     doc: "the sample variance (ddof 1, as torch.var); exactly 0 for equal values and for one alone",
-    example: "batch.length.var(\"group\")",
+    example: "batch.length.variance(\"group\")",
     shows: &[1.0, 0.5],
     build: |op, args| {
         let (x, to, selection) = split(args);
@@ -69,8 +71,8 @@ static MEDIAN: Op = Op {
     shows: &[2.0, 1.5],
     build: |op, args| {
         let (x, to, selection) = split(args);
-        let (args, _) = meeting(op, given(&x, &selection), to)?;
-        quantile(&args, to, 0.5).built()
+        let (args, frame) = meeting(op, given(&x, &selection), to)?;
+        quantile(&args, to, 0.5, &frame).built()
     },
     ..ROW
 };
@@ -98,8 +100,8 @@ static QUANTILE: Op = Op {
             ));
         }
         let selection = args.get(3).map(|_| tensor_at(args, 3));
-        let (args, _) = meeting(op, given(&x, &selection), to)?;
-        quantile(&args, to, q).built()
+        let (args, frame) = meeting(op, given(&x, &selection), to)?;
+        quantile(&args, to, q, &frame).built()
     },
     ..ROW
 };
@@ -187,14 +189,14 @@ fn given(x: &Tensor, selection: &Option<Tensor>) -> Vec<Tensor> {
 }
 
 /// The quantile of a tensor, or of its values where a second one is not 0, at one level.
-fn quantile(args: &[Tensor], to: Level, q: f64) -> Term {
+fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (x, selection) = (&args[0], args.get(1));
     // Values that are not selected rank behind all others, infinite ones included.
     let ranked = match selection {
         Some(selection) => select(selection, x, f64::NAN),
         None => x.into(),
     };
-    let rank = order::within(&order::RANK, ranked, to);
+    let rank = order::within(&order::RANK, ranked, to, frame);
     let place = q * (reduce(&COUNT, x, to, selection) - 1.0);
     let at = |place: &Term| {
         let there = select(equal(&rank, place), x, 0.0);

@@ -90,7 +90,7 @@ fn one_alone_is_its_own_mean_and_has_no_deviation() {
         ("logsumexp", 0.7),
         ("std", 0.0),
         ("population_std", 0.0),
-        ("var", 0.0),
+        ("variance", 0.0),
         ("others_std", 0.0),
     ] {
         let reduced = reduce(name, &x, Level::Group, None);
@@ -123,7 +123,7 @@ fn equal_values_have_an_advantage_of_exactly_0() {
                 assert_eq!(one("mean"), value, "{value} x {count}");
                 assert_eq!(one("std").to_bits(), 0);
                 assert_eq!(one("population_std").to_bits(), 0);
-                assert_eq!(one("var").to_bits(), 0);
+                assert_eq!(one("variance").to_bits(), 0);
                 assert_eq!(one("others_std").to_bits(), 0);
                 let others = reduce("others_mean", &x, to, None);
                 let left = op::sub(&others, &x).unwrap();
@@ -152,7 +152,7 @@ fn nan_and_infinities_reach_their_own_cells_and_no_others() {
         "max",
         "std",
         "population_std",
-        "var",
+        "variance",
         "median",
         "logsumexp",
     ] {

@@ -320,7 +320,7 @@ fn reduction(name: &str) -> fn(&[f64]) -> f64 {
                 variance(x, 0.0).sqrt()
             }
         },
-        "var" => |x| if x.len() < 2 { 0.0 } else { variance(x, 1.0) },
+        "variance" => |x| if x.len() < 2 { 0.0 } else { variance(x, 1.0) },
         "median" => |x| quantile(x, 0.5),
         "logsumexp" => |x| match x {
             [] => 0.0,

@@ -66,7 +66,7 @@ fn wrong_usage_is_2() {
         "apply grpo rollouts.jsonl --stes 3",
         "apply grpo rollouts.jsonl --set k",
         "apply grpo rollouts.jsonl --dtype f16",
-        "apply grpo rollouts.jsonl another.jsonl",
+        "check grpo --stes 3",
         "check",
     ] {
         let ran = lab.run(arguments);

@@ -24,7 +24,7 @@ fn members_are_those_of_what_stands_before_the_dot() {
     assert_eq!(offers(&session, "batch.old"), ["old_logp"]);
     assert_eq!(offers(&session, "1 + batch.rew"), ["reward"]);
     assert_eq!(offers(&session, "batch.ran"), ["random("]);
-    assert_eq!(offers(&session, "r.others"), ["others_mean("]);
+    assert_eq!(offers(&session, "r.others"), ["others_mean(", "others_std("]);
     assert_eq!(
         offers(&session, "batch.reward.val"),
         ["value()", "values()"]
@@ -35,7 +35,7 @@ fn members_are_those_of_what_stands_before_the_dot() {
     assert_eq!(offers(&session, "m."), ["alpha", "beta"]);
     assert!(offers(&session, "list.pus").contains(&"push(".to_string()));
     assert!(offers(&session, "s.to_upp").contains(&"to_upper()".to_string()));
-    assert!(!offers(&session, "list.").contains(&"mean(".to_string()));
+    assert!(!offers(&session, "list.").contains(&"whiten(".to_string()));
     assert!(
         !offers(&session, "batch.").contains(&"value".to_string()),
         "the batch has no such column"
@@ -51,7 +51,14 @@ fn names_levels_columns_and_choices() {
     assert_eq!(offers(&session, "batch.reward.mean(\"gr"), ["group\""]);
     assert_eq!(
         offers(&session, "batch.reward.mean(\""),
-        ["batch\"", "group\"", "position\"", "response\"", "token\""]
+        [
+            "batch\"",
+            "group\"",
+            "trajectory\"",
+            "position\"",
+            "response\"",
+            "token\""
+        ]
     );
     assert_eq!(offers(&session, "batch.has(\"ref"), ["ref_logp\""]);
     assert_eq!(
