@@ -303,9 +303,10 @@ pub(super) fn batch_type(engine: &mut Engine) {
             },
         )
         .register_fn("columns", |batch: &mut ScriptBatch, start: &str| -> Array {
-            let names = batch.column_names().0.into_iter();
-            let named = names.filter(|name| name.starts_with(start));
-            named.map(Dynamic::from).collect()
+            let mut names = batch.column_names().0;
+            names.retain(|name| name.starts_with(start));
+            names.sort();
+            names.into_iter().map(Dynamic::from).collect()
         })
         .register_fn(
             "with",
