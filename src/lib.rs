@@ -60,6 +60,8 @@ pub mod repl;
 pub mod script;
 mod suggest;
 pub mod tensor;
+#[cfg(feature = "text")]
+pub mod tokenizer;
 #[cfg(feature = "torch")]
 pub mod torch;
 #[cfg(feature = "cli")]

@@ -8,7 +8,8 @@ use ndarray::ArrayView2;
 use super::column::{Given, Ragged};
 use super::known;
 use super::layout::Tokens;
-use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, Texts, TokenValues};
+use super::texts::{Held, TextSource, Texts};
+use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The error, and the response at fault where it is one alone.
@@ -27,7 +28,8 @@ pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
     tokens: Option<Tokens>,
     columns: Vec<(String, Given)>,
-    texts: Texts,
+    texts: Held,
+    source: Option<Arc<dyn TextSource>>,
     step: u64,
     problem: Option<Problem>,
 }
@@ -123,6 +125,12 @@ impl BatchBuilder {
         self
     }
 
+    /// Texts that are somewhere else, in place of those that are given one by one.
+    pub(crate) fn texts(mut self, source: Arc<dyn TextSource>) -> Self {
+        self.source = Some(source);
+        self
+    }
+
     /// The training step that the batch comes from.
     pub fn step(mut self, step: u64) -> Self {
         self.step = step;
@@ -162,6 +170,8 @@ impl BatchBuilder {
         }
         self.check_values(&groups)?;
         let tokens = self.check_tokens(groups.len())?;
+        let held = Some(self.texts).filter(|texts| !texts.is_empty());
+        let texts = self.source.or_else(|| Some(Arc::new(held?)));
         let layout = Layout::new(groups, tokens);
         let (mut responses, mut tokens) = (BTreeMap::new(), BTreeMap::new());
         for (name, given) in self.columns {
@@ -187,7 +197,7 @@ impl BatchBuilder {
             is_f64: tokens.is_empty() || tokens.values().any(TokenValues::is_f64),
             responses,
             tokens,
-            texts: self.texts,
+            texts: texts.map(Texts::new),
             layout: Arc::new(layout),
             step: self.step,
         })

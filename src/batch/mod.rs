@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod known;
 pub(crate) mod layout;
 mod level;
+pub(crate) mod texts;
 mod zeros;
 
 use std::collections::BTreeMap;
@@ -23,13 +24,11 @@ pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
-pub use files::{Dtype, Mapping, ReadOptions, Rollouts, read};
+pub use files::{Dtype, Mapping, ReadOptions, Rollouts, Verified, read, verify_lines};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
+pub use texts::{Texts, Tokenize};
 pub(crate) use zeros::Zeros;
-
-/// Texts by name, one a response each.
-type Texts = BTreeMap<Arc<str>, Arc<[String]>>;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
@@ -40,7 +39,7 @@ pub struct Batch {
     layout: Arc<Layout>,
     responses: BTreeMap<Arc<str>, Buffer<f64>>,
     tokens: BTreeMap<Arc<str>, TokenValues>,
-    texts: Texts,
+    texts: Option<Texts>,
     is_f64: bool,
     step: u64,
 }
@@ -96,9 +95,9 @@ impl Batch {
             .map(|(name, values)| (&**name, values))
     }
 
-    /// Texts, one a response, such as its `prompt` and its `completion`: for people; scripts do not see them.
-    pub fn texts(&self) -> impl Iterator<Item = (&str, &[String])> {
-        self.texts.iter().map(|(name, texts)| (&**name, &**texts))
+    /// The texts of the responses, such as `prompt` and `completion`, where there are any.
+    pub fn texts(&self) -> Option<&Texts> {
+        self.texts.as_ref()
     }
 
     /// All token columns with their names.
@@ -126,15 +125,11 @@ impl Batch {
             let values = values.select(&self.layout, responses);
             (name.clone(), values.into())
         };
-        let of_texts = |(name, texts): (&Arc<str>, &Arc<[String]>)| {
-            let texts = responses.iter().map(|&response| texts[response].clone());
-            (name.clone(), texts.collect())
-        };
         Batch {
             layout: Arc::new(self.layout.select(responses)),
             responses: self.responses.iter().map(of_responses).collect(),
             tokens: self.tokens.iter().map(of_tokens).collect(),
-            texts: self.texts.iter().map(of_texts).collect(),
+            texts: self.texts.as_ref().map(|texts| texts.select(responses)),
             ..self.clone()
         }
     }

@@ -1,9 +1,8 @@
 //! `advlab apply RECIPE INPUT`: a recipe on rollouts that are there already.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{Computing, Natively, load, pair, rollouts, streams, title};
+use super::{Computing, Natively, Tokenizing, load, pair, rollouts, streams, title};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -52,6 +51,8 @@ pub struct Apply {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    tokenizing: Tokenizing,
+    #[command(flatten)]
     computing: Computing,
     #[command(flatten)]
     natively: Natively,
@@ -65,14 +66,23 @@ impl Apply {
             .with_native(&Native::new(self.natively.native));
         let recipe = load(&host, &self.recipe, &self.set)?;
         // Only what the sources name. A name that is put together is found when it is missing: then all is read.
+        let tokenizer = self.tokenizing.load()?;
         let named = named(&recipe);
         let mut columns = Some(named.as_slice());
         let mut reading = Duration::ZERO;
         let (rollouts, notes, mut state, mut outcome) = loop {
             let started = Instant::now();
-            let (rollouts, notes) = rollouts(&self.input, &self.map, self.dtype, columns)?;
+            let (rollouts, notes) = rollouts(
+                &self.input,
+                &self.map,
+                self.dtype,
+                columns,
+                tokenizer.as_ref(),
+            )?;
             reading += started.elapsed();
-            self.spare_the_input(rollouts.path())?;
+            if let Some(output) = &self.output {
+                streams::spare_the_input(rollouts.path(), output, self.force)?;
+            }
             let mut state = recipe.init()?;
             match recipe.advantage(&rollouts.batch, &mut state) {
                 Ok(outcome) => break (rollouts, notes, state, outcome),
@@ -97,7 +107,9 @@ impl Apply {
 
         let started = Instant::now();
         if let Some(output) = &self.output {
-            write(&rollouts, &outcome.advantage, output)?;
+            streams::written(output, |file| {
+                Ok(rollouts.write_advantage(file, &outcome.advantage)?)
+            })?;
         }
         let applied = Applied {
             recipe,
@@ -109,19 +121,6 @@ impl Apply {
         };
         applied.tell(self.json)?;
         Ok(ExitCode::SUCCESS)
-    }
-
-    /// Refuses an output that is the input, also by way of a link.
-    fn spare_the_input(&self, input: &Path) -> Result<(), Diagnostics> {
-        let is_input = |output: &&PathBuf| same_file::is_same_file(input, output).unwrap_or(false);
-        match self.output.as_ref().filter(is_input) {
-            Some(output) if !self.force => {
-                let message = format!("{} is the input itself", output.display());
-                let help = "choose another name, or `--force` to replace it";
-                Err(Diagnostic::error(message).with_help(help).into())
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -176,26 +175,6 @@ fn spread(values: &Computed, scale: f64) -> Spread {
     Spread::of(values.buffer().iter().map(|value| scale * value))
 }
 
-fn write(rollouts: &Rollouts, advantage: &Computed, output: &Path) -> Result<()> {
-    if !is_stdout(output) {
-        rollouts.write_advantage(output, advantage)?;
-        return Ok(());
-    }
-    // Whole in a file first: who reads the pipe gets all of it or nothing.
-    let name = rollouts.path().file_name().unwrap_or_default();
-    let file = tempfile::Builder::new().suffix(name).tempfile()?;
-    rollouts.write_advantage(file.path(), advantage)?;
-    let mut out = io::stdout().lock();
-    io::copy(&mut File::open(file.path())?, &mut out)?;
-    // At the exit nobody would be told of what cannot be written.
-    out.flush()?;
-    Ok(())
-}
-
-fn is_stdout(output: &Path) -> bool {
-    output == Path::new("-")
-}
-
 struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
@@ -211,7 +190,7 @@ impl Applied {
     /// Prints the summary where the rollouts are not printed.
     fn tell(&self, json: bool) -> Result<()> {
         let writing = self.writing.as_ref();
-        let mut out = match writing.filter(|(output, _)| is_stdout(output)) {
+        let mut out = match writing.filter(|(output, _)| streams::is_stdout(output)) {
             Some(_) => Term::stderr(),
             None => Term::stdout(),
         };
@@ -265,7 +244,7 @@ impl Applied {
         }
         rows.push(("time", times));
         if let Some((output, _)) = &self.writing {
-            let path = Some(output).filter(|output| !is_stdout(output));
+            let path = Some(output).filter(|output| !streams::is_stdout(output));
             let name = path.map(|path| path.display().to_string());
             rows.push(("written", name.unwrap_or("standard output".to_string())));
         }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::command::wrong;
 use crate::Batch;
-use crate::batch::{Mapping, ReadOptions, read};
+use crate::batch::{Mapping, ReadOptions, Tokenize, read};
 use crate::diagnostic::Diagnostics;
 use crate::script::{Builtin, Host, Recipe, TEST_BATCH};
 use crate::train::Kept;
@@ -74,7 +74,12 @@ impl Data {
         Data::new("the built-in batch", builtin())
     }
 
-    pub(super) fn open(host: &Host, path: &Path, map: &[Mapping]) -> Result<Data, Diagnostics> {
+    pub(super) fn open(
+        host: &Host,
+        path: &Path,
+        map: &[Mapping],
+        tokenizer: Option<&Arc<dyn Tokenize>>,
+    ) -> Result<Data, Diagnostics> {
         let name = path.display().to_string();
         if path.is_dir() {
             let kept = Kept::open(path)?;
@@ -91,6 +96,7 @@ impl Data {
         }
         let options = ReadOptions {
             map,
+            tokenizer,
             ..ReadOptions::default()
         };
         let rollouts = read(path, &options)?;
@@ -146,7 +152,7 @@ impl Data {
             let message = format!("the run has kept no batch of step {step}");
             return Err(wrong(message, help));
         };
-        let mut data = Data::open(&Host::new(), path, &[])?;
+        let mut data = Data::open(&Host::new(), path, &[], None)?;
         data.run = Some((kept, step));
         Ok(data)
     }

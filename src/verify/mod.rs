@@ -43,13 +43,18 @@ pub enum Verdict {
 
 /// Whether the answer of a completion is that of a reference solution.
 pub fn equal(gold: &str, completion: &str) -> Verdict {
-    let Some(gold) = reference(gold) else {
-        return Verdict::NoAnswer;
+    compared(gold, completion).0
+}
+
+/// As [`equal`], with the answers of the reference and of the completion.
+pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Option<String>) {
+    let gold = reference(gold);
+    let answer = of_completion(completion, gold.as_deref().unwrap_or_default());
+    let verdict = match (&gold, &answer) {
+        (Some(gold), Some(answer)) => of_answers(gold, answer),
+        _ => Verdict::NoAnswer,
     };
-    let Some(answer) = of_completion(completion, &gold) else {
-        return Verdict::NoAnswer;
-    };
-    compared(&gold, &answer)
+    (verdict, gold, answer)
 }
 
 /// The answer of a text: what its last mark points at, such as `\boxed{}`, `####` or `answer is`; the text itself where it
@@ -83,7 +88,7 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
     }
 }
 
-fn compared(gold: &str, answer: &str) -> Verdict {
+fn of_answers(gold: &str, answer: &str) -> Verdict {
     let folded = [gold, answer].map(text::folded);
     if folded[0].is_empty() {
         return Verdict::NoAnswer;

@@ -15,21 +15,24 @@ mod safetensors;
 mod saved;
 mod spread;
 mod tensor;
+mod texts;
 mod words;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) use replace::Replacement;
+pub use texts::{Verified, verify_lines};
 
 use self::json::Type;
 use self::names::Names;
 use self::raw::{Header, Origin, Raw, RawColumn, Schema, Values};
 use self::spread::Spread;
 use self::tensor::{Info, Source, Tensor};
-use super::{Batch, Computed, Level};
+use super::{Batch, Computed, Level, Tokenize};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A kind of file that rollouts are read from.
@@ -68,6 +71,8 @@ pub struct ReadOptions<'a> {
     pub dtype: Option<Dtype>,
     /// Of token columns, only these and those that they follow from are read; all, where it is `None`.
     pub columns: Option<&'a [String]>,
+    /// What counts the tokens of completions where nothing else says how long responses are; without it, words are.
+    pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
     /// Told from time to time how many bytes of how many have been read.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }

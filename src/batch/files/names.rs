@@ -1,13 +1,17 @@
 //! Which of the batch's names each field of a file is read under: `--map`, the aliases of padded files, known dumps.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::json::Type;
 use super::raw::Header;
 use super::spread;
+use super::texts;
 use super::{Mapping, ReadOptions};
+use crate::batch::Tokenize;
 use crate::batch::known;
 use crate::batch::level::Level;
+use crate::batch::texts::COMPARED;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
@@ -72,6 +76,7 @@ const DUMPS: [Dump; 2] = [
             ("reward", "score"),
             ("completion", "output"),
             ("correct", "acc"),
+            ("solution", "gts"),
         ],
         tokens: None,
     },
@@ -132,6 +137,8 @@ pub(super) struct Names {
     pub(super) are_dumped: bool,
     /// Nothing but the words of a completion says how long a response is.
     pub(super) count_words: bool,
+    /// Its tokens are counted by this, its words without it.
+    pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
     /// The note on a known dump, if the file is one.
     pub(super) note: Option<String>,
     /// The token columns that are asked for; all, where it is `None`.
@@ -150,6 +157,7 @@ impl Names {
         let mut names = Names {
             has_aliases: matches!(header, Header::Tensors),
             is_saved: matches!(header, Header::Saved { .. }),
+            tokenizer: options.tokenizer.cloned(),
             ..Names::default()
         };
         let all = || fields.iter().map(|(field, _)| field.as_str());
@@ -187,7 +195,12 @@ impl Names {
             return missing(what, wanted, hint("group", LIKELY_GROUPS, all()));
         }
         let rewards = ["reward", "token_reward", "correct"];
-        if !rewards.iter().any(|ours| names.provides(ours, fields)) {
+        let texts = names.texts(all());
+        let is_verifiable = COMPARED
+            .iter()
+            .all(|own| texts.iter().any(|(ours, _)| ours == own));
+        let is_rewarded = rewards.iter().any(|ours| names.provides(ours, fields));
+        if !is_rewarded && !(is_verifiable && matches!(header, Header::Lines)) {
             let wanted = wanted(
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
@@ -291,6 +304,14 @@ impl Names {
         let other = self.reading(own)?;
         let is_read = self.readings.iter().any(|reading| reading.theirs == field);
         (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
+    }
+
+    /// The texts of responses, with the fields that they are read from.
+    pub(super) fn texts<'f>(
+        &self,
+        all: impl Iterator<Item = &'f str> + Clone,
+    ) -> Vec<(&'static str, String)> {
+        texts::fields(all, |ours| Some(self.reading(ours)?.theirs.clone()))
     }
 
     /// The names that a field is read under: none where its own name is given to another field.

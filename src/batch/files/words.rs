@@ -3,29 +3,43 @@
 use serde_json::{Map, Value as Json};
 
 use super::json::{HIGH, LOW, before, beyond_ascii, eight, equal};
+use crate::batch::Tokenize;
+use crate::diagnostic::Diagnostic;
 
 /// The values that a completion may have, for messages.
 pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 
-/// The words in all messages of a chat, as TRL's conversational format has them.
-pub(super) fn of_messages(raw: &str) -> Option<usize> {
+/// What the messages of a chat say, as TRL's conversational format has them.
+pub(super) fn contents(raw: &str) -> Option<Vec<String>> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
-    let mut words = 0;
+    let mut contents = Vec::new();
     for message in &messages {
-        words += match message.get("content")? {
-            Json::String(text) => text.split_whitespace().count(),
+        match message.get("content")? {
+            Json::String(text) => contents.push(text.clone()),
             // A message may be a call of a tool alone.
-            Json::Null => 0,
+            Json::Null => {}
             // Some chats hold a message in parts, of which those of text have a `text`.
-            Json::Array(parts) => parts
-                .iter()
-                .filter_map(|part| part.get("text")?.as_str())
-                .map(|text| text.split_whitespace().count())
-                .sum(),
+            Json::Array(parts) => {
+                let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+                contents.extend(texts.map(str::to_string));
+            }
             _ => return None,
-        };
+        }
     }
-    Some(words)
+    Some(contents)
+}
+
+/// The words in all messages of a chat, or their tokens.
+pub(super) fn of_messages(
+    raw: &str,
+    tokenizer: Option<&dyn Tokenize>,
+) -> Result<Option<usize>, Diagnostic> {
+    let count = |text: &String| match tokenizer {
+        Some(tokenizer) => tokenizer.count(text),
+        None => Ok(text.split_whitespace().count()),
+    };
+    let contents = contents(raw);
+    contents.map(|all| all.iter().map(count).sum()).transpose()
 }
 
 /// The number of words, separated by white space, in a string as it stands between its quotes.
@@ -114,15 +128,23 @@ mod tests {
     #[test]
     fn messages_are_counted_by_their_content() {
         assert_eq!(
-            of_messages(r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#),
+            of_messages(
+                r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#,
+                None
+            )
+            .unwrap(),
             Some(3)
         );
         assert_eq!(
-            of_messages(r#"[{"content":null,"tool_calls":[1]}]"#),
+            of_messages(r#"[{"content":null,"tool_calls":[1]}]"#, None).unwrap(),
             Some(0)
         );
         assert_eq!(
-            of_messages(r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#),
+            of_messages(
+                r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#,
+                None
+            )
+            .unwrap(),
             Some(2)
         );
         for other in [
@@ -131,7 +153,7 @@ mod tests {
             r#"["a b"]"#,
             "{}",
         ] {
-            assert_eq!(of_messages(other), None, "{other}");
+            assert_eq!(of_messages(other, None).unwrap(), None, "{other}");
         }
     }
 }

@@ -6,6 +6,7 @@ mod curve;
 mod data;
 mod diff;
 mod graph;
+mod look;
 mod plot;
 mod recipe;
 mod source;
@@ -18,6 +19,7 @@ use crate::paint::{Paint, beside, wrapped};
 use crate::suggest;
 
 pub use self::curve::{Curve, Point};
+pub(super) use self::look::look;
 pub(super) use self::recipe::{named, title};
 pub(super) use self::source::source;
 pub(super) use self::watch::{Watched, Watching, lock};
@@ -93,7 +95,7 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "profile" => graph::profile,
         "load" => data::load,
         "batch" => data::batch,
-        "look" => data::look,
+        "look" => look::look,
         "vars" => data::vars,
         "save" => source::save,
         "reset" => data::reset,

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::{DERIVED, ScriptBatch, Source};
-use crate::batch::Batch;
 use crate::batch::known;
+use crate::batch::{Batch, Texts};
 use crate::script::error::Problem;
 use crate::script::explain::said;
 use crate::suggest;
 use crate::tensor::op;
-use crate::tensor::{Level, Tensor};
+use crate::tensor::{Level, Stopped, Tensor, TensorError};
+use crate::verify::Verdict;
 
 /// The note where a batch has no `logp`.
 pub(crate) const OLD_FOR_LOGP: &str =
@@ -50,9 +51,16 @@ impl ScriptBatch {
             Some(("length", _)) => {
                 batch.layout().width() > 0 || batch.token_columns().next().is_some()
             }
-            Some((_, from)) => from.iter().any(|column| self.has(column)),
+            Some(("verified", _)) => batch.texts().is_some_and(Texts::can_be_verified),
+            Some((_, from)) => from
+                .iter()
+                .any(|column| self.has(column) || self.follows_text(batch, column)),
             None => false,
         }
+    }
+
+    fn follows_text(&self, batch: &Batch, name: &str) -> bool {
+        name == "verified" && self.follows(batch, name)
     }
 
     /// A column by its name: one of the batch, or one that follows from others.
@@ -96,6 +104,13 @@ impl ScriptBatch {
                 self.sum_of_tokens(&self.column("token_reward")?)?
             }
             "reward" => self.column("correct")?,
+            "correct" if !batch.has("reward") && !batch.has("token_reward") => {
+                let note = "there is no reward: it is 1 where the answer of the completion is that of the solution";
+                self.call()
+                    .report(|reports| reports.notes.push(note.to_string()));
+                self.column("verified")?
+            }
+            "verified" => self.verified(batch)?,
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
                 // Right or wrong is about the reward that the verifier gave, not about a shaped one.
@@ -124,6 +139,27 @@ impl ScriptBatch {
                 Tensor::of_responses(self.frame(), lengths.collect())
             }
         }))
+    }
+
+    /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere.
+    fn verified(&self, batch: &Batch) -> Result<Tensor, Problem> {
+        let guard = &self.call().guard;
+        let verdicts = batch
+            .texts()
+            .map(|texts| texts.verdicts(&|| !guard.is_cancelled()));
+        let verdicts = verdicts
+            .transpose()
+            .map_err(|error| Problem::new(error.to_string()))?;
+        let verdicts = verdicts.flatten();
+        // Reading a file is not the script's time.
+        guard.start_clock();
+        let Some(verdicts) = verdicts else {
+            return Err(TensorError::new("verified", Stopped::Cancelled).into());
+        };
+        let right = verdicts
+            .iter()
+            .map(|&verdict| f64::from(u8::from(verdict == Verdict::Equal)));
+        Ok(Tensor::of_responses(self.frame(), right.collect()))
     }
 
     /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the

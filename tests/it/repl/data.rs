@@ -218,7 +218,6 @@ fn texts_of_a_run_are_shown_by_response() {
     let batch = batch.build().expect("a batch");
     batch.write_safetensors(&path).expect("a file");
     let mut session = session();
-    assert!(session.submit(":look").is_error);
     session.open(&path, &[]).expect("a batch");
     let shown = session.submit(":look 1").text;
     let expected = "response 1   group 7, reward 0

@@ -8,12 +8,14 @@ mod ragged;
 use std::array;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use self::notes::Notes;
 use super::names::{Reading, Role};
 use super::raw::{Header, Origin, Raw, Values, number};
+use super::texts::TextLines;
 use super::{Dtype, Format, Progress, ReadOptions, Rollouts};
 use crate::batch::column::Given;
 use crate::batch::layout::Tokens;
@@ -44,6 +46,15 @@ pub(super) fn rollouts(
         progress,
     };
     inference.bind()?;
+    if options.tokenizer.is_some() && inference.find("completion").is_none() {
+        let why = match inference.raw.names.count_words {
+            true => "there is no `completion` that is text everywhere",
+            false => "the file itself says how many tokens a response has",
+        };
+        inference
+            .notes
+            .add(format!("the tokenizer counts nothing: {why}"));
+    }
     let mut batch = inference.batch()?;
     let has_tokens = !batch.tokens.is_empty();
     if let Some(is_f64) = inference.unread {
@@ -201,6 +212,11 @@ impl Inference<'_> {
                 ));
             }
             batch = batch.tokens(tokens);
+        }
+        if let Origin::Lines { sum, .. } = self.raw.origin
+            && let Some(texts) = TextLines::of(&self.raw, sum)
+        {
+            batch = batch.texts(Arc::new(texts));
         }
         if let Header::Saved { texts, .. } = &mut self.raw.header {
             for (name, texts) in std::mem::take(texts) {

@@ -235,9 +235,13 @@ impl Columns {
         }
         let is_taken = match &mut column.values {
             Values::Words { counts, messages } => {
-                let words = match value {
-                    Type::String => Some(words::of_string(between(raw))),
-                    _ => words::of_messages(raw),
+                let words = match (value, &self.names.tokenizer) {
+                    (Type::String, None) => Some(words::of_string(between(raw))),
+                    (Type::String, Some(tokenizer)) => {
+                        let text = unescape(between(raw));
+                        text.map(|text| tokenizer.count(&text)).transpose()?
+                    }
+                    (_, tokenizer) => words::of_messages(raw, tokenizer.as_deref())?,
                 };
                 *messages |= value != Type::String;
                 // A line has far fewer than 2^53 words.
@@ -339,7 +343,7 @@ impl Values {
 }
 
 /// Lines with their endings.
-fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (line, rest) = bytes.split_at(line_end(bytes));
         bytes = rest;
@@ -348,7 +352,7 @@ fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A line as a string; `None` where it is blank.
-fn text(line: &[u8]) -> Result<Option<&str>, Diagnostic> {
+pub(super) fn text(line: &[u8]) -> Result<Option<&str>, Diagnostic> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let (before, after) = line.split_at(error.valid_up_to());
         let byte = after.first().copied().unwrap_or_default();

@@ -1,0 +1,297 @@
+//! The texts in a file of lines, which may be many times the batch: read again when somebody asks for them.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::json::{self, Cursor, Type, unescape};
+use super::jsonl::map_lines;
+use super::raw::Raw;
+use super::replace::Replacement;
+use super::{changed, words};
+use crate::batch::texts::{COMPARED, TextSource};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::suggest;
+use crate::verify::{self, Verdict};
+
+/// Texts by our names, and the fields that they are read from where nobody says otherwise.
+const FIELDS: [(&str, &[&str]); 3] = [
+    ("prompt", &["prompt", "question", "input"]),
+    ("completion", &["completion", "output"]),
+    ("solution", &["solution", "answer", "gts"]),
+];
+
+/// Our names for texts with their fields: those that are asked for, else those that are known.
+pub(super) fn fields<'f>(
+    there: impl Iterator<Item = &'f str> + Clone,
+    asked: impl Fn(&str) -> Option<String>,
+) -> Vec<(&'static str, String)> {
+    let known = |names: &[&str]| {
+        let name = names
+            .iter()
+            .find(|name| there.clone().any(|field| field == **name))?;
+        Some(name.to_string())
+    };
+    let fields = FIELDS.iter();
+    fields
+        .filter_map(|(ours, names)| Some((*ours, asked(ours).or_else(|| known(names))?)))
+        .collect()
+}
+
+/// The values of some fields of a line, as texts; an empty one where there is none. Numbers stand as they are written, and of
+/// a chat there is what its messages say.
+fn texts<'l, const N: usize>(
+    line: &'l str,
+    fields: [&str; N],
+) -> Result<[Cow<'l, str>; N], Diagnostic> {
+    let mut found = [const { Cow::Borrowed("") }; N];
+    Cursor::new(line).object(|cursor, key| {
+        let key = unescape(&line[key.clone()]).unwrap_or(line[key].into());
+        let (start, value) = (cursor.at, cursor.value_type());
+        cursor.skip(0)?;
+        let raw = cursor.since(start);
+        for (field, text) in fields.iter().zip(&mut found) {
+            if *field == key {
+                *text = match value {
+                    Type::String => unescape(&raw[1..raw.len() - 1]).unwrap_or_default(),
+                    Type::Array => words::contents(raw).unwrap_or_default().join("\n").into(),
+                    Type::Null => Cow::default(),
+                    _ => raw.into(),
+                };
+            }
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The lines of a file, each of which has the texts of a response.
+#[derive(Debug)]
+pub(super) struct TextLines {
+    pub(super) path: Arc<Path>,
+    /// The names of the texts and their fields.
+    pub(super) fields: Vec<(&'static str, String)>,
+    /// The checksum of the file.
+    pub(super) sum: u32,
+}
+
+impl TextLines {
+    /// Those of a file that was read, and can be read again.
+    pub(super) fn of(raw: &Raw, sum: u32) -> Option<TextLines> {
+        let fields = raw
+            .names
+            .texts(raw.columns.iter().map(|column| column.name.as_str()));
+        let can_be_read = !fields.is_empty() && raw.path.is_file();
+        can_be_read.then(|| TextLines {
+            path: raw.path.as_path().into(),
+            fields,
+            sum,
+        })
+    }
+
+    fn field(&self, ours: &str) -> &str {
+        let mut fields = self.fields.iter();
+        fields
+            .find(|(own, _)| *own == ours)
+            .map_or("", |(_, field)| field)
+    }
+}
+
+impl TextSource for TextLines {
+    fn names(&self) -> Vec<&str> {
+        self.fields.iter().map(|(name, _)| *name).collect()
+    }
+
+    fn of(&self, responses: &[usize]) -> Result<Vec<Vec<String>>, Diagnostics> {
+        let mut found = vec![Vec::new(); responses.len()];
+        let last = responses.iter().max().copied().unwrap_or(0);
+        let mut response = 0;
+        map_lines(
+            &self.path,
+            None,
+            |_, _| Ok(()),
+            |line, is_response| {
+                if is_response.is_some() {
+                    for (wanted, texts) in responses.iter().zip(&mut found) {
+                        if *wanted == response {
+                            let of_field = |(_, field): &(&str, String)| {
+                                Ok(self::texts(line, [field])?[0].to_string())
+                            };
+                            *texts = self
+                                .fields
+                                .iter()
+                                .map(of_field)
+                                .collect::<Result<_, Diagnostic>>()?;
+                        }
+                    }
+                    response += 1;
+                }
+                Ok(response <= last)
+            },
+        )?;
+        match found.iter().all(|texts| texts.len() == self.fields.len()) {
+            true => Ok(found),
+            false => Err(changed(&self.path, "it is shorter").into()),
+        }
+    }
+
+    fn verdicts(
+        &self,
+        may_go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Vec<Verdict>>, Diagnostics> {
+        let fields = COMPARED.map(|name| self.field(name));
+        let mut verdicts = Vec::new();
+        let verdict = |_, line: &str| {
+            let [completion, solution] = texts(line, fields)?;
+            Ok(verify::equal(&solution, &completion))
+        };
+        let sum = map_lines(&self.path, None, verdict, |_, verdict| {
+            verdicts.extend(verdict);
+            Ok(may_go_on())
+        })?;
+        match sum {
+            None => Ok(None),
+            Some(sum) if sum == self.sum => Ok(Some(verdicts)),
+            Some(_) => Err(changed(&self.path, "its bytes are others").into()),
+        }
+    }
+}
+
+/// A line that was verified.
+#[derive(Debug)]
+pub struct Verified {
+    /// From 1.
+    pub line: usize,
+    /// The reference's answer; `None` where there is none.
+    pub reference: Option<String>,
+    /// The completion's answer; `None` where there is none.
+    pub answer: Option<String>,
+    /// How they compare.
+    pub verdict: Verdict,
+}
+
+/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each in order;
+/// it says whether to go on. Where there is an `output`, each line is written there with the field `correct`.
+///
+/// `asked` has names for the fields of the completion and the solution, where they are not the usual ones. The result is
+/// whether it went on to the end.
+///
+/// # Errors
+/// The line and what is wrong in it, a field that is not there, or why the output cannot be written; nothing half-written
+/// is left.
+pub fn verify_lines(
+    path: &Path,
+    asked: [Option<&str>; 2],
+    progress: &(dyn Fn(u64, u64) + Sync),
+    output: Option<&Path>,
+    mut told: impl FnMut(Verified) -> bool,
+) -> Result<bool, Diagnostics> {
+    let names = fields_of(path, asked)?;
+    let mut out = output.map(Replacement::new).transpose()?;
+    let is_written = output.is_some();
+    let of_line = |number, line: &str| {
+        let [completion, solution] = texts(line, names.each_ref().map(String::as_str))?;
+        let (verdict, reference, answer) = verify::compared(&solution, &completion);
+        let room = is_written.then(|| room(line, "correct")).transpose()?;
+        let line = number;
+        Ok((
+            Verified {
+                line,
+                reference,
+                answer,
+                verdict,
+            },
+            room,
+        ))
+    };
+    let is_whole = map_lines(path, Some(progress), of_line, |line, verified| {
+        let Some((verified, room)) = verified else {
+            if let Some(out) = &mut out {
+                out.write_all(line.as_bytes())
+                    .map_err(|error| out.error(&error))?;
+            }
+            return Ok(true);
+        };
+        if let (Some(out), Some((room, key))) = (&mut out, room) {
+            let is_right = verified.verdict == Verdict::Equal;
+            let parts = (&line[..room.start], &line[room.end..]);
+            write!(out, "{}{key}{is_right}{}", parts.0, parts.1)
+                .map_err(|error| out.error(&error))?;
+        }
+        Ok(told(verified))
+    })?;
+    match out.filter(|_| is_whole.is_some()) {
+        Some(out) => out.finish()?,
+        None => {}
+    }
+    Ok(is_whole.is_some())
+}
+
+/// The fields of completions and solutions in a file of lines.
+fn fields_of(path: &Path, asked: [Option<&str>; 2]) -> Result<[String; 2], Diagnostics> {
+    let mut there = None;
+    map_lines(
+        path,
+        None,
+        |_, _| Ok(()),
+        |line, is_response| {
+            if is_response.is_some() {
+                there = Some(json::fields(line)?);
+            }
+            Ok(there.is_none())
+        },
+    )?;
+    let no_lines = || Diagnostic::error("there is no response in the file").in_file(path);
+    let there = there.ok_or_else(no_lines)?;
+    let all = there.iter().map(|(field, _)| field.as_str());
+    let own = |ours: &str| {
+        let of = COMPARED.iter().position(|name| *name == ours)?;
+        asked[of].map(str::to_string)
+    };
+    let found = fields(all.clone(), own);
+    let mut names = COMPARED.iter().map(|ours| {
+        let field = found
+            .iter()
+            .find(|(own, _)| own == ours)
+            .map(|(_, field)| field);
+        match field {
+            Some(field) if all.clone().any(|own| own == field) => Ok(field.clone()),
+            _ => {
+                let what = match field {
+                    Some(field) => format!("there is no field `{field}`"),
+                    None => format!("nothing says which field has the {ours}"),
+                };
+                let near = suggest::list(all.clone());
+                let help =
+                    format!("there is {near}: `--{ours} FIELD` names the one that has the {ours}");
+                Err(Diagnostic::error(what).with_help(help).in_file(path))
+            }
+        }
+    });
+    let mut next = || names.next().unwrap_or_else(|| Ok(String::new()));
+    Ok([next()?, next()?])
+}
+
+/// The bytes of a line that a field's value takes or is to take, and what comes before it, in the style of the line.
+fn room(line: &str, name: &str) -> Result<(Range<usize>, String), Diagnostic> {
+    let (mut there, mut last, mut is_spaced) = (None, None, false);
+    let close = Cursor::new(line).object(|cursor, key| {
+        let start = cursor.at;
+        is_spaced = line[key.end..start].ends_with(' ');
+        cursor.skip(0)?;
+        if &line[key] == name {
+            there = Some(start..cursor.at);
+        }
+        last = Some(cursor.at);
+        Ok(())
+    })?;
+    let end = last.unwrap_or(close);
+    Ok(match (there, is_spaced) {
+        (Some(there), _) => (there, String::new()),
+        (None, true) => (end..end, format!(", \"{name}\": ")),
+        (None, false) if last.is_some() => (end..end, format!(",\"{name}\":")),
+        (None, false) => (end..end, format!("\"{name}\": ")),
+    })
+}
