@@ -64,6 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         top_k: 0,
         top_p: 1.0,
         stops: vec![],
+        text: None,
         max_tokens: work.max_tokens,
         rows_per_batch: work.responses.len(),
     };

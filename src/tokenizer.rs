@@ -45,15 +45,15 @@ impl Tokenize for Tokenizer {
         self.path.display().to_string()
     }
 
-    fn count(&self, text: &str) -> Result<usize, Diagnostic> {
+    fn count(&self, text: &str) -> Result<usize, String> {
         let encoding = self.inner.encode_fast(text, self.with_special);
-        let wrong = |error| Diagnostic::error(format!("the tokenizer: {error}"));
+        let wrong = |error| format!("a text that the tokenizer refuses ({error})");
         Ok(encoding.map_err(wrong)?.len())
     }
 
-    fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, Diagnostic> {
+    fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String> {
         let encoding = self.inner.encode(text, self.with_special);
-        let wrong = |error| Diagnostic::error(format!("the tokenizer: {error}"));
+        let wrong = |error| format!("a text that the tokenizer refuses ({error})");
         let offsets = encoding.map_err(wrong)?;
         Ok(offsets
             .get_offsets()

@@ -251,6 +251,7 @@ pub struct Shape {
 pub struct Advantage {
     values: Values,
     reward: Option<Values>,
+    weight: Option<Values>,
     outcome: Outcome,
 }
 
@@ -266,6 +267,10 @@ impl Advantage {
                 .reward
                 .as_ref()
                 .map(|reward| Values::of(reward, given)),
+            weight: outcome
+                .weight
+                .as_ref()
+                .map(|weight| Values::of(weight, given)),
             outcome,
         }
     }
@@ -276,6 +281,8 @@ impl Advantage {
         answer.set_item("level", outcome.advantage.level().name())?;
         let reward = self.reward.map(|reward| reward.into_python(py));
         answer.set_item("reward", reward.transpose()?)?;
+        let weight = self.weight.map(|weight| weight.into_python(py));
+        answer.set_item("weight", weight.transpose()?)?;
         answer.set_item("loss", outcome.loss)?;
         answer.set_item(
             "metrics",

@@ -8,8 +8,7 @@ use ndarray::ArrayView2;
 use super::column::{Given, Ragged};
 use super::known;
 use super::layout::Tokens;
-use super::texts::{Held, TextSource, Texts};
-use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, TokenValues};
+use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, Texts, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The error, and the response at fault where it is one alone.
@@ -28,8 +27,7 @@ pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
     tokens: Option<Tokens>,
     columns: Vec<(String, Given)>,
-    texts: Held,
-    source: Option<Arc<dyn TextSource>>,
+    texts: Texts,
     step: u64,
     problem: Option<Problem>,
 }
@@ -120,14 +118,13 @@ impl BatchBuilder {
     }
 
     /// A text for each response, such as its `completion`.
-    pub fn text(mut self, name: impl Into<String>, texts: Vec<String>) -> Self {
-        self.texts.insert(name.into().into(), texts.into());
-        self
-    }
-
-    /// Texts that are somewhere else, in place of those that are given one by one.
-    pub(crate) fn texts(mut self, source: Arc<dyn TextSource>) -> Self {
-        self.source = Some(source);
+    pub fn text<T: Into<Arc<str>>>(
+        mut self,
+        name: impl Into<Arc<str>>,
+        texts: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let texts = texts.into_iter().map(Into::into).collect();
+        self.texts.insert(name.into(), texts);
         self
     }
 
@@ -170,8 +167,6 @@ impl BatchBuilder {
         }
         self.check_values(&groups)?;
         let tokens = self.check_tokens(groups.len())?;
-        let held = Some(self.texts).filter(|texts| !texts.is_empty());
-        let texts = self.source.or_else(|| Some(Arc::new(held?)));
         let layout = Layout::new(groups, tokens);
         let (mut responses, mut tokens) = (BTreeMap::new(), BTreeMap::new());
         for (name, given) in self.columns {
@@ -197,7 +192,8 @@ impl BatchBuilder {
             is_f64: tokens.is_empty() || tokens.values().any(TokenValues::is_f64),
             responses,
             tokens,
-            texts: texts.map(Texts::new),
+            texts: self.texts,
+            verified: Arc::default(),
             layout: Arc::new(layout),
             step: self.step,
         })
@@ -235,6 +231,7 @@ impl BatchBuilder {
             };
             let (allowed, expected): (fn(f64) -> bool, _) = match column.as_str() {
                 "reward" => (f64::is_finite, "a finite number"),
+                "weight" => (|x| x.is_finite() && x >= 0.0, "a number from 0 on"),
                 "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
                 "length" => (
                     |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,

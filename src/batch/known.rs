@@ -10,10 +10,11 @@ pub(crate) struct Known {
     pub(crate) hint: &'static str,
 }
 
-static COLUMNS: [Known; 9] = [
+static COLUMNS: [Known; 10] = [
     response("reward", "; a reward for each token is `token_reward`"),
     response("correct", ""),
     response("length", ""),
+    response("weight", ""),
     token(
         "token_reward",
         "; a reward for the whole response is `reward`",

@@ -10,11 +10,15 @@ mod files;
 pub(crate) mod known;
 pub(crate) mod layout;
 mod level;
-pub(crate) mod texts;
 mod zeros;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use rayon::prelude::*;
+
+use crate::verify::{self, Verdict};
 
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::BatchBuilder;
@@ -24,11 +28,16 @@ pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
-pub use files::{Dtype, Mapping, ReadOptions, Rollouts, Verified, read, verify_lines};
+pub use files::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, read, verify_lines};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
-pub use texts::{Texts, Tokenize};
 pub(crate) use zeros::Zeros;
+
+/// Columns of references, the first of which counts.
+pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
+
+/// Texts by name, one a response each.
+type Texts = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
@@ -39,7 +48,9 @@ pub struct Batch {
     layout: Arc<Layout>,
     responses: BTreeMap<Arc<str>, Buffer<f64>>,
     tokens: BTreeMap<Arc<str>, TokenValues>,
-    texts: Option<Texts>,
+    texts: Texts,
+    /// Whether the answers of completions are those of their solutions, once somebody has asked.
+    verified: Arc<OnceLock<Buffer<f64>>>,
     is_f64: bool,
     step: u64,
 }
@@ -95,9 +106,47 @@ impl Batch {
             .map(|(name, values)| (&**name, values))
     }
 
-    /// The texts of the responses, such as `prompt` and `completion`, where there are any.
-    pub fn texts(&self) -> Option<&Texts> {
-        self.texts.as_ref()
+    /// The text columns, one string a response, such as its `prompt` and its `completion`.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &[Arc<str>])> {
+        self.texts.iter().map(|(name, texts)| (&**name, &**texts))
+    }
+
+    /// A text column by its name.
+    pub fn text(&self, name: &str) -> Option<&[Arc<str>]> {
+        self.texts.get(name).map(|texts| &**texts)
+    }
+
+    /// Whether there is what [`Batch::verified`] compares.
+    pub(crate) fn is_verifiable(&self) -> bool {
+        self.text("completion").is_some() && self.solutions().is_some()
+    }
+
+    /// Whether there are references, as texts or as numbers.
+    fn solutions(&self) -> Option<(Option<&[Arc<str>]>, Option<&[f64]>)> {
+        let mut found = SOLUTIONS
+            .iter()
+            .map(|name| (self.text(name), self.response_column(name)));
+        found.find(|(texts, numbers)| texts.is_some() || numbers.is_some())
+    }
+
+    /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere: found once, in parallel. `None`
+    /// where there are no such texts, or it may not go on.
+    pub(crate) fn verified(&self, may_go_on: &(dyn Fn() -> bool + Sync)) -> Option<Buffer<f64>> {
+        if let Some(found) = self.verified.get() {
+            return Some(found.clone());
+        }
+        let (completions, (texts, numbers)) = (self.text("completion")?, self.solutions()?);
+        let solution = |at: usize| match (texts, numbers) {
+            (Some(texts), _) => Cow::from(&*texts[at]),
+            (None, Some(numbers)) => numbers[at].to_string().into(),
+            (None, None) => Cow::default(),
+        };
+        let right = completions.par_iter().enumerate().map(|(at, completion)| {
+            let is_right = verify::equal(&solution(at), completion) == Verdict::Equal;
+            may_go_on().then_some(f64::from(u8::from(is_right)))
+        });
+        let right = right.collect::<Option<Vec<f64>>>()?;
+        Some(self.verified.get_or_init(|| right.into()).clone())
     }
 
     /// All token columns with their names.
@@ -125,11 +174,16 @@ impl Batch {
             let values = values.select(&self.layout, responses);
             (name.clone(), values.into())
         };
+        let of_texts = |(name, texts): (&Arc<str>, &Arc<[Arc<str>]>)| {
+            let texts = responses.iter().map(|&response| texts[response].clone());
+            (name.clone(), texts.collect())
+        };
         Batch {
             layout: Arc::new(self.layout.select(responses)),
             responses: self.responses.iter().map(of_responses).collect(),
             tokens: self.tokens.iter().map(of_tokens).collect(),
-            texts: self.texts.as_ref().map(|texts| texts.select(responses)),
+            texts: self.texts.iter().map(of_texts).collect(),
+            verified: Arc::default(),
             ..self.clone()
         }
     }

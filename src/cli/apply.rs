@@ -155,7 +155,11 @@ fn loss(
     if !recipe.has(Hook::Loss) {
         return None;
     }
-    match recipe.loss(&rollouts.batch, Some(&outcome.advantage), state) {
+    match recipe.loss(
+        &outcome.weighted(&rollouts.batch),
+        Some(&outcome.advantage),
+        state,
+    ) {
         Ok(loss) => {
             let shown = (loss.value, spread(&loss.gradient, 1.0));
             outcome.add_reports(loss);

@@ -115,7 +115,11 @@ fn dry_run(recipe: &Recipe, batch: &Batch, state: &State) -> Result<(), Diagnost
     let outcome = recipe.advantage(batch, &mut state)?;
     // A recipe with a loss alone has computed it already: its advantage is made of the loss.
     if recipe.has(Hook::Advantage) && recipe.has(Hook::Loss) {
-        recipe.loss(batch, Some(&outcome.advantage), &mut state)?;
+        recipe.loss(
+            &outcome.weighted(batch),
+            Some(&outcome.advantage),
+            &mut state,
+        )?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 
 mod columns;
 mod groups;
+mod kl;
 mod pacs;
 mod ppo_clip;
 mod returns;
@@ -14,11 +15,11 @@ mod tokens;
 
 use std::sync::Arc;
 
-use crate::batch::{Computed, FloatBuffer, Level, Rows};
+use crate::batch::Rows;
 pub use crate::script::Mode;
 use crate::script::{Hook, HookCall, HookKernels, Host, KernelChange, Kernels, LossAnswer, Placed};
 use crate::tensor::Moments;
-use columns::{Columns, Responses};
+use columns::Columns;
 
 /// The share of the time between two calls of a hook from which on it is worth a kernel, unless set.
 const THRESHOLD: f64 = 0.02;
@@ -102,7 +103,7 @@ impl HookKernels for Builtins {
     }
 
     fn signal(&self, call: &HookCall<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
-        let columns = Columns::of(call);
+        let columns = Columns::of(call)?;
         let _reservation = columns.reserve(call.batch.layout().responses() * BY_RESPONSE)?;
         signal(call.builtin, call.hook)?(&columns, rows)
     }
@@ -113,19 +114,8 @@ impl HookKernels for Builtins {
         factor: Option<f64>,
         rows: Option<Rows<'_>>,
     ) -> Option<LossAnswer> {
-        let columns = Columns::of(call);
+        let columns = Columns::of(call)?;
         let _reservation = columns.reserve(call.batch.layout().responses() * BY_RESPONSE)?;
         loss(call.builtin)?(&columns, factor, rows)
-    }
-
-    fn correct(&self, call: &HookCall<'_>) -> Option<Option<Computed>> {
-        let over = |values: FloatBuffer| {
-            Computed::new(call.batch.layout().clone(), Level::Response, values)
-        };
-        let correct = columns::correct(&Columns::of(call))?;
-        Some(correct.map(|correct| match correct {
-            Responses::Own(values) => over(FloatBuffer::F64(values.clone())),
-            Responses::Made(values) => over(values.into()),
-        }))
     }
 }

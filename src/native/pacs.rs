@@ -2,7 +2,7 @@
 //!
 //! The gradient is that of the script's graph, its sums in the same order: see the derivatives in the op table.
 
-use super::columns::{Columns, Responses};
+use super::columns::Columns;
 use super::groups::{each_group, others_mean};
 use super::tokens::{Output, Tile, each_response};
 use crate::batch::{Rows, TokenValues};
@@ -167,7 +167,7 @@ fn of_scores(columns: &Columns<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)> {
 }
 
 /// The weight of each response.
-fn weights(columns: &Columns<'_>, right: &Responses<'_>) -> Option<Vec<f64>> {
+fn weights(columns: &Columns<'_>, right: &[f64]) -> Option<Vec<f64>> {
     let modes = [
         ("question", Weights::Question),
         ("only_positive", Weights::Right),

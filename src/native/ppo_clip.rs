@@ -6,12 +6,12 @@
 use multiversion::multiversion;
 
 use super::columns::{Advantage, Columns};
-use super::returns::{KINDS, Kl};
+use super::kl::{KINDS, Kl};
 use super::tokens::{Output, Tile};
 use crate::batch::{Rows, TokenValues};
 use crate::script::{LossAnswer, Placed};
-use crate::tensor::op::{Binary, FAR, Reduction, Unary};
-use crate::tensor::{Depth, Moments, Precision, TILE, Token, exp, finish, k3};
+use crate::tensor::op::{Binary, Reduction};
+use crate::tensor::{Depth, Moments, Precision, TILE, Token, exp, finish};
 
 pub(super) fn loss(
     columns: &Columns<'_>,
@@ -59,7 +59,7 @@ pub(super) fn loss(
 struct Clip<'a> {
     logp: &'a TokenValues,
     old: &'a TokenValues,
-    advantage: &'a Advantage<'a>,
+    advantage: &'a Advantage,
     kl: Option<(Kl, &'a TokenValues)>,
     beta: f64,
     low: f64,
@@ -131,24 +131,26 @@ impl Clip<'_> {
             }
             seen
         })?;
-        let loss = if self.by_token {
-            seen.iter()
-                .fold(Moments::EMPTY, |sum, seen| sum.and(seen.loss))
-        } else {
-            let of_tile = |seen: &[Seen]| {
-                let some = seen.iter().filter(|seen| seen.loss.count > 0);
-                let means: Vec<f64> = some.map(|seen| seen.loss.mean()).collect();
-                Moments::of_tile(&means, Depth::Extremes)
-            };
-            seen.chunks(TILE)
-                .map(of_tile)
-                .fold(Moments::EMPTY, Moments::and)
-        };
-        let loss = finish(Reduction::Mean, &loss);
+        let loss = finish(Reduction::Mean, &self.merged(&seen));
         let clipped: usize = seen.iter().map(|seen| seen.clipped).sum();
         let share = clipped as f64 / layout.tokens().max(1) as f64;
         let is_finite = loss.is_finite() && seen.iter().all(|seen| seen.is_finite);
         is_finite.then(|| (loss, output.placed(columns), share))
+    }
+
+    /// The losses of all tokens, or the mean losses of all responses that have any.
+    fn merged(&self, seen: &[Seen]) -> Moments {
+        let losses = seen.iter().map(|seen| seen.loss);
+        if self.by_token {
+            return losses.fold(Moments::EMPTY, Moments::and);
+        }
+        let of_tile = |seen: &[Seen]| {
+            let some = seen.iter().filter(|seen| seen.loss.count > 0);
+            let means: Vec<f64> = some.map(|seen| seen.loss.mean()).collect();
+            Moments::of_tile(&means, Depth::Extremes)
+        };
+        let tiles = seen.chunks(TILE).map(of_tile);
+        tiles.fold(Moments::EMPTY, Moments::and)
     }
 
     /// The losses of a tile's tokens into the scratch, their gradient into `out`; how many are clipped.
@@ -167,15 +169,8 @@ impl Clip<'_> {
             let (kl, slope) = (&mut scratch.kl[..tile.len], &mut scratch.slope[..tile.len]);
             // d(beta KL)/dlogp, but for the loss's own gradient.
             let grad = T::narrow(grad.widen() * self.beta);
-            penalties(
-                kind,
-                self.beta,
-                grad,
-                logp,
-                tile.read(reference, c),
-                kl,
-                slope,
-            );
+            let columns = (logp, tile.read(reference, c));
+            penalties(kind, self.beta, grad, columns, (&mut *kl, &mut *slope));
             (&*kl, &*slope)
         });
         let bounds = Bounds::of(self.low, self.high);
@@ -207,69 +202,20 @@ fn penalties<T: Precision>(
     kind: Kl,
     beta: f64,
     grad: T,
-    logp: &[T],
-    reference: &[T],
-    kl: &mut [T],
-    slope: &mut [T],
+    columns: (&[T], &[T]),
+    (kl, slope): (&mut [T], &mut [T]),
 ) {
-    #[inline(always)]
-    fn each<T: Precision>(
-        beta: f64,
-        (logp, reference): (&[T], &[T]),
-        (kl, slope): (&mut [T], &mut [T]),
-        of: impl Fn(f64) -> (T, T),
-    ) {
-        let pairs = logp.iter().zip(reference);
-        for ((kl, slope), (logp, reference)) in kl.iter_mut().zip(slope).zip(pairs) {
-            let (value, derivative) = of(T::narrow(logp.widen() - reference.widen()).widen());
-            *kl = T::narrow(beta * value.widen());
-            *slope = derivative;
-        }
-    }
-    let grad = grad.widen();
-    let (read, written) = ((logp, reference), (kl, slope));
-    match kind {
-        Kl::K1 => each(
-            beta,
-            read,
-            written,
-            #[inline(always)]
-            |d| (T::narrow(d), T::narrow(grad)),
-        ),
-        Kl::K2 => {
-            let half = T::narrow(grad / 2.0).widen();
-            each(
-                beta,
-                read,
-                written,
-                #[inline(always)]
-                |d| {
-                    let square = T::narrow(d * d).widen();
-                    let slope = T::narrow(2.0 * d).widen();
-                    (T::narrow(square / 2.0), T::narrow(half * slope))
-                },
-            );
-        }
-        Kl::K3 => each(
-            beta,
-            read,
-            written,
-            #[inline(always)]
-            |d| {
-                let k3 = T::narrow(k3(d));
-                let near = T::narrow(d - k3.widen()).widen();
-                let slope = if FAR < d { 1.0 } else { near };
-                (k3, T::narrow(grad * slope))
-            },
-        ),
-        Kl::Abs => each(
-            beta,
-            read,
-            written,
-            #[inline(always)]
-            |d| (T::narrow(d.abs()), T::narrow(grad * Unary::Sign.of(d))),
-        ),
-    }
+    let length = columns.0.len();
+    let (kl, slope) = (&mut kl[..length], &mut slope[..length]);
+    kind.each(
+        grad.widen(),
+        columns,
+        #[inline(always)]
+        |index, value, derivative| {
+            kl[index] = T::narrow(beta * value.widen());
+            slope[index] = derivative;
+        },
+    );
 }
 
 /// The bounds of a ratio in the precision of tokens: a token is below `low` where it is less than `from`, and above `high`

@@ -2,29 +2,13 @@
 
 use multiversion::multiversion;
 
-use super::columns::{Columns, Responses, TokenReward};
+use super::columns::{Columns, TokenReward};
+use super::kl::{KINDS, Kl};
 use super::tokens::{Output, Tile};
 use crate::batch::{Rows, TokenValues};
 use crate::script::Placed;
 use crate::tensor::op::{Binary, Reduction, Scan, Ternary, VARIANCE_FLOOR};
-use crate::tensor::{Depth, Moments, Precision, Running, TILE, Token, finish, k3};
-
-/// The estimators of a KL at each token.
-#[derive(Clone, Copy)]
-pub(super) enum Kl {
-    K1,
-    K2,
-    K3,
-    Abs,
-}
-
-/// The estimators by their names.
-pub(super) const KINDS: [(&str, Kl); 4] = [
-    ("k1", Kl::K1),
-    ("k2", Kl::K2),
-    ("k3", Kl::K3),
-    ("abs", Kl::Abs),
-];
+use crate::tensor::{Depth, Moments, Precision, Running, TILE, Token, finish};
 
 /// REINFORCE++, also behind the reward of its variant with a baseline.
 pub(super) fn reinforce_pp(columns: &Columns<'_>, rows: Option<Rows<'_>>) -> Option<Placed> {
@@ -103,16 +87,9 @@ impl Shaped<'_> {
                         clamp(out, clip);
                     }
                     if let Some(penalty) = &self.penalty {
-                        let (old, reference) =
-                            (tile.read(penalty.old, a), tile.read(penalty.reference, b));
-                        less_penalty(
-                            penalty.kind,
-                            penalty.beta,
-                            penalty.clamp,
-                            old,
-                            reference,
-                            out,
-                        );
+                        let columns = (tile.read(penalty.old, a), tile.read(penalty.reference, b));
+                        let numbers = (penalty.beta, penalty.clamp);
+                        less_penalty(penalty.kind, numbers, columns, out);
                     }
                 },
             ),
@@ -232,7 +209,7 @@ fn whitened<T: Token>(
 fn equal_returns<T: Token>(
     columns: &Columns<'_>,
     rows: Option<Rows<'_>>,
-    rewards: &Responses<'_>,
+    rewards: &[f64],
     clip: Option<f64>,
     is_scaled: bool,
 ) -> Option<Placed> {
@@ -337,54 +314,18 @@ fn deltas<T: Precision>(values: &[T], after: T, gamma: f64, out: &mut [T]) {
 #[multiversion(targets("x86_64+avx2"))]
 fn less_penalty<T: Precision>(
     kind: Kl,
-    beta: f64,
-    clamp: f64,
-    old: &[T],
-    reference: &[T],
+    (beta, clamp): (f64, f64),
+    columns: (&[T], &[T]),
     out: &mut [T],
 ) {
-    #[inline(always)]
-    fn each<T: Precision>(
-        (beta, clamp): (f64, f64),
-        (old, reference): (&[T], &[T]),
-        out: &mut [T],
-        kl: impl Fn(f64) -> T,
-    ) {
-        for ((out, old), reference) in out.iter_mut().zip(old).zip(reference) {
-            let kl = kl(T::narrow(old.widen() - reference.widen()).widen());
+    let out = &mut out[..columns.0.len()];
+    kind.each(
+        0.0,
+        columns,
+        #[inline(always)]
+        |index, kl, _| {
             let kl = T::narrow(Ternary::Clamp.of(kl.widen(), -clamp, clamp));
-            *out = T::narrow(out.widen() - T::narrow(beta * kl.widen()).widen());
-        }
-    }
-    let (numbers, columns) = ((beta, clamp), (old, reference));
-    match kind {
-        Kl::K1 => each(
-            numbers,
-            columns,
-            out,
-            #[inline(always)]
-            |d| T::narrow(d),
-        ),
-        Kl::K2 => each(
-            numbers,
-            columns,
-            out,
-            #[inline(always)]
-            |d| T::narrow(T::narrow(d * d).widen() / 2.0),
-        ),
-        Kl::K3 => each(
-            numbers,
-            columns,
-            out,
-            #[inline(always)]
-            |d| T::narrow(k3(d)),
-        ),
-        Kl::Abs => each(
-            numbers,
-            columns,
-            out,
-            #[inline(always)]
-            |d| T::narrow(d.abs()),
-        ),
-    }
+            out[index] = T::narrow(out[index].widen() - T::narrow(beta * kl.widen()).widen());
+        },
+    );
 }

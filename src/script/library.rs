@@ -36,6 +36,8 @@ pub enum Kind {
     Token,
     /// A reward that is shaped first.
     Reward,
+    /// Which responses count.
+    Filter,
     /// A loss.
     Loss,
     /// What the others import, no recipe.
@@ -44,11 +46,12 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds of recipes, in the order in which they are listed.
-    pub const OF_RECIPES: [Kind; 5] = [
+    pub const OF_RECIPES: [Kind; 6] = [
         Kind::Outcome,
         Kind::Passk,
         Kind::Token,
         Kind::Reward,
+        Kind::Filter,
         Kind::Loss,
     ];
 
@@ -59,6 +62,7 @@ impl Kind {
             Kind::Passk => "Pass@k: advantages of k draws",
             Kind::Token => "advantages by token",
             Kind::Reward => "shaped rewards",
+            Kind::Filter => "filters: which responses count",
             Kind::Loss => "losses",
             Kind::Shared => "shared code",
         }
@@ -84,6 +88,7 @@ pub const BUILTINS: &[Builtin] = scripts! {
     Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "otb" "prime" "entropy_advantage"
         "kl_advantage" "opd";
     Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
+    Filter "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
     Loss "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
         "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
 };

@@ -18,6 +18,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 pub enum Hook {
     /// `reward(batch, p)` replaces the reward.
     Reward,
+    /// `weight(batch, p)` says how much each response counts in the loss.
+    Weight,
     /// `advantage(batch, p)` gives the advantage.
     Advantage,
     /// `loss(batch, p)` gives the loss, differentiable in `batch.logp`.
@@ -32,8 +34,9 @@ pub enum Hook {
 
 impl Hook {
     /// All hooks.
-    pub const ALL: [Hook; 6] = [
+    pub const ALL: [Hook; 7] = [
         Hook::Reward,
+        Hook::Weight,
         Hook::Advantage,
         Hook::Loss,
         Hook::Params,
@@ -42,7 +45,7 @@ impl Hook {
     ];
 
     /// The hooks that compute something of a batch: `hook(batch, p)`.
-    pub const OF_BATCH: [Hook; 3] = [Hook::Reward, Hook::Advantage, Hook::Loss];
+    pub const OF_BATCH: [Hook; 4] = [Hook::Reward, Hook::Weight, Hook::Advantage, Hook::Loss];
 
     /// The function's name.
     pub const fn name(self) -> &'static str {
@@ -56,6 +59,7 @@ impl Hook {
     const fn signature(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Hook::Reward => ("reward", &["batch", "p"]),
+            Hook::Weight => ("weight", &["batch", "p"]),
             Hook::Advantage => ("advantage", &["batch", "p"]),
             Hook::Loss => ("loss", &["batch", "p"]),
             Hook::Params => ("params", &[]),

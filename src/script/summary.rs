@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::hooks::Outcome;
+use crate::batch::Computed;
 use crate::figures::{count, share};
 use crate::tensor::Level;
 
@@ -64,9 +65,11 @@ pub struct Summary {
     pub level: &'static str,
     /// The advantage, over its own values.
     pub advantage: Spread,
-    /// Groups in which every advantage is exactly 0: they teach nothing.
+    /// Groups in which every advantage or weight is exactly 0: they teach nothing.
     pub groups_without_signal: usize,
-    /// Tokens whose advantage is exactly 0.
+    /// Responses with weight 0, which no loss counts; `None` where there are no weights.
+    pub without_weight: Option<usize>,
+    /// Tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
 }
 
@@ -77,8 +80,13 @@ impl Summary {
         let layout = advantage.layout();
         let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
         let value = advantage.lookup();
+        let weight = outcome.weight.as_ref().map(Computed::buffer);
+        let is_out = |response: usize| weight.is_some_and(|weight| weight.get(response) == 0.0);
         let is_zero = |response: u32| {
             let response = response as usize;
+            if is_out(response) {
+                return true;
+            }
             let mut tokens = match advantage.level() {
                 Level::Token => layout.tokens_of(response),
                 _ => 0..1,
@@ -107,7 +115,18 @@ impl Summary {
             level: advantage.level().name(),
             advantage: Spread::of(advantage.buffer().iter()),
             groups_without_signal: whole_groups(&is_zero),
-            tokens_without_signal: advantage.per_token().filter(|value| *value == 0.0).count(),
+            tokens_without_signal: (0..layout.responses())
+                .map(|response| {
+                    let tokens = layout.tokens_of(response);
+                    match is_out(response) {
+                        true => tokens.len(),
+                        false => tokens
+                            .filter(|&token| value(response, token) == 0.0)
+                            .count(),
+                    }
+                })
+                .sum(),
+            without_weight: weight.map(|weight| weight.iter().filter(|x| *x == 0.0).count()),
         }
     }
 
@@ -130,9 +149,20 @@ impl Summary {
         let (mean, level) = (rounded(mean), self.level);
         let spread = format!("std {std:.4}   min {min:.4}   max {max:.4}");
         rows.push(("advantage", format!("mean {mean}   {spread}   per {level}")));
+        if let Some(out) = self.without_weight {
+            let of = share(out, self.responses);
+            rows.push((
+                "weight",
+                format!("0 for {} ({of}) of the responses", count(out)),
+            ));
+        }
         let groups = share(self.groups_without_signal, self.groups);
         let tokens = share(self.tokens_without_signal, self.tokens);
-        let text = format!("{groups} of the groups, {tokens} of the tokens have advantage 0");
+        let zero = match self.without_weight {
+            Some(_) => "advantage or weight",
+            None => "advantage",
+        };
+        let text = format!("{groups} of the groups, {tokens} of the tokens have {zero} 0");
         rows.push(("no signal", text));
         if self.groups_without_signal == self.groups {
             let none = "no group has a difference that this recipe would teach";

@@ -19,12 +19,13 @@ const NODES: usize = 64;
 const FORMS: usize = 4;
 
 /// All of a graph over a group's frame but its numbers: equal for graphs that do the same to different groups.
-type Form = Vec<usize>;
+type Form = Vec<u64>;
 
 /// A number that is a node of a graph, with the node's identity.
 type Number = (usize, f64);
 
 /// What a graph over a group's frame is made of.
+#[derive(Default)]
 struct Formed<'a> {
     form: Form,
     numbers: Vec<Number>,
@@ -34,7 +35,11 @@ struct Formed<'a> {
 
 /// `None` for a graph that is too large, or reads what is not the group's own.
 fn form<'a>(root: &'a Tensor, home: &Frame) -> Option<Formed<'a>> {
-    let (mut form, mut numbers, mut named) = (Form::new(), Vec::new(), Vec::new());
+    let mut formed = Formed::default();
+    let is_home = |tensor: &Tensor| {
+        let frame = tensor.frame();
+        frame.is_some_and(|frame| Arc::ptr_eq(&frame.layout, &home.layout))
+    };
     // Few: a search is faster than a map.
     let mut nodes: Vec<usize> = Vec::new();
     let mut stack: Vec<(&Tensor, usize)> = vec![(root, 0)];
@@ -42,14 +47,11 @@ fn form<'a>(root: &'a Tensor, home: &Frame) -> Option<Formed<'a>> {
         if nodes.contains(&tensor.id()) {
             continue;
         }
-        let node = tensor.inner();
-        let is_home = tensor
-            .frame()
-            .is_some_and(|frame| Arc::ptr_eq(&frame.layout, &home.layout));
+        let (node, is_home) = (tensor.inner(), is_home(tensor));
         let args = match &node.prim {
-            Prim::Select(_) => &[],
             // One number that groups share, unless it is made of theirs.
             Prim::Map(_) => &node.args[..],
+            Prim::Select(_) => &[],
             _ if !is_home => &[],
             _ => &node.args[..],
         };
@@ -61,55 +63,44 @@ fn form<'a>(root: &'a Tensor, home: &Frame) -> Option<Formed<'a>> {
         if nodes.len() == NODES {
             return None;
         }
-        let row = |op: &'static op::Op| std::ptr::from_ref(op) as usize;
-        let [kind, what, number] = match &node.prim {
-            Prim::Number(number) => {
-                numbers.push((tensor.id(), *number));
-                [0, 0, 0]
-            }
-            Prim::Map(op) if is_home || node.level == Level::Batch => [1, row(op), 0],
-            Prim::Select(_) if is_home => {
-                named.push(&node.args[0]);
-                [2, node.args[0].id(), 0]
-            }
-            _ if !is_home && node.level == Level::Batch => {
-                named.push(tensor);
-                [3, tensor.id(), 0]
-            }
-            _ if !is_home => return None,
-            Prim::Expand => [4, 0, 0],
-            Prim::Reduce(op) => [5, row(op), 0],
-            Prim::Count(level) => [6, *level as usize, 0],
-            Prim::Rank(level) => [7, *level as usize, 0],
-            Prim::Index(level) => [8, *level as usize, 0],
-            // Words are of 64 bits wherever this has been tried; on others fewer forms are told apart than there are.
-            Prim::Scan(op, number) => [9, row(op), numbers_bits(*number)?],
-            Prim::AtLastToken => [10, 0, 0],
-            _ => return None,
-        };
-        form.extend([
-            kind,
-            what,
-            number,
-            node.level as usize,
-            usize::from(is_home),
-        ]);
-        form.push(args.len());
+        let signature = formed.signature(tensor, is_home)?;
+        let about = [node.level as u64, u64::from(is_home), args.len() as u64];
+        formed.form.extend(signature.into_iter().chain(about));
         for arg in args {
-            form.push(nodes.iter().position(|node| *node == arg.id())?);
+            let at = nodes.iter().position(|node| *node == arg.id())?;
+            formed.form.push(at as u64);
         }
         nodes.push(tensor.id());
     }
-    Some(Formed {
-        form,
-        numbers,
-        named,
-    })
+    Some(formed)
 }
 
-/// The bits of a number as a word; none where words are too short for them.
-fn numbers_bits(number: f64) -> Option<usize> {
-    usize::try_from(number.to_bits()).ok()
+impl<'a> Formed<'a> {
+    /// What tells a node from others on the same arguments; notes down the number or the tensor that it is.
+    fn signature(&mut self, tensor: &'a Tensor, is_home: bool) -> Option<[u64; 3]> {
+        const NUMBER: u64 = u64::MAX;
+        const OF_BATCH: u64 = u64::MAX - 1;
+        const SELECTED: u64 = u64::MAX - 2;
+        let (prim, is_single) = (&tensor.inner().prim, tensor.level() == Level::Batch);
+        match prim {
+            Prim::Number(number) => {
+                self.numbers.push((tensor.id(), *number));
+                Some([NUMBER, 0, 0])
+            }
+            Prim::Map(_) if is_home || is_single => prim.signature(),
+            Prim::Select(_) if is_home => {
+                let of = &tensor.inner().args[0];
+                self.named.push(of);
+                Some([SELECTED, of.id() as u64, 0])
+            }
+            _ if !is_home && is_single => {
+                self.named.push(tensor);
+                Some([OF_BATCH, tensor.id() as u64, 0])
+            }
+            Prim::Random(_) => None,
+            prim => prim.signature().filter(|_| is_home),
+        }
+    }
 }
 
 /// How many different things that scripts look at are kept for other groups to share: each may be as large as a column.
@@ -148,9 +139,7 @@ impl Tensor {
             numbers,
             named,
         } = form(self, home)?;
-        for (_, number) in numbers {
-            form.push(numbers_bits(number)?);
-        }
+        form.extend(numbers.iter().map(|(_, number)| number.to_bits()));
         home.look_at();
         let mut looks = of.looks.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(look) = looks.get_mut(&form) else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::{TensorError, TensorErrorKind};
 use super::graph::{Prim, Tensor};
-use super::op::{self, Derivative, Term, Vjp};
+use super::op::{self, Derivative, Op, Term, Vjp};
 use super::{Frame, Level};
 
 /// The derivative of a batch tensor by each value of `x`, at `x`'s level; 0 where the loss does not depend on `x`.
@@ -33,19 +33,16 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
             grads.entry(node.id()).or_default().whole = Some(grad);
             continue;
         }
-        for (arg, contribution) in contributions(node, &grad, &through)? {
-            let (Contribution::Whole(part)
-            | Contribution::OfGroup(_, part)
-            | Contribution::OfGroups(part)) = &contribution;
+        for (arg, over, part) in contributions(node, &grad, &through)? {
             // An error in a derivative is about the line that it is the derivative of.
             if let Some(origin) = node.origin() {
                 part.mark(origin);
             }
             let target = grads.entry(arg.id()).or_default();
-            match contribution {
-                Contribution::Whole(part) => target.add(part)?,
-                Contribution::OfGroup(group, part) => target.parts.push((Some(group), part)),
-                Contribution::OfGroups(part) => target.parts.push((None, part)),
+            match over {
+                Over::Whole => target.add(part)?,
+                Over::Group(group) => target.parts.push((Some(group), part)),
+                Over::Groups => target.parts.push((None, part)),
             }
         }
     }
@@ -178,10 +175,11 @@ impl Single {
     }
 }
 
-enum Contribution {
-    Whole(Tensor),
-    OfGroup(usize, Tensor),
-    OfGroups(Tensor),
+/// What a share of a gradient lies over: all of its node, one group's frame, or those of all groups at once.
+enum Over {
+    Whole,
+    Group(usize),
+    Groups,
 }
 
 /// The share of each argument that `through` names in the node's gradient, at the argument's level.
@@ -189,93 +187,75 @@ fn contributions(
     node: &Tensor,
     grad: &Tensor,
     through: &HashSet<usize>,
-) -> Result<Vec<(Tensor, Contribution)>, TensorError> {
-    let inner = node.inner();
-    let whole = |parts: Vec<Tensor>| {
-        let wanted = inner
-            .args
-            .iter()
-            .zip(parts)
-            .filter(|(arg, _)| through.contains(&arg.id()));
-        wanted
-            .map(|(arg, part)| Ok((arg.clone(), Contribution::Whole(fit(&part, node, arg)?))))
-            .collect()
+) -> Result<Vec<(Tensor, Over, Tensor)>, TensorError> {
+    let prim = &node.inner().prim;
+    // Where the op table has it, the shares of the first arguments, those of a selection left out.
+    let derived = match prim {
+        Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) => derivatives(op, node, grad)?,
+        _ => Vec::new(),
     };
-    match &inner.prim {
-        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => {
-            let number = match inner.prim {
-                Prim::Scan(_, number) => number,
-                _ => 0.0,
-            };
-            let local = Vjp {
-                args: &inner.args,
-                result: node,
-                grad,
-                number,
-            };
-            match op.derivative {
-                Derivative::Of(derivative) => {
-                    let parts: Result<Vec<Tensor>, TensorError> =
-                        derivative(&local).into_iter().map(Term::built).collect();
-                    whole(parts?)
-                }
-                Derivative::None(why) => {
-                    let error = TensorError::new(op.name, TensorErrorKind::NoDerivative(why));
-                    Err(error.or_at(node.origin()))
-                }
-                Derivative::Zero | Derivative::Composed => Ok(Vec::new()),
+    let args = node.args_of_gradient()?.iter().enumerate();
+    let args = args.filter(|(_, arg)| through.contains(&arg.id()));
+    let mut shares = Vec::new();
+    for (index, arg) in args {
+        let (over, share) = match prim {
+            Prim::Map(_) | Prim::Reduce(_) | Prim::Scan(..) => match derived.get(index) {
+                Some(part) => (Over::Whole, fit(part, node, arg)?),
+                None => continue,
+            },
+            Prim::Expand => (Over::Whole, fit(grad, node, arg)?),
+            Prim::AtLastToken => {
+                let part = op::at_last_token_grad(node, grad)?;
+                (Over::Whole, fit(&part, node, arg)?)
             }
+            Prim::Select(group) => (Over::Group(*group), at_level_of(node, grad)?),
+            Prim::OfGroups => (Over::Groups, at_level_of(node, grad)?),
+            Prim::Mapped(mapped) => (Over::Whole, mapped.gradient(fit(grad, node, arg)?)?),
+            Prim::Assemble(groups) => {
+                let part = match arg.frame() {
+                    Some(frame) => grad.select(groups[index], frame)?,
+                    None => grad.clone(),
+                };
+                (Over::Whole, fit(&part, arg, arg)?)
+            }
+            Prim::Number(_)
+            | Prim::Values(_)
+            | Prim::Column(_)
+            | Prim::Random(_)
+            | Prim::Count(_)
+            | Prim::Rank(_)
+            | Prim::Index(_) => continue,
+        };
+        shares.push((arg.clone(), over, share));
+    }
+    Ok(shares)
+}
+
+/// The shares of a row's arguments by its derivative.
+fn derivatives(op: &'static Op, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
+    let local = Vjp {
+        args: &node.inner().args,
+        result: node,
+        grad,
+        number: match node.inner().prim {
+            Prim::Scan(_, number) => number,
+            _ => 0.0,
+        },
+    };
+    match op.derivative {
+        Derivative::Of(derivative) => derivative(&local).into_iter().map(Term::built).collect(),
+        Derivative::None(why) => {
+            let error = TensorError::new(op.name, TensorErrorKind::NoDerivative(why));
+            Err(error.or_at(node.origin()))
         }
-        Prim::Expand => whole(vec![grad.clone()]),
-        Prim::AtLastToken => whole(vec![op::at_last_token_grad(node, grad)?]),
-        Prim::Select(group) => {
-            let part = match node.frame() {
-                Some(frame) => grad.expanded(node.level(), frame)?,
-                None => grad.clone(),
-            };
-            Ok(vec![(
-                inner.args[0].clone(),
-                Contribution::OfGroup(*group, part),
-            )])
-        }
-        Prim::OfGroups => {
-            let part = match node.frame() {
-                Some(frame) => grad.expanded(node.level(), frame)?,
-                None => grad.clone(),
-            };
-            Ok(vec![(inner.args[0].clone(), Contribution::OfGroups(part))])
-        }
-        Prim::Mapped(mapped) => {
-            let args = node.args_of_gradient()?.iter();
-            args.map(|arg| {
-                let part = mapped.gradient(fit(grad, node, arg)?)?;
-                Ok((arg.clone(), Contribution::Whole(part)))
-            })
-            .collect()
-        }
-        Prim::Assemble(groups) => {
-            let wanted = inner
-                .args
-                .iter()
-                .zip(groups.iter())
-                .filter(|(arg, _)| through.contains(&arg.id()));
-            wanted
-                .map(|(arg, &group)| {
-                    let part = match arg.frame() {
-                        Some(frame) => grad.select(group, frame)?,
-                        None => grad.clone(),
-                    };
-                    Ok((arg.clone(), Contribution::Whole(fit(&part, arg, arg)?)))
-                })
-                .collect()
-        }
-        Prim::Number(_)
-        | Prim::Values(_)
-        | Prim::Column(_)
-        | Prim::Random(_)
-        | Prim::Count(_)
-        | Prim::Rank(_)
-        | Prim::Index(_) => Ok(Vec::new()),
+        Derivative::Zero | Derivative::Composed => Ok(Vec::new()),
+    }
+}
+
+fn at_level_of(node: &Tensor, grad: &Tensor) -> Result<Tensor, TensorError> {
+    match node.frame() {
+        Some(frame) => grad.expanded(node.level(), frame),
+        None => Ok(grad.clone()),
     }
 }
 

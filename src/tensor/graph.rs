@@ -97,6 +97,30 @@ impl Prim {
             Prim::Assemble(_) | Prim::Mapped(_) => "map_groups",
         }
     }
+
+    /// What tells the operation from others on the same arguments, at the same level and in the same frame; `None` of
+    /// values that are there, and of what takes groups apart.
+    pub(super) fn signature(&self) -> Option<[u64; 3]> {
+        let row = |op: &'static Op| std::ptr::from_ref(op) as u64;
+        Some(match self {
+            Prim::Number(value) => [0, 0, value.to_bits()],
+            Prim::Map(op) => [1, row(op), 0],
+            Prim::Expand => [2, 0, 0],
+            Prim::Reduce(op) => [3, row(op), 0],
+            Prim::Count(level) => [4, *level as u64, 0],
+            Prim::Rank(level) => [5, *level as u64, 0],
+            Prim::Index(level) => [6, *level as u64, 0],
+            Prim::Scan(op, number) => [7, row(op), number.to_bits()],
+            Prim::AtLastToken => [8, 0, 0],
+            Prim::Random(key) => [9, 0, *key],
+            Prim::Values(_)
+            | Prim::Column(_)
+            | Prim::Select(_)
+            | Prim::Assemble(_)
+            | Prim::OfGroups
+            | Prim::Mapped(_) => return None,
+        })
+    }
 }
 
 impl Tensor {

@@ -1,9 +1,10 @@
 //! The plan: which nodes to compute in which order for some outputs, equal ones once, and when each can be freed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::Level;
 use super::graph::{Prim, Tensor};
+use super::{Frame, Level};
 
 /// An order in which to compute the nodes that some outputs need.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub struct Step {
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Same {
-        prim: (u8, usize, u64),
+        prim: [u64; 3],
         args: Vec<usize>,
         level: Level,
         frame: usize,
@@ -108,38 +109,15 @@ impl Plan {
 
 fn key(tensor: &Tensor, args: &[usize]) -> Key {
     let node = tensor.inner();
-    let row = |op: &'static super::op::Op| std::ptr::from_ref(op) as usize;
-    let prim = match &node.prim {
-        Prim::Number(value) => (0, 0, value.to_bits()),
-        Prim::Map(op) => (1, row(op), 0),
-        Prim::Expand => (2, 0, 0),
-        Prim::Reduce(op) => (3, row(op), 0),
-        Prim::Count(level) => (9, 0, *level as u64),
-        Prim::Rank(level) => (4, *level as usize, 0),
-        Prim::Index(level) => (5, *level as usize, 0),
-        Prim::Scan(op, number) => (6, row(op), number.to_bits()),
-        Prim::AtLastToken => (7, 0, 0),
-        Prim::Random(key) => (8, 0, *key),
-        Prim::Values(_)
-        | Prim::Column(_)
-        | Prim::Select(_)
-        | Prim::Assemble(_)
-        | Prim::OfGroups
-        | Prim::Mapped(_) => {
-            return Key::Unique(tensor.id());
-        }
-    };
-    if tensor.known().is_some() {
+    let Some(prim) = node.prim.signature().filter(|_| tensor.known().is_none()) else {
         return Key::Unique(tensor.id());
-    }
+    };
+    let layout = |frame: &Arc<Frame>| Arc::as_ptr(&frame.layout) as usize;
     Key::Same {
         prim,
         args: args.to_vec(),
         level: node.level,
-        frame: node
-            .frame
-            .as_ref()
-            .map_or(0, |frame| std::sync::Arc::as_ptr(&frame.layout) as usize),
+        frame: node.frame.as_ref().map_or(0, layout),
         is_f64: node.is_f64,
     }
 }

@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TorchError {
     /// The memory of the device, or of the machine, does not suffice; with libtorch's own line.
-    #[error("libtorch has no memory left: {0}")]
+    #[error("there is not enough memory: {0}")]
     OutOfMemory(String),
     /// Anything else, such as shapes that do not fit each other.
     #[error("libtorch: {0}")]
@@ -42,7 +42,7 @@ impl From<TorchError> for Diagnostics {
         let problem = Diagnostic::error(error.to_string());
         match error {
             TorchError::OutOfMemory(_) => problem
-                .with_help("a lower `tokens_per_forward` needs less at a time, and in sampling a lower `rows_per_batch`")
+                .with_help("a lower `tokens_per_forward` needs less at a time, and in sampling a lower `rows_per_batch` or `max_new_tokens`; the model itself needs 4 bytes a weight, and 16 while it learns")
                 .into(),
             TorchError::Refused(_) => problem.into(),
         }
@@ -83,7 +83,8 @@ mod tests {
         let much = Tensor::f_zeros([1 << 58], (Kind::Float, Device::Cpu));
         let found = TorchError::from(much.unwrap_err());
         let device = refused("CUDA out of memory. Tried to allocate 20.00 GiB.\nException raised");
-        for error in [found, device] {
+        let host = crate::torch::room::<f32>(1 << 58).unwrap_err();
+        for error in [found, device, host] {
             assert!(matches!(error, TorchError::OutOfMemory(_)), "{error:?}");
             let help = Diagnostics::from(error)[0].help.clone();
             assert!(help.is_some_and(|help| help.contains("`tokens_per_forward`")));

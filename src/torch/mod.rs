@@ -116,6 +116,14 @@ pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> Result<Tensor> {
     Ok(sums?.f_narrow(0, 0, count)?)
 }
 
+/// Room for so many values in the host's memory.
+pub(crate) fn room<T>(count: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    let reserved = values.try_reserve_exact(count);
+    reserved.map_err(|error| TorchError::OutOfMemory(error.to_string()))?;
+    Ok(values)
+}
+
 /// An int64 tensor `[values.len()]` on a device.
 pub(crate) fn indices(values: &[i64], device: Device) -> Result<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
@@ -136,7 +144,8 @@ pub(crate) fn doubles(values: &[f64], shape: &[i64], device: Device) -> Result<T
 pub(crate) fn to_vec<T: Element>(tensor: &Tensor) -> Result<Vec<T>> {
     let host = tensor.f_to_device(Device::Cpu)?.f_to_kind(T::KIND)?;
     let host = host.f_contiguous()?;
-    let mut values = vec![T::ZERO; host.numel()];
+    let mut values = room(host.numel())?;
+    values.resize(host.numel(), T::ZERO);
     host.f_copy_data(&mut values, host.numel())?;
     Ok(values)
 }

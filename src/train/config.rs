@@ -152,6 +152,10 @@ impl Config {
             let found = format!("[transformer] is set, and policy is {:?}", self.policy);
             return wrong("policy", found, "\"transformer\"".to_string());
         }
+        if self.task != "math" && !self.transformer.stop_strings.is_empty() {
+            let found = format!("responses have no text, as task is {:?}", self.task);
+            return wrong("transformer.stop_strings", found, "\"math\"".to_string());
+        }
         if self.task != "math" && self.math != defaults.math {
             let found = format!("[math] is set, and task is {:?}", self.task);
             return wrong("task", found, "\"math\"".to_string());

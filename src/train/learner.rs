@@ -136,7 +136,7 @@ impl Learner {
         let mut native = outcome.native.unwrap_or_default();
 
         let started = Instant::now();
-        let mut batch = sampled.batch.clone();
+        let mut batch = outcome.weighted(&sampled.batch);
         if recipe.has(Hook::Advantage) {
             batch = batch.with("advantage", &outcome.advantage);
         }
@@ -225,7 +225,7 @@ impl Learner {
     ) -> Result<(), Diagnostics> {
         let mut state = state.clone();
         let outcome = recipe.advantage(first, &mut state);
-        let Outcome { advantage, .. } = outcome.map_err(|mut error| {
+        let outcome = outcome.map_err(|mut error| {
             if needs_advantage(recipe, first) {
                 error.first_mut().help = Some(format!(
                     "{} is a loss alone: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`",
@@ -243,7 +243,8 @@ impl Learner {
         } else {
             (&self.loss, self.loss_state.clone())
         };
-        let result = loss.loss(first, Some(&advantage), &mut state);
+        let batch = outcome.weighted(first);
+        let result = loss.loss(&batch, Some(&outcome.advantage), &mut state);
         result.map(drop).map_err(|error| refused(error, loss))
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn marked(source: &str) -> Found {
             return Found::Marked(line.to_string());
         }
     }
-    let plain = without_annotations(&without_stars(text));
+    let plain = without_annotations(&without_stars(end_of(text)));
     match behind_phrase(&plain) {
         Some(answer) => Found::Marked(answer),
         None => Found::Unmarked(plain.trim().to_string()),
@@ -46,24 +46,28 @@ enum Boxed {
     None,
 }
 
+/// Where answers without a box are looked for: nobody writes more behind one.
+const END: usize = 20_000;
+
+fn end_of(text: &str) -> &str {
+    let from = text.len().saturating_sub(END);
+    let from = (from..text.len()).find(|&at| text.is_char_boundary(at));
+    &text[from.unwrap_or(0)..]
+}
+
 /// The last box, and those that it is joined to by a comma, `and` or `or`.
 fn boxed(text: &str) -> Boxed {
     let mut boxes: Vec<&str> = Vec::new();
     let mut from = 0;
     let mut last_end = 0;
-    while let Some(at) = text[from..]
-        .find("\\boxed")
-        .into_iter()
-        .chain(text[from..].find("\\fbox"))
-        .min()
-    {
+    while let Some(at) = text[from..].find('\\') {
         let start = from + at;
-        let name = if text[start..].starts_with("\\boxed") {
-            6
-        } else {
-            5
+        from = start + 1;
+        let mut names = ["\\boxed", "\\fbox"].into_iter();
+        let Some(name) = names.find(|name| text[start..].starts_with(name)) else {
+            continue;
         };
-        let behind = text[start + name..].trim_start();
+        let behind = text[start + name.len()..].trim_start();
         let open = text.len() - behind.len();
         let Some(inside) = behind.strip_prefix('{').and_then(|_| closed(&text[open..])) else {
             return Boxed::Open;
@@ -200,34 +204,25 @@ fn sentence(text: &str) -> &str {
 
 /// The formulas of a text: where each begins, its inside, and where it ends.
 fn formulas(text: &str) -> Vec<(usize, &str, usize)> {
-    let mut found = Vec::new();
-    let mut at = 0;
+    const MARKS: [(&str, &str); 4] = [("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$")];
+    let (mut found, mut at) = (Vec::new(), 0);
+    // What nothing closes here is closed nowhere further on.
+    let mut can_close = [true; 4];
     while let Some(next) = text[at..].find(['$', '\\']) {
         let start = at + next;
         let rest = &text[start..];
-        let delimiters = [("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$")];
-        let Some((open, close)) = delimiters
-            .into_iter()
-            .find(|(open, _)| rest.starts_with(open))
-        else {
+        let Some(mark) = MARKS.iter().position(|(open, _)| rest.starts_with(open)) else {
             at = start + 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
             continue;
         };
-        let inside = &rest[open.len()..];
-        let end = inside
-            .find(close)
-            .filter(|end| open != "$" || is_formula(inside, *end));
-        match end {
-            Some(end) => {
-                at = start + open.len() + end + close.len();
-                found.push((start, &inside[..end], at));
-            }
-            // Nothing closes it: all that follows is looked at once more only for one dollar.
-            None if open == "$" => at = start + 1,
-            None => at = start + open.len(),
-        }
-        if found.len() > 10_000 {
-            break;
+        let (open, close) = MARKS[mark];
+        at = start + open.len();
+        let inside = &text[at..];
+        let end = can_close[mark].then(|| inside.find(close)).flatten();
+        can_close[mark] = end.is_some();
+        if let Some(end) = end.filter(|end| open != "$" || is_formula(inside, *end)) {
+            at += end + close.len();
+            found.push((start, &inside[..end], at));
         }
     }
     found
@@ -247,7 +242,7 @@ fn is_formula(inside: &str, end: usize) -> bool {
 
 /// Whether a text without a mark is meant as a whole: one line that is mathematics, well written or not.
 pub(super) fn is_whole(text: &str) -> bool {
-    if text.lines().count() != 1 {
+    if text.len() > value::LONGEST || text.lines().count() != 1 {
         return false;
     }
     if value::read(text).is_some() || text::is_ratio(text) || text::choice(text).is_some() {

@@ -4,12 +4,14 @@ use num_complex::Complex64;
 use num_traits::ToPrimitive;
 
 use super::expr::{Expr, Function};
+use super::work::spend;
 
 /// Values of variables by their names.
 pub(super) type Point<'a> = &'a dyn Fn(&str) -> f64;
 
 /// The value at a point; `None` where it is undefined or beyond double precision.
 pub(super) fn value(expr: &Expr, at: Point<'_>) -> Option<Complex64> {
+    spend(0)?;
     let result = match expr {
         Expr::Number(value, _) => {
             let double = value.to_f64()?;
@@ -55,6 +57,30 @@ pub(super) fn value(expr: &Expr, at: Point<'_>) -> Option<Complex64> {
     result.is_finite().then_some(result)
 }
 
+fn inverse(value: Complex64) -> Option<Complex64> {
+    (value.norm() > 1e-12).then(|| value.inv())
+}
+
+type OfOne = fn(Complex64) -> Option<Complex64>;
+
+/// The functions of one number by their names.
+pub(super) const OF_ONE: [(&str, OfOne); 14] = [
+    ("sin", |x| Some(x.sin())),
+    ("cos", |x| Some(x.cos())),
+    ("tan", |x| Some(x.sin() * inverse(x.cos())?)),
+    ("cot", |x| Some(x.cos() * inverse(x.sin())?)),
+    ("sec", |x| inverse(x.cos())),
+    ("csc", |x| inverse(x.sin())),
+    ("asin", |x| Some(x.asin())),
+    ("acos", |x| Some(x.acos())),
+    ("atan", |x| Some(x.atan())),
+    ("sinh", |x| Some(x.sinh())),
+    ("cosh", |x| Some(x.cosh())),
+    ("tanh", |x| Some(x.tanh())),
+    ("ln", |x| Some(x.ln())),
+    ("exp", |x| Some(x.exp())),
+];
+
 fn power(base: Complex64, exponent: Complex64) -> Option<Complex64> {
     if base.norm() == 0.0 {
         return (exponent.re > 0.0).then_some(base);
@@ -78,7 +104,6 @@ pub(super) fn real(value: Complex64) -> Option<f64> {
 
 fn call(function: Function, values: &[Complex64]) -> Option<Complex64> {
     let first = *values.first()?;
-    let inverse = |value: Complex64| (value.norm() > 1e-12).then(|| value.inv());
     let reals = || {
         values
             .iter()
@@ -91,20 +116,7 @@ fn call(function: Function, values: &[Complex64]) -> Option<Complex64> {
         Some(Complex64::from(factors.product::<f64>()))
     };
     Some(match function {
-        Function::Sin => first.sin(),
-        Function::Cos => first.cos(),
-        Function::Tan => first.sin() * inverse(first.cos())?,
-        Function::Cot => first.cos() * inverse(first.sin())?,
-        Function::Sec => inverse(first.cos())?,
-        Function::Csc => inverse(first.sin())?,
-        Function::Asin => first.asin(),
-        Function::Acos => first.acos(),
-        Function::Atan => first.atan(),
-        Function::Sinh => first.sinh(),
-        Function::Cosh => first.cosh(),
-        Function::Tanh => first.tanh(),
-        Function::Ln => first.ln(),
-        Function::Exp => first.exp(),
+        Function::OfOne(row) => OF_ONE[row].1(first)?,
         Function::Log => values.get(1)?.ln() * inverse(first.ln())?,
         Function::Root => return root(real(first)?, *values.get(1)?),
         Function::Abs => first.norm().into(),

@@ -1,22 +1,36 @@
 //! LaTeX and Unicode in fewer words: one spelling for each sign, no fonts, no sizes, no spacing commands.
 
+use std::borrow::Cow;
+
 /// Letters and signs as LaTeX or ASCII has them.
-fn sign(letter: char) -> Option<&'static str> {
-    Some(match letter {
+fn sign(letter: char) -> Option<Cow<'static, str>> {
+    if letter.is_ascii() {
+        return match letter {
+            '~' => Some(" ".into()),
+            '`' => Some("".into()),
+            _ => None,
+        };
+    }
+    let greek = "pi theta alpha beta gamma lambda mu sigma phi omega".split(' ');
+    if let Some((_, name)) = "πθαβγλμσφω"
+        .chars()
+        .zip(greek)
+        .find(|(own, _)| *own == letter)
+    {
+        return Some(format!("\\{name} ").into());
+    }
+    if let Some(power) = "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().position(|own| own == letter) {
+        return Some(format!("^{{{power}}}").into());
+    }
+    if let Some(at) = "½⅓⅔¼¾".chars().position(|own| own == letter) {
+        let (above, below) = [(1, 2), (1, 3), (2, 3), (1, 4), (3, 4)][at];
+        return Some(format!("\\frac{{{above}}}{{{below}}}").into());
+    }
+    let short = match letter {
         '−' | '–' | '—' | '－' | '‐' | '‑' => "-",
         '×' | '⋅' | '·' | '∙' | '∗' => "*",
         '÷' | '⁄' | '∕' => "/",
         '√' => "\\root ",
-        'π' => "\\pi ",
-        'θ' => "\\theta ",
-        'α' => "\\alpha ",
-        'β' => "\\beta ",
-        'γ' => "\\gamma ",
-        'λ' => "\\lambda ",
-        'μ' => "\\mu ",
-        'σ' => "\\sigma ",
-        'φ' => "\\phi ",
-        'ω' => "\\omega ",
         '∞' => "\\infty ",
         '≤' | '⩽' => "\\leq ",
         '≥' | '⩾' => "\\geq ",
@@ -31,26 +45,16 @@ fn sign(letter: char) -> Option<&'static str> {
         '±' => "\\pm ",
         '°' => "^\\circ ",
         '…' => "\\ldots ",
-        '½' => "\\frac{1}{2}",
-        '⅓' => "\\frac{1}{3}",
-        '⅔' => "\\frac{2}{3}",
-        '¼' => "\\frac{1}{4}",
-        '¾' => "\\frac{3}{4}",
-        '⁰' => "^{0}",
-        '¹' => "^{1}",
-        '²' => "^{2}",
-        '³' => "^{3}",
-        '⁴' => "^{4}",
-        '⁵' => "^{5}",
-        '⁶' => "^{6}",
-        '⁷' => "^{7}",
-        '⁸' => "^{8}",
-        '⁹' => "^{9}",
         '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => "",
-        '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' | '~' => " ",
-        '`' => "",
+        '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => " ",
+        // Letters of full width are those of ASCII, further up.
+        '\u{ff01}'..='\u{ff5e}' => {
+            let plain = char::from_u32(letter as u32 - 0xff00 + 0x20)?;
+            return Some(plain.to_string().into());
+        }
         _ => return None,
-    })
+    };
+    Some(short.into())
 }
 
 /// A command in the spelling that the parser knows; `None` for one that stays as it is.
@@ -135,13 +139,8 @@ pub(super) fn cleaned(text: &str) -> String {
                 out.push('¤');
             }
             '$' => out.push(' '),
-            '！' => out.push('!'),
-            '（' => out.push('('),
-            '）' => out.push(')'),
-            '，' => out.push(','),
-            '０'..='９' => out.push(char::from(b'0' + (letter as u32 - '０' as u32) as u8)),
             letter => match sign(letter) {
-                Some(short) => out.push_str(short),
+                Some(short) => out.push_str(&short),
                 None => out.push(letter),
             },
         }

@@ -4,7 +4,7 @@ mod exprs;
 
 use super::approx;
 use super::expr::{Expr, Function, Rational};
-use super::region;
+use super::region::{self, Region};
 use super::value::{Order, Quantity, Value};
 use exprs::{at_points, exprs, needs_wholes, variables};
 
@@ -156,16 +156,15 @@ fn regions(gold: &Value, answer: &Value) -> Option<bool> {
     }
     // The list `1, 2, 3` may be the union of two sets.
     let of = |value: &Value| match value {
-        Value::List(parts, _) if !is_region(value) => region::spans(&Value::Set(parts.clone())),
-        value => region::spans(value),
+        Value::List(parts, _) if !is_region(value) => region::points(parts),
+        value => Some(Region::of(value)?.0),
     };
     let is_joined = |value: &Value| matches!(value, Value::Joined(..) | Value::Set(_));
     let is_list = |value: &Value| matches!(value, Value::List(..)) && !is_region(value);
     if is_list(gold) && !is_joined(answer) || is_list(answer) && !is_joined(gold) {
         return Some(false);
     }
-    let (gold, answer) = of(gold).zip(of(answer))?;
-    Some(region::same(&gold, &answer))
+    Some(region::same(&of(gold)?, &of(answer)?))
 }
 
 /// How many names the values of a list have together.

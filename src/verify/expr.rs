@@ -5,10 +5,13 @@ use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
+use super::approx::OF_ONE;
+use super::work::spend;
+
 pub(super) type Rational = BigRational;
 
 /// Numbers with more bits than these are not computed: in a hundredth of a second nothing can be made of them.
-const MOST_BITS: u64 = 100_000;
+const MOST_BITS: u64 = 40_000;
 
 /// The largest number whose factorial is computed, and the largest of binomials.
 const MOST_FACTORS: u32 = 4_000;
@@ -24,20 +27,8 @@ pub(super) struct Decimal {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
-    Sin,
-    Cos,
-    Tan,
-    Cot,
-    Sec,
-    Csc,
-    Asin,
-    Acos,
-    Atan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Ln,
-    Exp,
+    /// A function of one complex number, by its row in [`approx::OF_ONE`](super::approx::OF_ONE).
+    OfOne(usize),
     /// The logarithm of the second to the base of the first.
     Log,
     /// The root of the second of the order of the first.
@@ -54,6 +45,27 @@ pub(super) enum Function {
     Min,
     /// A function that is only a name, such as f.
     Named(char),
+}
+
+impl Function {
+    /// The function of a name in LaTeX or in plain text.
+    pub(super) fn of(name: &str) -> Option<Function> {
+        Some(match name {
+            "log" | "lg" => Function::Log,
+            "abs" => Function::Abs,
+            "floor" => Function::Floor,
+            "ceil" => Function::Ceil,
+            "gcd" => Function::Gcd,
+            "lcm" => Function::Lcm,
+            "max" => Function::Max,
+            "min" => Function::Min,
+            name => {
+                let plain = name.replacen("arc", "a", 1);
+                let row = OF_ONE.iter().position(|(own, _)| *own == plain)?;
+                Function::OfOne(row)
+            }
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -158,13 +170,7 @@ impl Expr {
         let value = match self {
             Expr::Number(value, _) => value.clone(),
             Expr::Sum(parts) => sum(parts)?,
-            Expr::Product(parts) => {
-                let mut product = Rational::one();
-                for part in parts {
-                    product = bounded(product * part.exact()?)?;
-                }
-                product
-            }
+            Expr::Product(parts) => product(parts, Expr::exact)?,
             Expr::Negative(part) => -part.exact()?,
             Expr::Quotient(a, b) => {
                 let b = b.exact().filter(|b| !b.is_zero())?;
@@ -181,13 +187,7 @@ impl Expr {
     pub(super) fn square(&self) -> Option<Rational> {
         let two = || Rational::from_integer(2.into());
         let square = match self {
-            Expr::Product(parts) => {
-                let mut product = Rational::one();
-                for part in parts {
-                    product = bounded(product * part.square()?)?;
-                }
-                product
-            }
+            Expr::Product(parts) => product(parts, Expr::square)?,
             Expr::Negative(part) => part.square()?,
             Expr::Quotient(a, b) => a.square()? / b.square().filter(|b| !b.is_zero())?,
             Expr::Call(Function::Root, parts) if parts[0].exact() == Some(two()) => {
@@ -225,7 +225,35 @@ fn decimal(mut number: BigInt, places: u32) -> Rational {
 
 fn bounded(value: Rational) -> Option<Rational> {
     let bits = value.numer().bits() + value.denom().bits();
+    spend(if value.is_integer() {
+        bits.isqrt()
+    } else {
+        bits
+    })?;
     (bits <= MOST_BITS).then_some(value)
+}
+
+/// Numerators and denominators apart: thousands of factors need no common divisor each.
+fn product(parts: &[Expr], of: fn(&Expr) -> Option<Rational>) -> Option<Rational> {
+    let (mut above, mut below) = (BigInt::one(), BigInt::one());
+    for part in parts {
+        let value = of(part)?;
+        above *= value.numer();
+        below *= value.denom();
+        let bits = above.bits() + below.bits();
+        spend(bits.isqrt())?;
+        if bits > MOST_BITS {
+            return None;
+        }
+    }
+    if !below.is_one() {
+        spend(above.bits() + below.bits())?;
+    }
+    Some(if below.is_one() {
+        Rational::from_integer(above)
+    } else {
+        Rational::new(above, below)
+    })
 }
 
 /// Integers first: thousands of terms need no common denominator each.
@@ -291,6 +319,7 @@ fn call(function: Function, parts: &[Expr]) -> Option<Rational> {
     };
     let number = |index: usize| {
         let number = whole(index)?.to_u32()?;
+        spend(8 * u64::from(number.min(MOST_FACTORS)))?;
         (number <= MOST_FACTORS).then_some(number)
     };
     let product = |from: u32, to: u32, step: usize| {

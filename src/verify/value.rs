@@ -13,7 +13,7 @@ use super::token::{Kind, Token, tokens};
 use super::unit::Unit;
 
 /// Longer answers are compared as texts alone.
-const LONGEST: usize = 12_000;
+pub(super) const LONGEST: usize = 12_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Quantity {

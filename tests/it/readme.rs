@@ -61,6 +61,8 @@ fn every_command_runs() {
     for file in [
         "examples/rollouts.jsonl",
         "tests/data/verl.jsonl",
+        "tests/data/math.jsonl",
+        "tests/data/tokenizers/gpt.json",
         "scripts/k_annealed.rhai",
     ] {
         let copy = folder.path().join(file);

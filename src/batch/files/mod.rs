@@ -26,13 +26,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) use replace::Replacement;
 pub use texts::{Verified, verify_lines};
+pub use words::Tokenize;
 
 use self::json::Type;
 use self::names::Names;
 use self::raw::{Header, Origin, Raw, RawColumn, Schema, Values};
 use self::spread::Spread;
 use self::tensor::{Info, Source, Tensor};
-use super::{Batch, Computed, Level, Tokenize};
+use super::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A kind of file that rollouts are read from.

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use super::json::Type;
 use super::raw::Header;
 use super::spread;
-use super::texts;
+use super::words::Tokenize;
 use super::{Mapping, ReadOptions};
-use crate::batch::Tokenize;
+use crate::batch::SOLUTIONS;
 use crate::batch::known;
 use crate::batch::level::Level;
-use crate::batch::texts::COMPARED;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
@@ -73,6 +72,7 @@ const DUMPS: [Dump; 2] = [
         ],
         names: &[
             ("group", "input"),
+            ("prompt", "input"),
             ("reward", "score"),
             ("completion", "output"),
             ("correct", "acc"),
@@ -195,10 +195,9 @@ impl Names {
             return missing(what, wanted, hint("group", LIKELY_GROUPS, all()));
         }
         let rewards = ["reward", "token_reward", "correct"];
-        let texts = names.texts(all());
-        let is_verifiable = COMPARED
-            .iter()
-            .all(|own| texts.iter().any(|(ours, _)| ours == own));
+        let provides = |ours: &&str| names.provides(ours, fields);
+        let is_verifiable =
+            provides(&"completion") && SOLUTIONS.iter().any(|solution| provides(solution));
         let is_rewarded = rewards.iter().any(|ours| names.provides(ours, fields));
         if !is_rewarded && !(is_verifiable && matches!(header, Header::Lines)) {
             let wanted = wanted(
@@ -218,6 +217,10 @@ impl Names {
         if let (Header::Lines, Some(wanted)) = (header, &mut names.wanted) {
             // It is told of rewards that the mask takes away.
             wanted.push("token_reward".to_string());
+            if !is_rewarded || wanted.iter().any(|name| name == "verified") {
+                let texts = ["completion"].into_iter().chain(SOLUTIONS);
+                wanted.extend(texts.map(str::to_string));
+            }
         }
         names.has_reward = names.provides("reward", fields);
         Ok(names)
@@ -248,7 +251,9 @@ impl Names {
             if is_usable && self.reading(ours).is_none() && kind(ours).is_none() {
                 self.are_dumped |= ours == "group";
                 self.readings.push(Reading::new(ours, theirs, false));
-                taken.push(format!("{ours} = `{theirs}`"));
+                if ours != "prompt" {
+                    taken.push(format!("{ours} = `{theirs}`"));
+                }
             }
         }
         if let Some(tokens) = dump.tokens
@@ -298,20 +303,19 @@ impl Names {
         }
     }
 
+    /// Whether the batch is to have the strings of a field: it is a column that nobody knows, or the completion.
+    pub(super) fn wants_text(&self, reading: &Reading) -> bool {
+        let mut wanted = self.wanted.iter().flatten();
+        matches!(reading.role, Role::Any | Role::Completion)
+            && (self.wanted.is_none() || wanted.any(|column| *column == reading.ours))
+    }
+
     /// The remark on a field whose own name is given to another one.
     pub(super) fn shadowed(&self, field: &str) -> Option<String> {
         let own = self.own(field);
         let other = self.reading(own)?;
         let is_read = self.readings.iter().any(|reading| reading.theirs == field);
         (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
-    }
-
-    /// The texts of responses, with the fields that they are read from.
-    pub(super) fn texts<'f>(
-        &self,
-        all: impl Iterator<Item = &'f str> + Clone,
-    ) -> Vec<(&'static str, String)> {
-        texts::fields(all, |ours| Some(self.reading(ours)?.theirs.clone()))
     }
 
     /// The names that a field is read under: none where its own name is given to another field.

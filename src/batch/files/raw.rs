@@ -89,6 +89,8 @@ pub(super) struct Line {
 pub(super) struct RawColumn {
     pub(super) name: String,
     pub(super) values: Values,
+    /// The strings, or the messages of chats as text, where the batch holds them.
+    pub(super) texts: Option<Vec<Arc<str>>>,
     /// Of arrays whose numbers nobody wants only the lengths are held, and these are the numbers that nothing is said of.
     pub(super) unread: Option<(f32, f32)>,
     /// Whether there is another number in arrays that are not held.
@@ -108,14 +110,16 @@ pub(super) enum Values {
     None,
     /// A number (or 0 and 1 for a boolean) a response.
     Numbers(Vec<f64>),
-    /// A string or a whole number a response, each string held once; whether they are strings in the file. A number
-    /// beyond i64 is an id of its digits, and stands beside smaller ones.
+    /// A string, a chat or a whole number a response, each string held once; whether they are no numbers in the file. A
+    /// number beyond i64 is an id of its digits, and stands beside smaller ones.
     Ids {
         ids: Vec<GroupId>,
         are_strings: bool,
     },
     /// The number of words a response; whether they are those of a list of messages.
     Words { counts: Vec<f64>, messages: bool },
+    /// A string or a chat a response; the first in words.
+    Strings(String),
     /// An array of numbers a response.
     Arrays(Ragged),
     /// An array of the whole batch, read when it is used.
@@ -139,6 +143,7 @@ impl RawColumn {
         RawColumn {
             name,
             values,
+            texts: None,
             unread: None,
             is_unusual: false,
             filled: 0,
@@ -166,6 +171,11 @@ impl RawColumn {
         });
     }
 
+    /// Whether there is a text for every response.
+    pub(super) fn is_text(&self) -> bool {
+        self.odd.is_none() && self.filled > 0 && self.texts.is_some()
+    }
+
     /// The first response's value in words.
     pub(super) fn describe_first(&self) -> String {
         match &self.values {
@@ -178,7 +188,7 @@ impl RawColumn {
             Values::Words { .. } => "a string".to_string(),
             Values::Arrays(arrays) => of_numbers(arrays.length(0)),
             Values::Tensor(tensor) => tensor.info.describe(),
-            Values::Other(words) => words.clone(),
+            Values::Strings(words) | Values::Other(words) => words.clone(),
         }
     }
 }

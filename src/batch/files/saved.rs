@@ -14,7 +14,7 @@ use super::raw::Header;
 use super::replace::Replacement;
 use super::safetensors::{self as file, Metadata, Written};
 use super::spread::write_rows;
-use crate::batch::{Batch, FloatBuffer, GroupId, Layout, Texts};
+use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The key of the header that marks a file as one of ours, and the version of what is in it.
@@ -90,12 +90,14 @@ impl Batch {
             });
             metadata.insert(NAMES.to_string(), Value::Array(names.collect()).to_string());
         }
-        if let Some(texts) = self.texts.as_ref().and_then(Texts::held) {
-            let texts: BTreeMap<&str, Vec<&String>> = texts.collect();
-            let texts = serde_json::to_string(&texts)?;
-            if texts.len() <= MOST_TEXT {
-                metadata.insert(TEXTS.to_string(), texts);
-            }
+        let texts = self.texts().map(|(name, texts)| {
+            let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
+            (name, texts)
+        });
+        let texts: BTreeMap<&str, Vec<&str>> = texts.collect();
+        let texts = serde_json::to_string(&texts)?;
+        if !self.texts.is_empty() && texts.len() <= MOST_TEXT {
+            metadata.insert(TEXTS.to_string(), texts);
         }
         let groups = (0..layout.responses()).map(|response| {
             let group = layout.group_of(response);

@@ -1,44 +1,23 @@
-//! The texts in a file of lines, which may be many times the batch: read again when somebody asks for them.
+//! Completions in a file of lines compared with their references, line by line: the file may be many times the memory.
 
 use std::borrow::Cow;
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::json::{self, Cursor, Type, unescape};
 use super::jsonl::map_lines;
-use super::raw::Raw;
 use super::replace::Replacement;
-use super::{changed, words};
-use crate::batch::texts::{COMPARED, TextSource};
+use super::words;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::verify::{self, Verdict};
 
-/// Texts by our names, and the fields that they are read from where nobody says otherwise.
-const FIELDS: [(&str, &[&str]); 3] = [
-    ("prompt", &["prompt", "question", "input"]),
+/// The fields of completions and of their references, where nobody says otherwise.
+const FIELDS: [(&str, &[&str]); 2] = [
     ("completion", &["completion", "output"]),
     ("solution", &["solution", "answer", "gts"]),
 ];
-
-/// Our names for texts with their fields: those that are asked for, else those that are known.
-pub(super) fn fields<'f>(
-    there: impl Iterator<Item = &'f str> + Clone,
-    asked: impl Fn(&str) -> Option<String>,
-) -> Vec<(&'static str, String)> {
-    let known = |names: &[&str]| {
-        let name = names
-            .iter()
-            .find(|name| there.clone().any(|field| field == **name))?;
-        Some(name.to_string())
-    };
-    let fields = FIELDS.iter();
-    fields
-        .filter_map(|(ours, names)| Some((*ours, asked(ours).or_else(|| known(names))?)))
-        .collect()
-}
 
 /// The values of some fields of a line, as texts; an empty one where there is none. Numbers stand as they are written, and of
 /// a chat there is what its messages say.
@@ -56,7 +35,7 @@ fn texts<'l, const N: usize>(
             if *field == key {
                 *text = match value {
                     Type::String => unescape(&raw[1..raw.len() - 1]).unwrap_or_default(),
-                    Type::Array => words::contents(raw).unwrap_or_default().join("\n").into(),
+                    Type::Array => words::text_of_messages(raw).unwrap_or_default().into(),
                     Type::Null => Cow::default(),
                     _ => raw.into(),
                 };
@@ -65,98 +44,6 @@ fn texts<'l, const N: usize>(
         Ok(())
     })?;
     Ok(found)
-}
-
-/// The lines of a file, each of which has the texts of a response.
-#[derive(Debug)]
-pub(super) struct TextLines {
-    pub(super) path: Arc<Path>,
-    /// The names of the texts and their fields.
-    pub(super) fields: Vec<(&'static str, String)>,
-    /// The checksum of the file.
-    pub(super) sum: u32,
-}
-
-impl TextLines {
-    /// Those of a file that was read, and can be read again.
-    pub(super) fn of(raw: &Raw, sum: u32) -> Option<TextLines> {
-        let fields = raw
-            .names
-            .texts(raw.columns.iter().map(|column| column.name.as_str()));
-        let can_be_read = !fields.is_empty() && raw.path.is_file();
-        can_be_read.then(|| TextLines {
-            path: raw.path.as_path().into(),
-            fields,
-            sum,
-        })
-    }
-
-    fn field(&self, ours: &str) -> &str {
-        let mut fields = self.fields.iter();
-        fields
-            .find(|(own, _)| *own == ours)
-            .map_or("", |(_, field)| field)
-    }
-}
-
-impl TextSource for TextLines {
-    fn names(&self) -> Vec<&str> {
-        self.fields.iter().map(|(name, _)| *name).collect()
-    }
-
-    fn of(&self, responses: &[usize]) -> Result<Vec<Vec<String>>, Diagnostics> {
-        let mut found = vec![Vec::new(); responses.len()];
-        let last = responses.iter().max().copied().unwrap_or(0);
-        let mut response = 0;
-        map_lines(
-            &self.path,
-            None,
-            |_, _| Ok(()),
-            |line, is_response| {
-                if is_response.is_some() {
-                    for (wanted, texts) in responses.iter().zip(&mut found) {
-                        if *wanted == response {
-                            let of_field = |(_, field): &(&str, String)| {
-                                Ok(self::texts(line, [field])?[0].to_string())
-                            };
-                            *texts = self
-                                .fields
-                                .iter()
-                                .map(of_field)
-                                .collect::<Result<_, Diagnostic>>()?;
-                        }
-                    }
-                    response += 1;
-                }
-                Ok(response <= last)
-            },
-        )?;
-        match found.iter().all(|texts| texts.len() == self.fields.len()) {
-            true => Ok(found),
-            false => Err(changed(&self.path, "it is shorter").into()),
-        }
-    }
-
-    fn verdicts(
-        &self,
-        may_go_on: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<Vec<Verdict>>, Diagnostics> {
-        let fields = COMPARED.map(|name| self.field(name));
-        let mut verdicts = Vec::new();
-        let verdict = |_, line: &str| {
-            let [completion, solution] = texts(line, fields)?;
-            Ok(verify::equal(&solution, &completion))
-        };
-        let sum = map_lines(&self.path, None, verdict, |_, verdict| {
-            verdicts.extend(verdict);
-            Ok(may_go_on())
-        })?;
-        match sum {
-            None => Ok(None),
-            Some(sum) if sum == self.sum => Ok(Some(verdicts)),
-            Some(_) => Err(changed(&self.path, "its bytes are others").into()),
-        }
-    }
 }
 
 /// A line that was verified.
@@ -246,32 +133,25 @@ fn fields_of(path: &Path, asked: [Option<&str>; 2]) -> Result<[String; 2], Diagn
     let no_lines = || Diagnostic::error("there is no response in the file").in_file(path);
     let there = there.ok_or_else(no_lines)?;
     let all = there.iter().map(|(field, _)| field.as_str());
-    let own = |ours: &str| {
-        let of = COMPARED.iter().position(|name| *name == ours)?;
-        asked[of].map(str::to_string)
+    let field = |at: usize| {
+        let (ours, known) = FIELDS[at];
+        let is_there = |name: &&str| all.clone().any(|field| field == *name);
+        let found = match asked[at] {
+            Some(asked) => Some(asked).filter(is_there),
+            None => known.iter().copied().find(is_there),
+        };
+        found.map(str::to_string).ok_or_else(|| {
+            let what = match asked[at] {
+                Some(asked) => format!("there is no field `{asked}`"),
+                None => format!("nothing says which field has the {ours}"),
+            };
+            let near = suggest::list(all.clone());
+            let help =
+                format!("there is {near}: `--{ours} FIELD` names the one that has the {ours}");
+            Diagnostic::error(what).with_help(help).in_file(path)
+        })
     };
-    let found = fields(all.clone(), own);
-    let mut names = COMPARED.iter().map(|ours| {
-        let field = found
-            .iter()
-            .find(|(own, _)| own == ours)
-            .map(|(_, field)| field);
-        match field {
-            Some(field) if all.clone().any(|own| own == field) => Ok(field.clone()),
-            _ => {
-                let what = match field {
-                    Some(field) => format!("there is no field `{field}`"),
-                    None => format!("nothing says which field has the {ours}"),
-                };
-                let near = suggest::list(all.clone());
-                let help =
-                    format!("there is {near}: `--{ours} FIELD` names the one that has the {ours}");
-                Err(Diagnostic::error(what).with_help(help).in_file(path))
-            }
-        }
-    });
-    let mut next = || names.next().unwrap_or_else(|| Ok(String::new()));
-    Ok([next()?, next()?])
+    Ok([field(0)?, field(1)?])
 }
 
 /// The bytes of a line that a field's value takes or is to take, and what comes before it, in the style of the line.

@@ -2,44 +2,75 @@
 
 use serde_json::{Map, Value as Json};
 
+use std::fmt;
+use std::ops::Range;
+
 use super::json::{HIGH, LOW, before, beyond_ascii, eight, equal};
-use crate::batch::Tokenize;
-use crate::diagnostic::Diagnostic;
+
+/// What makes tokens of a text.
+pub trait Tokenize: fmt::Debug + Send + Sync {
+    /// Its name in messages.
+    fn name(&self) -> String;
+
+    /// How many tokens a text has.
+    ///
+    /// # Errors
+    /// Why it has none, such as a part for which there is no token.
+    fn count(&self, text: &str) -> Result<usize, String>;
+
+    /// The bytes of the text that each of its tokens stands for; none for a token that the tokenizer adds.
+    ///
+    /// # Errors
+    /// As [`Tokenize::count`].
+    fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
+}
 
 /// The values that a completion may have, for messages.
 pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 
-/// What the messages of a chat say, as TRL's conversational format has them.
-pub(super) fn contents(raw: &str) -> Option<Vec<String>> {
-    let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
-    let mut contents = Vec::new();
-    for message in &messages {
-        match message.get("content")? {
-            Json::String(text) => contents.push(text.clone()),
-            // A message may be a call of a tool alone.
-            Json::Null => {}
-            // Some chats hold a message in parts, of which those of text have a `text`.
-            Json::Array(parts) => {
-                let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
-                contents.extend(texts.map(str::to_string));
-            }
-            _ => return None,
-        }
-    }
-    Some(contents)
-}
-
-/// The words in all messages of a chat, or their tokens.
+/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens.
 pub(super) fn of_messages(
     raw: &str,
     tokenizer: Option<&dyn Tokenize>,
-) -> Result<Option<usize>, Diagnostic> {
-    let count = |text: &String| match tokenizer {
+) -> Result<Option<usize>, String> {
+    let Ok(messages) = serde_json::from_str::<Vec<Map<String, Json>>>(raw) else {
+        return Ok(None);
+    };
+    let count = |text: &str| match tokenizer {
         Some(tokenizer) => tokenizer.count(text),
         None => Ok(text.split_whitespace().count()),
     };
-    let contents = contents(raw);
-    contents.map(|all| all.iter().map(count).sum()).transpose()
+    let mut words = 0;
+    for message in &messages {
+        words += match message.get("content") {
+            Some(Json::String(text)) => count(text)?,
+            // A message may be a call of a tool alone.
+            Some(Json::Null) => 0,
+            // Some chats hold a message in parts, of which those of text have a `text`.
+            Some(Json::Array(parts)) => {
+                let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+                texts.map(count).sum::<Result<usize, String>>()?
+            }
+            _ => return Ok(None),
+        };
+    }
+    Ok(Some(words))
+}
+
+/// The messages of a chat as one text, or as they stand where there is more to them than roles and texts.
+pub(super) fn text_of_messages(raw: &str) -> Option<String> {
+    let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
+    let text = |message: &Map<String, Json>| -> Option<String> {
+        let content = message.get("content")?.as_str()?;
+        match message.get("role") {
+            Some(role) if message.len() == 2 => Some(format!("{}: {content}", role.as_str()?)),
+            None if message.len() == 1 => Some(content.to_string()),
+            _ => None,
+        }
+    };
+    let texts: Option<Vec<String>> = messages.iter().map(text).collect();
+    let texts = texts.map_or(raw.to_string(), |texts| texts.join("\n"));
+    (!messages.is_empty()).then_some(texts)
 }
 
 /// The number of words, separated by white space, in a string as it stands between its quotes.

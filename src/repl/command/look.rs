@@ -172,22 +172,15 @@ impl Looker<'_> {
             lines.push(paint.dim(&wrapped("  ", &text, paint.width)));
         }
         let tokens = self.largest(layout.tokens_of(response));
-        let Some(texts) = self.batch.texts() else {
-            lines.extend(tokens.map(|tokens| self.told(&tokens, None)));
-            return Ok(lines.join("\n"));
-        };
-        let all = texts.of(&[response])?.concat();
-        let text_of = |own: &str| {
-            let at = texts.names().iter().position(|name| *name == own);
-            at.and_then(|at| all.get(at))
-        };
+        let text_of = |name: &str| self.batch.text(name).map(|texts| &*texts[response]);
         let length = layout.tokens_of(response).len();
         let completion = text_of("completion");
         let spans = completion.and_then(|text| self.spans(text, length));
-        for (name, text) in texts.names().iter().zip(&all) {
+        for (name, texts) in self.batch.texts() {
+            let text = &texts[response];
             lines.push(paint.dim(&format!("  {}", visible(name))));
             let marks = match (&tokens, &spans) {
-                (Some(tokens), Some(spans)) if *name == "completion" => {
+                (Some(tokens), Some(spans)) if name == "completion" => {
                     let marks = tokens.iter().map(|(at, a)| (spans[*at].clone(), *a));
                     marks.collect()
                 }
@@ -196,7 +189,10 @@ impl Looker<'_> {
             lines.extend(marked(text, marks, paint));
         }
         if let Some(completion) = completion {
-            lines.push(answer(completion, text_of("solution")));
+            lines.push(answer(
+                completion,
+                text_of("solution").or_else(|| text_of("answer")),
+            ));
         }
         if let Some(tokens) = tokens {
             lines.push(self.told(&tokens, completion.zip(spans.as_ref())));
@@ -230,7 +226,7 @@ impl Looker<'_> {
     }
 
     /// A line with the tokens that have the largest |A|.
-    fn told(&self, tokens: &[(usize, f64)], text: Option<(&String, &Vec<Range<usize>>)>) -> String {
+    fn told(&self, tokens: &[(usize, f64)], text: Option<(&str, &Vec<Range<usize>>)>) -> String {
         let token = |&(at, a): &(usize, f64)| {
             let own = text.and_then(|(text, spans)| text.get(spans[at].clone()));
             let own = own.map_or(String::new(), |own| format!(" `{}`", visible(own.trim())));
@@ -243,7 +239,7 @@ impl Looker<'_> {
 }
 
 /// The answer of a completion beside that of its solution.
-fn answer(completion: &str, solution: Option<&String>) -> String {
+fn answer(completion: &str, solution: Option<&str>) -> String {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));
     let Some(solution) = solution else {

@@ -120,7 +120,11 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let loss = with_loss.init().and_then(|mut state| {
         // The advantage of a recipe that is a loss alone comes from its gradient: the loss itself reads the batch's column.
         let advantage = recipe.has(Hook::Advantage).then_some(&outcome.advantage);
-        with_loss.loss(&session.data.batch, advantage, &mut state)
+        with_loss.loss(
+            &outcome.weighted(&session.data.batch),
+            advantage,
+            &mut state,
+        )
     });
     match loss {
         Ok(loss) => {

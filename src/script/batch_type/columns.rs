@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::{DERIVED, ScriptBatch, Source};
+use crate::batch::Batch;
 use crate::batch::known;
-use crate::batch::{Batch, Texts};
 use crate::script::error::Problem;
 use crate::script::explain::said;
 use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
-use crate::verify::Verdict;
 
 /// The note where a batch has no `logp`.
 pub(crate) const OLD_FOR_LOGP: &str =
@@ -51,7 +50,7 @@ impl ScriptBatch {
             Some(("length", _)) => {
                 batch.layout().width() > 0 || batch.token_columns().next().is_some()
             }
-            Some(("verified", _)) => batch.texts().is_some_and(Texts::can_be_verified),
+            Some(("verified", _)) => batch.is_verifiable(),
             Some((_, from)) => from
                 .iter()
                 .any(|column| self.has(column) || self.follows_text(batch, column)),
@@ -144,22 +143,14 @@ impl ScriptBatch {
     /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere.
     fn verified(&self, batch: &Batch) -> Result<Tensor, Problem> {
         let guard = &self.call().guard;
-        let verdicts = batch
-            .texts()
-            .map(|texts| texts.verdicts(&|| !guard.is_cancelled()));
-        let verdicts = verdicts
-            .transpose()
-            .map_err(|error| Problem::new(error.to_string()))?;
-        let verdicts = verdicts.flatten();
-        // Reading a file is not the script's time.
+        let right = batch.verified(&|| !guard.is_cancelled());
+        // The comparing is not the script's time.
         guard.start_clock();
-        let Some(verdicts) = verdicts else {
-            return Err(TensorError::new("verified", Stopped::Cancelled).into());
-        };
-        let right = verdicts
-            .iter()
-            .map(|&verdict| f64::from(u8::from(verdict == Verdict::Equal)));
-        Ok(Tensor::of_responses(self.frame(), right.collect()))
+        let stopped = || TensorError::new("verified", Stopped::Cancelled);
+        Ok(Tensor::of_responses(
+            self.frame(),
+            right.ok_or_else(stopped)?,
+        ))
     }
 
     /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the

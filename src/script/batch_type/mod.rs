@@ -94,6 +94,10 @@ impl ScriptBatch {
         let Source::Whole { batch, given } = &self.0.source else {
             return None;
         };
+        // No kernel knows of weights.
+        if self.has("weight") {
+            return None;
+        }
         let reward = match (given.get("reward"), given.get("token_reward")) {
             (Some(reward), Some(tokens)) => {
                 let is_spread = tokens.inner().args.iter().any(|arg| arg.same(reward));

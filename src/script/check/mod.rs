@@ -214,7 +214,8 @@ impl<'a> Checks<'a> {
         let outcome = self.recipe.advantage(batch, &mut state)?;
         if self.runs_loss {
             let advantage = Some(&outcome.advantage);
-            self.recipe.loss(batch, advantage, &mut state)?;
+            self.recipe
+                .loss(&outcome.weighted(batch), advantage, &mut state)?;
         }
         Ok(outcome)
     }

@@ -27,6 +27,11 @@ pub(in crate::script) fn tensor_of(
         let reward = run.batch().column("reward");
         return reward.map_err(|problem| Diagnostic::error(problem.message).into());
     }
+    run.weight()?;
+    if hook == Hook::Weight {
+        let weight = run.batch().column("weight");
+        return weight.map_err(|problem| Diagnostic::error(problem.message).into());
+    }
     if recipe.has(Hook::Advantage) {
         let advantage = run.signal(Hook::Advantage)?;
         run.value(&Returned::of(Hook::Advantage, &advantage))?;

@@ -75,7 +75,7 @@ impl Recipe {
         })
     }
 
-    /// Computes the advantage: `reward`, if there is one, then `advantage`; for a recipe that has a loss alone, the
+    /// Computes the advantage: `reward` and `weight`, if there are any, then `advantage`; for a recipe that has a loss alone, the
     /// equivalent -M dloss/dlogp, with M the number of tokens.
     ///
     /// `state` changes only where all of it succeeds.
@@ -114,6 +114,7 @@ impl Recipe {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state, guard);
             let reward = run.reward()?;
+            let weight = run.weight()?;
             let (advantage, loss) = if self.has(Hook::Advantage) {
                 let tensor = run.signal(Hook::Advantage)?;
                 let returned = Returned::of(Hook::Advantage, &tensor);
@@ -124,17 +125,16 @@ impl Recipe {
                 let advantage = run.place(&Returned::gradient(&loss, &advantage), array)?;
                 (advantage, Some(run.number(&loss)?))
             };
-            // Of the batch as it was given: what is right does not change with a shaped reward.
-            let correct = run.input.column("correct").ok();
-            let correct = correct.and_then(|tensor| tensor.evaluate().ok());
+            let correct = correct(&run.input);
             let reports = run.input.call().take_reports();
             let metrics = run.metrics(&reports)?;
             *state = run.finished_state()?;
             Ok(Outcome {
                 reward,
+                weight,
                 advantage: advantage.into(),
                 loss,
-                correct: correct.map(|value| value.over(batch.layout())),
+                correct,
                 metrics,
                 notes: reports.notes,
                 map_groups: reports.map_groups,
@@ -187,6 +187,12 @@ impl Recipe {
         on_deep_stack(|| {
             let started = Instant::now();
             let mut run = Run::new(self, batch, state, guard);
+            if self.has(Hook::Weight) && !batch.has("weight") {
+                // Never in silence without them.
+                let message = "the batch has no column `weight`, and the recipe has weights";
+                let help = "the weights come with the advantage: `outcome.weighted(&batch)` is the batch with them";
+                return Err(run.error(Hook::Weight, message.to_string(), help));
+            }
             if let Some(advantage) = advantage {
                 let values = advantage.buffer().clone();
                 let tensor = Tensor::from_buffer(run.input.frame(), advantage.level(), values)
@@ -275,6 +281,27 @@ impl<'a> Run<'a> {
         Ok(Some(value.over(self.input.frame().layout())))
     }
 
+    /// The weight of each response, by the `weight` hook or the column; hooks from here on see it as `batch.weight`.
+    fn weight(&mut self) -> Result<Option<Computed>, Diagnostics> {
+        let layout = self.input.frame().layout().clone();
+        if !self.recipe.has(Hook::Weight) {
+            let own = self.input.column("weight").ok().map(|own| own.evaluate());
+            let own = own
+                .transpose()
+                .map_err(|error| self.failed(Hook::Weight, error))?;
+            return Ok(own.map(|value| value.over(&layout)));
+        }
+        let tensor = self.signal(Hook::Weight)?;
+        let value = self.value(&Returned::of(Hook::Weight, &tensor))?;
+        if let Some((index, found)) = value.iter().enumerate().find(|(_, weight)| *weight < 0.0) {
+            let at = layout.describe(Level::Response, index);
+            let help = "0 takes a response out of the loss, 2 counts it twice";
+            return Err(self.error(Hook::Weight, format!("the weight is {found} at {at}"), help));
+        }
+        self.given.insert("weight", tensor);
+        Ok(Some(value.over(&layout)))
+    }
+
     fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
         let result = self.hook(Hook::Loss, batch)?;
         let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
@@ -334,6 +361,12 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Which responses are right, of the batch as it was given: that does not change with a shaped reward.
+fn correct(input: &ScriptBatch) -> Option<Computed> {
+    let value = input.column("correct").ok()?.evaluate().ok()?;
+    Some(value.over(input.frame().layout()))
+}
+
 fn invoke(
     recipe: &Recipe,
     engine: &Engine,
@@ -372,6 +405,97 @@ mod tests {
         let at_once =
             advantage("fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\") }");
         assert_eq!(by_groups, at_once);
+    }
+
+    /// A response of weight 0 is in no sum and no count of any loss, and one of weight 2 counts as two.
+    #[test]
+    fn losses_honour_weights() {
+        let host = Host::new();
+        let example = Batch::example();
+        let alone = example.select(&[0, 2, 2, 3]);
+        let weights = [1.0, 0.0, 2.0, 1.0, 0.0];
+        let column = |batch: &Batch, name: &str, values: Vec<f64>| {
+            let values = Computed::new(batch.layout().clone(), Level::Response, values);
+            batch.clone().with(name, &values)
+        };
+        let loss = |name: &str, aggregate: &str, batch: &Batch| {
+            let advantage = (0..batch.layout().responses()).map(|response| {
+                batch
+                    .token_column("value")
+                    .unwrap()
+                    .of_response(batch.layout(), response)
+                    .sum()
+            });
+            let batch = column(batch, "advantage", advantage.collect());
+            let mut recipe = host.load(name).unwrap();
+            let _ = recipe.set_text("aggregate", aggregate);
+            let _ = recipe.set_text("horizon", "8");
+            let loss = recipe.loss(&batch, None, &mut State::default());
+            loss.unwrap_or_else(|error| panic!("{}", error.render(false)))
+        };
+        for (name, aggregate) in [
+            ("ppo_clip", "token"),
+            ("ppo_clip", "response"),
+            ("ppo_clip", "response_sum_norm"),
+            ("ppo_clip", "token_sum"),
+            ("ppo_clip", "prompt"),
+            ("gspo", "response_sum"),
+            ("gmpo", ""),
+            ("opmd_loss", ""),
+        ] {
+            let weighted = loss(
+                name,
+                aggregate,
+                &column(&example, "weight", weights.to_vec()),
+            );
+            let expected = loss(name, aggregate, &alone).value;
+            assert!(
+                (weighted.value - expected).abs() < 1e-15,
+                "{name} {aggregate}: {expected}"
+            );
+            let of_none = weighted.gradient.buffer().iter().skip(2).take(3);
+            assert_eq!(of_none.collect::<Vec<_>>(), [0.0; 3]);
+        }
+    }
+
+    #[test]
+    fn weights_are_honoured_or_asked_for() {
+        let script = "import \"aggregate\" as aggregate;
+            fn weight(batch, p) { batch.reward.any(\"group\") }
+            fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\", batch.weight) }
+            fn loss(batch, p) { aggregate::of(batch, -batch.advantage * batch.logp, #{ aggregate: \"token\" }) }";
+        let recipe = Host::new().compile("test", script).unwrap();
+        let (batch, mut state) = (Batch::example(), State::default());
+        let outcome = recipe.advantage(&batch, &mut state).unwrap();
+        let of = |values: &Computed| values.buffer().iter().collect::<Vec<f64>>();
+        assert_eq!(
+            of(outcome.weight.as_ref().unwrap()),
+            [1.0, 1.0, 1.0, 0.0, 0.0]
+        );
+        assert_eq!(of(&outcome.advantage)[0], 1.0 - 2.0 / 3.0);
+        let summary = crate::script::Summary::of(&outcome);
+        assert_eq!(
+            (summary.groups_without_signal, summary.tokens_without_signal),
+            (1, 3)
+        );
+        let advantage = Some(&outcome.advantage);
+        let refused = recipe.loss(&batch, advantage, &mut state).unwrap_err();
+        assert!(refused[0].message.contains("no column `weight`"));
+        let loss = recipe
+            .loss(&outcome.weighted(&batch), advantage, &mut state)
+            .unwrap();
+        assert_eq!(of(&loss.gradient)[6..], [0.0; 3]);
+        for (weight, wrong) in [
+            ("batch.length - 2", "the weight is -1"),
+            ("batch.logp", "must return a response tensor"),
+        ] {
+            let script = format!(
+                "fn weight(batch, p) {{ {weight} }} fn advantage(batch, p) {{ batch.reward }}"
+            );
+            let recipe = Host::new().compile("test", &script).unwrap();
+            let refused = recipe.advantage(&batch, &mut state).unwrap_err();
+            assert!(refused[0].message.contains(wrong), "{}", refused[0].message);
+        }
     }
 
     /// The value of a `const` is not changed by asking it for something.

@@ -1,11 +1,13 @@
 //! Hooks of a recipe that is a built-in, by its kernels or by its script.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Loss, Outcome};
+use super::{Loss, Outcome, correct};
 use crate::batch::{Batch, Computed, Rows};
 use crate::diagnostic::Diagnostics;
+use crate::script::batch_type::ScriptBatch;
+use crate::script::call::Call;
 use crate::script::kernels::{
     Array, Asked, HookCall, Importer, KernelChange, Kernels, Placed, Same,
 };
@@ -24,7 +26,7 @@ impl Recipe {
         array: Array<'_, '_>,
     ) -> Result<Outcome<A>, Diagnostics> {
         let guard = self.host.guard();
-        let Some(kernels) = self.kernels() else {
+        let Some(kernels) = self.kernels_for(batch) else {
             return self.advantage_by_script(batch, state, &guard, array);
         };
         kernels.answer(
@@ -47,7 +49,7 @@ impl Recipe {
         array: Array<'_, '_>,
     ) -> Result<Loss<G>, Diagnostics> {
         let guard = self.host.guard();
-        let Some(kernels) = self.kernels() else {
+        let Some(kernels) = self.kernels_for(batch) else {
             return self.loss_by_script(batch, advantage, state, &guard, array);
         };
         kernels.answer(
@@ -82,6 +84,11 @@ impl Recipe {
         has_all.then_some(kernels)
     }
 
+    /// None of the kernels knows of weights.
+    fn kernels_for(&self, batch: &Batch) -> Option<&Kernels> {
+        self.kernels().filter(|_| !batch.has("weight"))
+    }
+
     /// The recipe as it calls built-ins' hooks, where kernels may answer these and not its own.
     pub(super) fn importer(&self) -> Option<Importer> {
         let kernels = self.host_kernels().filter(|_| self.kernels().is_none());
@@ -113,8 +120,8 @@ impl Recipe {
         mut array: Array<'_, '_>,
     ) -> Option<Outcome<A>> {
         let (kernels, started) = (kernels.of, Instant::now());
-        let (settings, sums) = (self.settings(), OnceLock::new());
-        let mut call = self.call(Hook::Reward, batch, &settings, guard, &sums)?;
+        let (settings, input) = (self.settings(), self.input(batch, guard));
+        let mut call = self.call(Hook::Reward, batch, &settings, guard, &input)?;
         let reward: Option<Computed> = match self.has(Hook::Reward) {
             true => Some(kernels.signal(&call, None)?.into()),
             false => None,
@@ -131,10 +138,11 @@ impl Recipe {
             (advantage, Some(loss), metrics, notes)
         };
         let advantage = advantage.into_array(array)?.into();
-        let correct = kernels.correct(&call)?;
+        let correct = correct(&input);
         let time = started.elapsed();
         Some(Outcome {
             advantage,
+            weight: None,
             loss,
             correct,
             metrics,
@@ -158,8 +166,8 @@ impl Recipe {
         mut array: Array<'_, '_>,
     ) -> Option<Loss<G>> {
         let started = Instant::now();
-        let (settings, sums) = (self.settings(), OnceLock::new());
-        let mut call = self.call(Hook::Loss, batch, &settings, guard, &sums)?;
+        let (settings, input) = (self.settings(), self.input(batch, guard));
+        let mut call = self.call(Hook::Loss, batch, &settings, guard, &input)?;
         call.advantage = advantage;
         let rows = array.as_deref_mut().and_then(Rows::of);
         let (value, gradient, metrics, notes) = kernels.of.loss(&call, None, rows)?;
@@ -177,6 +185,12 @@ impl Recipe {
         })
     }
 
+    /// The batch as the script would see it.
+    fn input(&self, batch: &Batch, guard: &Arc<Guard>) -> ScriptBatch {
+        let call = Call::within(&self.host, batch.step(), guard.clone(), None);
+        ScriptBatch::new(&self.host, call, batch)
+    }
+
     fn settings(&self) -> impl Fn(&str) -> Option<Setting> + Sync + '_ {
         |name| self.params.get(name).cloned()
     }
@@ -187,7 +201,7 @@ impl Recipe {
         batch: &'a Batch,
         settings: &'a (dyn Fn(&str) -> Option<Setting> + Sync),
         guard: &'a Arc<Guard>,
-        sums: &'a OnceLock<Option<Vec<f64>>>,
+        input: &'a ScriptBatch,
     ) -> Option<HookCall<'a>> {
         Some(HookCall {
             builtin: self.script.builtin?.name,
@@ -197,7 +211,7 @@ impl Recipe {
             advantage: None,
             settings,
             guard,
-            sums,
+            input,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::batch::Computed;
+use crate::batch::{Batch, Computed};
 use crate::script::batch_type::MapGroups;
 use crate::script::recipe::Hook;
 
@@ -12,6 +12,8 @@ use crate::script::recipe::Hook;
 pub struct Outcome<A = Computed> {
     /// The reward, where the recipe replaced it: at response or token level.
     pub reward: Option<Computed>,
+    /// How much each response counts in a loss, at response level: what the `weight` hook gave, or the column `weight`.
+    pub weight: Option<Computed>,
     /// The advantage, at response or token level; that level alone where [`Recipe::advantage_into`] wrote it.
     pub advantage: A,
     /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
@@ -57,6 +59,14 @@ pub struct Loss<G = Computed> {
 }
 
 impl<A> Outcome<A> {
+    /// The batch as a loss is to see it: with the weights as its column `weight`.
+    pub fn weighted(&self, batch: &Batch) -> Batch {
+        match &self.weight {
+            Some(weight) => batch.clone().with("weight", weight),
+            None => batch.clone(),
+        }
+    }
+
     /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
     /// `loss/clipped`.
     pub fn add_reports<G>(&mut self, mut loss: Loss<G>) {

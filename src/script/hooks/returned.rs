@@ -50,18 +50,30 @@ impl Run<'_> {
         let result = self.hook(hook, batch)?;
         let name = hook.name();
         let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
+        let is_weight = hook == Hook::Weight;
         let tensor = match tensor {
-            Some(tensor) if matches!(tensor.level(), Level::Response | Level::Token) => tensor,
-            // A number is what one branch of a function gives: no group may have taken the other one.
-            Some(tensor) if tensor.is_number_of_each_group() => {
+            Some(tensor) if tensor.level() == Level::Response => tensor,
+            Some(tensor) if tensor.level() == Level::Token && !is_weight => tensor,
+            // A number is what one branch of a function gives: no group may have taken the other one. What filters say of
+            // a group, they say of its responses.
+            Some(tensor)
+                if tensor.is_number_of_each_group()
+                    || is_weight && tensor.level().contains(Level::Response) =>
+            {
                 let spread = tensor.expanded(Level::Response, self.input.frame());
                 spread.map_err(|error| self.failed(hook, error))?
             }
             other => {
-                let help = instead(&result, other.map(|tensor| tensor.level()));
+                let (wanted, help) = match is_weight {
+                    true => ("response", WEIGHT.to_string()),
+                    false => (
+                        "response or token",
+                        instead(&result, other.map(|x| x.level())),
+                    ),
+                };
                 let found = bind::kind(&result);
                 let message =
-                    format!("`{name}` must return a response or token tensor, it returned {found}");
+                    format!("`{name}` must return a {wanted} tensor, it returned {found}");
                 return Err(self.error(hook, message, &help));
             }
         };
@@ -233,6 +245,9 @@ fn help_of(op: &str) -> String {
     let known = explain::text("not_finite", op, &[]);
     known.unwrap_or_else(|| explain::text("not_finite", "other", &[op]).unwrap_or_default())
 }
+
+const WEIGHT: &str =
+    "a weight is how much a response counts in the loss: 0 takes it out, as in `batch.reward > 0`";
 
 pub(super) const GRADIENT: &str = "dloss/dlogp";
 

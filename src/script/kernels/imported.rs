@@ -4,7 +4,7 @@
 //! there is to report, and then offer that graph to the built-in's kernel, which may compute its values. So gradients, errors
 //! and places are always those of the script. A batch that is a group's, or grouped anew, is left to the script.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rhai::module_resolvers::StaticModuleResolver;
@@ -106,7 +106,7 @@ fn offer(
         advantage: None,
         settings: &setting,
         guard: &batch.call().guard,
-        sums: &OnceLock::new(),
+        input: &batch,
     };
     let by_kernel = |_: Array<'_, '_>| {
         let started = Instant::now();

@@ -5,7 +5,7 @@ mod imported;
 mod ledger;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ndarray::ArrayViewMut2;
@@ -15,9 +15,10 @@ pub(super) use imported::{AROUND, Importer, offered};
 use ledger::Ledger;
 pub use ledger::Mode;
 
+use super::batch_type::ScriptBatch;
 use super::params::Setting;
 use super::recipe::{Hook, Version};
-use crate::batch::{Batch, Computed, Level, Rows};
+use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Level, Rows};
 use crate::figures::time;
 use crate::tensor::Guard;
 
@@ -35,8 +36,19 @@ pub(crate) struct HookCall<'a> {
     /// The values of the parameters.
     pub(crate) settings: &'a (dyn Fn(&str) -> Option<Setting> + Sync),
     pub(crate) guard: &'a Arc<Guard>,
-    /// The reward by token, summed for each response, once something has asked for it.
-    pub(crate) sums: &'a OnceLock<Option<Vec<f64>>>,
+    /// The batch as the script sees it, the results of hooks before this one left aside.
+    pub(super) input: &'a ScriptBatch,
+}
+
+impl HookCall<'_> {
+    /// A column of the responses as the script sees it; `None` where there is none, or one at another level.
+    pub(crate) fn column(&self, name: &str) -> Option<Buffer<f64>> {
+        let value = self.input.column(name).ok()?.evaluate().ok()?;
+        match (value.level(), value.buffer()) {
+            (Level::Response, FloatBuffer::F64(values)) => Some(values.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// A loss as a kernel gives it, with dloss/dlogp at token level.
@@ -57,9 +69,6 @@ pub(crate) trait HookKernels: fmt::Debug + Send + Sync {
         factor: Option<f64>,
         rows: Option<Rows<'_>>,
     ) -> Option<LossAnswer>;
-
-    /// `batch.correct`, as scripts see it; `Some(None)` where nothing says it.
-    fn correct(&self, call: &HookCall<'_>) -> Option<Option<Computed>>;
 }
 
 /// The kernels of a host: when they answer, and what is known of them in this process.

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use super::fused::Loop;
+use super::tokens::{Location, Token};
 use super::{Precision, fill};
-use crate::batch::{self, FloatBuffer, Layout, Padded, TokenValues};
+use crate::batch::{FloatBuffer, Layout, TokenValues};
 use crate::tensor::error::{TensorError, TensorErrorKind};
-use crate::tensor::op::{Kernel, Op, VisitBinary, VisitTernary, VisitUnary};
+use crate::tensor::op::{Kernel, Op};
 use crate::tensor::{Guard, Level, Stopped, Value};
 
 /// An argument: its values, and the layout that they lie over.
@@ -125,39 +127,14 @@ pub(super) fn map<T: Precision>(
     }
 }
 
-/// The results of an operation, value by value.
-struct Results<'a, T, const N: usize>(&'a mut [T], [&'a [f64]; N]);
-
-impl<T: Precision> VisitUnary for Results<'_, T, 1> {
-    type Output = ();
-    fn visit(self, f: impl Fn(f64) -> f64 + Copy) {
-        let Results(out, [a]) = self;
-        (out.iter_mut().zip(a)).for_each(|(out, &a)| *out = T::narrow(f(a)));
-    }
-}
-
-impl<T: Precision> VisitBinary for Results<'_, T, 2> {
-    type Output = ();
-    fn visit(self, f: impl Fn(f64, f64) -> f64 + Copy) {
-        let Results(out, [a, b]) = self;
-        (out.iter_mut().zip(a).zip(b)).for_each(|((out, &a), &b)| *out = T::narrow(f(a, b)));
-    }
-}
-
-impl<T: Precision> VisitTernary for Results<'_, T, 3> {
-    type Output = ();
-    fn visit(self, f: impl Fn(f64, f64, f64) -> f64 + Copy) {
-        let Results(out, [a, b, c]) = self;
-        (out.iter_mut().zip(a).zip(b).zip(c))
-            .for_each(|(((out, &a), &b), &c)| *out = T::narrow(f(a, b, c)));
-    }
-}
-
 fn unchecked<T: Precision>(op: &'static Op, read: &[[f64; CHUNK]], out: &mut [T]) {
+    let length = out.len();
     match (op.kernel, read) {
-        (Kernel::One(f), [a]) => f.visit(Results(out, [a])),
-        (Kernel::Two(f), [a, b]) => f.visit(Results(out, [a, b])),
-        (Kernel::Three(f), [a, b, c]) => f.visit(Results(out, [a, b, c])),
+        (Kernel::One(f), [a]) => f.visit(Loop(out, (&a[..length],))),
+        (Kernel::Two(f), [a, b]) => f.visit(Loop(out, (&a[..length], &b[..length]))),
+        (Kernel::Three(f), [a, b, c]) => {
+            f.visit(Loop(out, (&a[..length], &b[..length], &c[..length])));
+        }
         _ => unreachable!("{op:?} is elementwise and has as many arguments as its kernel takes"),
     }
 }
@@ -208,43 +185,27 @@ pub(super) fn column(
     layout: &Layout,
     guard: &Guard,
 ) -> Result<FloatBuffer, TensorError> {
-    let gathered = match values {
-        TokenValues::F16(array) => gather(array, layout, guard),
-        TokenValues::Bf16(array) => gather(array, layout, guard),
-        TokenValues::F32(array) => gather(array, layout, guard),
-        TokenValues::F64(array) => gather(array, layout, guard),
+    let read = match values {
         TokenValues::Compact(values) => return Ok(values.clone()),
+        values if values.is_f64() => read::<f64>(values, layout, guard),
+        values => read::<f32>(values, layout, guard),
     };
-    gathered.map_err(|stopped| TensorError::new("column", stopped))
+    read.map_err(|stopped| TensorError::new("column", stopped))
 }
 
-fn gather<T: batch::Element<Wide: Precision>>(
-    array: &Padded<T>,
+fn read<T: Token>(
+    values: &TokenValues,
     layout: &Layout,
     guard: &Guard,
 ) -> Result<FloatBuffer, Stopped> {
-    let values = fill(
-        layout,
-        Level::Token,
-        guard,
-        |response, out: &mut [T::Wide]| {
-            let mut rest = out;
-            for run in layout.runs(response) {
-                let (out, after) = rest.split_at_mut(run.len as usize);
-                match array.row(response, run.columns()) {
-                    Some(row) => widen(row.iter().copied(), out),
-                    None => widen(array.values(response, run.columns()), out),
-                }
-                rest = after;
-            }
-            Ok::<(), Stopped>(())
-        },
-    )?;
-    Ok(T::Wide::wrap(values))
-}
-
-fn widen<T: batch::Element>(values: impl Iterator<Item = T>, out: &mut [T::Wide]) {
-    out.iter_mut()
-        .zip(values)
-        .for_each(|(out, value)| *out = value.widen());
+    let values = fill(layout, Level::Token, guard, |response, out: &mut [T]| {
+        let location = Location {
+            layout,
+            responses: response..response + 1,
+            tokens: layout.tokens_of(response),
+        };
+        out.copy_from_slice(T::read(values, &location, &mut Vec::new()));
+        Ok::<(), Stopped>(())
+    })?;
+    Ok(T::wrap(values))
 }

@@ -75,10 +75,9 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
         (Prim::Reduce(op), Level::Response | Level::Group | Level::Batch)
             if level(step.args[0]) == Level::Token =>
         {
-            match op.kernel {
-                Kernel::Reduce(Reduction::Median) => Kind::Whole,
-                Kernel::Reduce(reduction) => Kind::Reduced(reduction),
-                _ => unreachable!("{op:?} is a reduction"),
+            match reduction_of(op) {
+                Reduction::Median => Kind::Whole,
+                reduction => Kind::Reduced(reduction),
             }
         }
         _ => Kind::Whole,
@@ -89,5 +88,12 @@ pub(super) fn scan_of(op: &'static Op) -> Scan {
     match op.kernel {
         Kernel::Scan(scan) => scan,
         _ => unreachable!("{op:?} is a scan"),
+    }
+}
+
+pub(super) fn reduction_of(op: &'static Op) -> Reduction {
+    match op.kernel {
+        Kernel::Reduce(reduction) => reduction,
+        _ => unreachable!("{op:?} is a reduction"),
     }
 }

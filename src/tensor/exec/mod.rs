@@ -23,7 +23,7 @@ pub(crate) use reduce::finish;
 use super::error::{TensorError, TensorErrorKind};
 use super::guard::Stopped;
 use super::{Context, Guard, Level, Plan, Value};
-use crate::batch::{FloatBuffer, Layout, Rows};
+use crate::batch::{FloatBuffer, Layout, Rows, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
@@ -80,6 +80,18 @@ impl FromStr for Executor {
     }
 }
 
+/// Whether a token column lies on a GPU.
+#[cfg(feature = "torch")]
+pub(crate) fn is_on_gpu(values: &TokenValues) -> bool {
+    torch::of_column(values).is_some_and(|tensor| tensor.device().is_cuda())
+}
+
+/// Never, without libtorch.
+#[cfg(not(feature = "torch"))]
+pub(crate) fn is_on_gpu(_: &TokenValues) -> bool {
+    false
+}
+
 /// A padded array of the caller's for the values of a plan's first output.
 pub(crate) struct Sink<'a> {
     pub(crate) rows: Rows<'a>,
@@ -103,7 +115,7 @@ impl Context {
             #[cfg(feature = "torch")]
             Executor::Torch => torch::run(plan, self),
             #[cfg(feature = "torch")]
-            Executor::Auto if torch::is_on_gpu(plan) => torch::run(plan, self),
+            Executor::Auto if torch::reads_gpu(plan) => torch::run(plan, self),
             Executor::Auto | Executor::Fused => fused::run(plan, self, sink),
         };
         found.or_else(|error| match error.kind {

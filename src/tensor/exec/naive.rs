@@ -1,6 +1,5 @@
 //! The naive executor: each node computed in full, one after the other. It stays as the oracle.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use chacha20::ChaCha8Rng;
@@ -9,13 +8,13 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use super::Executor;
 use super::elementwise::{Operand, column, expand, map};
 use super::fused::why_in_full;
+use super::kind::{reduction_of, scan_of};
 use super::reduce::{Reduced, order_within};
 use super::scan::{Running, at_last_token, scan};
 use super::{Precision, cells};
 use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
-use crate::tensor::op::Kernel;
 use crate::tensor::plan::Step;
 use crate::tensor::profile::{Operation, Profile, Stage, StageKind};
 use crate::tensor::{Context, Guard, Level, Plan, Value};
@@ -140,19 +139,16 @@ fn compute_as<T: Precision>(
         value: args[index],
         layout: layout_of(&node.args[index], layout),
     };
-    match &node.prim {
-        Prim::Number(number) => Ok(f64::wrap(vec![*number])),
-        Prim::Values(value) => Ok(value.buffer().clone()),
-        Prim::Column(store) => column(store, layout, guard),
+    let wide = match &node.prim {
+        Prim::Number(number) => vec![*number],
+        Prim::Values(value) => return Ok(value.buffer().clone()),
+        Prim::Column(store) => return column(store, layout, guard),
         Prim::Map(op) => {
             let operands: Vec<Operand<'_>> = (0..args.len()).map(operand).collect();
-            map::<T>(op, &operands, layout, node.level, guard)
+            return map::<T>(op, &operands, layout, node.level, guard);
         }
-        Prim::Expand => expand::<T>(&operand(0), layout, node.level, guard),
+        Prim::Expand => return expand::<T>(&operand(0), layout, node.level, guard),
         Prim::Reduce(op) => {
-            let Kernel::Reduce(reduction) = op.kernel else {
-                unreachable!("{op:?} is a reduction");
-            };
             let reduced = Reduced {
                 values: args[0].buffer(),
                 selection: args.get(1).map(|value| value.buffer()),
@@ -161,96 +157,65 @@ fn compute_as<T: Precision>(
                 to: node.level,
             };
             // Reducing to the token level keeps each value, in its own precision.
-            let values = reduced.run(reduction, guard).map_err(stopped)?;
-            Ok(T::wrap(values.into_iter().map(T::narrow).collect()))
+            reduced.run(reduction_of(op), guard).map_err(stopped)?
         }
         Prim::Count(of) => {
             let count = |cell| cells::count(layout, *of, node.level, cell) as f64;
-            Ok(T::wrap(
-                (0..layout.size(node.level))
-                    .map(count)
-                    .map(T::narrow)
-                    .collect(),
-            ))
+            (0..layout.size(node.level)).map(count).collect()
         }
         Prim::Rank(within) => {
-            let ranks = order_within(Some(args[0].buffer()), layout, node.level, *within, guard)
-                .map_err(stopped)?;
-            Ok(T::wrap(ranks.into_iter().map(T::narrow).collect()))
+            let values = Some(args[0].buffer());
+            order_within(values, layout, node.level, *within, guard).map_err(stopped)?
         }
         Prim::Index(within) => {
-            let indices =
-                order_within(None, layout, node.level, *within, guard).map_err(stopped)?;
-            Ok(T::wrap(indices.into_iter().map(T::narrow).collect()))
+            order_within(None, layout, node.level, *within, guard).map_err(stopped)?
         }
         Prim::Scan(op, number) => {
-            let Kernel::Scan(kind) = op.kernel else {
-                unreachable!("{op:?} is a scan");
-            };
             let running = Running {
-                scan: kind,
+                scan: scan_of(op),
                 number: *number,
             };
-            scan::<T>(running, args[0], layout, guard).map_err(stopped)
+            return scan::<T>(running, args[0], layout, guard).map_err(stopped);
         }
-        Prim::AtLastToken => at_last_token::<T>(args[0], layout, guard).map_err(stopped),
+        Prim::AtLastToken => return at_last_token::<T>(args[0], layout, guard).map_err(stopped),
+        Prim::Random(key) => random(*key, node, layout),
+        Prim::Select(group) => {
+            let parent = layout_of(&node.args[0], layout);
+            let own = cells::stretches(parent, node.level, Level::Group, *group);
+            let values = args[0].buffer().view();
+            (own.into_iter().flatten())
+                .map(|index| values.get(index))
+                .collect()
+        }
+        Prim::Assemble(groups) => {
+            let mut out = vec![0.0; layout.size(node.level)];
+            for (&group, value) in groups.iter().zip(args) {
+                let own = cells::stretches(layout, node.level, Level::Group, group);
+                let values = own.into_iter().flatten().zip(value.iter());
+                values.for_each(|(index, value)| out[index] = value);
+            }
+            out
+        }
         Prim::OfGroups | Prim::Mapped(_) => {
             unreachable!("a plan has their argument in their place")
         }
-        Prim::Random(key) => Ok(random::<T>(*key, node, layout)),
-        Prim::Select(group) => {
-            let parent = layout_of(&node.args[0], layout);
-            let mut out: Vec<T> = Vec::with_capacity(layout.size(node.level));
-            group_stretches(parent, node.level, *group, |stretch| {
-                out.extend(stretch.map(|index| T::narrow(args[0].get(index))));
-            });
-            Ok(T::wrap(out))
-        }
-        Prim::Assemble(groups) => {
-            let mut out = vec![T::default(); layout.size(node.level)];
-            for (&group, value) in groups.iter().zip(args) {
-                let mut values = value.iter();
-                group_stretches(layout, node.level, group, |stretch| {
-                    for (out, value) in out[stretch].iter_mut().zip(values.by_ref()) {
-                        *out = T::narrow(value);
-                    }
-                });
-            }
-            Ok(T::wrap(out))
-        }
-    }
+    };
+    Ok(T::wrap(wide.into_iter().map(T::narrow).collect()))
 }
 
 /// Uniform numbers in [0, 1), drawn in order by one stream: the same for any number of threads.
-fn random<T: Precision>(key: u64, node: &Node, layout: &Layout) -> FloatBuffer {
+fn random(key: u64, node: &Node, layout: &Layout) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(key);
     rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
     // The 53 bits that an f64 has, from 0 to below 1.
     let draw = |_| {
         let value = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        T::narrow(value.min(BELOW_ONE))
+        value.min(BELOW_ONE)
     };
-    T::wrap((0..layout.size(node.level)).map(draw).collect())
+    (0..layout.size(node.level)).map(draw).collect()
 }
 
 /// The layout that an argument lies over; a number alone lies over any.
 fn layout_of<'a>(arg: &'a Tensor, own: &'a Layout) -> &'a Layout {
     arg.frame().map_or(own, |frame| &frame.layout)
-}
-
-/// The stretches of a level's values that belong to one group, in the order that the group's own layout has them.
-fn group_stretches(layout: &Layout, level: Level, group: usize, mut f: impl FnMut(Range<usize>)) {
-    match level {
-        Level::Batch => f(0..1),
-        Level::Group => f(group..group + 1),
-        Level::Position => f(layout.positions_of(group)),
-        Level::Response => layout
-            .members(group)
-            .iter()
-            .for_each(|&member| f(member as usize..member as usize + 1)),
-        Level::Token => layout
-            .members(group)
-            .iter()
-            .for_each(|&member| f(layout.tokens_of(member as usize))),
-    }
 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use tch::{Device, Kind as Precision, Tensor};
 
 use self::grid::Grid;
+pub(super) use self::grid::of_column;
 use self::noted::Clock;
 use super::kind::{Kind, home, kind_of, scan_of};
 use super::moments::Depth;
@@ -39,7 +40,7 @@ use crate::torch::{Result as TorchResult, TorchError, doubles, settle, to_vec};
 type Result<T> = std::result::Result<T, TensorError>;
 
 /// Whether token values that a plan reads lie on a GPU.
-pub(super) fn is_on_gpu(plan: &Plan) -> bool {
+pub(super) fn reads_gpu(plan: &Plan) -> bool {
     device(plan).is_some_and(|device| device.is_cuda())
 }
 

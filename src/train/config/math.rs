@@ -50,7 +50,8 @@ impl Config {
         use crate::train::task::{Math, MathOptions};
         let folder = Path::new(&self.transformer.model);
         let vocabulary = Transformer::read_config(folder)?.vocabulary;
-        let text = Text::load(folder, u32::try_from(vocabulary).unwrap_or(u32::MAX))?;
+        let text = Text::load(folder, u32::try_from(vocabulary).unwrap_or(u32::MAX))?
+            .with_stops(&self.transformer.stop_strings);
         let MathConfig {
             data,
             question_field,

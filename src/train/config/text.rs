@@ -225,6 +225,7 @@ fn in_words(message: &str) -> String {
         ("f64", "a number"),
         ("a boolean", "true or false"),
         ("a string", "a string in quotes"),
+        ("a sequence", "a list in brackets"),
     ];
     let replace = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
     words.iter().fold(message.to_string(), replace)

@@ -7,6 +7,8 @@ use crate::diagnostic::Diagnostics;
 use crate::train::policy::{AdamWConfig, Policy};
 use crate::train::task::Task;
 
+const DTYPES: [&str; 3] = ["auto", "float32", "bfloat16"];
+
 /// The table `[transformer]`: what a run with `policy = "transformer"` reads beside the other keys.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +24,7 @@ pub struct TransformerConfig {
     pub temperature: f64,
     pub top_k: usize,
     pub top_p: f64,
+    pub stop_strings: Vec<String>,
     pub device: String,
     pub dtype: String,
     pub tokens_per_forward: usize,
@@ -31,70 +34,43 @@ pub struct TransformerConfig {
 
 impl TransformerConfig {
     pub(super) fn out_of_bounds(&self) -> Option<OutOfBounds> {
-        let sizes = 1..=1 << 16;
-        let top_p = (self.top_p, "above 0, and at most 1");
+        let Self {
+            intermediate_size: width,
+            num_key_value_heads: kv_heads,
+            num_attention_heads: heads,
+            tokens_per_forward: tokens,
+            ..
+        } = *self;
+        let numbers = [
+            ("transformer.hidden_size", self.hidden_size, FEW),
+            ("transformer.intermediate_size", width, MANY),
+            ("transformer.num_hidden_layers", self.num_hidden_layers, FEW),
+            ("transformer.num_attention_heads", heads, FEW),
+            ("transformer.num_key_value_heads", kv_heads, FEW),
+            ("transformer.max_new_tokens", self.max_new_tokens, MANY),
+            ("transformer.top_k", self.top_k, 0..=1 << 20),
+            ("transformer.tokens_per_forward", tokens, SOME),
+            ("transformer.rows_per_batch", self.rows_per_batch, MANY),
+        ];
+        let wrong = |key, found, expected: &str| Some((key, found, expected.to_string()));
         one_of("transformer.device", &self.device, &["auto", "cpu", "cuda"])
-            .or_else(|| {
-                let dtypes = ["auto", "float32", "bfloat16"];
-                one_of("transformer.dtype", &self.dtype, &dtypes)
-            })
-            .or_else(|| {
-                let number = |number: usize| number as u64;
-                whole([
-                    (
-                        "transformer.hidden_size",
-                        number(self.hidden_size),
-                        sizes.clone(),
-                    ),
-                    (
-                        "transformer.intermediate_size",
-                        number(self.intermediate_size),
-                        MANY,
-                    ),
-                    (
-                        "transformer.num_hidden_layers",
-                        number(self.num_hidden_layers),
-                        FEW,
-                    ),
-                    (
-                        "transformer.num_attention_heads",
-                        number(self.num_attention_heads),
-                        FEW,
-                    ),
-                    (
-                        "transformer.num_key_value_heads",
-                        number(self.num_key_value_heads),
-                        FEW,
-                    ),
-                    (
-                        "transformer.max_new_tokens",
-                        number(self.max_new_tokens),
-                        MANY,
-                    ),
-                    ("transformer.top_k", number(self.top_k), 0..=1 << 20),
-                    (
-                        "transformer.tokens_per_forward",
-                        number(self.tokens_per_forward),
-                        SOME,
-                    ),
-                    (
-                        "transformer.rows_per_batch",
-                        number(self.rows_per_batch),
-                        MANY,
-                    ),
-                ])
-            })
+            .or_else(|| one_of("transformer.dtype", &self.dtype, &DTYPES))
+            .or_else(|| whole(numbers.map(|(key, found, bounds)| (key, found as u64, bounds))))
             .or_else(|| at_least_0([("transformer.temperature", self.temperature)]))
-            .or_else(|| {
-                let (found, expected) = top_p;
-                let is_out = !(found > 0.0 && found <= 1.0);
-                is_out.then(|| {
-                    (
-                        "transformer.top_p",
-                        format!("{found:?}"),
-                        expected.to_string(),
-                    )
-                })
+            .or_else(|| match self.top_p {
+                top_p if top_p > 0.0 && top_p <= 1.0 => None,
+                top_p => {
+                    let expected = "above 0, and at most 1";
+                    wrong("transformer.top_p", format!("{top_p:?}"), expected)
+                }
+            })
+            .or_else(|| match self.stop_strings.iter().any(String::is_empty) {
+                true => wrong(
+                    "transformer.stop_strings",
+                    "\"\"".to_string(),
+                    "no empty string",
+                ),
+                false => None,
             })
     }
 

@@ -137,8 +137,8 @@ impl Task for Math {
         }
     }
 
-    fn stops(&self) -> Vec<u32> {
-        self.text.generation().ends.clone()
+    fn text(&self) -> Option<Arc<Text>> {
+        Some(self.text.clone())
     }
 
     fn draw(&self, stream: &mut RandomStream) -> Prompt {

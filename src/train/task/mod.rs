@@ -7,6 +7,8 @@ mod maze;
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
+#[cfg(feature = "torch")]
+use std::sync::Arc;
 
 use hmac_sha256::Hash as Sha256;
 use rayon::prelude::*;
@@ -18,6 +20,8 @@ pub use math::{Math, MathOptions};
 pub use maze::Maze;
 pub(super) use maze::SIZES;
 
+#[cfg(feature = "torch")]
+use super::policy::Text;
 use super::random::{Purpose, RandomStream, StreamKey};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -57,9 +61,10 @@ pub trait Task: Send + Sync {
     /// The sizes of prompts and responses; constant.
     fn shape(&self) -> TaskShape;
 
-    /// The tokens that end a response.
-    fn stops(&self) -> Vec<u32> {
-        vec![self.shape().stop]
+    /// What makes text of its tokens, and says where responses end, where tokens are text.
+    #[cfg(feature = "torch")]
+    fn text(&self) -> Option<Arc<Text>> {
+        None
     }
 
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.

@@ -5,30 +5,12 @@ use super::super::token::Kind;
 use super::{Parser, times};
 
 /// Greek letters that are variables.
-const GREEK: [&str; 22] = [
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "epsilon",
-    "varepsilon",
-    "zeta",
-    "eta",
-    "theta",
-    "kappa",
-    "lambda",
-    "mu",
-    "nu",
-    "xi",
-    "rho",
-    "sigma",
-    "tau",
-    "phi",
-    "varphi",
-    "chi",
-    "psi",
-    "omega",
-];
+const GREEK: &str = "alpha beta gamma delta epsilon varepsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi varphi \
+    chi psi omega";
+
+fn is_greek(name: &str) -> bool {
+    GREEK.split(' ').any(|own| own == name)
+}
 
 impl Parser<'_> {
     pub(super) fn factor_of_command(&mut self) -> Option<Expr> {
@@ -73,11 +55,11 @@ impl Parser<'_> {
             }
             "pi" => Some(Expr::Pi),
             "infty" | "infinity" => Some(Expr::Infinity),
-            name if GREEK.contains(&name) => {
+            name if is_greek(name) => {
                 let subscript = self.subscript()?;
                 Some(Expr::Variable(format!("{name}{subscript}")))
             }
-            name => self.applied(function(name)?),
+            name => self.applied(Function::of(name)?),
         }
     }
 
@@ -104,28 +86,20 @@ impl Parser<'_> {
         }
         let function = match function {
             // Without a base it is the natural one, or that of ten: nobody can say.
-            Function::Log => match base {
-                Some(Expr::E) => Function::Ln,
-                Some(base) => {
-                    parts.insert(0, base);
-                    Function::Log
-                }
-                None => {
-                    parts.insert(0, Expr::integer(10));
-                    Function::Log
-                }
-            },
+            Function::Log if base == Some(Expr::E) => Function::of("ln")?,
+            Function::Log => {
+                parts.insert(0, base.unwrap_or(Expr::integer(10)));
+                Function::Log
+            }
             function => function,
         };
         let minus_one = Expr::integer(-1);
         match exponent {
             Some(power) if power == minus_one => {
-                let inverse = match function {
-                    Function::Sin => Function::Asin,
-                    Function::Cos => Function::Acos,
-                    Function::Tan => Function::Atan,
-                    _ => return None,
-                };
+                let inverse = ["sin", "cos", "tan"]
+                    .into_iter()
+                    .find(|name| Function::of(name) == Some(function))?;
+                let inverse = Function::of(&format!("a{inverse}"))?;
                 Some(Expr::Call(inverse, parts))
             }
             Some(power) => Some(Expr::Call(function, parts).power(power)),
@@ -161,7 +135,7 @@ impl Parser<'_> {
         let mut product = self.factor()?;
         loop {
             let ends = match self.peek() {
-                Some(Kind::Command(name)) => function(name).is_some(),
+                Some(Kind::Command(name)) => Function::of(name).is_some(),
                 _ => false,
             };
             if ends || !self.starts_factor() {
@@ -176,36 +150,6 @@ impl Parser<'_> {
 
 /// Whether a command begins a factor.
 pub(super) fn is_factor(name: &str) -> bool {
-    let others = [
-        "frac", "binom", "sqrt", "root", "lfloor", "lceil", "pi", "infty", "infinity",
-    ];
-    others.contains(&name) || GREEK.contains(&name) || function(name).is_some()
-}
-
-fn function(name: &str) -> Option<Function> {
-    Some(match name {
-        "sin" => Function::Sin,
-        "cos" => Function::Cos,
-        "tan" => Function::Tan,
-        "cot" => Function::Cot,
-        "sec" => Function::Sec,
-        "csc" => Function::Csc,
-        "asin" | "arcsin" => Function::Asin,
-        "acos" | "arccos" => Function::Acos,
-        "atan" | "arctan" => Function::Atan,
-        "sinh" => Function::Sinh,
-        "cosh" => Function::Cosh,
-        "tanh" => Function::Tanh,
-        "ln" => Function::Ln,
-        "log" | "lg" => Function::Log,
-        "exp" => Function::Exp,
-        "abs" => Function::Abs,
-        "floor" => Function::Floor,
-        "ceil" => Function::Ceil,
-        "gcd" => Function::Gcd,
-        "lcm" => Function::Lcm,
-        "max" => Function::Max,
-        "min" => Function::Min,
-        _ => return None,
-    })
+    let others = "frac binom sqrt root lfloor lceil pi infty infinity";
+    others.split(' ').any(|own| own == name) || is_greek(name) || Function::of(name).is_some()
 }

@@ -5,4 +5,5 @@ mod lab;
 mod output;
 mod profile;
 mod status;
+mod texts;
 mod wrong;

@@ -96,6 +96,10 @@ fn a_verl_dump_reads_without_a_map() {
         [3.0, 5.0, 1.0, 1.0]
     );
     assert_eq!(rollouts.batch.step(), 7);
+    let texts: Vec<&str> = rollouts.batch.texts().map(|(name, _)| name).collect();
+    assert_eq!(texts, ["completion", "gts", "pred", "prompt"]);
+    let prompts = rollouts.batch.text("prompt").unwrap();
+    assert_eq!(&*prompts[1], "user\n1 + 1 =\nassistant\n");
     assert_eq!(
         notes(&rollouts),
         [
@@ -396,4 +400,40 @@ fn ids_of_groups_are_whole_numbers_of_any_size() {
     let layout = rollouts.batch.layout();
     assert_eq!(layout.members(0), [0, 2]);
     assert_eq!(layout.members(1), [1, 3]);
+}
+
+/// Lists of messages are texts like any string, and those of a prompt name its group.
+#[test]
+fn chats_are_texts_and_name_groups() {
+    let chat = |question: &str| {
+        format!(
+            r#"[{{"role": "system", "content": "Be brief."}}, {{"role": "user", "content": "{question}"}}]"#
+        )
+    };
+    let line = |question: &str, reward: u8, agent: &str| {
+        let (prompt, answer) = (
+            chat(question),
+            r#"[{"role": "assistant", "content": "a b"}]"#,
+        );
+        format!(
+            r#"{{"prompt": {prompt}, "completion": {answer}, "reward": {reward}, "agent": "{agent}"}}"#
+        )
+    };
+    let lines = [
+        line("1 + 1?", 1, "A"),
+        line("2 + 2?", 0, "B"),
+        line("1 + 1?", 0, "B"),
+    ];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let map = [mapping("group", "prompt"), mapping("prompt", "prompt")];
+    let rollouts = read_lines(&lines, &map).unwrap();
+    let (batch, layout) = (&rollouts.batch, rollouts.batch.layout());
+    assert_eq!(layout.members(0), [0, 2]);
+    let name = "system: Be brief.\nuser: 1 + 1?";
+    assert_eq!(layout.group_id(0), &name.into());
+    assert_eq!(&*batch.text("prompt").unwrap()[2], name);
+    assert_eq!(&*batch.text("completion").unwrap()[0], "assistant: a b");
+    assert_eq!(batch.response_column("length").unwrap(), [2.0; 3]);
+    assert_eq!(batch.text("agent").unwrap()[1..], ["B".into(), "B".into()]);
+    assert!(batch.text("reward").is_none());
 }

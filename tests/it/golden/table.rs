@@ -20,9 +20,6 @@ const LEFT: &[&str] = &[
     "rae",
     "spo",
     "step_grpo",
-    "difficulty_filter",
-    "truncation_filter",
-    "zero_variance_filter",
 ];
 
 /// Built-ins whose cases have a form of their own, in a test beside this one.
@@ -149,6 +146,7 @@ fn run(case: &Value) {
         match result.as_str() {
             "advantages" => compare(&outcome.advantage, values, &what),
             "rewards" => compare(&outcome.reward.clone().expect("a reward"), values, &what),
+            "weights" => compare(&outcome.weight.clone().expect("weights"), values, &what),
             other => panic!("{name}: nothing gives `{other}`"),
         }
     }

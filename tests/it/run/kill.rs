@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::lab::{Lab, STATEFUL, advlab, lines, replayed, rows};
 
-fn start(arguments: &[&str]) -> Child {
+pub fn start(arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_advlab"))
         .args(arguments)
         .stdout(Stdio::null())
@@ -17,9 +17,60 @@ fn start(arguments: &[&str]) -> Child {
 }
 
 /// The steps that the run has written.
-fn steps_of(lab: &Lab) -> usize {
+pub fn steps_of(lab: &Lab) -> usize {
     let metrics = std::fs::read(lab.file("metrics.jsonl")).unwrap_or_default();
     metrics.iter().filter(|&&byte| byte == b'\n').count()
+}
+
+fn wait_until(seconds: u64, is_over: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_over() && started.elapsed() < Duration::from_secs(seconds) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Kills a run, which must not have ended by itself.
+fn kill(child: &mut Child, run: &str) {
+    let ended = child.try_wait().unwrap();
+    let resumed = |_| advlab(&["train", "--resume", run, "--steps", "1"]);
+    assert_eq!(ended, None, "{:?}", ended.map(resumed));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Edits the recipe of a run while it goes, kills it once the edit is used, kills it again as it goes on, and lets it end
+/// some steps later. It is then what it would have been without the kills. Gives its steps.
+#[cfg(feature = "torch")]
+pub fn edited_and_killed(lab: &mut Lab) -> u64 {
+    lab.config.steps = 1_000_000;
+    lab.config.checkpoint_every = 2;
+    let config = lab.config_file();
+    let (config, run) = (config.to_str().unwrap(), lab.run());
+    let run = run.to_str().unwrap();
+    let mut child = start(&["train", config]);
+    wait_until(60, || steps_of(lab) >= 2);
+    std::fs::write(lab.script(), STATEFUL.replace("0.01 *", "0.02 *")).unwrap();
+    let is_used = || {
+        let reloads = std::fs::read_to_string(lab.file("reloads.jsonl"));
+        reloads.is_ok_and(|text| text.contains("\"use\""))
+    };
+    wait_until(60, is_used);
+    for _ in 0..2 {
+        let wanted = steps_of(lab) + 3;
+        wait_until(60, || steps_of(lab) >= wanted);
+        kill(&mut child, run);
+        child = start(&["train", "--resume", run]);
+    }
+    kill(&mut child, run);
+    let done = std::fs::read_to_string(lab.file("metrics.jsonl")).unwrap();
+    let steps = done.lines().count() as u64 + 2;
+    let output = advlab(&["train", "--resume", run, "--steps", &steps.to_string()]);
+    assert!(output.status.success(), "{output:?}");
+    let uses = lines(&lab.file("reloads.jsonl"));
+    let uses = uses.iter().filter(|line| line["event"] == "use");
+    assert_eq!(uses.count(), 1, "the edit");
+    assert_eq!(replayed(&lab.run()), (steps, None));
+    steps
 }
 
 #[test]
@@ -43,22 +94,11 @@ fn a_run_that_is_killed_twenty_times_has_the_numbers_of_one_that_was_not() {
         // Half of the kills come whenever they come, the others after some steps, however slow the machine is.
         if random.random() {
             let wanted = steps_of(&lab) + random.random_range(1..12);
-            let started = Instant::now();
-            while steps_of(&lab) < wanted && started.elapsed() < Duration::from_secs(20) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until(20, || steps_of(&lab) >= wanted);
         } else {
             std::thread::sleep(Duration::from_millis(random.random_range(0..160)));
         }
-        // It must not have ended by itself.
-        assert_eq!(
-            child.try_wait().unwrap(),
-            None,
-            "{:?}",
-            advlab(&["train", "--resume", run, "--steps", "1"])
-        );
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill(&mut child, run);
         killed += 1;
         let metrics = std::fs::read(lab.file("metrics.jsonl")).unwrap_or_default();
         torn += usize::from(metrics.last().is_some_and(|last| *last != b'\n'));

@@ -1,11 +1,14 @@
 //! A run of a transformer: what holds for the mlp's runs holds for it, and its model can be taken elsewhere.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use advlab::batch::{self, ReadOptions};
 use advlab::train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
 
+use super::kill::edited_and_killed;
 use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, refused, replayed, rows};
 
 /// With everything that could make a difference, as the mlp's; a rate that rises and falls beside it.
@@ -43,6 +46,52 @@ fn a_resumed_run_has_the_numbers_of_one_that_never_stopped_and_repeats_itself() 
     assert_eq!(go(&mut run), Ending::Finished);
     assert_eq!(rows(&lab.run()), whole);
     assert_eq!(replayed(&lab.run()), (24, None));
+}
+
+/// Some hundred weights, on mazes.
+fn small() -> Lab {
+    let mut lab = lab();
+    lab.config.lr_schedule = "constant".to_string();
+    let keys = &mut lab.config.transformer;
+    (
+        keys.hidden_size,
+        keys.intermediate_size,
+        keys.num_hidden_layers,
+    ) = (4, 8, 1);
+    lab
+}
+
+#[test]
+fn edits_and_kills_change_nothing() {
+    edited_and_killed(&mut small());
+}
+
+/// What a run takes of the machine's memory does not grow with its steps.
+#[cfg(target_os = "linux")]
+#[test]
+fn two_hundred_steps_need_no_more_memory_than_fifty() {
+    let mut lab = small();
+    lab.config.steps = 200;
+    let config = lab.config_file();
+    let mut child = super::kill::start(&["train", config.to_str().unwrap()]);
+    let statm = format!("/proc/{}/statm", child.id());
+    // Pages, by the steps that were done.
+    let mut resident = BTreeMap::new();
+    while child.try_wait().unwrap().is_none() {
+        if let Ok(text) = fs::read_to_string(&statm)
+            && let Some(Ok(pages)) = text.split(' ').nth(1).map(str::parse::<f64>)
+        {
+            resident.insert(super::kill::steps_of(&lab), pages);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let most = |steps: std::ops::Range<usize>| {
+        let pages = resident.range(steps).map(|(_, pages)| *pages);
+        pages.fold(0.0, f64::max)
+    };
+    let (early, late) = (most(20..50), most(150..200));
+    assert!(early > 0.0 && late > 0.0, "{resident:?}");
+    assert!(late < 1.01 * early, "{early} pages, then {late}");
 }
 
 #[test]
@@ -145,7 +194,7 @@ fn what_cannot_begin_says_why() {
     }
 }
 
-/// A folder's model on questions of a file, in text: it goes on after a kill, and leaves with its tokenizer.
+/// A folder's model on questions of a file, in text: edited and killed it goes on, and leaves with its tokenizer.
 #[test]
 fn questions_are_answered_in_text() {
     let mut lab = lab();
@@ -159,22 +208,35 @@ fn questions_are_answered_in_text() {
     };
     fs::write(&data, (0..64).map(line).collect::<String>()).unwrap();
     lab.config.task = "math".to_string();
-    lab.config.steps = 4;
+    lab.config.lr_schedule = "constant".to_string();
     lab.config.batch_every = 1;
     lab.config.math.data = data.display().to_string();
     lab.config.math.prompt_template = "Q: {question}".to_string();
-    lab.config.transformer.max_new_tokens = 6;
+    lab.config.transformer.max_new_tokens = 12;
+    lab.config.transformer.stop_strings = vec!["e".to_string()];
     let model = root.join("tests/golden/transformers/qwen2");
     lab.config.transformer.model = model.display().to_string();
-    let whole = lab.unstopped();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
-    go(&mut Run::resume(&lab.run(), None).unwrap());
-    assert_eq!(rows(&lab.run()), whole);
-    assert_eq!(replayed(&lab.run()), (4, None));
-    let batch = fs::read(lab.file("batches/step-000003.safetensors")).unwrap();
-    assert!(String::from_utf8_lossy(&batch).contains(" + 1?"));
+    let steps = edited_and_killed(&mut lab);
+    let name = format!("batches/step-{:06}.safetensors", steps - 1);
+    let batch = batch::read(lab.file(&name), &ReadOptions::default())
+        .unwrap()
+        .batch;
+    let lengths = batch.response_column("length").unwrap();
+    let texts: BTreeMap<_, _> = batch.texts().collect();
+    assert!(texts["prompt"].iter().all(|text| text.ends_with(" + 1?")));
+    let texts = texts["completion"].iter().zip(lengths);
+    assert!(
+        texts
+            .clone()
+            .any(|(text, &length)| text.contains('e') && length < 12.0)
+    );
+    for (text, _) in texts {
+        // Behind the string comes at most the rest of its token.
+        let rest = text.split_once('e').map_or("", |(_, rest)| rest);
+        assert!(rest.len() < 8, "{text:?}");
+    }
     let folder = lab.folder.path().join("model");
-    assert_eq!(export(&lab.run(), &folder).unwrap(), (4, vec![]));
+    assert_eq!(export(&lab.run(), &folder).unwrap(), (steps, vec![]));
     for file in ["tokenizer.json", "chat_template.jinja", "config.json"] {
         assert!(folder.join(file).exists(), "{file}");
     }

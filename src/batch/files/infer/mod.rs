@@ -8,14 +8,12 @@ mod ragged;
 use std::array;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use self::notes::Notes;
 use super::names::{Reading, Role};
 use super::raw::{Header, Origin, Raw, Values, number};
-use super::texts::TextLines;
 use super::{Dtype, Format, Progress, ReadOptions, Rollouts};
 use crate::batch::column::Given;
 use crate::batch::layout::Tokens;
@@ -35,6 +33,7 @@ pub(super) fn rollouts(
     let mut inference = Inference {
         responses: 0,
         readings: Vec::new(),
+        texts: Vec::new(),
         tokens: None,
         no_length: None,
         width: None,
@@ -95,6 +94,8 @@ struct Inference<'a> {
     responses: usize,
     /// The columns still to become part of the batch, each with the index of its raw column.
     readings: Vec<(Reading, usize)>,
+    /// The text columns, each with the index of its raw column.
+    texts: Vec<(String, usize)>,
     tokens: Option<Tokens>,
     /// The completion whose words would be the lengths, and why they are not.
     no_length: Option<(String, String)>,
@@ -133,6 +134,9 @@ impl Inference<'_> {
                     );
                     let error = Diagnostic::error(what).with_help(help);
                     return Err(error.in_file(&self.raw.path));
+                }
+                if self.raw.columns[index].is_text() && self.raw.names.wants_text(&reading) {
+                    self.texts.push((reading.ours.clone(), index));
                 }
                 let is_usable = match (&self.raw.origin, reading.role) {
                     (Origin::Lines { .. }, _) => self.is_whole(&reading, index)?,
@@ -213,10 +217,9 @@ impl Inference<'_> {
             }
             batch = batch.tokens(tokens);
         }
-        if let Origin::Lines { sum, .. } = self.raw.origin
-            && let Some(texts) = TextLines::of(&self.raw, sum)
-        {
-            batch = batch.texts(Arc::new(texts));
+        for (name, index) in std::mem::take(&mut self.texts) {
+            let texts = self.raw.columns[index].texts.iter().flatten();
+            batch = batch.text(name, texts.cloned());
         }
         if let Header::Saved { texts, .. } = &mut self.raw.header {
             for (name, texts) in std::mem::take(texts) {

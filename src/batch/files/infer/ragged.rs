@@ -58,7 +58,9 @@ impl Inference<'_> {
                 }
                 found if reading.is_needed() => return wrong(odd.response, found),
                 // A string or an object is not meant to be a column.
-                _ if matches!(column.values, Values::Other(_)) => return Ok(false),
+                _ if matches!(column.values, Values::Other(_) | Values::Strings(_)) => {
+                    return Ok(false);
+                }
                 found => format!(
                     "it is {found} in {}, and not in {other}",
                     name_of(odd.response)
@@ -78,9 +80,12 @@ impl Inference<'_> {
                 (Role::Mask | Role::Token | Role::Any, Values::Arrays(_)) => true,
                 (Role::Response | Role::Step | Role::Any, Values::Numbers(_)) => true,
                 // The field names groups too.
+                (Role::Any, Values::Ids { are_strings, .. }) if *are_strings => return Ok(false),
                 (Role::Response | Role::Step | Role::Any, Values::Ids { ids, .. }) => {
                     numbers(ids).is_some()
                 }
+                // It is a text column, or nobody wants it.
+                (Role::Any, Values::Strings(_)) => return Ok(false),
                 _ => false,
             };
             let found = column.describe_first();

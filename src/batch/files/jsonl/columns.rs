@@ -1,5 +1,6 @@
 //! The columns of a file of lines, as line after line gives its values to them.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::batch::column::Ragged;
 use crate::batch::files::json::{Cursor, Type, fields, shorten, unescape};
 use crate::batch::files::names::{Names, Role};
 use crate::batch::files::raw::{Line, Odd, RawColumn, Values, of_numbers};
-use crate::batch::files::words;
+use crate::batch::files::words::{self, Tokenize};
 use crate::diagnostic::Diagnostic;
 
 /// The columns of the lines so far.
@@ -97,6 +98,10 @@ impl Columns {
                 known.is_unusual |= column.is_unusual;
                 known.filled += column.filled;
                 known.values.append(column.values, &mut self.ids);
+                match (&mut known.texts, column.texts) {
+                    (Some(texts), Some(more)) => texts.extend(more),
+                    (texts, _) => *texts = None,
+                }
             }
         }
         let number = self.number;
@@ -191,6 +196,9 @@ impl Columns {
             if let [reading] = &readings[..] {
                 column.unread = (!self.names.wants(reading)).then(|| reading.usual());
             }
+            let mut readings = readings.iter();
+            let is_text = readings.any(|reading| self.names.wants_text(reading));
+            column.texts = is_text.then(Vec::new);
             self.columns.push(column);
             self.by_key.insert((*name).into(), self.columns.len() - 1);
             self.columns.len() - 1
@@ -207,10 +215,10 @@ impl Columns {
         cursor: &mut Cursor,
     ) -> Result<(), Diagnostic> {
         let column = &mut self.columns[index];
-        let (start, value) = (cursor.at, cursor.value_type());
+        let (start, kind) = (cursor.at, cursor.value_type());
         self.array.clear();
         let (mut mixed, mut number) = (None, f64::NAN);
-        match value {
+        match kind {
             Type::Array if column.odd.is_none() => mixed = cursor.array(&mut self.array)?,
             Type::String | Type::Array | Type::Object => cursor.skip(0)?,
             Type::Null | Type::Bool | Type::Number => number = cursor.scalar()?,
@@ -218,87 +226,174 @@ impl Columns {
         if column.odd.is_some() {
             return Ok(());
         }
-        let raw = cursor.since(start);
-        if value == Type::Null {
+        if kind == Type::Null {
             column.null.get_or_insert(response);
             return Ok(());
         }
-        let is_numbers = value == Type::Array && mixed.is_none();
-        let is_number = matches!(value, Type::Number | Type::Bool);
-        let mut before = None;
-        if matches!(column.values, Values::None) {
-            if is_number {
-                column.values = Values::Numbers(Vec::new());
-            } else if is_numbers {
-                column.values = Values::Arrays(Ragged::new(true));
+        let value = Value {
+            kind,
+            raw: cursor.since(start),
+            number,
+            numbers: &self.array,
+            mixed,
+        };
+        let tokenizer = self.names.tokenizer.as_deref();
+        match value.give_to(column, &mut self.ids, tokenizer) {
+            Ok(()) => column.take(response),
+            Err(found) => {
+                if column.filled == 0 {
+                    column.values = Values::Other(found.clone());
+                }
+                column.odd = Some(Odd {
+                    response,
+                    found,
+                    other: 0,
+                });
             }
         }
-        let is_taken = match &mut column.values {
+        Ok(())
+    }
+}
+
+/// One value of a line.
+struct Value<'a> {
+    kind: Type,
+    raw: &'a str,
+    /// Of a number or a boolean.
+    number: f64,
+    /// Of an array of nothing but numbers.
+    numbers: &'a [f64],
+    /// What an array is that has something else in it.
+    mixed: Option<&'static str>,
+}
+
+impl Value<'_> {
+    /// Adds it to its column, or says what it is where that holds something else.
+    fn give_to(
+        &self,
+        column: &mut RawColumn,
+        known: &mut HashSet<Arc<str>>,
+        tokenizer: Option<&dyn Tokenize>,
+    ) -> Result<(), String> {
+        if matches!(column.values, Values::None) {
+            column.values = self.first(column.texts.is_some());
+        }
+        match &mut column.values {
             Values::Words { counts, messages } => {
-                let words = match (value, &self.names.tokenizer) {
-                    (Type::String, None) => Some(words::of_string(between(raw))),
+                let words = match (self.kind, tokenizer) {
+                    (Type::String, None) => Some(words::of_string(between(self.raw))),
                     (Type::String, Some(tokenizer)) => {
-                        let text = unescape(between(raw));
+                        let text = unescape(between(self.raw));
                         text.map(|text| tokenizer.count(&text)).transpose()?
                     }
-                    (_, tokenizer) => words::of_messages(raw, tokenizer.as_deref())?,
+                    _ => words::of_messages(self.raw, tokenizer)?,
                 };
-                *messages |= value != Type::String;
                 // A line has far fewer than 2^53 words.
-                counts.extend(words.map(|words| words as f64));
-                words.is_some()
+                counts.push(words.ok_or_else(|| self.describe())? as f64);
+                *messages |= self.kind != Type::String;
             }
             Values::Ids { ids, are_strings } => {
-                let (id, is_string) = (id(&mut self.ids, value, raw), value == Type::String);
-                if id.is_some() && !ids.is_empty() && *are_strings != is_string {
-                    before = Some(if is_string { "a number" } else { "a string" });
+                let id = self.id(known).ok_or_else(|| self.describe())?;
+                let is_string = matches!(self.kind, Type::String | Type::Array);
+                if !ids.is_empty() && *are_strings != is_string {
+                    let before = if is_string { "a number" } else { "a string" };
+                    let found = self.describe();
+                    return Err(format!("{found} where the lines before have {before}"));
                 }
                 *are_strings = is_string;
-                let is_taken = id.is_some() && before.is_none();
-                ids.extend(id);
-                is_taken
+                ids.push(id);
             }
-            Values::Numbers(numbers) if is_number => {
-                numbers.push(number);
-                true
-            }
-            Values::Arrays(rows) if is_numbers => {
-                match column.unread {
-                    None => rows.push(self.array.iter().copied()),
-                    Some((low, high)) => {
-                        let usual = f64::from(low)..=f64::from(high);
-                        column.is_unusual |= !self.array.iter().all(|value| usual.contains(value));
-                        rows.push_length(self.array.len());
-                    }
+            Values::Numbers(numbers) if self.is_number() => numbers.push(self.number),
+            Values::Arrays(rows) if self.is_numbers() => match column.unread {
+                None => rows.push(self.numbers.iter().copied()),
+                Some((low, high)) => {
+                    let usual = f64::from(low)..=f64::from(high);
+                    column.is_unusual |= !self.numbers.iter().all(|value| usual.contains(value));
+                    rows.push_length(self.numbers.len());
                 }
-                true
+            },
+            Values::Strings(_) if self.kind == Type::String => {}
+            // The messages of a chat.
+            Values::Strings(_) if column.texts.is_some() && self.mixed.is_some() => {}
+            _ => return Err(self.describe()),
+        }
+        if let Some(texts) = &mut column.texts {
+            match (self.text(), texts.last()) {
+                (None, _) => column.texts = None,
+                // A prompt comes once for each of its responses.
+                (Some(text), Some(last)) if **last == *text => texts.push(last.clone()),
+                (Some(text), _) => texts.push(text.into()),
             }
-            _ => false,
-        };
-        if is_taken {
-            column.take(response);
-            return Ok(());
         }
-        let found = match (value, mixed) {
-            (Type::String, _) => format!("the string {}", shorten(raw, 40)),
-            (Type::Array, Some(mixed)) => mixed.to_string(),
-            (Type::Array, None) => of_numbers(self.array.len()),
-            (Type::Object, _) => "an object".to_string(),
-            _ => raw.to_string(),
-        };
-        let found = match before {
-            Some(before) => format!("{found} where the lines before have {before}"),
-            None => found,
-        };
-        if column.filled == 0 {
-            column.values = Values::Other(found.clone());
-        }
-        column.odd = Some(Odd {
-            response,
-            found,
-            other: 0,
-        });
         Ok(())
+    }
+
+    /// The values of a column of which this is the first.
+    fn first(&self, is_text: bool) -> Values {
+        match self.kind {
+            Type::Number | Type::Bool => Values::Numbers(Vec::new()),
+            Type::Array if self.mixed.is_none() => Values::Arrays(Ragged::new(true)),
+            Type::String => Values::Strings(self.describe()),
+            Type::Array if is_text && words::text_of_messages(self.raw).is_some() => {
+                Values::Strings(self.describe())
+            }
+            _ => Values::None,
+        }
+    }
+
+    fn is_number(&self) -> bool {
+        matches!(self.kind, Type::Number | Type::Bool)
+    }
+
+    fn is_numbers(&self) -> bool {
+        self.kind == Type::Array && self.mixed.is_none()
+    }
+
+    /// A string, or the messages of a chat.
+    fn text(&self) -> Option<Cow<'_, str>> {
+        match self.kind {
+            // Half of a surrogate pair stays the escape that it is.
+            Type::String => {
+                let raw = between(self.raw);
+                Some(unescape(raw).unwrap_or(raw.into()))
+            }
+            Type::Array => words::text_of_messages(self.raw).map(Cow::Owned),
+            _ => None,
+        }
+    }
+
+    /// A string, a chat or a whole number as a group's name. A string that comes again is held once; a number is exact
+    /// however large: one beyond 64 bits is a name like any string.
+    fn id(&self, known: &mut HashSet<Arc<str>>) -> Option<GroupId> {
+        match self.kind {
+            Type::String => {
+                return Some(held(known, unescape(between(self.raw))?).into());
+            }
+            Type::Array => return Some(held(known, self.text()?).into()),
+            Type::Number => {}
+            _ => return None,
+        }
+        if let Ok(number) = self.raw.parse() {
+            return Some(GroupId::Number(number));
+        }
+        let mut bytes = self.raw.bytes();
+        if bytes.all(|byte| byte == b'-' || byte.is_ascii_digit()) {
+            return Some(self.raw.into());
+        }
+        // pandas writes the whole numbers of a column with gaps as 7.0. Up to 2^53 they are still apart.
+        let exact = self.number.fract() == 0.0 && self.number.abs() <= 9_007_199_254_740_992.0;
+        exact.then_some(GroupId::Number(self.number as i64))
+    }
+
+    /// It in words.
+    fn describe(&self) -> String {
+        match (self.kind, self.mixed) {
+            (Type::String, _) => format!("the string {}", shorten(self.raw, 40)),
+            (Type::Array, Some(mixed)) => mixed.to_string(),
+            (Type::Array, None) => of_numbers(self.numbers.len()),
+            (Type::Object, _) => "an object".to_string(),
+            _ => self.raw.to_string(),
+        }
     }
 }
 
@@ -380,36 +475,23 @@ fn held<N: AsRef<str> + Into<Arc<str>>>(known: &mut HashSet<Arc<str>>, name: N) 
     })
 }
 
-/// A string or a whole number as a group's name. A string that comes again is held once; a number is exact however
-/// large: one beyond 64 bits is a name like any string.
-fn id(known: &mut HashSet<Arc<str>>, value: Type, raw: &str) -> Option<GroupId> {
-    match value {
-        Type::String => {
-            return Some(held(known, unescape(between(raw))?).into());
-        }
-        Type::Number => {}
-        _ => return None,
-    }
-    if let Ok(number) = raw.parse() {
-        return Some(GroupId::Number(number));
-    }
-    let mut bytes = raw.bytes();
-    if bytes.all(|byte| byte == b'-' || byte.is_ascii_digit()) {
-        return Some(raw.into());
-    }
-    // pandas writes the whole numbers of a column with gaps as 7.0. Up to 2^53 they are still apart.
-    let value: f64 = raw.parse().ok()?;
-    let exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
-    exact.then_some(GroupId::Number(value as i64))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn ids_are_exact_and_nothing_else_is_one() {
-        let id = |raw: &str| id(&mut HashSet::new(), Cursor::new(raw).value_type(), raw);
+        let id = |raw: &str| {
+            let mut cursor = Cursor::new(raw);
+            let value = Value {
+                kind: cursor.value_type(),
+                raw,
+                number: cursor.scalar().unwrap_or(f64::NAN),
+                numbers: &[],
+                mixed: None,
+            };
+            value.id(&mut HashSet::new())
+        };
         assert_eq!(id("9007199254740993"), Some(9007199254740993_i64.into()));
         assert_eq!(id("-3"), Some((-3).into()));
         assert_eq!(id("7.0"), Some(7.into()));

@@ -17,7 +17,7 @@ pub(super) enum Source<'a, T> {
 }
 
 /// What a loop reads at an index.
-trait At: Copy {
+pub(in crate::tensor::exec) trait At: Copy {
     fn at(self, index: usize) -> f64;
 }
 
@@ -68,7 +68,11 @@ macro_rules! with_source {
     };
 }
 
-struct Loop<'a, T, A>(&'a mut [T], A);
+/// Results, and what each is computed of.
+pub(in crate::tensor::exec) struct Loop<'a, T, A>(
+    pub(in crate::tensor::exec) &'a mut [T],
+    pub(in crate::tensor::exec) A,
+);
 
 impl<T: Precision, A: At> VisitUnary for Loop<'_, T, (A,)> {
     type Output = ();

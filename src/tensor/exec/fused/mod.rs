@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub(super) use self::kernels::Loop;
 use self::noted::Clock;
 pub(super) use self::noted::why_in_full;
 use self::program::Program;

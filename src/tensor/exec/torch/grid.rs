@@ -141,7 +141,7 @@ impl Grid {
 }
 
 /// The tensor that a column is.
-pub(super) fn of_column(values: &TokenValues) -> Option<Tensor> {
+pub(in crate::tensor::exec) fn of_column(values: &TokenValues) -> Option<Tensor> {
     match values {
         TokenValues::F32(array) => Some(array.as_buffer()?.owner::<OnDevice<f32>>()?.tensor()),
         TokenValues::F64(array) => Some(array.as_buffer()?.owner::<OnDevice<f64>>()?.tensor()),

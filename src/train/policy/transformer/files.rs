@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crc32c::crc32c_append;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
@@ -14,7 +13,6 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::config::DTYPES;
-use super::saved;
 use super::weights::Source;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::error;
@@ -65,7 +63,7 @@ impl Tensors {
             let path = folder.join(file);
             if !path.exists() {
                 let message = format!("the weights are missing: there is no {}", path.display());
-                let help = "a model's folder has `model.safetensors`, or all the files that its index names";
+                let help = "a model's folder has `model.safetensors`, or all the files that its index names; `save_pretrained` of transformers writes them, also from older kinds";
                 return Err(Diagnostic::error(message).with_help(help).into());
             }
             Shard::open(path)
@@ -74,11 +72,9 @@ impl Tensors {
         Ok(Tensors { shards })
     }
 
-    /// Of one file that [`saved::write`] wrote, whose contents have the checksum that it states.
+    /// Of one file.
     pub(super) fn saved(path: &Path) -> Result<Self, Diagnostics> {
-        let shard = Shard::open(path.to_path_buf())?;
-        shard.verify()?;
-        let shards = vec![shard];
+        let shards = vec![Shard::open(path.to_path_buf())?];
         Ok(Tensors { shards })
     }
 
@@ -147,31 +143,6 @@ impl Shard {
         })
     }
 
-    fn verify(&self) -> Result<(), Diagnostics> {
-        let metadata = self.tensors.metadata().clone().unwrap_or_default();
-        let metadata: BTreeMap<String, String> = metadata.into_iter().collect();
-        let mut sum = saved::checksum_of(&metadata);
-        let mut reader = BufReader::with_capacity(1 << 20, &self.file);
-        let mut read = || -> std::io::Result<()> {
-            reader.seek(SeekFrom::Start(self.data))?;
-            loop {
-                let block = reader.fill_buf()?;
-                if block.is_empty() {
-                    return Ok(());
-                }
-                sum = crc32c_append(sum, block);
-                let count = block.len();
-                reader.consume(count);
-            }
-        };
-        read().map_err(error::io("read", &self.path))?;
-        if metadata.get(saved::CHECKSUM) != Some(&saved::checksum_text(sum)) {
-            let what = "its contents do not have the checksum that it states";
-            return Err(error::damaged(&self.path, what));
-        }
-        Ok(())
-    }
-
     fn read(&self, name: &str, info: &TensorInfo, shape: &[i64]) -> Result<Tensor, Diagnostics> {
         let wrong =
             |problem: Diagnostic| Diagnostics::from(problem.in_file(&self.path).in_field(name));
@@ -193,7 +164,8 @@ impl Shard {
             }
         };
         let (start, end) = info.data_offsets;
-        let mut bytes = vec![0; end - start];
+        let mut bytes = crate::torch::room(end - start)?;
+        bytes.resize(end - start, 0);
         let mut file = &self.file;
         let read = file.seek(SeekFrom::Start(self.data + start as u64));
         let read = read.and_then(|_| file.read_exact(&mut bytes));

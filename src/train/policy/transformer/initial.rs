@@ -7,7 +7,7 @@ use tch::{Device, Tensor};
 
 use super::weights::Source;
 use crate::diagnostic::Diagnostics;
-use crate::torch::{TorchError, floats};
+use crate::torch::{TorchError, floats, room};
 use crate::train::random::{RandomStream, StreamKey};
 
 /// The standard deviation of a matrix's weights, which is transformers' default.
@@ -31,13 +31,12 @@ impl Source for Initial {
     fn read(&self, name: &str, shape: &[i64]) -> Result<Tensor, Diagnostics> {
         let count = shape.iter().product::<i64>() as usize;
         let mut stream = self.key.stream(self.next.replace(self.next.get() + 1));
-        let values: Vec<f32> = match shape {
-            [_] if name.ends_with(".bias") => vec![0.0; count],
-            [_] => vec![1.0; count],
-            _ => (0..count)
-                .map(|_| (STD * normal(&mut stream)) as f32)
-                .collect(),
-        };
+        let mut values: Vec<f32> = room(count)?;
+        match shape {
+            [_] if name.ends_with(".bias") => values.resize(count, 0.0),
+            [_] => values.resize(count, 1.0),
+            _ => values.extend((0..count).map(|_| (STD * normal(&mut stream)) as f32)),
+        }
         let tensor = floats(&values, Device::Cpu)?.f_view(shape);
         Ok(tensor.map_err(TorchError::from)?)
     }

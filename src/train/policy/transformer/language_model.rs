@@ -50,7 +50,7 @@ impl LanguageModel {
         seed: u64,
         has_reference: bool,
     ) -> Result<Self, Diagnostics> {
-        let shape = task.shape();
+        let (shape, text) = (task.shape(), task.text());
         let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
         let origin = (!config.model.is_empty()).then(|| PathBuf::from(&config.model));
         let worker = Worker::start()?;
@@ -73,7 +73,11 @@ impl LanguageModel {
                 temperature: config.temperature,
                 top_k: config.top_k,
                 top_p: config.top_p,
-                stops: task.stops(),
+                stops: match &text {
+                    Some(text) => text.generation().ends.clone(),
+                    None => vec![shape.stop],
+                },
+                text,
                 max_tokens: config.max_new_tokens.min(shape.max_response_tokens),
                 rows_per_batch: config.rows_per_batch,
             },

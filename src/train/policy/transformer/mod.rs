@@ -93,11 +93,12 @@ impl Transformer {
     pub fn read_config(folder: &Path) -> Result<ModelConfig, Diagnostics> {
         let path = folder.join("config.json");
         if !path.exists() {
-            let message = format!(
-                "{} is not a model's folder: it has no config.json",
-                folder.display()
-            );
-            let help = "a folder as `save_pretrained` of transformers writes it is one";
+            let what = match folder.exists() {
+                true => "is not a model's folder: it has no config.json",
+                false => "is no folder",
+            };
+            let message = format!("{} {what}", folder.display());
+            let help = "a model's folder is one as `save_pretrained` of transformers writes it; `hf download NAME --local-dir FOLDER` brings one from the hub";
             return Err(Diagnostic::error(message).with_help(help).into());
         }
         ModelConfig::read(&path)

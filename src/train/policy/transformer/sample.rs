@@ -1,9 +1,11 @@
 //! Responses from a transformer, token by token.
 
+use std::sync::Arc;
+
 use tch::{Kind, Tensor, no_grad_guard};
 
-use super::Transformer;
 use super::cache::Cache;
+use super::{Text, Transformer};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::{self, Result, indices, to_vec};
 use crate::train::policy::{Responses, Samples};
@@ -11,7 +13,7 @@ use crate::train::random::{RandomStream, StreamKey};
 use crate::train::task::Prompt;
 
 /// How responses are drawn. The filters apply in the order of the fields, as in transformers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Decoding {
     /// Logits are divided by it; at 0 the most likely token is always taken.
     pub temperature: f64,
@@ -21,6 +23,8 @@ pub struct Decoding {
     pub top_p: f64,
     /// A response ends with one of these.
     pub stops: Vec<u32>,
+    /// Or once its text has one of this model's stop strings.
+    pub text: Option<Arc<Text>>,
     /// Or with so many tokens.
     pub max_tokens: usize,
     /// Responses that are drawn at a time, in whole groups (but always one).
@@ -46,6 +50,18 @@ impl Decoding {
             return wrong("a response may have no tokens".to_string(), "1 or more");
         }
         Ok(())
+    }
+
+    /// Whether a response has ended with its last token.
+    fn is_end(&self, response: &[u32]) -> std::result::Result<bool, Diagnostics> {
+        let is_stop = |token| self.stops.contains(token);
+        match &self.text {
+            _ if response.len() >= self.max_tokens || response.last().is_some_and(is_stop) => {
+                Ok(true)
+            }
+            Some(text) => text.has_stop(response),
+            None => Ok(false),
+        }
     }
 
     /// Logits `[rows, vocabulary]` as they are drawn from: -inf where a token is left out. At a temperature above 0.
@@ -155,8 +171,7 @@ impl Transformer {
                 if goes_on[response] {
                     let tokens = &mut responses[response];
                     tokens.push(token as u32);
-                    goes_on[response] = tokens.len() < decoding.max_tokens
-                        && !decoding.stops.contains(&(token as u32));
+                    goes_on[response] = !decoding.is_end(tokens)?;
                 }
             }
             let going: Vec<usize> = (0..rows.len()).filter(|&row| goes_on[rows[row]]).collect();

@@ -1,10 +1,9 @@
 //! A safetensors file, written a block of rows at a time: a model is not in the host's memory a second time.
 
 use std::collections::BTreeMap;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::Write;
 use std::path::Path;
 
-use crc32c::crc32c_append;
 use serde_json::{Map, Value, json};
 use tch::{Kind, Tensor, no_grad_guard};
 
@@ -12,14 +11,10 @@ use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::TorchError;
 
-/// The key of a file's checksum in its metadata.
-pub(super) const CHECKSUM: &str = "crc32c";
-
 /// Bytes that are written at a time, where a row has fewer.
 const BLOCK: usize = 1 << 24;
 
-/// Replaces the file at `path` by one with these tensors, in this order, and with a checksum of all besides their names.
-/// Where it fails, the file that was there stays.
+/// Replaces the file at `path` by one with these tensors, in this order. Where it fails, the file that was there stays.
 pub(super) fn write(
     path: &Path,
     metadata: &BTreeMap<String, String>,
@@ -27,9 +22,7 @@ pub(super) fn write(
 ) -> Result<(), Diagnostics> {
     let _guard = no_grad_guard();
     let mut file = Replacement::new(path)?;
-    // The place of the checksum, which is known once all is written.
-    put(&mut file, &header(metadata, tensors, 0)?)?;
-    let mut sum = checksum_of(metadata);
+    put(&mut file, &header(metadata, tensors)?)?;
     let mut bytes = Vec::new();
     for (_, tensor) in tensors {
         for block in blocks(tensor).map_err(TorchError::from)? {
@@ -38,25 +31,10 @@ pub(super) fn write(
             bytes.resize(count * block.kind().elt_size_in_bytes(), 0);
             let copied = block.f_copy_data_u8(&mut bytes, count);
             copied.map_err(TorchError::from)?;
-            sum = crc32c_append(sum, &bytes);
             put(&mut file, &bytes)?;
         }
     }
-    let start = file.seek(SeekFrom::Start(0));
-    start.map_err(|error| file.error(&error))?;
-    put(&mut file, &header(metadata, tensors, sum)?)?;
     file.finish()
-}
-
-/// The checksum of metadata alone, with which that of the tensors' bytes begins.
-pub(super) fn checksum_of(metadata: &BTreeMap<String, String>) -> u32 {
-    let values = metadata.iter().filter(|(key, _)| *key != CHECKSUM);
-    values.fold(0, |sum, (_, value)| crc32c_append(sum, value.as_bytes()))
-}
-
-/// A checksum as it stands in the metadata; all are of one length.
-pub(super) fn checksum_text(sum: u32) -> String {
-    format!("{sum:08x}")
 }
 
 fn put(file: &mut Replacement, bytes: &[u8]) -> Result<(), Diagnostics> {
@@ -68,10 +46,7 @@ fn put(file: &mut Replacement, bytes: &[u8]) -> Result<(), Diagnostics> {
 fn header(
     metadata: &BTreeMap<String, String>,
     tensors: &[(String, Tensor)],
-    sum: u32,
 ) -> Result<Vec<u8>, Diagnostics> {
-    let mut metadata = metadata.clone();
-    metadata.insert(CHECKSUM.to_string(), checksum_text(sum));
     let mut entries = Map::new();
     entries.insert("__metadata__".to_string(), json!(metadata));
     let mut end = 0;

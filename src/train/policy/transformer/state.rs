@@ -28,7 +28,8 @@ pub struct Snapshot {
 
 impl Transformer {
     /// Writes the weights, and the optimizer once there were updates, to one safetensors file; a [`Transformer::frozen`]
-    /// one has weights alone. The file that was there stays until all is written. What was accumulated is not in it.
+    /// one has weights alone. The file that was there stays until all is written. What was accumulated is not in it, and
+    /// no checksum: a run's checkpoint has one of each file.
     ///
     /// # Errors
     /// [`Diagnostics`] where it cannot be written.
@@ -43,7 +44,7 @@ impl Transformer {
     /// numbers. After an error the model is to be restored from another file, or dropped.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it cannot be read, is damaged, or is of another model; and where memory does not suffice.
+    /// [`Diagnostics`] where it cannot be read, is cut off, or is of another model; and where memory does not suffice.
     pub fn restore(&mut self, path: &Path) -> std::result::Result<(), Diagnostics> {
         let file = Tensors::saved(path)?;
         let updates = file.metadata(UPDATES).and_then(|text| text.parse().ok());

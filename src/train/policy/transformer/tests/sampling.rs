@@ -1,10 +1,12 @@
 //! Greedy tokens, warped distributions and draws.
 
+use std::sync::Arc;
+
 use tch::{Device, Kind, no_grad_guard};
 
 use super::*;
 use crate::torch::to_vec;
-use crate::train::policy::transformer::Decoding;
+use crate::train::policy::transformer::{Decoding, Text};
 use crate::train::random::{Purpose, StreamKey};
 
 /// Greedy, and each response as long as it may be.
@@ -14,6 +16,7 @@ fn greedy(max_tokens: usize) -> Decoding {
         top_k: 0,
         top_p: 1.0,
         stops: vec![],
+        text: None,
         max_tokens,
         rows_per_batch: 64,
     }
@@ -68,6 +71,48 @@ fn greedy_tokens_are_those_of_generate() {
             let found = samples.responses.response(index);
             // As wide as the longest there.
             assert_eq!(found, own, "{model}, response {index}");
+        }
+    }
+}
+
+/// What a row says before its string is what it says without; other rows do not notice that it is gone.
+#[test]
+fn a_response_ends_once_its_text_has_a_stop_string() {
+    for model in MODELS {
+        let prompts = Expected::of(model).prompts();
+        let transformer = load(&folder(model), 1 << 20).unwrap();
+        let vocabulary = transformer.config.vocabulary as u32;
+        let text = Text::load(&folder(model), vocabulary).unwrap();
+        let sample = |decoding: &Decoding| {
+            let samples = transformer.sample(&prompts, 1, decoding, KEY).unwrap();
+            assert_eq!(
+                samples.scores,
+                transformer.score(&prompts, &samples.responses).unwrap()
+            );
+            samples.responses
+        };
+        let whole = sample(&greedy(48));
+        // Over several tokens of the first response.
+        let before = text
+            .decode(&whole.response(0)[..9])
+            .unwrap()
+            .chars()
+            .count();
+        let after = text.decode(&whole.response(0)[..13]).unwrap();
+        let stop: String = after.chars().skip(before).collect();
+        assert!(stop.chars().count() > 1, "{stop:?}");
+        let text = Arc::new(text.with_stops(std::slice::from_ref(&stop)));
+        let stopped = sample(&Decoding {
+            text: Some(text.clone()),
+            ..greedy(48)
+        });
+        assert!(stopped.response(0).len() <= 13, "{model}");
+        for index in 0..whole.len() {
+            let (own, all) = (stopped.response(index), whole.response(index));
+            assert_eq!(own, &all[..own.len()], "{model}");
+            let has_stop = |tokens: &[u32]| text.decode(tokens).unwrap().contains(&stop);
+            assert_eq!(has_stop(own), own.len() < 48 || has_stop(all), "{model}");
+            assert!(!has_stop(&own[..own.len() - 1]), "{model}");
         }
     }
 }

@@ -120,26 +120,17 @@ fn a_snapshot_is_what_one_goes_back_to() {
 }
 
 #[test]
-fn a_state_that_is_damaged_or_of_another_model_says_so() {
+fn a_state_that_is_cut_off_or_of_another_model_says_so() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("state.safetensors");
     let mut transformer = load(&folder("qwen2"), 64).unwrap();
     transformer.save(&file).unwrap();
     let whole = fs::read(&file).unwrap();
-    let mut turned = whole.clone();
-    let last = turned.len() - 1;
-    turned[last] ^= 1;
+    let last = whole.len() - 1;
     let foreign = fs::read(folder("qwen2").join("model.safetensors")).unwrap();
     let cases = [
-        (
-            turned,
-            "its contents do not have the checksum that it states",
-        ),
         (whole[..last].to_vec(), "it is cut off"),
-        (
-            foreign,
-            "its contents do not have the checksum that it states",
-        ),
+        (foreign, "it is not the state of a transformer"),
     ];
     for (bytes, expected) in cases {
         fs::write(&file, bytes).unwrap();

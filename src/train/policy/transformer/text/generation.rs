@@ -1,4 +1,5 @@
-//! The defaults of sampling that a model's folder has: `generation_config.json`, and `config.json` behind it.
+//! Where responses end by a model's folder: `generation_config.json`, and `config.json` behind it. How they are drawn is the
+//! run's to say: its log-probs are those of the policy itself.
 
 use std::path::Path;
 
@@ -7,33 +8,39 @@ use serde::Deserialize;
 use super::super::files::read_json;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// What a model's makers say of its responses. What they leave out is `None`.
+/// Where a model's makers say that its responses end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generation {
-    /// The tokens that end a response.
+    /// With one of these tokens.
     pub ends: Vec<u32>,
-    /// Logits are divided by it.
-    pub temperature: Option<f64>,
-    /// The most likely tokens that are drawn have this probability together.
-    pub top_p: Option<f64>,
-    /// So many of the most likely tokens are drawn; all at 0.
-    pub top_k: Option<usize>,
+    /// Once the text has one of these.
+    pub stop_strings: Vec<String>,
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Ids {
-    One(u32),
-    Several(Vec<u32>),
+#[serde(
+    untagged,
+    expecting = "found neither a value of the key's kind nor a list of them"
+)]
+enum OneOrMore<T> {
+    One(T),
+    More(Vec<T>),
+}
+
+impl<T> OneOrMore<T> {
+    fn into_vec(self) -> Vec<T> {
+        match self {
+            OneOrMore::One(one) => vec![one],
+            OneOrMore::More(all) => all,
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(expecting = "an object")]
 struct Written {
-    eos_token_id: Option<Ids>,
-    temperature: Option<f64>,
-    top_p: Option<f64>,
-    top_k: Option<usize>,
+    eos_token_id: Option<OneOrMore<u32>>,
+    stop_strings: Option<OneOrMore<String>>,
 }
 
 impl Generation {
@@ -51,25 +58,18 @@ impl Generation {
             }
         };
         let written = read("generation_config.json")?;
-        let ids = match written.eos_token_id {
-            Some(ids) => Some(ids),
+        let ends = match written.eos_token_id {
+            Some(ends) => Some(ends),
             None => read("config.json")?.eos_token_id,
         };
-        let ends = match ids {
-            Some(Ids::One(id)) => vec![id],
-            Some(Ids::Several(ids)) => ids,
-            None => eos.into_iter().collect(),
-        };
+        let ends = ends.map_or_else(|| eos.into_iter().collect(), OneOrMore::into_vec);
         if let Some(id) = ends.iter().find(|id| **id >= vocabulary) {
             let message =
                 format!("`eos_token_id` is {id}; the model's vocabulary has {vocabulary}");
             return Err(Diagnostic::error(message).in_file(folder).into());
         }
-        Ok(Generation {
-            ends,
-            temperature: written.temperature,
-            top_p: written.top_p,
-            top_k: written.top_k,
-        })
+        let mut stop_strings = written.stop_strings.map_or(vec![], OneOrMore::into_vec);
+        stop_strings.retain(|stop| !stop.is_empty());
+        Ok(Generation { ends, stop_strings })
     }
 }

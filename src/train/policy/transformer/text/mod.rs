@@ -116,16 +116,24 @@ impl Text {
         self.vocabulary
     }
 
-    /// Where responses end, and how they are drawn where nobody says otherwise.
+    /// Where responses end.
     pub fn generation(&self) -> &Generation {
         &self.generation
     }
 
-    /// Whether the text of a response has one of these strings now that it has its last token; asked after each token.
+    /// Lets responses end with these strings too, beside those of [`Text::generation`].
+    #[must_use]
+    pub fn with_stops(mut self, stops: &[String]) -> Self {
+        self.generation.stop_strings.extend_from_slice(stops);
+        self
+    }
+
+    /// Whether the text of a response has a stop string now that it has its last token; asked after each token.
     ///
     /// # Errors
     /// As [`Text::decode`].
-    pub fn has_stop(&self, response: &[u32], stops: &[String]) -> Result<bool, Diagnostics> {
+    pub fn has_stop(&self, response: &[u32]) -> Result<bool, Diagnostics> {
+        let stops = &self.generation.stop_strings;
         // No token of a string has less than a byte of it.
         let Some(longest) = stops.iter().map(String::len).max() else {
             return Ok(false);

@@ -191,15 +191,20 @@ fn a_response_ends_where_the_folder_says() {
     assert_eq!(ends(), vec![299_u32]);
     write(copy.path(), "config.json", json!({ "eos_token_id": 297 }));
     assert_eq!(ends(), vec![297_u32]);
-    let written = json!({ "eos_token_id": [299, 297], "temperature": 0.7, "top_k": 20 });
+    let written = json!({ "eos_token_id": [299, 297], "stop_strings": "####", "top_k": 20 });
     write(copy.path(), "generation_config.json", written);
     let expected = Generation {
         ends: vec![299, 297],
-        temperature: Some(0.7),
-        top_p: None,
-        top_k: Some(20),
+        stop_strings: vec!["####".to_string(), "Q:".to_string()],
     };
-    assert_eq!(load(copy.path()).unwrap().generation(), &expected);
+    let text = load(copy.path()).unwrap().with_stops(&["Q:".to_string()]);
+    assert_eq!(text.generation(), &expected);
+    write(
+        copy.path(),
+        "generation_config.json",
+        json!({ "stop_strings": 3 }),
+    );
+    assert!(error_of(load(copy.path())).contains("generation_config.json: found neither a value"));
     write(
         copy.path(),
         "generation_config.json",
@@ -215,6 +220,7 @@ fn a_response_ends_where_the_folder_says() {
 fn stop_strings_are_found_over_several_tokens_and_inside_of_one() {
     let text = load(&folder("llama")).unwrap();
     let stops = ["\n\n".to_string(), "日本".to_string(), "A: 6".to_string()];
+    let text = text.with_stops(&stops);
     for (response, ended) in [
         ("so 5\nA: 6", true),
         ("so 5\nA: 5", false),
@@ -225,10 +231,11 @@ fn stop_strings_are_found_over_several_tokens_and_inside_of_one() {
         ("", false),
     ] {
         let tokens = text.tokens(response, false).unwrap();
-        let found = (1..=tokens.len()).any(|end| text.has_stop(&tokens[..end], &stops).unwrap());
+        let found = (1..=tokens.len()).any(|end| text.has_stop(&tokens[..end]).unwrap());
         assert_eq!(found, ended, "{response}");
     }
-    assert!(!text.has_stop(&[32, 25], &[]).unwrap());
+    let without = load(&folder("llama")).unwrap();
+    assert!(!without.has_stop(&[32, 25]).unwrap());
 }
 
 #[test]
