@@ -1,8 +1,8 @@
 //! Runs the documented recipes on the maze, several seeds each, and prints a table in Markdown.
 //!
-//!     cargo run --release --example experiments -- [STEPS] [SEEDS] [FOLDER]
+//!     cargo run --release --example experiments -- [STEPS] [SEEDS] [FOLDER] [NAME]
 //!
-//! 600 steps, 3 seeds and `runs/experiments` if not given. Each run keeps its folder there, for `advlab replay`; one that is
+//! 600 steps, 3 seeds, `runs/experiments` and the lines of any name if not given. Each run keeps its folder there, for `advlab replay`; one that is
 //! there already is not run again, but goes on where it was stopped.
 
 use std::error::Error;
@@ -16,19 +16,79 @@ use serde_json::Value;
 /// A parameter that is set, by its name and value.
 type Setting = (&'static str, &'static str);
 
-/// The lines of the table: name, recipe, and what is set.
-const RECIPES: [(&str, &str, &[Setting]); 7] = [
-    ("grpo", "grpo", &[]),
-    ("passk, k = 8", "passk", &[("k", "8")]),
-    ("reinforce_pp", "reinforce_pp", &[]),
-    ("reinforce_pp_baseline", "reinforce_pp_baseline", &[]),
-    ("pacs", "pacs", &[]),
-    ("grpo_lambda", "grpo_lambda", &[]),
+/// A line of the table: name, recipe, its parameters, and what the run's configuration has otherwise.
+type Line = (
+    &'static str,
+    &'static str,
+    &'static [Setting],
+    fn(&mut Config),
+);
+
+fn as_it_is(_: &mut Config) {}
+
+/// Each prompt of a pool once a step: a baseline for each takes the place of a group.
+fn one_response_a_prompt(config: &mut Config) {
+    (config.prompts, config.rollout_batch_size, config.group_size) = (1024, 1024, 1);
+}
+
+fn in_turns(config: &mut Config) {
+    config.maze_turns = 4;
+}
+
+/// DAPO: dynamic sampling, and a higher upper clip.
+fn dapo(config: &mut Config) {
+    config.resample = true;
+    let clip = toml::Value::Float(0.28);
+    config.loss_params.insert("clip_high".to_string(), clip);
+}
+
+/// The lines of the table.
+const RECIPES: [Line; 16] = [
+    ("grpo", "grpo", &[], as_it_is),
+    ("passk, k = 8", "passk", &[("k", "8")], as_it_is),
+    ("reinforce_pp", "reinforce_pp", &[], as_it_is),
+    (
+        "reinforce_pp_baseline",
+        "reinforce_pp_baseline",
+        &[],
+        as_it_is,
+    ),
+    ("pacs", "pacs", &[], as_it_is),
+    ("grpo_lambda", "grpo_lambda", &[], as_it_is),
     (
         "grpo_lambda, acc_top_lambda = 1",
         "grpo_lambda",
         &[("acc_top_lambda", "1.0")],
+        as_it_is,
     ),
+    (
+        "passk_combination, k = 8",
+        "passk_combination",
+        &[("k", "8")],
+        as_it_is,
+    ),
+    (
+        "passk_by_entropy, k = 8",
+        "passk_by_entropy",
+        &[("k", "8")],
+        as_it_is,
+    ),
+    ("gspo", "grpo", &[], |config| {
+        config.loss_recipe = "gspo".to_string()
+    }),
+    ("cispo", "grpo", &[], |config| {
+        config.loss_recipe = "cispo".to_string()
+    }),
+    ("dapo", "zero_variance_filter", &[], dapo),
+    ("spo, 1024 prompts", "spo", &[], one_response_a_prompt),
+    (
+        "reinforce_pp, 1024 prompts",
+        "reinforce_pp",
+        &[],
+        one_response_a_prompt,
+    ),
+    ("step_grpo, 4 turns", "step_grpo", &[], in_turns),
+    ("gigpo, 4 turns", "gigpo", &[], in_turns),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -43,8 +103,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         "| recipe | pass@1 | pass@16 | entropy | length | pass@1, last 50 steps of training |"
     );
     println!("|---|---|---|---|---|---|");
-    for (name, recipe, settings) in RECIPES {
-        let config = config(steps, recipe, settings);
+    let only = std::env::args().nth(4).unwrap_or_default();
+    for (name, recipe, settings, otherwise) in RECIPES {
+        if !name.contains(&only) {
+            continue;
+        }
+        let mut config = config(steps, recipe, settings);
+        otherwise(&mut config);
         table_line(name, &folder, seeds, &config, None)?;
     }
     let half = (steps / 2).to_string();

@@ -10,9 +10,9 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates {
         let lowered = candidate.to_lowercase();
-        // A name that merely lacks its ending (`adv` for `advantage`) is as likely a slip as a wrong letter.
+        // A name that merely lacks its ending (`adv` for `advantage`) is likelier than a wrong letter.
         let distance = if wanted.len() >= 3 && lowered.starts_with(&wanted) {
-            1
+            0
         } else {
             strsim::damerau_levenshtein(&wanted, &lowered)
         };
@@ -58,6 +58,7 @@ mod tests {
         let columns = ["reward", "old_logp", "ref_logp", "length"];
         assert_eq!(nearest("rewrad", columns), Some("reward"));
         assert_eq!(nearest("old_log", columns), Some("old_logp"));
+        assert_eq!(nearest("ppo", ["opo", "ppo_clip"]), Some("ppo_clip"));
         assert_eq!(nearest("Length", columns), Some("length"));
         assert_eq!(nearest("temperature", columns), None);
         assert_eq!(nearest("k", ["eps", "std"]), None);

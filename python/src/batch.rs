@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::array::Array;
-use crate::error::raise;
+use crate::error::{in_python, raise};
 use crate::{groups, pool};
 
 /// Columns over a layout.
@@ -20,6 +20,8 @@ pub struct PyBatch {
     pub batch: Batch,
     /// Whether somebody said which responses belong together.
     pub is_grouped: bool,
+    /// The trainer's step, where it said one.
+    pub step: Option<u64>,
     /// What a reader decided, in words.
     notes: Vec<String>,
 }
@@ -47,7 +49,7 @@ impl PyBatch {
         groups: Option<&Bound<'_, PyAny>>,
         mask: Option<Given<'_>>,
         columns: Vec<(String, Given<'_>)>,
-        step: u64,
+        step: Option<u64>,
     ) -> PyResult<PyBatch> {
         let is_grouped = groups.is_some();
         let mut inputs = Vec::new();
@@ -76,11 +78,12 @@ impl PyBatch {
                 }
             });
         }
-        let batch = py.detach(|| pool::install(|| build(inputs, is_grouped, step)))?;
+        let batch = py.detach(|| pool::install(|| build(inputs, is_grouped, step.unwrap_or(0))))?;
         let batch = batch.map_err(raise(py))?;
         Ok(PyBatch {
             batch,
             is_grouped,
+            step,
             notes: Vec::new(),
         })
     }
@@ -105,8 +108,13 @@ impl PyBatch {
         };
         let rollouts = py.detach(|| pool::install(|| read(&path, &options)))?;
         let rollouts = rollouts.map_err(raise(py))?;
-        let notes = rollouts.notes.iter().map(ToString::to_string).collect();
+        let notes = rollouts
+            .notes
+            .iter()
+            .map(|note| in_python(&note.to_string()))
+            .collect();
         Ok(PyBatch {
+            step: Some(rollouts.batch.step()).filter(|step| *step > 0),
             batch: rollouts.batch,
             is_grouped: true,
             notes,
@@ -122,8 +130,8 @@ impl PyBatch {
         self.batch.columns().map(str::to_string).collect()
     }
 
-    #[getter]
-    fn step(&self) -> u64 {
+    #[getter(step)]
+    fn own_step(&self) -> u64 {
         self.batch.step()
     }
 

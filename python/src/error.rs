@@ -1,6 +1,6 @@
 //! Diagnostics as a Python exception.
 
-use advlab::Diagnostics;
+use advlab::{Diagnostic, Diagnostics};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -17,7 +17,7 @@ create_exception!(
 /// Makes an exception of diagnostics.
 pub fn raise<D: Into<Diagnostics>>(py: Python<'_>) -> impl Fn(D) -> PyErr {
     move |diagnostics| {
-        let diagnostics = diagnostics.into();
+        let diagnostics = translated(diagnostics.into());
         let error = RecipeError::new_err(diagnostics.render(false).trim_end().to_string());
         let first = &diagnostics[0];
         let file = &first.file;
@@ -45,4 +45,47 @@ pub fn raise<D: Into<Diagnostics>>(py: Python<'_>) -> impl Fn(D) -> PyErr {
             Err(other) => other,
         }
     }
+}
+
+/// The diagnostics with what to type in Python.
+fn translated(diagnostics: Diagnostics) -> Diagnostics {
+    let one = |problem: &Diagnostic| {
+        let mut problem = problem.clone();
+        problem.message = in_python(&problem.message);
+        let known = |text: &Option<String>| text.as_deref().map(in_python);
+        problem.found = known(&problem.found);
+        problem.expected = known(&problem.expected);
+        problem.help = known(&problem.help);
+        let notes = problem.notes.iter().map(|note| in_python(note));
+        problem.notes = notes.collect();
+        problem
+    };
+    Diagnostics::several(diagnostics.iter().map(one).collect()).unwrap_or(diagnostics)
+}
+
+/// A message of the library's whose words in backticks are the command line's, with those of the package in their place.
+pub fn in_python(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    let parts = parts.map(|(at, part)| match at % 2 {
+        1 => typed(part).unwrap_or_else(|| part.to_string()),
+        _ => part.replace(" --out", " folder"),
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
+/// What to type for words of the command line.
+fn typed(words: &str) -> Option<String> {
+    let (command, rest) = words.split_once(' ').unwrap_or((words, ""));
+    let (name, value) = rest.split_once('=').unwrap_or((rest, ""));
+    Some(match (command, name) {
+        ("--map", "") => "map".to_string(),
+        ("--map", _) => format!("map={{\"{name}\": \"{value}\"}}"),
+        ("--set", _) => rest.to_string(),
+        ("--dtype", "f32" | "f64") => format!("dtype=\"float{}\"", &name[1..]),
+        ("--out", _) => "folder".to_string(),
+        ("advlab", "doc") => "advlab.doc()".to_string(),
+        ("advlab", _) if name.starts_with("recipes") => "advlab.recipes()".to_string(),
+        ("advlab", _) if name.starts_with("train") => "advlab.watch".to_string(),
+        _ => return None,
+    })
 }

@@ -1,12 +1,13 @@
 //! A recipe that follows its file.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use advlab::live::{LiveEvent, LiveOptions};
 use advlab::script::{Recipe, State};
+use advlab::train::{Event, Record};
 use advlab::{Batch, Diagnostics, LiveRecipe};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -14,9 +15,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::batch::PyBatch;
-use crate::error::raise;
+use crate::error::{in_python, raise};
 use crate::pool::{self, ForkLock};
-use crate::recipe::{Advantage, Answer, Gradient, GroupUse, Shape, host};
+use crate::recipe::{Advantage, Answer, Gradient, GroupUse, Shape, Used, hooks, host};
 use crate::state;
 
 #[pyclass(frozen, name = "Live", module = "advlab._native")]
@@ -29,9 +30,106 @@ pub struct PyLive {
     keep: usize,
     is_closed: AtomicBool,
     groups: GroupUse,
-    live: ForkLock<Option<LiveRecipe>>,
+    live: ForkLock<Option<Held>>,
+}
+
+/// What the calls of all threads share.
+struct Held {
+    live: LiveRecipe,
     /// The state that the last step began with.
-    before: Mutex<Option<State>>,
+    before: Option<State>,
+    record: Option<Record>,
+    /// Whether the folder could be written the last time.
+    is_recorded: bool,
+    /// What happened, and was not asked for yet.
+    heard: Vec<Heard>,
+}
+
+enum Heard {
+    Live(LiveEvent),
+    /// Of the folder: what it is, and why it cannot be written, where that is so.
+    Folder(String, Option<Diagnostics>),
+}
+
+impl Held {
+    fn advantage(
+        &mut self,
+        batch: &PyBatch,
+        keep: usize,
+        shape: Shape,
+    ) -> Result<(Advantage, Used), Diagnostics> {
+        self.live.begin_step();
+        self.live.observe(&kept(&batch.batch, keep));
+        self.record(|record, _| record.begin(batch.step).map(|()| false));
+        self.hear();
+        loop {
+            let used = self.live.in_use().clone();
+            let before = self.live.state().clone();
+            let mut state = before.clone();
+            match used.recipe().advantage(&batch.batch, &mut state) {
+                Ok(outcome) => {
+                    self.live.set_state(state);
+                    self.record(|record, live| {
+                        let done = record.step(live, &batch.batch, &before, &outcome);
+                        done.map(|()| true)
+                    });
+                    self.before = Some(before);
+                    let used = (used.version().clone(), used.serial());
+                    return Ok((Advantage::of(outcome, shape), used));
+                }
+                Err(error) => {
+                    let back_to = self.live.reject(error.clone());
+                    self.record(|record, _| {
+                        let told = record.tell(&Event::Failed {
+                            step: record.step_now(),
+                            recipe: used.recipe(),
+                            error: &error,
+                            batch: Some(&batch.batch),
+                            back_to: back_to.as_ref().ok().map(|loaded| loaded.recipe()),
+                        });
+                        told.map(|()| false)
+                    });
+                    back_to?;
+                }
+            }
+        }
+    }
+
+    /// Writes to the folder, where there is one; `write` says whether it has the step now. The run goes on without what cannot
+    /// be written: that is told once.
+    fn record(
+        &mut self,
+        write: impl FnOnce(&mut Record, &LiveRecipe) -> Result<bool, Diagnostics>,
+    ) {
+        let Some(record) = &mut self.record else {
+            return;
+        };
+        let done = write(record, &self.live);
+        let folder = record.path().display();
+        match done {
+            Ok(true) if !std::mem::replace(&mut self.is_recorded, true) => {
+                let line = format!("{folder} is written again");
+                self.heard.push(Heard::Folder(line, None));
+            }
+            Err(error) if std::mem::take(&mut self.is_recorded) => {
+                let why = &error[0].message;
+                let line = format!("{folder} lacks this step, and the run goes on: {why}");
+                self.heard.push(Heard::Folder(line, Some(error)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what has become of the file, for the folder and for whoever asks.
+    fn hear(&mut self) {
+        for event in self.live.events() {
+            self.record(|record, _| {
+                let (step, event) = (record.step_now(), &event);
+                record.tell(&Event::Live { step, event }).map(|()| false)
+            });
+            self.heard.push(Heard::Live(event));
+        }
+    }
 }
 
 /// A version with its state: name, version, sources, parameters, `this`.
@@ -63,26 +161,19 @@ impl PyLive {
         if left.is_empty() {
             state::set(&mut host.load(path)?, settings)?;
         }
-        let texts = settings
-            .iter()
-            .map(|(name, value)| (name.clone(), value.to_string()));
         let options = LiveOptions {
-            settings: texts.collect(),
+            settings: texts(settings),
             left,
             ..LiveOptions::default()
         };
         LiveRecipe::watch(&host, path, options)
     }
 
-    fn before(&self) -> MutexGuard<'_, Option<State>> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs something on the live recipe, with the interpreter's lock released.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&mut LiveRecipe) -> R + Send,
+        run: impl FnOnce(&mut Held) -> R + Send,
     ) -> PyResult<R> {
         if self.process != std::process::id() {
             return Err(PyRuntimeError::new_err(format!(
@@ -91,7 +182,7 @@ impl PyLive {
             )));
         }
         py.detach(|| match self.live.lock()?.as_mut() {
-            Some(live) if !self.is_closed.load(Ordering::Relaxed) => Ok(run(live)),
+            Some(held) if !self.is_closed.load(Ordering::Relaxed) => Ok(run(held)),
             _ => Err(PyValueError::new_err(format!(
                 "the live recipe of {} is closed",
                 self.path
@@ -108,10 +199,23 @@ impl PyLive {
         path: String,
         params: &Bound<'_, PyDict>,
         keep: usize,
+        folder: Option<PathBuf>,
+        keep_batches: usize,
     ) -> PyResult<PyLive> {
         let settings = state::settings(params)?;
-        let live = py.detach(|| PyLive::open(&path, &settings, Vec::new()));
-        let live = live.map_err(raise(py))?;
+        let open = || -> Result<Held, Diagnostics> {
+            let live = PyLive::open(&path, &settings, Vec::new())?;
+            let record =
+                folder.map(|folder| Record::open(&folder, &live, &texts(&settings), keep_batches));
+            Ok(Held {
+                live,
+                before: None,
+                record: record.transpose()?,
+                is_recorded: true,
+                heard: Vec::new(),
+            })
+        };
+        let held = py.detach(open).map_err(raise(py))?;
         Ok(PyLive {
             path,
             process: std::process::id(),
@@ -119,8 +223,7 @@ impl PyLive {
             keep,
             is_closed: AtomicBool::new(false),
             groups: GroupUse::default(),
-            live: ForkLock::new(Some(live)),
-            before: Mutex::default(),
+            live: ForkLock::new(Some(held)),
         })
     }
 
@@ -133,50 +236,27 @@ impl PyLive {
         padded: bool,
     ) -> PyResult<Answer> {
         let shape = Shape { f64, padded };
-        let done = self.with(py, |live| {
-            live.begin_step();
-            pool::install(|| {
-                live.observe(&kept(&batch.batch, self.keep));
-                loop {
-                    let before = live.state().clone();
-                    let mut state = before.clone();
-                    match live.in_use().recipe().advantage(&batch.batch, &mut state) {
-                        Ok(outcome) => {
-                            *self.before() = Some(before);
-                            live.set_state(state);
-                            let used = live.in_use();
-                            let used = (used.version().as_str().to_string(), used.serial());
-                            return Ok((Advantage::of(outcome, shape), used));
-                        }
-                        Err(error) => live.reject(error)?,
-                    };
-                }
-            })
+        let done = self.with(py, |held| {
+            pool::install(|| held.advantage(batch, self.keep, shape))
         })??;
-        let (advantage, used) = done.map_err(|error: Diagnostics| raise(py)(error))?;
-        with_version(py, advantage.into_python(py)?, used)
+        let (advantage, used) = done.map_err(raise(py))?;
+        advantage.into_python(py, &used)
     }
 
     /// The loss by the version of the last step: one update's minibatches have one loss.
     fn loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
-        let done = self.with(py, |live| {
-            pool::install(|| {
-                self.groups.check(live.in_use().recipe(), batch)?;
-                let mut state = live.state().clone();
-                let loss = live
-                    .in_use()
-                    .recipe()
-                    .loss(&batch.batch, None, &mut state)?;
-                live.set_state(state);
-                let used = live.in_use();
-                Ok((
-                    Gradient::of(loss, f64),
-                    (used.version().as_str().to_string(), used.serial()),
-                ))
-            })
-        })??;
-        let (gradient, used) = done.map_err(|error: Diagnostics| raise(py)(error))?;
-        with_version(py, gradient.into_python(py)?, used)
+        let compute = |live: &mut LiveRecipe| -> Result<(Gradient, Used), Diagnostics> {
+            let used = live.in_use().clone();
+            self.groups.check(used.recipe(), batch)?;
+            let mut state = live.state().clone();
+            let loss = used.recipe().loss(&batch.batch, None, &mut state)?;
+            live.set_state(state);
+            let used = (used.version().clone(), used.serial());
+            Ok((Gradient::of(loss, f64), used))
+        };
+        let done = self.with(py, |held| pool::install(|| compute(&mut held.live)))??;
+        let (gradient, used) = done.map_err(raise(py))?;
+        gradient.into_python(py, &used)
     }
 
     #[getter]
@@ -186,48 +266,44 @@ impl PyLive {
 
     /// The newest version that passed its checks, and its number in the order of publication.
     fn newest(&self, py: Python<'_>) -> PyResult<(String, u64)> {
-        self.with(py, |live| {
-            let newest = live.newest();
+        self.with(py, |held| {
+            let newest = held.live.newest();
             (newest.version().as_str().to_string(), newest.serial())
         })
     }
 
     #[getter]
     fn hooks(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
-        self.with(py, |live| {
-            let newest = live.newest();
-            let hooks = advlab::script::Hook::ALL.into_iter();
-            hooks
-                .filter(|hook| newest.recipe().has(*hook))
-                .map(|hook| hook.name())
-                .collect()
-        })
+        self.with(py, |held| hooks(held.live.newest().recipe()))
     }
 
     #[getter]
     fn params(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        let newest = self.with(py, |live| live.newest())?;
+        let newest = self.with(py, |held| held.live.newest())?;
         state::params(py, newest.recipe())
     }
 
     fn events(&self, py: Python<'_>) -> PyResult<Vec<Told>> {
-        let events = self.with(py, |live| live.events())?;
-        Ok(events.into_iter().map(|event| told(py, event)).collect())
+        let heard = self.with(py, |held| {
+            held.hear();
+            std::mem::take(&mut held.heard)
+        })?;
+        Ok(heard.into_iter().map(|heard| told(py, heard)).collect())
     }
 
     /// Looks at the file now; when this returns, what it holds has been judged. False where that took too long.
     fn refresh(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        self.with(py, |live| live.refresh(time))
+        self.with(py, |held| held.live.refresh(time))
     }
 
     /// The version of the last step with its parameters and its state, or the one that the step began with: name, version,
     /// sources, parameters, `this`.
     fn left(&self, py: Python<'_>, is_before: bool) -> PyResult<Left> {
-        let (used, this) = self.with(py, |live| {
-            let before = self.before().clone().filter(|_| is_before);
-            let this = before.unwrap_or_else(|| live.state().clone());
-            (live.in_use().clone(), this)
+        let (used, this) = self.with(py, |held| {
+            let before = held.before.clone().filter(|_| is_before);
+            let this = before.unwrap_or_else(|| held.live.state().clone());
+            (held.live.in_use().clone(), this)
         })?;
         let recipe = used.recipe();
         Ok((
@@ -248,13 +324,10 @@ impl PyLive {
         this: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let this = state::from_python(this)?;
-        let resumed = self.with(py, |live| -> Result<(), Diagnostics> {
-            let texts = sources
-                .iter()
-                .map(|(name, text)| (name.as_str(), text.as_str()));
-            let recipe = host().restore(name, texts)?;
-            *live = PyLive::open(&self.path, &self.settings, vec![(recipe, this)])?;
-            *self.before() = None;
+        let resumed = self.with(py, |held| -> Result<(), Diagnostics> {
+            let left = vec![(state::restored(name, &sources)?, this)];
+            held.live = PyLive::open(&self.path, &self.settings, left)?;
+            held.before = None;
             Ok(())
         })?;
         resumed.map_err(raise(py))
@@ -279,14 +352,12 @@ impl Drop for PyLive {
     }
 }
 
-fn with_version(
-    py: Python<'_>,
-    answer: Answer,
-    (version, serial): (String, u64),
-) -> PyResult<Answer> {
-    answer.bind(py).set_item("version", version)?;
-    answer.bind(py).set_item("serial", serial)?;
-    Ok(answer)
+/// Parameters as `--set` takes them.
+fn texts(settings: &state::Settings) -> Vec<(String, String)> {
+    let settings = settings.iter();
+    settings
+        .map(|(name, value)| (name.clone(), value.to_string()))
+        .collect()
 }
 
 /// A copy of the first groups of a batch, so many tokens of them, and of two groups in any case, as a version is tried on more
@@ -313,26 +384,27 @@ fn kept(batch: &Batch, tokens: usize) -> Batch {
     batch.select(&taken)
 }
 
-fn told(py: Python<'_>, event: LiveEvent) -> Told {
-    let line = event.to_string();
-    let version = |version: &advlab::script::Version| Some(version.as_str().to_string());
-    match event {
-        LiveEvent::Published(change) => ("published", line, version(&change.to), None, false),
+fn told(py: Python<'_>, heard: Heard) -> Told {
+    let error = |error: Diagnostics| raise(py)(error).into_value(py).into_py_any(py).ok();
+    let event = match heard {
+        Heard::Live(event) => event,
+        Heard::Folder(line, why) => return ("folder", line, None, why.and_then(error), false),
+    };
+    let line = in_python(&event.to_string());
+    let name = |version: &advlab::script::Version| Some(version.as_str().to_string());
+    let (kind, version, error, at_step) = match event {
+        LiveEvent::Published(change) => ("published", name(&change.to), None, false),
         LiveEvent::Rejected {
-            version: failed,
-            error,
+            version,
+            error: why,
             at_step,
             ..
-        } => {
-            let error = raise(py)(error).into_value(py).into_py_any(py).ok();
-            ("rejected", line, version(&failed), error, at_step)
-        }
-        LiveEvent::Missing { .. } => ("missing", line, None, None, false),
-        LiveEvent::Reverted { version: back } => ("reverted", line, version(&back), None, false),
-        LiveEvent::Warned {
-            version: warned, ..
-        } => ("warned", line, version(&warned), None, false),
-        LiveEvent::PollingOnly { .. } => ("polling_only", line, None, None, false),
-        _ => ("other", line, None, None, false),
-    }
+        } => ("rejected", name(&version), error(why), at_step),
+        LiveEvent::Missing { .. } => ("missing", None, None, false),
+        LiveEvent::Reverted { version } => ("reverted", name(&version), None, false),
+        LiveEvent::Warned { version, .. } => ("warned", name(&version), None, false),
+        LiveEvent::PollingOnly { .. } => ("polling_only", None, None, false),
+        _ => ("other", None, None, false),
+    };
+    (kind, line, version, error, at_step)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use advlab::native::{Mode, Native};
 use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, Version};
@@ -11,13 +12,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::batch::PyBatch;
-use crate::error::raise;
+use crate::error::{in_python, raise};
 use crate::output::Values;
 use crate::pool::{self, ForkLock};
 use crate::state;
 
 /// What a call gives: the advantage or the gradient, and what came up on the way, by name.
 pub type Answer = Py<PyDict>;
+
+/// The version that a call used, and its number in the order of publication.
+pub type Used = (Version, u64);
 
 #[pyclass(frozen, name = "Recipe", module = "advlab._native")]
 pub struct PyRecipe {
@@ -46,6 +50,33 @@ impl PyRecipe {
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
+
+    fn used(&self) -> Used {
+        (self.recipe.version().clone(), 0)
+    }
+
+    /// Runs something on the state, with the interpreter's lock released.
+    fn on<R: Send>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut State) -> Result<R, Diagnostics> + Send,
+    ) -> PyResult<R> {
+        let done = py.detach(|| {
+            let mut held = self.state.lock()?;
+            let state: &mut State = &mut held;
+            pool::install(|| run(state))
+        })?;
+        done.map_err(raise(py))
+    }
+}
+
+/// The hooks that a recipe has, by name.
+pub fn hooks(recipe: &Recipe) -> Vec<&'static str> {
+    let hooks = Hook::ALL.into_iter();
+    hooks
+        .filter(|hook| recipe.has(*hook))
+        .map(Hook::name)
+        .collect()
 }
 
 #[pymethods]
@@ -67,10 +98,7 @@ impl PyRecipe {
         params: &Bound<'_, PyDict>,
     ) -> PyResult<PyRecipe> {
         let settings = state::settings(params)?;
-        let sources = sources
-            .iter()
-            .map(|(name, text)| (name.as_str(), text.as_str()));
-        let restored = host().restore(name, sources);
+        let restored = state::restored(name, &sources);
         restored
             .and_then(|recipe| PyRecipe::of(recipe, &settings))
             .map_err(raise(py))
@@ -98,11 +126,7 @@ impl PyRecipe {
 
     #[getter]
     fn hooks(&self) -> Vec<&'static str> {
-        let hooks = Hook::ALL.into_iter();
-        hooks
-            .filter(|hook| self.recipe.has(*hook))
-            .map(Hook::name)
-            .collect()
+        hooks(&self.recipe)
     }
 
     #[getter]
@@ -145,31 +169,23 @@ impl PyRecipe {
         padded: bool,
     ) -> PyResult<Answer> {
         let shape = Shape { f64, padded };
-        let done = py.detach(|| -> PyResult<_> {
-            let mut held = self.state.lock()?;
-            let state: &mut State = &mut held;
-            pool::install(|| {
-                let outcome = self.recipe.advantage(&batch.batch, state)?;
-                Ok(Advantage::of(outcome, shape))
-            })
-        })?;
-        done.map_err(|error: Diagnostics| raise(py)(error))?
-            .into_python(py)
+        self.on(py, |state| {
+            let outcome = self.recipe.advantage(&batch.batch, state)?;
+            Ok(Advantage::of(outcome, shape))
+        })?
+        .into_python(py, &self.used())
     }
 
     /// The loss and its gradient.
     fn loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
-        let done = py.detach(|| -> PyResult<_> {
-            let mut held = self.state.lock()?;
-            let state: &mut State = &mut held;
-            pool::install(|| {
-                self.groups.check(&self.recipe, batch)?;
-                let loss = self.recipe.loss(&batch.batch, None, state)?;
-                Ok(Gradient::of(loss, f64))
-            })
-        })?;
-        done.map_err(|error: Diagnostics| raise(py)(error))?
-            .into_python(py)
+        self.on(py, |state| {
+            self.groups.check(&self.recipe, batch)?;
+            Ok(Gradient::of(
+                self.recipe.loss(&batch.batch, None, state)?,
+                f64,
+            ))
+        })?
+        .into_python(py, &self.used())
     }
 }
 
@@ -275,7 +291,7 @@ impl Advantage {
         }
     }
 
-    pub fn into_python(self, py: Python<'_>) -> PyResult<Answer> {
+    pub fn into_python(self, py: Python<'_>, used: &Used) -> PyResult<Answer> {
         let (answer, outcome) = (PyDict::new(py), self.outcome);
         answer.set_item("advantage", self.values.into_python(py)?)?;
         answer.set_item("level", outcome.advantage.level().name())?;
@@ -284,14 +300,15 @@ impl Advantage {
         let weight = self.weight.map(|weight| weight.into_python(py));
         answer.set_item("weight", weight.transpose()?)?;
         answer.set_item("loss", outcome.loss)?;
-        answer.set_item(
-            "metrics",
-            outcome.metrics.into_iter().collect::<BTreeMap<_, _>>(),
-        )?;
-        answer.set_item("prints", outcome.prints)?;
-        answer.set_item("notes", outcome.notes)?;
-        answer.set_item("seconds", outcome.time.as_secs_f64())?;
-        answer.set_item("is_native", outcome.native.is_some())?;
+        let Outcome {
+            metrics,
+            prints,
+            notes,
+            time,
+            native,
+            ..
+        } = outcome;
+        told(&answer, metrics, prints, notes, (time, native), used)?;
         Ok(answer.unbind())
     }
 }
@@ -308,18 +325,31 @@ impl Gradient {
         Gradient { values, loss }
     }
 
-    pub fn into_python(self, py: Python<'_>) -> PyResult<Answer> {
+    pub fn into_python(self, py: Python<'_>, used: &Used) -> PyResult<Answer> {
         let (answer, loss) = (PyDict::new(py), self.loss);
         answer.set_item("loss", loss.value)?;
         answer.set_item("grad", self.values.into_python(py)?)?;
-        answer.set_item(
-            "metrics",
-            loss.metrics.into_iter().collect::<BTreeMap<_, _>>(),
-        )?;
-        answer.set_item("prints", loss.prints)?;
-        answer.set_item("notes", loss.notes)?;
-        answer.set_item("seconds", loss.time.as_secs_f64())?;
-        answer.set_item("is_native", loss.native.is_some())?;
+        let time = (loss.time, loss.native);
+        told(&answer, loss.metrics, loss.prints, loss.notes, time, used)?;
         Ok(answer.unbind())
     }
+}
+
+/// What came up on the way, whatever was computed; the time of the hooks, and that of kernels in their place.
+fn told(
+    answer: &Bound<'_, PyDict>,
+    metrics: Vec<(String, f64)>,
+    prints: Vec<String>,
+    notes: Vec<String>,
+    (time, native): (Duration, Option<Duration>),
+    (version, serial): &Used,
+) -> PyResult<()> {
+    let notes: Vec<String> = notes.iter().map(|note| in_python(note)).collect();
+    answer.set_item("metrics", metrics.into_iter().collect::<BTreeMap<_, _>>())?;
+    answer.set_item("prints", prints)?;
+    answer.set_item("notes", notes)?;
+    answer.set_item("seconds", time.as_secs_f64())?;
+    answer.set_item("is_native", native.is_some())?;
+    answer.set_item("version", version.as_str())?;
+    answer.set_item("serial", serial)
 }

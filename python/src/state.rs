@@ -11,10 +11,30 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString};
 use serde_json::{Value, json};
 
 use crate::error::raise;
+use crate::recipe::host;
 
-/// The state as dictionaries, lists, numbers and strings; a character becomes a string.
+/// Where a state's dictionary has what is remembered by key: no name that a script could give a field.
+const BY_KEY: &str = "(by key)";
+
+/// The state as dictionaries, lists, numbers and strings; a character becomes a string. What is remembered by key stands under
+/// `(by key)`: for each table a list of keys with their numbers, the one that was written longest ago first.
 pub fn to_python(py: Python<'_>, state: &State) -> PyResult<Py<PyAny>> {
-    object(py, &state.to_json())
+    let mut json = state.to_json();
+    if let Some(tables) = json
+        .as_object_mut()
+        .and_then(|state| state.remove("tables"))
+    {
+        let as_floats = |table: &Value| -> Value {
+            let entries = table.as_array().into_iter().flatten();
+            entries
+                .map(|entry| json!([entry[0], { "f64": entry[1] }]))
+                .collect()
+        };
+        let tables = tables.as_object().into_iter().flatten();
+        let tables = tables.map(|(name, table)| (name.clone(), as_floats(table)));
+        json["map"][BY_KEY] = json!({ "map": tables.collect::<serde_json::Map<_, _>>() });
+    }
+    object(py, &json)
 }
 
 /// [`State::to_json`] marks floats, characters and maps, each by an object with one entry.
@@ -52,7 +72,21 @@ fn object(py: Python<'_>, value: &Value) -> PyResult<Py<PyAny>> {
 
 /// The state of a dictionary.
 pub fn from_python(this: &Bound<'_, PyAny>) -> PyResult<State> {
-    State::from_json(&json(this)?).map_err(raise(this.py()))
+    let mut state = json(this)?;
+    let map = state.get_mut("map").and_then(Value::as_object_mut);
+    let by_key = map.and_then(|map| map.remove(BY_KEY));
+    if let Some(by_key) = by_key {
+        let as_texts = |table: &Value| -> Value {
+            let entries = table.as_array().into_iter().flatten();
+            entries
+                .map(|entry| json!([entry[0], entry[1]["f64"]]))
+                .collect()
+        };
+        let tables = by_key["map"].as_object().into_iter().flatten();
+        let tables = tables.map(|(name, table)| (name.clone(), as_texts(table)));
+        state["tables"] = Value::Object(tables.collect());
+    }
+    State::from_json(&state).map_err(raise(this.py()))
 }
 
 fn json(value: &Bound<'_, PyAny>) -> PyResult<Value> {
@@ -106,11 +140,14 @@ fn setting(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Settin
         Ok(Setting::Number(value.extract()?))
     } else if let Ok(text) = value.cast::<PyString>() {
         Ok(Setting::Text(text.to_string()))
+    } else if let Ok(list) = value.cast::<PyList>() {
+        let values = list.iter().map(|value| setting(name, &value));
+        Ok(Setting::List(values.collect::<PyResult<_>>()?))
     } else if let Ok(item) = value.call_method0("item") {
         setting(name, &item)
     } else {
         let message = format!(
-            "`{name}` is {value}: a parameter is a number, a truth value, a string or None"
+            "`{name}` is {value}: a parameter is a number, a truth value, a string, a list of these or None"
         );
         Err(PyTypeError::new_err(message))
     }
@@ -132,16 +169,32 @@ pub fn set(recipe: &mut Recipe, settings: &Settings) -> Result<(), Diagnostics> 
 pub fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
     let params = PyDict::new(py);
     for (parameter, value) in recipe.params().iter() {
-        let value = match value {
-            Setting::Whole(whole) => whole.into_py_any(py)?,
-            Setting::Number(number) => number.into_py_any(py)?,
-            Setting::Truth(truth) => truth.into_py_any(py)?,
-            Setting::Text(text) => text.into_py_any(py)?,
-            Setting::Nothing => py.None(),
-        };
-        params.set_item(&parameter.name, value)?;
+        params.set_item(&parameter.name, python_of(py, value)?)?;
     }
     Ok(params.unbind())
+}
+
+fn python_of(py: Python<'_>, value: &Setting) -> PyResult<Py<PyAny>> {
+    Ok(match value {
+        Setting::Whole(whole) => whole.into_py_any(py)?,
+        Setting::Number(number) => number.into_py_any(py)?,
+        Setting::Truth(truth) => truth.into_py_any(py)?,
+        Setting::Text(text) => text.into_py_any(py)?,
+        Setting::Nothing => py.None(),
+        Setting::List(values) => {
+            let list = PyList::empty(py);
+            for value in values {
+                list.append(python_of(py, value)?)?;
+            }
+            list.into_py_any(py)?
+        }
+    })
+}
+
+/// The version of these sources.
+pub fn restored(name: &str, sources: &BTreeMap<String, String>) -> Result<Recipe, Diagnostics> {
+    let sources = sources.iter();
+    host().restore(name, sources.map(|(name, text)| (&**name, &**text)))
 }
 
 /// The names and texts of a recipe and of all that it imports.

@@ -62,6 +62,13 @@ def test_slime_is_not_given_what_it_would_change(recipe):
         slime.post_process_rewards(args(), samples())
 
 
+def test_weights_that_a_trainer_would_not_take_are_refused(recipe):
+    recipe("fn weight(batch, p) { batch.reward > 0 } " + MEAN)
+    with pytest.raises(ValueError, match="gives weights of responses"):
+        slime.post_process_rewards(args(), samples())
+    assert slime.post_process_rewards(args(), samples(rewards=(1.0, 0.5, 0.5, 1.0)))[1] == [0.25, -0.25, -0.25, 0.25]
+
+
 def test_a_recipe_has_to_be_named(recipe):
     with pytest.raises(ValueError, match="ADVLAB_RECIPE"):
         slime.post_process_rewards(args(), samples())

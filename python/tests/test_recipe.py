@@ -179,6 +179,30 @@ def test_bad_input_is_told_by_name(columns, error, words):
         gae(**columns)
 
 
+def test_weights_come_with_the_advantage(script):
+    recipe = advlab.load(script("fn weight(batch, p) { batch.reward } " + MEAN))
+    out = recipe.advantage(groups=[0, 0], reward=[1.0, 0.0])
+    assert (out.weight.tolist(), dr_grpo().weight) == ([1.0, 0.0], None)
+
+
+@pytest.mark.parametrize(
+    ("line", "read", "words"),
+    [
+        ('{"score": 1.0, "group": 1}', {}, 'map={"reward": "score"}'),
+        ('{"reward": 1.0, "group": 1}', {"map": {"value": "v"}}, 'map={"value": "v"}'),
+    ],
+)
+def test_errors_speak_python(tmp_path, line, read, words):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text(f"{line}\n" * 2)
+    with pytest.raises(advlab.RecipeError) as caught:
+        advlab.read(path, **read)
+    assert words in str(caught.value) and "--" not in str(caught.value)
+    with pytest.raises(advlab.RecipeError) as caught:
+        advlab.doc("pask nothing")
+    assert "advlab.doc()" in str(caught.value)
+
+
 def test_an_error_has_its_place_in_the_script(script):
     path = script("fn advantage(batch, p) {\n    batch.rewrad\n}\n")
     with pytest.raises(advlab.RecipeError) as caught:
@@ -221,6 +245,25 @@ def test_state_lasts_from_call_to_call_and_travels_as_json(script):
     other = advlab.load(recipe.name)
     other.load_state_dict(state)
     assert other.advantage(groups=[0, 0], reward=[1.0, 0.0]).metrics == {"calls": 4}
+
+
+def test_what_is_remembered_by_key_travels_as_json(script):
+    path = script(
+        """
+        fn advantage(batch, p) {
+            batch.reward - running("mean", batch.key("group"), 0.0, 0.5, 0.5 * batch.reward)
+        }
+        """
+    )
+    recipe = advlab.load(path)
+    batch = {"groups": ["b", "a", "b"], "reward": [1.0, 2.0, 1.0]}
+    assert recipe.advantage(**batch).advantage.tolist() == [1.0, 2.0, 0.5]
+    state = json.loads(json.dumps(recipe.state_dict()))
+    assert state == {"(by key)": {"mean": [["a", 1.0], ["b", 0.75]]}}
+    other = advlab.load(path)
+    other.load_state_dict(state)
+    assert other.advantage(**batch).advantage.tolist() == [0.25, 1.0, 0.125]
+
 
 
 def test_a_step_that_fails_leaves_the_state_as_it_was(script):

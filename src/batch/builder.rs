@@ -7,7 +7,7 @@ use ndarray::ArrayView2;
 
 use super::column::{Given, Ragged};
 use super::known;
-use super::layout::Tokens;
+use super::layout::{Tokens, TurnOrder};
 use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, Texts, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -167,7 +167,7 @@ impl BatchBuilder {
         }
         self.check_values(&groups)?;
         let tokens = self.check_tokens(groups.len())?;
-        let layout = Layout::new(groups, tokens);
+        let layout = Layout::new(groups, tokens, self.turns());
         let (mut responses, mut tokens) = (BTreeMap::new(), BTreeMap::new());
         for (name, given) in self.columns {
             let name: Arc<str> = name.into();
@@ -197,6 +197,27 @@ impl BatchBuilder {
             layout: Arc::new(layout),
             step: self.step,
         })
+    }
+
+    /// Where the columns `trajectory` and `turn` say so.
+    fn turns(&self) -> Option<TurnOrder> {
+        let column = |name: &str| {
+            let mut columns = self.columns.iter();
+            match columns.find(|(own, _)| own == name) {
+                Some((_, Given::Responses(values))) => Some(&values[..]),
+                _ => None,
+            }
+        };
+        let turn = column("turn");
+        match (self.texts.get("trajectory"), column("trajectory")) {
+            (Some(texts), _) => Some(TurnOrder::new(texts.iter(), turn)),
+            // -0.0 and 0.0 are one.
+            (None, Some(keys)) => Some(TurnOrder::new(
+                keys.iter().map(|x| (x + 0.0).to_bits()),
+                turn,
+            )),
+            (None, None) => None,
+        }
     }
 
     fn check_names(&self) -> Result<(), Problem> {

@@ -61,6 +61,7 @@ impl Computed {
             values.get(match level {
                 Level::Token => token,
                 Level::Response => response,
+                Level::Trajectory => layout.trajectory_of(response),
                 Level::Position => {
                     let index = token - layout.tokens_of(response).start;
                     layout.positions_of(layout.group_of(response)).start + index

@@ -57,7 +57,7 @@ pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
         | "ref_logprobs"
         | "base_action_log_probs" => "ref_logp",
         "log_probs" | "per_token_logps" | "logprobs" => "logp",
-        "rollout_log_probs" | "sampling_per_token_logps" => "rollout_logp",
+        "rollout_log_probs" | "sampling_per_token_logps" | "sampling_logp" => "rollout_logp",
         "values" => "value",
         "entropys" | "entropies" => "entropy",
         "advantages" => "advantage",

@@ -1,6 +1,7 @@
 //! The layout: which token belongs to which response, and which response to which group.
 
 mod tokens;
+mod trajectories;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,6 +12,8 @@ use std::sync::Arc;
 
 pub(crate) use self::tokens::Tokens;
 pub use self::tokens::{Numeric, Run};
+use self::trajectories::Trajectories;
+pub(crate) use self::trajectories::TurnOrder;
 use super::Level;
 
 /// The name of a group: the number or the string that the rollouts carry.
@@ -97,12 +100,18 @@ pub struct Layout {
     rows: Tokens,
     token_start: Vec<usize>,
     position_start: Vec<usize>,
+    /// Where the responses are turns of trajectories.
+    trajectories: Option<Trajectories>,
 }
 
 impl Layout {
     /// The group and the tokens of each response.
-    pub(crate) fn new(ids: impl IntoIterator<Item = GroupId>, tokens: Tokens) -> Layout {
-        Layout::grouped(ids, GroupId::clone, tokens)
+    pub(crate) fn new(
+        ids: impl IntoIterator<Item = GroupId>,
+        tokens: Tokens,
+        turns: Option<TurnOrder>,
+    ) -> Layout {
+        Layout::grouped(ids, GroupId::clone, tokens, turns)
     }
 
     /// Responses with the same key are one group, which is named by it.
@@ -110,6 +119,7 @@ impl Layout {
         keys: impl IntoIterator<Item = K>,
         name: impl Fn(&K) -> GroupId,
         rows: Tokens,
+        turns: Option<TurnOrder>,
     ) -> Layout {
         let mut seen: HashMap<K, u32> = HashMap::new();
         let mut groups = Vec::new();
@@ -136,7 +146,9 @@ impl Layout {
         let mut members: Vec<u32> = (0..group_of.len() as u32).collect();
         // A stable sort: the members of a group stay in batch order.
         members.sort_by_key(|&response| group_of[response as usize]);
+        let trajectories = turns.map(|turns| Trajectories::new(turns, &group_of, groups.len()));
         Layout {
+            trajectories,
             groups,
             group_of,
             members,
@@ -168,6 +180,10 @@ impl Layout {
             Level::Batch => 1,
             Level::Group => self.groups(),
             Level::Position => self.position_start[self.groups()],
+            Level::Trajectory => match &self.trajectories {
+                Some(trajectories) => trajectories.len(),
+                None => self.responses(),
+            },
             Level::Response => self.responses(),
             Level::Token => self.tokens(),
         }
@@ -268,7 +284,8 @@ impl Layout {
     pub(crate) fn select(&self, responses: &[usize]) -> Layout {
         let groups = responses.iter().map(|&response| self.group_of[response]);
         let name = |&group: &u32| self.groups[group as usize].clone();
-        Layout::grouped(groups, name, self.rows.select(responses))
+        let turns = self.turns().map(|turns| turns.select(responses));
+        Layout::grouped(groups, name, self.rows.select(responses), turns)
     }
 
     /// The layout of one group's responses alone. Their indices here are those of [`Layout::members`].
@@ -281,16 +298,26 @@ impl Layout {
         )
     }
 
-    /// The same responses in finer groups: those of a group stay together where their keys are the same bits.
-    pub(crate) fn regroup(&self, key: &[f64]) -> Layout {
+    /// The same responses in other groups: responses are together where their keys are the same bits, and, unless it is
+    /// across the groups, where they were in one before.
+    pub(crate) fn regroup(
+        &self,
+        key: &[f64],
+        across: bool,
+        name: impl Fn(f64) -> Arc<str>,
+    ) -> Layout {
         // -0.0 and 0.0 are one key: they are equal to whoever wrote the script.
         let bits = key.iter().map(|key| (key + 0.0).to_bits());
         let name = |&(group, bits): &(u32, u64)| {
-            let group = self.groups[group as usize].name();
-            format!("{group}/{}", f64::from_bits(bits)).into()
+            let name = name(f64::from_bits(bits));
+            match across {
+                true => name.into(),
+                false => format!("{}/{name}", self.groups[group as usize].name()).into(),
+            }
         };
-        let keys = self.group_of.iter().copied().zip(bits);
-        Layout::grouped(keys, name, self.rows.clone())
+        let of = |&group: &u32| if across { 0 } else { group };
+        let keys = self.group_of.iter().map(of).zip(bits);
+        Layout::grouped(keys, name, self.rows.clone(), self.turns().cloned())
     }
 
     /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
@@ -301,6 +328,11 @@ impl Layout {
                 let size = self.members(index).len();
                 let plural = if size == 1 { "" } else { "s" };
                 format!("group {} ({size} response{plural})", self.groups[index])
+            }
+            Level::Trajectory => {
+                let group = &self.groups[self.group_of_trajectory(index)];
+                let first = self.rows_of(index)[0];
+                format!("the trajectory of response {first} of group {group}")
             }
             Level::Response => format!(
                 "response {index} of group {}",
@@ -343,7 +375,7 @@ mod tests {
         for row in [[1, 1, 0, 1, 0], [0; 5], [0, 1, 1, 1, 1]] {
             tokens.add(&row).unwrap();
         }
-        Layout::new(["b".into(), "a".into(), "b".into()], tokens)
+        Layout::new(["b".into(), "a".into(), "b".into()], tokens, None)
     }
 
     #[test]
@@ -382,9 +414,13 @@ mod tests {
         let group = layout.group(0);
         assert_eq!((group.responses(), group.tokens()), (2, 7));
         assert_eq!(group.runs(1), layout.runs(2));
-        let finer = layout.regroup(&[0.0, 1.0, 1.0]);
+        let by = |key: &[f64], across| layout.regroup(key, across, |key| key.to_string().into());
+        let finer = by(&[0.0, 1.0, 1.0], false);
         assert_eq!(finer.groups(), 3);
         assert_eq!(finer.tokens(), 7);
-        assert_eq!(layout.regroup(&[0.0, 1.0, -0.0]).groups(), 2);
+        assert_eq!(by(&[0.0, 1.0, -0.0], false).groups(), 2);
+        let others = by(&[0.0, 1.0, 1.0], true);
+        assert_eq!((others.groups(), others.members(1)), (2, &[1, 2][..]));
+        assert_eq!(others.group_id(1), &"1".into());
     }
 }

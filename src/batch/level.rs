@@ -13,7 +13,7 @@ use crate::suggest;
 ///        /     \
 /// response   position      position = (group, index of the token in its response)
 ///        \     /
-///         group
+///         group            between it and the response: trajectory, of which a response is a turn
 ///           |
 ///         batch            one value
 /// ```
@@ -23,6 +23,8 @@ pub enum Level {
     Batch,
     /// One value per group (the responses sampled from one prompt).
     Group,
+    /// One value per trajectory of an agent in its group, whose responses are its turns; without any, one per response.
+    Trajectory,
     /// One value per (group, index of the token in its response).
     Position,
     /// One value per response.
@@ -33,9 +35,10 @@ pub enum Level {
 
 impl Level {
     /// All levels, coarsest first.
-    pub const ALL: [Level; 5] = [
+    pub const ALL: [Level; 6] = [
         Level::Batch,
         Level::Group,
+        Level::Trajectory,
         Level::Position,
         Level::Response,
         Level::Token,
@@ -46,6 +49,7 @@ impl Level {
         match self {
             Level::Batch => "batch",
             Level::Group => "group",
+            Level::Trajectory => "trajectory",
             Level::Position => "position",
             Level::Response => "response",
             Level::Token => "token",
@@ -56,7 +60,7 @@ impl Level {
     pub fn join(self, other: Level) -> Level {
         use Level::*;
         match (self, other) {
-            (Position, Response) | (Response, Position) => Token,
+            (Position, Response | Trajectory) | (Response | Trajectory, Position) => Token,
             (a, b) => a.max(b),
         }
     }

@@ -28,7 +28,10 @@ pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
-pub use files::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, read, verify_lines};
+pub use files::{
+    Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, convert, discard_unfinished, read,
+    step_of, steps, verify_lines,
+};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub(crate) use zeros::Zeros;
@@ -69,6 +72,13 @@ impl Batch {
     /// The training step that the batch comes from; 0 where nobody said.
     pub fn step(&self) -> u64 {
         self.step
+    }
+
+    /// The same batch as one of another step.
+    #[must_use]
+    pub fn at_step(mut self, step: u64) -> Batch {
+        self.step = step;
+        self
     }
 
     /// The names of all columns, in alphabetical order.

@@ -1,8 +1,11 @@
-//! `advlab apply RECIPE INPUT`: a recipe on rollouts that are there already.
+//! `advlab apply RECIPE INPUT...`: a recipe on rollouts that are there already, of one step or of many.
+
+mod sequence;
 
 use std::collections::BTreeSet;
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,9 +29,12 @@ use super::{Computing, Natively, Tokenizing, load, pair, rollouts, streams, titl
 pub struct Apply {
     /// A built-in's name, or the path of a .rhai file
     recipe: String,
-    /// The rollouts: .jsonl, .safetensors or .npz, or a run's folder: its last batch
-    input: PathBuf,
-    /// Write a copy of the input with the advantage added; `-` is standard output, and the summary then goes to standard error
+    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz; a run's folder: its last batch; several files, or a
+    /// folder of them: steps, in their order, over which the recipe's state lasts
+    #[arg(required = true)]
+    inputs: Vec<PathBuf>,
+    /// Write a copy of the input with the advantage added; `-` is standard output, and the summary then goes to standard
+    /// error; a folder for several inputs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let the output replace the input
@@ -44,6 +50,15 @@ pub struct Apply {
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
     dtype: Option<Dtype>,
+    /// The step that the rollouts are of, or the first of them; theirs, or the number in their name, if not given
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// Write a row of figures for each input
+    #[arg(long, value_name = "FILE.jsonl")]
+    metrics: Option<PathBuf>,
+    /// Go on with the recipe's state in this file, if it is there, and keep the state there after each input
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// The seed of `batch.random`
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -65,28 +80,35 @@ impl Apply {
             .with_executor(self.computing.executor)
             .with_native(&Native::new(self.natively.native));
         let recipe = load(&host, &self.recipe, &self.set)?;
-        // Only what the sources name. A name that is put together is found when it is missing: then all is read.
+        self.run_sequence(recipe)
+    }
+
+    /// The recipe on one input.
+    fn apply(
+        &self,
+        recipe: &Recipe,
+        input: &Path,
+        step: Option<u64>,
+        state: &mut State,
+    ) -> Result<Applied> {
+        // Only what the sources name.
+        let named = named(recipe);
+        let mut columns = named.as_deref();
         let tokenizer = self.tokenizing.load()?;
-        let named = named(&recipe);
-        let mut columns = Some(named.as_slice());
         let mut reading = Duration::ZERO;
-        let (rollouts, notes, mut state, mut outcome) = loop {
+        let (rollouts, notes, mut outcome) = loop {
             let started = Instant::now();
-            let (rollouts, notes) = rollouts(
-                &self.input,
-                &self.map,
-                self.dtype,
-                columns,
-                tokenizer.as_ref(),
-            )?;
+            let (mut rollouts, notes) =
+                rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
             reading += started.elapsed();
-            if let Some(output) = &self.output {
-                streams::spare_the_input(rollouts.path(), output, self.force)?;
+            self.spare_the_input(rollouts.path())?;
+            if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
+                rollouts.batch = rollouts.batch.at_step(step);
             }
-            let mut state = recipe.init()?;
-            match recipe.advantage(&rollouts.batch, &mut state) {
-                Ok(outcome) => break (rollouts, notes, state, outcome),
-                Err(_) if rollouts.is_partial() => columns = None,
+            let before = state.clone();
+            match recipe.advantage(&rollouts.batch, state) {
+                Ok(outcome) => break (rollouts, notes, outcome),
+                Err(_) if rollouts.is_partial() => (columns, *state) = (None, before),
                 Err(error) => return Err(error.into()),
             }
         };
@@ -102,31 +124,39 @@ impl Apply {
             let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
             return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
-        let loss = loss(&recipe, &rollouts, &mut outcome, &mut state);
+        let loss = loss(recipe, &rollouts, &mut outcome, state);
         outcome.notes.splice(..0, notes);
-
-        let started = Instant::now();
-        if let Some(output) = &self.output {
-            streams::written(output, |file| {
-                Ok(rollouts.write_advantage(file, &outcome.advantage)?)
-            })?;
-        }
-        let applied = Applied {
-            recipe,
+        Ok(Applied {
+            recipe: recipe.clone(),
             outcome,
             rollouts,
             loss,
             reading,
-            writing: self.output.map(|output| (output, started.elapsed())),
-        };
-        applied.tell(self.json)?;
-        Ok(ExitCode::SUCCESS)
+            writing: None,
+        })
+    }
+
+    /// Refuses an output that is the input, also by way of a link.
+    fn spare_the_input(&self, input: &Path) -> Result<(), Diagnostics> {
+        let is_input = |output: &&PathBuf| same_file::is_same_file(input, output).unwrap_or(false);
+        match self.output.as_ref().filter(is_input) {
+            Some(output) if !self.force => {
+                let message = format!("{} is the input itself", output.display());
+                let help = "choose another name, or `--force` to replace it";
+                Err(Diagnostic::error(message).with_help(help).into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 /// All words of a recipe's sources, but the keys of maps: the columns that it uses are among them. Each parameter has a
-/// `value:`.
-fn named(recipe: &Recipe) -> Vec<String> {
+/// `value:`. `None` where names are put together.
+fn named(recipe: &Recipe) -> Option<Vec<String>> {
+    let is_made = |text: &str| text.contains(".column(") || text.contains(".columns(");
+    if recipe.sources().any(|(_, text)| is_made(text)) {
+        return None;
+    }
     let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
     let words = recipe
         .sources()
@@ -136,7 +166,7 @@ fn named(recipe: &Recipe) -> Vec<String> {
     // The gradient of a loss is by `logp`.
     let by_logp = recipe.has(Hook::Loss).then_some("logp");
     let words: BTreeSet<&str> = words.chain(by_logp).collect();
-    words.into_iter().map(str::to_string).collect()
+    Some(words.into_iter().map(str::to_string).collect())
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. The advantage stands also
@@ -179,6 +209,26 @@ fn spread(values: &Computed, scale: f64) -> Spread {
     Spread::of(values.buffer().iter().map(|value| scale * value))
 }
 
+fn write(rollouts: &Rollouts, advantage: &Computed, output: &Path) -> Result<()> {
+    if !is_stdout(output) {
+        rollouts.write_advantage(output, advantage)?;
+        return Ok(());
+    }
+    // Whole in a file first: who reads the pipe gets all of it or nothing.
+    let name = rollouts.path().file_name().unwrap_or_default();
+    let file = tempfile::Builder::new().suffix(name).tempfile()?;
+    rollouts.write_advantage(file.path(), advantage)?;
+    let mut out = io::stdout().lock();
+    io::copy(&mut File::open(file.path())?, &mut out)?;
+    // At the exit nobody would be told of what cannot be written.
+    out.flush()?;
+    Ok(())
+}
+
+fn is_stdout(output: &Path) -> bool {
+    output == Path::new("-")
+}
+
 struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
@@ -194,7 +244,7 @@ impl Applied {
     /// Prints the summary where the rollouts are not printed.
     fn tell(&self, json: bool) -> Result<()> {
         let writing = self.writing.as_ref();
-        let mut out = match writing.filter(|(output, _)| streams::is_stdout(output)) {
+        let mut out = match writing.filter(|(output, _)| is_stdout(output)) {
             Some(_) => Term::stderr(),
             None => Term::stdout(),
         };
@@ -248,7 +298,7 @@ impl Applied {
         }
         rows.push(("time", times));
         if let Some((output, _)) = &self.writing {
-            let path = Some(output).filter(|output| !streams::is_stdout(output));
+            let path = Some(output).filter(|output| !is_stdout(output));
             let name = path.map(|path| path.display().to_string());
             rows.push(("written", name.unwrap_or("standard output".to_string())));
         }
@@ -266,6 +316,7 @@ impl Applied {
             "version": recipe.version().as_str(),
             "params": params.collect::<Map<_, _>>(),
             "input": self.rollouts.path(),
+            "step": self.rollouts.batch.step(),
             "summary": Summary::of(outcome),
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),

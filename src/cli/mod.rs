@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod convert;
 mod export;
 mod library;
 mod look;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, read};
+use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, discard_unfinished, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
@@ -71,6 +72,8 @@ enum Command {
     Apply(apply::Apply),
     Verify(verify::Verify),
     Look(look::Look),
+    /// Write rollouts as another kind of file
+    Convert(convert::Convert),
     /// Try formulas at a prompt, on a real batch
     Repl(repl::Repl),
     /// Test a recipe's invariants on degenerate batches
@@ -92,6 +95,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Apply(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Look(command) => command.run(),
+        Command::Convert(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Profile(command) => command.run(),
@@ -99,6 +103,14 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }
+}
+
+/// Ends the process at Ctrl-C, with nothing half written left behind.
+fn end_cleanly() -> Result<()> {
+    Ok(ctrlc::set_handler(|| {
+        discard_unfinished();
+        std::process::exit(130);
+    })?)
 }
 
 /// How tensors are computed.
@@ -200,8 +212,8 @@ fn rollouts(
     tokenizer: Option<&Arc<dyn Tokenize>>,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
-    if input.is_dir() {
-        path = Kept::open(input)?.last().1.to_path_buf();
+    if let Ok(kept) = Kept::open(input) {
+        path = kept.last().1.to_path_buf();
         let (run, batch) = (input.display(), path.display());
         notes.push(format!(
             "{run} is a run's folder: this is its last batch, {batch}"

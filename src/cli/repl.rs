@@ -14,8 +14,8 @@ use super::{Computing, Tokenizing, pair, streams};
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
 pub struct Repl {
-    /// Rollouts (.jsonl, .safetensors, .npz), a run's folder, or a .rhai file: the recipe on its own test batch; a small
-    /// built-in batch if not given
+    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors, .npz), a folder of them: the last, a run's folder, or a .rhai
+    /// file: the recipe on its own test batch; a small built-in batch if not given
     input: Option<PathBuf>,
     /// Load a recipe: a built-in's name, or the path of a .rhai file
     #[arg(long, value_name = "RECIPE")]
@@ -26,6 +26,9 @@ pub struct Repl {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
     set: Vec<(String, String)>,
+    /// The step that the batch is of
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
     /// The seed of `batch.random`
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -47,6 +50,9 @@ impl Repl {
         session.set_tokenizer(self.tokenizing.load()?);
         if let Some(path) = &self.input {
             session.open(path, &super::mappings(&self.map))?;
+        }
+        if let Some(step) = self.step {
+            session.set_step(step)?;
         }
         if let Some(name) = &self.recipe {
             session.use_recipe(super::load(&host, name, &self.set)?);

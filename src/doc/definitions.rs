@@ -22,7 +22,7 @@ pub fn definitions() -> Vec<(String, String)> {
 
 fn of_member(member: &Member) -> String {
     match (member.name, member.declared) {
-        ("column", _) => columns(),
+        ("column", "") => columns(),
         (_, "") => String::new(),
         (_, declared) => comment(member.doc, "", member.example) + declared + "\n",
     }
@@ -131,7 +131,7 @@ mod tests {
         for member in MEMBERS.iter() {
             let (name, declared) = (member.name, member.declared);
             match name {
-                "column" | "index" => assert_eq!(declared, ""),
+                "column" | "index" if declared.is_empty() => {}
                 _ => assert!(
                     declared.starts_with(&format!("fn get {name}("))
                         || declared.starts_with(&format!("fn {name}(")),

@@ -127,6 +127,10 @@ fn by_group(computed: &Computed) -> Vec<String> {
         let numbers: Vec<String> = match level {
             Level::Group => texts(&values[group..=group]),
             Level::Position => texts(&values[layout.positions_of(group)]),
+            Level::Trajectory => {
+                let own = layout.trajectories_of(group).into_iter().flatten();
+                own.map(|one| value(values[one])).collect()
+            }
             Level::Token => members
                 .map(|member| format!("[{}]", texts(&values[layout.tokens_of(member)]).join(" ")))
                 .collect(),

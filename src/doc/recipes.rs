@@ -9,20 +9,20 @@ use crate::script::{BUILTINS, Host, Kind, Recipe, needed};
 /// # Errors
 /// Where a built-in recipe does not load, which would be a defect.
 pub fn recipes() -> Result<String, Diagnostics> {
-    let mut page = String::from(HEAD);
     let host = Host::new();
+    let (mut page, mut entries) = (String::from(HEAD), String::new());
     for kind in Kind::OF_RECIPES {
-        let mut letters = kind.title().chars();
-        let first: String = letters
-            .next()
-            .into_iter()
-            .flat_map(char::to_uppercase)
-            .collect();
-        page.push_str(&format!("\n## {first}{}\n", letters.as_str()));
-        for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
-            page.push_str(&entry(&host.load(builtin.name)?));
+        let title = titled(kind.title());
+        let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
+        let names: Vec<String> = own().map(|one| format!("[{0}](#{0})", one.name)).collect();
+        page.push_str(&format!("\n- {title}: {}", names.join(", ")));
+        entries.push_str(&format!("\n## {title}\n"));
+        for builtin in own() {
+            entries.push_str(&entry(&host.load(builtin.name)?));
         }
     }
+    page.push_str("\n- [Names elsewhere](#names-elsewhere)\n");
+    page.push_str(&entries);
     page.push_str(NAMES);
     for (name, trainer) in trainers() {
         let version = &trainer.version;
@@ -50,6 +50,11 @@ const NAMES: &str = "
 What other trainers call these, read in their code at the version given, though not all of it was run; `advlab recipes verl`
 shows one trainer's. With the parameters in the second column the formulas are the same but for what stands in the third.
 ";
+
+fn titled(text: &str) -> String {
+    let (first, rest) = text.split_at(1);
+    first.to_uppercase() + rest
+}
 
 fn entry(recipe: &Recipe) -> String {
     let code = |name: &str| format!("`{name}`");

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::diagnostic::Diagnostic;
 use crate::paint::{Paint, beside};
+use crate::script::Builtin;
 use crate::suggest;
 
 /// A trainer at a version.
@@ -45,6 +46,9 @@ pub fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
     TRAINERS.iter().map(|(name, of)| (name.as_str(), of))
 }
 
+/// The column at which our names stand.
+const THEIRS: usize = 36;
+
 /// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings.
 ///
 /// # Errors
@@ -54,20 +58,26 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostic> {
         let names = || trainers().map(|(name, _)| name);
         let help = match suggest::nearest(name, names()) {
             Some(near) => format!("did you mean `{near}`?"),
+            None if Builtin::find(name).is_some() => {
+                format!("{name} is a recipe: `advlab doc {name}` explains it")
+            }
             None => format!("there are {}", suggest::list(names())),
         };
         let message = format!("no names of a trainer `{name}` are known");
         return Err(Diagnostic::error(message).with_help(help));
     };
-    let mut lines = vec![paint.bold(&format!("{name} {}", trainer.version))];
+    let mut lines = vec![
+        paint.bold(&format!("{name} {}", trainer.version)),
+        paint.dim("its name, the recipe here with the parameters that give its numbers,\nand where the numbers differ all the same"),
+    ];
     for alias in &trainer.names {
         let ours = format!("{} {}", paint.bold(&alias.ours), alias.set);
-        lines.push(beside(
-            &format!("  {}", alias.theirs),
-            48,
-            ours.trim(),
-            paint.width,
-        ));
+        let theirs = format!("  {}", alias.theirs);
+        if theirs.chars().count() < THEIRS {
+            lines.push(beside(&theirs, THEIRS, ours.trim(), paint.width));
+        } else {
+            lines.extend([theirs, beside("", THEIRS, ours.trim(), paint.width)]);
+        }
         if !alias.differs.is_empty() {
             lines.push(paint.dim(&beside("", 4, &alias.differs, paint.width)));
         }

@@ -7,8 +7,9 @@ use serde::Deserialize;
 
 use super::command::wrong;
 use crate::Batch;
-use crate::batch::{Mapping, ReadOptions, Tokenize, read};
+use crate::batch::{Mapping, ReadOptions, Tokenize, read, steps};
 use crate::diagnostic::Diagnostics;
+use crate::figures::counted;
 use crate::script::{Builtin, Host, Recipe, TEST_BATCH};
 use crate::train::Kept;
 
@@ -46,6 +47,7 @@ pub fn builtin() -> Batch {
 }
 
 /// A batch and its source.
+#[derive(Clone)]
 pub(super) struct Data {
     /// The source, as messages name it.
     pub(super) name: String,
@@ -82,7 +84,19 @@ impl Data {
     ) -> Result<Data, Diagnostics> {
         let name = path.display().to_string();
         if path.is_dir() {
-            let kept = Kept::open(path)?;
+            let kept = Kept::open(path);
+            if let (Err(_), Ok(steps)) = (&kept, steps(path))
+                && let Some(last) = steps.last()
+            {
+                let mut data = Data::open(host, last, map, tokenizer)?;
+                let note = format!(
+                    "the last of {} in {name}: `:load FILE` opens another",
+                    counted(steps.len(), "step")
+                );
+                data.notes.insert(0, note);
+                return Ok(data);
+            }
+            let kept = kept?;
             let last = kept.last().0;
             return Data::of_step(kept, last);
         }

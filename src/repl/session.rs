@@ -100,6 +100,16 @@ impl Session {
         self.use_data(data)
     }
 
+    /// Goes on with the batch as one of another step.
+    ///
+    /// # Errors
+    /// None of its own; as [`Session::open`].
+    pub fn set_step(&mut self, step: u64) -> Result<(), Diagnostics> {
+        let mut data = self.data.clone();
+        data.batch = Arc::new(data.batch.as_ref().clone().at_step(step));
+        self.use_data(data)
+    }
+
     /// The batch's name and shape in a line; what was read otherwise than it stands in the file follows.
     pub fn about_data(&self) -> String {
         let shape = shape(self.data.batch.layout());

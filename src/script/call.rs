@@ -10,6 +10,7 @@ use super::batch_type::MapGroups;
 use super::error::Problem;
 use super::host::Host;
 use super::kernels::Importer;
+use super::memory::Tables;
 use super::recipe::Hook;
 use crate::tensor::{Depth, Guard, Moments, Tensor, TensorError};
 
@@ -27,6 +28,8 @@ pub(super) struct Call {
     seed: u64,
     draws: AtomicU64,
     reports: Mutex<Reports>,
+    /// What the recipe remembers by key.
+    tables: Mutex<Tables>,
 }
 
 impl Call {
@@ -47,11 +50,16 @@ impl Call {
             seed: host.seed,
             draws: AtomicU64::new(0),
             reports: Mutex::default(),
+            tables: Mutex::default(),
         })
     }
 
     pub(super) fn report<R>(&self, f: impl FnOnce(&mut Reports) -> R) -> R {
         f(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn tables<R>(&self, f: impl FnOnce(&mut Tables) -> R) -> R {
+        f(&mut self.tables.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn take_reports(&self) -> Reports {

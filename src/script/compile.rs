@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
 use super::call::Call;
+use super::engine::bare;
 use super::explain::{Script, said};
 use super::host::Host;
 use super::library::{Builtin, Functions, Library, by_name, functions_of};
@@ -40,7 +41,8 @@ fn compile_here(
     let call = Call::new(host, 0);
     let engine = host.functions.compiler(library, &call);
     let name: Arc<str> = name.into();
-    let compiled = engine.compile_into_self_contained(&Scope::new(), text);
+    let constants = constants(text);
+    let compiled = engine.compile_into_self_contained(&constants, text);
     let (mut sources, imports) = {
         let found = library.found();
         (found.sources.clone(), found.functions.clone())
@@ -61,6 +63,7 @@ fn compile_here(
         ast,
         sources,
         warnings: Vec::new(),
+        constants: constants.into(),
         functions: functions.into_keys().collect(),
     };
     let mut recipe = Recipe {
@@ -74,6 +77,29 @@ fn compile_here(
         compiled.warnings = warnings;
     }
     Ok(recipe)
+}
+
+/// The constants of a script that its functions see: those that are written out, such as `const K = 4;`, but for names that
+/// a function's parameter has too.
+pub(super) fn constants(text: &str) -> Scope<'static> {
+    let mut scope = Scope::new();
+    if !text.contains("const") {
+        return scope;
+    }
+    // A bare engine lets functions name what it does not know, and computes nothing.
+    let mut engine = bare();
+    engine.set_optimization_level(OptimizationLevel::None);
+    // What is wrong with the script is said where it is compiled.
+    let Ok(ast) = engine.compile(text) else {
+        return scope;
+    };
+    for (name, _, value) in ast.iter_literal_variables(true, false) {
+        let is_parameter = |name| ast.iter_functions().any(|f| f.params.contains(&name));
+        if !is_parameter(name) {
+            scope.push_constant_dynamic(name, value);
+        }
+    }
+    scope
 }
 
 /// The functions of an engine, by their names.

@@ -9,12 +9,14 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, Module, NativeCallContext, Shared};
+use rhai::{Dynamic, Engine, Module, NativeCallContext, Scope, Shared, Token};
 
+use super::arrays;
 use super::batch_type;
 use super::bind;
 use super::call::Call;
 use super::error::{Problem, raise};
+use super::key;
 use super::library::Library;
 use super::numbers;
 use super::sandbox;
@@ -31,6 +33,36 @@ pub(super) fn packages() -> [Shared<Module>; 6] {
         BasicMapPackage::new().as_shared_module(),
         MoreStringPackage::new().as_shared_module(),
     ]
+}
+
+/// An engine without functions. `batch.with(...)` is a method here; Rhai keeps the word for later.
+pub(super) fn bare() -> Engine {
+    let mut engine = Engine::new_raw();
+    #[expect(
+        deprecated,
+        reason = "marked so as it may change, and the version is pinned"
+    )]
+    engine.on_parse_token(|token, _, _| match token {
+        Token::Reserved(word) if *word == "with" => Token::Identifier(word),
+        token => token,
+    });
+    engine
+}
+
+/// Has an engine find the constants of a script in its closures, which see no others of it.
+pub(super) fn with_constants(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
+    if constants.is_empty() {
+        return;
+    }
+    let constants = constants.clone();
+    #[expect(
+        deprecated,
+        reason = "marked so as it may change, and the version is pinned"
+    )]
+    engine.on_var(move |name, _, context| {
+        let is_nearer = context.scope().contains(name);
+        Ok(constants.get(name).filter(|_| !is_nearer).cloned())
+    });
 }
 
 #[derive(Clone, Debug)]
@@ -55,14 +87,16 @@ impl Functions {
 
     /// An engine that runs the hooks of one call.
     pub(super) fn engine(&self, call: &Arc<Call>) -> Engine {
-        let mut engine = Engine::new_raw();
+        let mut engine = bare();
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
         }
         numbers::numbers(&mut engine);
+        arrays::arrays(&mut engine);
         sandbox::bound(&mut engine, call);
         bind::tensor_type(&mut engine);
         batch_type::batch_type(&mut engine);
+        key::key_type(&mut engine);
         reports(&mut engine, call);
         // The value of `catch (error)`.
         engine

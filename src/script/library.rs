@@ -8,6 +8,7 @@ use rhai::{
     AST, Engine, EvalAltResult, Expr, Module, ModuleResolver, Position, Scope, Shared, Stmt,
 };
 
+use super::compile::constants;
 use super::error::Problem;
 use super::explain::said;
 use super::kernels::offered;
@@ -36,6 +37,8 @@ pub enum Kind {
     Token,
     /// A reward that is shaped first.
     Reward,
+    /// An advantage of agents' trajectories, turn by turn.
+    Agent,
     /// Which responses count.
     Filter,
     /// A loss.
@@ -46,11 +49,12 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds of recipes, in the order in which they are listed.
-    pub const OF_RECIPES: [Kind; 6] = [
+    pub const OF_RECIPES: [Kind; 7] = [
         Kind::Outcome,
         Kind::Passk,
         Kind::Token,
         Kind::Reward,
+        Kind::Agent,
         Kind::Filter,
         Kind::Loss,
     ];
@@ -62,6 +66,7 @@ impl Kind {
             Kind::Passk => "Pass@k: advantages of k draws",
             Kind::Token => "advantages by token",
             Kind::Reward => "shaped rewards",
+            Kind::Agent => "agents: trajectories of turns",
             Kind::Filter => "filters: which responses count",
             Kind::Loss => "losses",
             Kind::Shared => "shared code",
@@ -82,12 +87,13 @@ macro_rules! scripts {
 
 /// The recipes that come with advlab, by kind, in the order in which a newcomer meets them.
 pub const BUILTINS: &[Builtin] = scripts! {
-    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce";
+    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo" "rae" "spo";
     Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
         "passk_by_entropy" "pkpo" "grpo_passk";
-    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "otb" "prime" "entropy_advantage"
+    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
         "kl_advantage" "opd";
     Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
+    Agent "agent": "step_grpo" "gigpo" "hierarchical_grpo";
     Filter "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
     Loss "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
         "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
@@ -272,7 +278,7 @@ impl Library {
             let error = EvalAltResult::ErrorInModule(name.clone(), error, Position::NONE);
             Box::new(error)
         };
-        let compiled = engine.compile(&text);
+        let compiled = engine.compile_with_scope(&constants(&text), &text);
         let mut ast = compiled.map_err(|error| in_module(error.into()))?;
         ast.set_source(name.as_str());
         let mut module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;

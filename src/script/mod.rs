@@ -2,6 +2,7 @@
 //!
 //! This is the only module that knows Rhai.
 
+mod arrays;
 mod batch_type;
 mod bind;
 mod call;
@@ -14,9 +15,11 @@ mod held;
 mod hooks;
 mod host;
 mod kernels;
+mod key;
 mod library;
 mod lint;
 mod members;
+mod memory;
 mod numbers;
 mod params;
 mod reading;

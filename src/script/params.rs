@@ -22,6 +22,8 @@ pub enum Setting {
     Truth(bool),
     /// A string; usually one of some choices.
     Text(String),
+    /// Some values of one kind, such as the names of columns: an array in scripts, `a,b` on the command line.
+    List(Vec<Setting>),
     /// Not set: `()` in scripts, `none` on the command line.
     Nothing,
 }
@@ -31,6 +33,10 @@ impl fmt::Display for Setting {
         match self {
             Setting::Text(value) => f.write_str(value),
             Setting::Nothing => f.write_str("none"),
+            Setting::List(values) => {
+                let values: Vec<String> = values.iter().map(Setting::to_string).collect();
+                f.write_str(&values.join(","))
+            }
             other => f.write_str(&written(&other.to_dynamic())),
         }
     }
@@ -44,6 +50,7 @@ impl Serialize for Setting {
             Setting::Number(value) if value.is_finite() => serializer.serialize_f64(*value),
             Setting::Truth(value) => serializer.serialize_bool(*value),
             Setting::Nothing => serializer.serialize_unit(),
+            Setting::List(values) => serializer.collect_seq(values),
             Setting::Number(_) | Setting::Text(_) => serializer.collect_str(self),
         }
     }
@@ -53,6 +60,12 @@ impl Setting {
     pub(super) fn from_dynamic(value: &Dynamic) -> Option<Setting> {
         if let Some(text) = value.read_lock::<ImmutableString>() {
             return Some(Setting::Text(text.to_string()));
+        }
+        if let Some(array) = value.read_lock::<Array>() {
+            let values = array.iter().map(Setting::from_dynamic);
+            let values: Vec<Setting> = values.collect::<Option<_>>()?;
+            let is_one = |value: &Setting| !matches!(value, Setting::List(_) | Setting::Nothing);
+            return values.iter().all(is_one).then_some(Setting::List(values));
         }
         match (value.as_int(), value.as_float(), value.as_bool()) {
             (Ok(whole), ..) => Some(Setting::Whole(whole)),
@@ -69,6 +82,11 @@ impl Setting {
             Setting::Truth(value) => (*value).into(),
             Setting::Text(value) => value.into(),
             Setting::Nothing => Dynamic::UNIT,
+            Setting::List(values) => values
+                .iter()
+                .map(Setting::to_dynamic)
+                .collect::<Array>()
+                .into(),
         }
     }
 }
@@ -84,6 +102,8 @@ pub struct Parameter {
     pub min: Option<f64>,
     /// The greatest value allowed.
     pub max: Option<f64>,
+    /// Whether numbers must be whole where the default is none of either kind: its bounds are written so.
+    pub is_whole: bool,
     /// The strings allowed; empty for any.
     pub choices: Vec<String>,
     /// Its purpose, in one line.
@@ -93,58 +113,79 @@ pub struct Parameter {
 impl Parameter {
     /// The values that the parameter takes, such as `an integer, at least 1`.
     pub fn takes(&self) -> String {
-        let kind = match &self.default {
-            Setting::Whole(_) => "an integer",
-            Setting::Number(_) => "a number",
-            Setting::Nothing => "a number or none",
-            Setting::Truth(_) => "true or false",
-            Setting::Text(_) if self.choices.is_empty() => "a string",
-            Setting::Text(_) => return suggest::list(self.choices.iter().map(String::as_str)),
+        let of_list = match &self.default {
+            Setting::List(values) => Some(values.first()),
+            _ => None,
+        };
+        let kind = match of_list.unwrap_or(Some(&self.default)) {
+            _ if !self.choices.is_empty() => {
+                let choices = suggest::list(self.choices.iter().map(String::as_str));
+                return match of_list {
+                    Some(_) => format!("a list of {choices}"),
+                    None => choices,
+                };
+            }
+            Some(Setting::Whole(_)) => "an integer",
+            Some(Setting::Number(_)) => "a number",
+            Some(Setting::Nothing) if self.is_whole => "an integer or none",
+            Some(Setting::Nothing) => "a number or none",
+            Some(Setting::Truth(_)) => "true or false",
+            Some(Setting::Text(_)) => "a string",
+            Some(Setting::List(_)) | None => "a value",
+        };
+        let kind = match of_list {
+            Some(_) => format!("a list as in `a,b`, each {kind}"),
+            None => kind.to_string(),
         };
         // The largest integer bounds nothing that anybody would set.
         match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
             (Some(min), Some(max)) => format!("{kind} from {min} to {max}"),
             (Some(min), None) => format!("{kind}, at least {min}"),
             (None, Some(max)) => format!("{kind}, at most {max}"),
-            (None, None) => kind.to_string(),
+            (None, None) => kind,
         }
     }
 
     fn parse(&self, text: &str) -> Result<Setting, Diagnostic> {
-        let number = || text.parse().ok().filter(|value: &f64| !value.is_nan());
-        let setting = match &self.default {
-            Setting::Whole(_) => text.parse().ok().map(Setting::Whole),
-            Setting::Truth(_) => text.parse().ok().map(Setting::Truth),
-            Setting::Text(_) => None,
-            Setting::Nothing if text == "none" => Some(Setting::Nothing),
-            Setting::Number(_) | Setting::Nothing => number().map(Setting::Number),
-        };
-        self.check(setting.unwrap_or_else(|| Setting::Text(text.to_string())))
+        self.check(read(Some(&self.default), text))
     }
 
     /// The value, of the parameter's type and within its bounds.
     fn check(&self, setting: Setting) -> Result<Setting, Diagnostic> {
+        self.fit(Some(&self.default), &setting)
+            .ok_or_else(|| self.wrong(&setting))
+    }
+
+    /// The value as one of a kind, or of any, where it is one and within the bounds.
+    fn fit(&self, kind: Option<&Setting>, setting: &Setting) -> Option<Setting> {
         let is_within = |number: f64| {
             self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
         };
-        let fits = match (&self.default, &setting) {
-            // Exact up to 2^53: bounds are small numbers.
-            (Setting::Whole(_), Setting::Whole(whole)) => is_within(*whole as f64),
-            (Setting::Number(_) | Setting::Nothing, Setting::Whole(whole)) => {
-                return self.check(Setting::Number(*whole as f64));
+        let fits = match (kind, setting) {
+            (Some(Setting::List(kinds)), Setting::List(values)) => {
+                let values = values.iter().map(|value| self.fit(kinds.first(), value));
+                return values.collect::<Option<_>>().map(Setting::List);
             }
-            (Setting::Number(_) | Setting::Nothing, Setting::Number(number)) => is_within(*number),
-            (Setting::Text(_), Setting::Text(text)) => {
+            // Exact up to 2^53: bounds are small numbers.
+            (Some(Setting::Whole(_)) | None, Setting::Whole(whole)) => is_within(*whole as f64),
+            (Some(Setting::Nothing), Setting::Whole(whole)) if self.is_whole => {
+                is_within(*whole as f64)
+            }
+            (Some(Setting::Number(_) | Setting::Nothing), Setting::Whole(whole)) => {
+                return self.fit(kind, &Setting::Number(*whole as f64));
+            }
+            (Some(Setting::Nothing), Setting::Number(_)) if self.is_whole => false,
+            (Some(Setting::Number(_) | Setting::Nothing) | None, Setting::Number(number)) => {
+                is_within(*number)
+            }
+            (Some(Setting::Text(_)) | None, Setting::Text(text)) => {
                 self.choices.is_empty() || self.choices.contains(text)
             }
-            (Setting::Truth(_), Setting::Truth(_)) | (Setting::Nothing, Setting::Nothing) => true,
+            (Some(Setting::Truth(_)) | None, Setting::Truth(_)) => true,
+            (Some(Setting::Nothing), Setting::Nothing) => true,
             _ => false,
         };
-        if fits {
-            Ok(setting)
-        } else {
-            Err(self.wrong(&setting))
-        }
+        fits.then(|| setting.clone())
     }
 
     fn wrong(&self, found: &Setting) -> Diagnostic {
@@ -157,6 +198,30 @@ impl Parameter {
         let names = [&self.name, &shown, &self.takes(), near.unwrap_or("")];
         said("params", row, &names)
     }
+}
+
+/// A text as a value of some kind, or of any: what it cannot be is a string.
+fn read(kind: Option<&Setting>, text: &str) -> Setting {
+    let number = || text.parse().ok().filter(|value: &f64| !value.is_nan());
+    let whole = || text.parse().ok().map(Setting::Whole);
+    let setting = match kind {
+        Some(Setting::Whole(_)) => whole(),
+        Some(Setting::Truth(_)) => text.parse().ok().map(Setting::Truth),
+        Some(Setting::Text(_)) => None,
+        Some(Setting::Nothing) if text == "none" => Some(Setting::Nothing),
+        Some(Setting::Nothing) | None => whole().or_else(|| number().map(Setting::Number)),
+        Some(Setting::Number(_)) => number().map(Setting::Number),
+        Some(Setting::List(kinds)) => {
+            // Also as TOML and JSON write it.
+            let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
+            let parts = bare.split(',').map(|part| part.trim().trim_matches('"'));
+            let parts = parts.filter(|part| !part.is_empty());
+            Some(Setting::List(
+                parts.map(|part| read(kinds.first(), part)).collect(),
+            ))
+        }
+    };
+    setting.unwrap_or_else(|| Setting::Text(text.to_string()))
 }
 
 /// A recipe's parameters with their values.
@@ -244,7 +309,14 @@ const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
 fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     let fail = |row, what: &str, found: &str| said("params", row, &[name, what, found]);
-    let Some(map) = value.read_lock::<Map>() else {
+    let short =
+        || Setting::from_dynamic(value).map(|_| Map::from([("value".into(), value.clone())]));
+    // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.
+    let Some(map) = value
+        .read_lock::<Map>()
+        .map(|map| map.clone())
+        .or_else(short)
+    else {
         return Err(fail("map", &value.to_string(), &describe(value)));
     };
     if let Some(key) = map.keys().find(|key| !KEYS.contains(&key.as_str())) {
@@ -272,11 +344,13 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     {
         return Err(fail("between", &min.to_string(), &max.to_string()));
     }
+    let mut bounds = ["min", "max"].into_iter().filter_map(|key| map.get(key));
     let parameter = Parameter {
         name: name.to_string(),
         default: default.clone(),
         min,
         max,
+        is_whole: bounds.next().is_some_and(Dynamic::is_int),
         choices: choices.ok_or_else(|| fail("choices", "", ""))?,
         doc: doc.ok_or_else(|| fail("doc", "", ""))?,
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hmac_sha256::Hash as Sha256;
-use rhai::{AST, EvalAltResult};
+use rhai::{AST, EvalAltResult, Scope};
 
 use super::explain::Script;
 use super::host::Host;
@@ -24,6 +24,8 @@ pub enum Hook {
     Advantage,
     /// `loss(batch, p)` gives the loss, differentiable in `batch.logp`.
     Loss,
+    /// `returns(batch, p)` gives the target of a trainer's critic.
+    Returns,
     /// `params()` declares the parameters.
     Params,
     /// `init(p)` makes the state.
@@ -34,17 +36,18 @@ pub enum Hook {
 
 impl Hook {
     /// All hooks.
-    pub const ALL: [Hook; 7] = [
+    pub const ALL: [Hook; 8] = [
         Hook::Reward,
         Hook::Weight,
         Hook::Advantage,
         Hook::Loss,
+        Hook::Returns,
         Hook::Params,
         Hook::Init,
         Hook::Migrate,
     ];
 
-    /// The hooks that compute something of a batch: `hook(batch, p)`.
+    /// The hooks that each step of a run computes of a batch: `hook(batch, p)`.
     pub const OF_BATCH: [Hook; 4] = [Hook::Reward, Hook::Weight, Hook::Advantage, Hook::Loss];
 
     /// The function's name.
@@ -62,6 +65,7 @@ impl Hook {
             Hook::Weight => ("weight", &["batch", "p"]),
             Hook::Advantage => ("advantage", &["batch", "p"]),
             Hook::Loss => ("loss", &["batch", "p"]),
+            Hook::Returns => ("returns", &["batch", "p"]),
             Hook::Params => ("params", &[]),
             Hook::Init => ("init", &["p"]),
             Hook::Migrate => ("migrate", &["old", "p"]),
@@ -130,6 +134,8 @@ pub(crate) struct Compiled {
     pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
+    /// Those that functions see: written out at the top.
+    pub(super) constants: Arc<Scope<'static>>,
     pub(super) functions: Vec<String>,
 }
 

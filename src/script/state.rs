@@ -8,18 +8,26 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 use super::bind::describe;
 use super::explain::text;
 use super::held;
+use super::memory::Tables;
 use crate::tensor::{Level, Tensor};
 
 /// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
 ///
 /// A clone shares the content: keeping the state of a step costs nothing.
 #[derive(Clone, Debug)]
-pub struct State(Arc<Dynamic>);
+pub struct State {
+    this: Arc<Dynamic>,
+    /// What `remember` has put there, by table and key.
+    pub(super) tables: Tables,
+}
 
 impl Default for State {
     /// The state of a recipe without `init`: an empty map.
     fn default() -> Self {
-        State(Arc::new(Dynamic::from_map(Map::new())))
+        State {
+            this: Arc::new(Dynamic::from_map(Map::new())),
+            tables: Tables::new(),
+        }
     }
 }
 
@@ -30,26 +38,42 @@ impl State {
             return Err(Unfit::new("no-map", &describe(&value)));
         }
         held::check(&value).map_err(|(row, most)| Unfit::new(row, &most.to_string()))?;
-        Ok(State(Arc::new(plain(value, 0)?)))
+        Ok(State {
+            this: Arc::new(plain(value, 0)?),
+            tables: Tables::new(),
+        })
+    }
+
+    /// The same with what is remembered by key.
+    pub(super) fn with_tables(self, tables: Tables) -> State {
+        State { tables, ..self }
+    }
+
+    /// What is remembered in a table under a key.
+    pub fn recall(&self, table: &str, key: &str) -> Option<f64> {
+        self.tables.get(table)?.get(key)
     }
 
     pub(super) fn to_dynamic(&self) -> Dynamic {
-        (*self.0).clone()
+        (*self.this).clone()
     }
 
     /// The same state, with what another has at its top level and this one has not.
     pub(super) fn with_missing_of(&self, other: &State) -> State {
-        let (own, other) = (self.0.read_lock::<Map>(), other.0.read_lock::<Map>());
+        let (own, other) = (self.this.read_lock::<Map>(), other.this.read_lock::<Map>());
         let mut whole = other.map_or(Map::new(), |other| other.clone());
         whole.extend(own.map_or(Map::new(), |own| own.clone()));
-        State(Arc::new(whole.into()))
+        State {
+            this: Arc::new(whole.into()),
+            tables: self.tables.clone(),
+        }
     }
 }
 
 /// As a script writes it: `#{ mean: 0.5, seen: [1, 2] }`.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&written(&self.0))
+        f.write_str(&written(&self.this))
     }
 }
 

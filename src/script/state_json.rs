@@ -1,8 +1,11 @@
 //! A state as JSON, for checkpoints: every value comes back as the same type with the same bits.
 
+use std::sync::Arc;
+
 use rhai::{Array, Dynamic, ImmutableString, Map};
 use serde_json::{Value, json};
 
+use super::memory::{Table, Tables};
 use super::state::State;
 use crate::diagnostic::Diagnostic;
 
@@ -11,14 +14,31 @@ use crate::diagnostic::Diagnostic;
 const FLOAT: &str = "f64";
 const CHARACTER: &str = "char";
 const MAP: &str = "map";
+/// Beside the map that the state is.
+const TABLES: &str = "tables";
 
 impl State {
     /// The state as JSON. [`State::from_json`] gives back the same, bit for bit.
     ///
     /// Whole numbers, strings, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a
     /// map `{"map": {...}}`.
+    ///
+    /// What is remembered by key stands beside it: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, the key that was
+    /// written longest ago first.
     pub fn to_json(&self) -> Value {
-        to_json(&self.to_dynamic())
+        let mut json = to_json(&self.to_dynamic());
+        if !self.tables.is_empty() {
+            let entries = |table: &Arc<Table>| {
+                let entries = table.in_order().into_iter();
+                entries
+                    .map(|(key, value)| json!([&**key, format!("{value:?}")]))
+                    .collect::<Value>()
+            };
+            let tables = self.tables.iter();
+            let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
+            json[TABLES] = Value::Object(tables.collect());
+        }
+        json
     }
 
     /// Reads a state that [`State::to_json`] made.
@@ -26,10 +46,32 @@ impl State {
     /// # Errors
     /// A [`Diagnostic`] that names the first thing that it cannot have made.
     pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
-        from_json(value)
+        let mut this = value.clone();
+        let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
+        let tables = tables.map_or(Some(Tables::new()), |tables| tables_of(&tables));
+        let tables = tables.ok_or_else(|| "its tables are none".to_string());
+        from_json(&this)
             .and_then(|value| State::from_dynamic(value).map_err(|unfit| unfit.to_string()))
+            .and_then(|state| Ok(state.with_tables(tables?)))
             .map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
     }
+}
+
+/// Tables with finite numbers, which is all that scripts can remember.
+fn tables_of(value: &Value) -> Option<Tables> {
+    let mut tables = Tables::new();
+    for (name, entries) in value.as_object()? {
+        let mut table = Table::default();
+        for entry in entries.as_array()? {
+            let [key, value] = &entry.as_array()?[..] else {
+                return None;
+            };
+            let value: f64 = value.as_str()?.parse().ok()?;
+            table.set(&key.as_str()?.into(), value.is_finite().then_some(value)?);
+        }
+        tables.insert(name.as_str().into(), Arc::new(table));
+    }
+    Some(tables)
 }
 
 fn to_json(value: &Dynamic) -> Value {

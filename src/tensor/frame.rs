@@ -122,10 +122,10 @@ impl Frame {
         (self.of.iter()).any(|of| of.is_looked_at.load(Ordering::Relaxed))
     }
 
-    /// The same responses in finer groups.
-    pub(crate) fn regroup(&self, key: &[f64]) -> Arc<Frame> {
+    /// The same responses in other groups: those of [`Layout::regroup`].
+    pub(crate) fn with_layout(&self, layout: Layout) -> Arc<Frame> {
         Arc::new(Frame {
-            layout: Arc::new(self.layout.regroup(key)),
+            layout: Arc::new(layout),
             of: None,
             ..self.clone()
         })
@@ -156,7 +156,7 @@ pub(crate) fn meet(
         if home.responses != other.responses {
             return Err(TensorError::different_batches(op, left, right));
         }
-        let by_group = matches!(level, Level::Group | Level::Position);
+        let by_group = matches!(level, Level::Group | Level::Trajectory | Level::Position);
         if by_group && !Arc::ptr_eq(&home.layout, &other.layout) {
             let message = format!(
                 "a {left} tensor and a {right} tensor over different groups (after `regroup`) cannot be combined: bring one to response level first, as in `x.expand(\"response\")`"

@@ -94,10 +94,10 @@ fn dependents(loss: &Tensor, x: &Tensor) -> Result<Vec<Tensor>, TensorError> {
 /// Whether no gradient goes through the node.
 fn stops(tensor: &Tensor) -> bool {
     match tensor.inner().prim {
-        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => {
+        Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => {
             matches!(op.derivative, Derivative::Zero)
         }
-        Prim::Rank(_) | Prim::Index(_) | Prim::Count(_) => true,
+        Prim::Count(_) => true,
         _ => false,
     }
 }
@@ -191,7 +191,9 @@ fn contributions(
     let prim = &node.inner().prim;
     // Where the op table has it, the shares of the first arguments, those of a selection left out.
     let derived = match prim {
-        Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) => derivatives(op, node, grad)?,
+        Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) | Prim::Within(op, _) => {
+            derivatives(op, node, grad)?
+        }
         _ => Vec::new(),
     };
     let args = node.args_of_gradient()?.iter().enumerate();
@@ -199,10 +201,12 @@ fn contributions(
     let mut shares = Vec::new();
     for (index, arg) in args {
         let (over, share) = match prim {
-            Prim::Map(_) | Prim::Reduce(_) | Prim::Scan(..) => match derived.get(index) {
-                Some(part) => (Over::Whole, fit(part, node, arg)?),
-                None => continue,
-            },
+            Prim::Map(_) | Prim::Reduce(_) | Prim::Scan(..) | Prim::Within(..) => {
+                match derived.get(index) {
+                    Some(part) => (Over::Whole, fit(part, node, arg)?),
+                    None => continue,
+                }
+            }
             Prim::Expand => (Over::Whole, fit(grad, node, arg)?),
             Prim::AtLastToken => {
                 let part = op::at_last_token_grad(node, grad)?;
@@ -222,9 +226,7 @@ fn contributions(
             | Prim::Values(_)
             | Prim::Column(_)
             | Prim::Random(_)
-            | Prim::Count(_)
-            | Prim::Rank(_)
-            | Prim::Index(_) => continue,
+            | Prim::Count(_) => continue,
         };
         shares.push((arg.clone(), over, share));
     }
@@ -237,10 +239,6 @@ fn derivatives(op: &'static Op, node: &Tensor, grad: &Tensor) -> Result<Vec<Tens
         args: &node.inner().args,
         result: node,
         grad,
-        number: match node.inner().prim {
-            Prim::Scan(_, number) => number,
-            _ => 0.0,
-        },
     };
     match op.derivative {
         Derivative::Of(derivative) => derivative(&local).into_iter().map(Term::built).collect(),

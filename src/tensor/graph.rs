@@ -8,7 +8,7 @@ use super::exec::Sink;
 use super::frame::meet;
 use super::guard::Reservation;
 use super::lift::Mapped;
-use super::op::Op;
+use super::op::{Kernel, Op, Within};
 use super::plan::Plan;
 use super::profile::Profile;
 use super::{Frame, Level, Value};
@@ -59,11 +59,10 @@ pub(crate) enum Prim {
     Reduce(&'static Op),
     /// How many values of a finer level each cell has.
     Count(Level),
-    /// The rank of each value in its cell of a coarser level: 0 for the smallest, ties in batch order.
-    Rank(Level),
-    /// The index of each value in its cell of a coarser level. The argument gives the level alone.
-    Index(Level),
-    /// A scan row over the tokens of each response, with its number (a discount or a fill).
+    /// A row of the op table that gives each value a result of its own within its cell of a coarser level.
+    Within(&'static Op, Level),
+    /// A scan row over the tokens of each response, with its number (a discount or a fill); a second argument has a
+    /// discount for each response instead.
     Scan(&'static Op, f64),
     /// A response's value on its last token, 0 on the others.
     AtLastToken,
@@ -86,11 +85,9 @@ impl Prim {
             Prim::Number(_) => "number",
             Prim::Values(_) => "values",
             Prim::Column(_) => "column",
-            Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) => op.name,
+            Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => op.name,
             Prim::Expand => "expand",
             Prim::Count(_) => "count",
-            Prim::Rank(_) => "rank",
-            Prim::Index(_) => "index",
             Prim::AtLastToken => "at_last_token",
             Prim::Random(_) => "random",
             Prim::Select(_) | Prim::OfGroups => "groups",
@@ -108,8 +105,7 @@ impl Prim {
             Prim::Expand => [2, 0, 0],
             Prim::Reduce(op) => [3, row(op), 0],
             Prim::Count(level) => [4, *level as u64, 0],
-            Prim::Rank(level) => [5, *level as u64, 0],
-            Prim::Index(level) => [6, *level as u64, 0],
+            Prim::Within(op, level) => [5, row(op), *level as u64],
             Prim::Scan(op, number) => [7, row(op), number.to_bits()],
             Prim::AtLastToken => [8, 0, 0],
             Prim::Random(key) => [9, 0, *key],
@@ -215,7 +211,7 @@ impl Tensor {
             None => None,
         };
         // Ranks and indices count beyond 2^24, which f32 does not.
-        let counts = matches!(prim, Prim::Rank(_) | Prim::Index(_));
+        let counts = matches!(&prim, Prim::Within(op, _) if matches!(op.kernel, Kernel::Within(Within::Rank | Within::Index)));
         let is_f64 = level != Level::Token || counts || {
             let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
             match tokens.next() {

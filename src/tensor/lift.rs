@@ -298,8 +298,7 @@ impl<'a> Again<'a> {
         let args = args.collect::<Result<_, _>>()?;
         let prim = match &node.prim {
             Prim::Count(of) => Prim::Count(self.level(*of)),
-            Prim::Rank(within) => Prim::Rank(self.level(*within)),
-            Prim::Index(within) => Prim::Index(self.level(*within)),
+            Prim::Within(op, within) => Prim::Within(op, self.level(*within)),
             Prim::Map(_) | Prim::Expand | Prim::Reduce(_) | Prim::Scan(..) | Prim::AtLastToken => {
                 node.prim.clone()
             }

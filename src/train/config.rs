@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::policy::{AdamWConfig, Mlp, Policy};
-use super::task::{Arithmetic, DIGITS, Maze, SIZES, Task};
+use super::task::{Arithmetic, DIGITS, MOST_TURNS, Maze, SIZES, Task};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveOptions;
 use crate::native::{Mode, Native};
@@ -32,12 +32,15 @@ pub use transformer::TransformerConfig;
 pub struct Config {
     pub task: String,
     pub maze_size: usize,
+    pub maze_turns: usize,
     pub arithmetic_digits: usize,
     pub recipe: String,
     pub loss_recipe: String,
     pub seed: u64,
     pub steps: u64,
     pub rollout_batch_size: usize,
+    pub prompts: usize,
+    pub resample: bool,
     pub group_size: usize,
     pub epochs: usize,
     pub minibatches: usize,
@@ -100,6 +103,8 @@ const FEW: RangeInclusive<u64> = 1..=1 << 16;
 /// Responses that are sampled at once; beyond, memory ends before patience does.
 const RESPONSES: usize = 1 << 24;
 
+/// The task of a run whose steps are another program's: see [`Record`](super::Record).
+pub(super) const TRAINER: &str = "trainer";
 const TASKS: [&str; 3] = ["maze", "arithmetic", "math"];
 const POLICIES: [&str; 2] = ["mlp", "transformer"];
 const CONSTANT: &str = "constant";
@@ -114,6 +119,11 @@ impl Config {
     /// # Errors
     /// [`Diagnostics`] with the first one that is not.
     pub fn check(&self) -> Result<(), Diagnostics> {
+        if self.task == TRAINER {
+            let message = "the steps of this run are a trainer's: advlab has recorded them";
+            let help = "it goes on where `advlab.watch` is called with this `folder`";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
         let problem = self.problem();
         problem.map_or(Ok(()), |(_, problem)| Err(problem.into()))
     }
@@ -175,11 +185,14 @@ impl Config {
     fn out_of_bounds(&self) -> Option<OutOfBounds> {
         let prompts = self.rollout_batch_size as u64;
         one_of("task", &self.task, &TASKS)
+            .filter(|_| self.task != TRAINER)
             .or_else(|| one_of("policy", &self.policy, &POLICIES))
             .or_else(|| one_of("lr_schedule", &self.lr_schedule, &[CONSTANT, COSINE]))
             .or_else(|| {
                 whole([
                     ("maze_size", self.maze_size as u64, SIZES),
+                    ("maze_turns", self.maze_turns as u64, 1..=MOST_TURNS),
+                    ("prompts", self.prompts as u64, 0..=1 << 20),
                     ("arithmetic_digits", self.arithmetic_digits as u64, DIGITS),
                     ("seed", self.seed, ANY),
                     ("steps", self.steps, SOME),
@@ -296,7 +309,7 @@ impl Config {
         Ok(match self.task.as_str() {
             "arithmetic" => Box::new(Arithmetic::new(self.arithmetic_digits)?),
             "math" => self.make_math()?,
-            _ => Box::new(Maze::new(self.maze_size)?),
+            _ => Box::new(Maze::new(self.maze_size)?.in_turns(self.maze_turns)?),
         })
     }
 

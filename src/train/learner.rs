@@ -178,7 +178,7 @@ impl Learner {
         batch: &Batch,
     ) -> Result<Updates, StepFailure> {
         let mut updates = Updates::default();
-        for members in minibatches(config, batch.step()) {
+        for members in minibatches(config, rollout, batch.step()) {
             // All responses stand in the order of the batch.
             let is_whole = members.len() == rollout.responses.len();
             let (responses, mut minibatch) = if is_whole {
@@ -306,13 +306,8 @@ fn report(sampled: Row, outcome: &Outcome) -> Row {
 }
 
 /// The responses of each minibatch of a step, epoch after epoch: whole groups, in the order of the batch.
-fn minibatches(config: &Config, step: u64) -> impl Iterator<Item = Vec<usize>> {
-    let Config {
-        rollout_batch_size: groups,
-        group_size,
-        minibatches,
-        ..
-    } = *config;
+fn minibatches(config: &Config, rollout: &Rollout, step: u64) -> impl Iterator<Item = Vec<usize>> {
+    let (groups, minibatches) = (config.rollout_batch_size, config.minibatches);
     let key = StreamKey::new(config.seed, Purpose::Minibatches, step);
     (0..config.epochs as u64).flat_map(move |epoch| {
         let mut order: Vec<usize> = (0..groups).collect();
@@ -328,9 +323,7 @@ fn minibatches(config: &Config, step: u64) -> impl Iterator<Item = Vec<usize>> {
             let mut own = order[own].to_vec();
             own.sort_unstable();
             let members = own.into_iter();
-            members
-                .flat_map(|group| group * group_size..(group + 1) * group_size)
-                .collect()
+            members.flat_map(|group| rollout.rows_of(group)).collect()
         })
     })
 }

@@ -46,6 +46,15 @@ impl StreamKey {
         }
     }
 
+    /// The family for a later turn of the step's responses, or for another attempt at the step. Steps are far below 2^48.
+    pub const fn again(self, turn: u8, attempt: u8) -> StreamKey {
+        let other = ((turn as u64) << 48) | ((attempt as u64) << 56);
+        StreamKey {
+            step: self.step ^ other,
+            ..self
+        }
+    }
+
     /// The stream at `index` (of a prompt in its step, of a response in its batch).
     pub fn stream(&self, index: u64) -> RandomStream {
         let mut seed = [0; 32];

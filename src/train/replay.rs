@@ -6,23 +6,30 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 
+use super::config::TRAINER;
 use super::event::Event;
-use super::folder::{History, METRICS, journal};
+use super::folder::{History, Kept, METRICS, journal};
+use super::record::recompute;
 use super::row::flatten;
 use super::trainer::Trainer;
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveRecipe;
 use crate::native::Mode;
-use crate::script::Recipe;
+use crate::script::{Host, Recipe};
 use crate::tensor::Executor;
 
 /// A run that is being repeated. Its folder is only read.
 pub struct Replay {
-    trainer: Trainer,
+    steps: Steps,
     rows: Vec<Value>,
-    /// The version that a step began with, where that was not the one of the step before.
-    switches: HashMap<u64, Recipe>,
     note: Option<String>,
+}
+
+enum Steps {
+    /// All that a run did, with the version that a step began with, where that was not the one of the step before.
+    Run(Box<Trainer>, HashMap<u64, Recipe>),
+    /// The recipe's part of another trainer's steps, on the batches that were kept.
+    Kept(Kept, Host),
 }
 
 /// The first number of a repetition that is not the same.
@@ -60,8 +67,18 @@ impl Replay {
         let mut history = History::read(folder)?;
         history.config.executor = executor;
         history.config.native = native;
-        let rows = journal::read(&folder.join(METRICS))?;
+        let mut rows = journal::read(&folder.join(METRICS))?;
         let host = history.config.host();
+        if history.config.task == TRAINER {
+            let kept = Kept::open(folder)?;
+            let is_kept = |row: &Value| kept.batches().iter().any(|(step, _)| row["step"] == *step);
+            rows.retain(is_kept);
+            return Ok(Replay {
+                steps: Steps::Kept(kept, host),
+                rows,
+                note: None,
+            });
+        }
         let loss = history.loss(&host)?;
         let recipe = history.recipe.load(folder, &host)?;
         let options = history.config.live_options();
@@ -72,8 +89,7 @@ impl Replay {
         let trainer = Trainer::new(history.config.clone(), live, loss)?;
         Ok(Replay {
             note: history.other_platform(&trainer.platform()),
-            switches,
-            trainer,
+            steps: Steps::Run(Box::new(trainer), switches),
             rows,
         })
     }
@@ -83,7 +99,7 @@ impl Replay {
         self.note.as_deref()
     }
 
-    /// How many steps the run has done.
+    /// How many steps are repeated: those that the run has done, or of a trainer's run those whose batches it has kept.
     pub fn steps(&self) -> u64 {
         self.rows.len() as u64
     }
@@ -93,24 +109,28 @@ impl Replay {
     /// # Errors
     /// [`Diagnostics`] where a step cannot be repeated: a script fails where it had worked.
     pub fn go(
-        mut self,
+        self,
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Option<Difference>, Diagnostics> {
+        let (mut trainer, mut switches) = match self.steps {
+            Steps::Run(trainer, switches) => (trainer, switches),
+            Steps::Kept(kept, host) => return recompute(&kept, &host, &self.rows),
+        };
         let tell = &mut |event: &Event<'_>| {
             observer(event);
             Ok(())
         };
-        self.trainer.fine_tune(&AtomicBool::new(false), tell)?;
+        trainer.fine_tune(&AtomicBool::new(false), tell)?;
         for recorded in &self.rows {
-            let step = self.trainer.step;
-            if let Some(recipe) = self.switches.remove(&step) {
-                self.trainer.live.publish(recipe)?;
+            let step = trainer.step;
+            if let Some(recipe) = switches.remove(&step) {
+                trainer.live.publish(recipe)?;
             }
             if !recorded["initial_evaluation"].is_null() {
-                self.trainer.initial = Some(self.trainer.evaluate(tell)?);
+                trainer.initial = Some(trainer.evaluate(tell)?);
             }
             let is_evaluated = !recorded["evaluation"].is_null();
-            let repeated = self.trainer.train(is_evaluated, tell)?.to_json();
+            let repeated = trainer.train(is_evaluated, tell)?.to_json();
             if let Some(difference) = difference(step, recorded, &repeated) {
                 return Ok(Some(difference));
             }
@@ -120,7 +140,7 @@ impl Replay {
 }
 
 /// The first field that is not the same in both rows, but for the times.
-fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Difference> {
+pub(super) fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Difference> {
     let (recorded, repeated) = (flatten(recorded), flatten(repeated));
     let names = recorded.keys().chain(repeated.keys());
     // Bit for bit, as only strings tell: 0 is not -0.

@@ -29,6 +29,9 @@ pub struct Row {
     pub sampled: Evaluation,
     /// Share of the groups in which every advantage is exactly 0.
     pub groups_without_signal: f64,
+    /// Groups that were drawn again, since none of their responses had weight; not where the run does not do that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resampled: Option<usize>,
     /// Mean advantage, over its own level.
     pub advantage_mean: f64,
     /// Standard deviation of the advantage, ddof 1.

@@ -11,11 +11,14 @@ use super::policy::Platform;
 use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
-use super::task::{Prompt, Task, evaluation_prompts, training_prompts};
+use super::task::{Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, LiveRecipe};
 use crate::script::{Recipe, Spread, State};
+
+/// How often a step draws groups without weight again.
+const ATTEMPTS: u8 = 8;
 
 /// A task, a policy and a recipe that follows its file, at a step.
 pub(super) struct Trainer {
@@ -160,32 +163,23 @@ impl Trainer {
 
     /// The groups of the next step, by the present policy.
     fn sample(&mut self) -> Result<Sampled, Diagnostics> {
-        let Config {
-            seed,
-            rollout_batch_size,
-            group_size,
-            ..
-        } = self.config;
         let step = self.step;
         let started = Instant::now();
-        let prompts = training_prompts(&*self.task, seed, step, rollout_batch_size)?;
-        let key = StreamKey::new(seed, Purpose::Responses, step);
-        let policy = &mut *self.learner.policy;
-        let rollout = Rollout::sample(&*self.task, policy, prompts, group_size, key)?;
+        let mut rollout = self.draw(self.config.rollout_batch_size, 0)?;
+        let resampled = match self.config.resample {
+            true => Some(self.resample(&mut rollout)?),
+            false => None,
+        };
         let sample = milliseconds(started);
         let started = Instant::now();
-        let policy = &mut self.learner.policy;
-        let ref_logp = self
-            .config
-            .reference
-            .then(|| policy.reference_logp(&rollout.prompts, &rollout.responses));
-        let (batch, kl) = rollout.batch(step, ref_logp.transpose()?, &*self.task)?;
+        let (batch, kl) = self.batch(&rollout)?;
         let reward = Spread::of(rollout.rewards.iter().copied());
         let row = Row {
             step,
             reward_mean: reward.mean,
             reward_std: reward.std,
             sampled: rollout.evaluation(),
+            resampled,
             kl,
             ms: Milliseconds {
                 sample,
@@ -199,6 +193,60 @@ impl Trainer {
             batch,
             row,
         })
+    }
+
+    /// Verified responses to so many prompts of the step, at its first attempt or a later one.
+    fn draw(&mut self, count: usize, attempt: u8) -> Result<Rollout, Diagnostics> {
+        let seed = self.config.seed;
+        let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
+        let prompts = key(Purpose::TrainingPrompts);
+        let (ids, prompts) = match self.config.prompts {
+            0 => (0..count)
+                .zip(drawn_prompts(&*self.task, prompts, count)?)
+                .unzip(),
+            pool => {
+                let pooled = pooled_prompts(&*self.task, prompts, pool, count)?;
+                pooled.into_iter().unzip()
+            }
+        };
+        let (key, size) = (key(Purpose::Responses), self.config.group_size);
+        let policy = &mut *self.learner.policy;
+        Rollout::sample(&*self.task, policy, (ids, prompts), size, key)
+    }
+
+    /// The batch of responses, and the KL of the policy to the reference where there is one.
+    fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>), Diagnostics> {
+        let policy = &mut self.learner.policy;
+        let ref_logp = self
+            .config
+            .reference
+            .then(|| policy.reference_logp(&rollout.prompts, &rollout.responses));
+        rollout.batch(self.step, ref_logp.transpose()?, &*self.task)
+    }
+
+    /// Draws groups in which no response has weight again, a bounded number of times; gives how many that were in all.
+    fn resample(&mut self, rollout: &mut Rollout) -> Result<usize, Diagnostics> {
+        let mut resampled = 0;
+        for attempt in 1..=ATTEMPTS {
+            let (batch, _) = self.batch(rollout)?;
+            let recipe = self.live.in_use().recipe();
+            // A version that fails is found out by the step itself.
+            let Ok(Some(weight)) = recipe.weights(&batch, self.live.state()) else {
+                break;
+            };
+            let is_empty = |group: &usize| {
+                let mut rows = rollout.rows_of(*group);
+                rows.all(|row| weight.buffer().get(row) == 0.0)
+            };
+            let empty: Vec<usize> = (0..rollout.groups()).filter(is_empty).collect();
+            if empty.is_empty() {
+                break;
+            }
+            resampled += empty.len();
+            let other = self.draw(empty.len(), attempt)?;
+            rollout.replace(&empty, &other);
+        }
+        Ok(resampled)
     }
 
     /// Takes the newest version, and tells what has become of the file.
@@ -289,7 +337,7 @@ impl Trainer {
         // The last step that is done; before the first one, none.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
-        let prompts = self.evaluation.clone();
+        let prompts = self.evaluation.iter().cloned().enumerate().unzip();
         let samples = self.config.eval_samples;
         let policy = &mut *self.learner.policy;
         let rollout = Rollout::sample(&*self.task, policy, prompts, samples, key)?;

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from . import _arrays, _native
@@ -18,8 +19,26 @@ KEPT_TOKENS = 1 << 18
 """Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise."""
 
 
-@dataclass(frozen=True)
-class Advantage:
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    metrics: dict[str, float]
+    """The numbers that the recipe reported by `metric`."""
+    prints: list[str]
+    """The lines that the recipe printed."""
+    notes: list[str]
+    """Columns that were read otherwise than their names say, in words."""
+    seconds: float
+    """How long the recipe's hooks took."""
+    is_native: bool
+    """Whether kernels answered in place of a built-in's script, with the same bits."""
+    version: str
+    """The version of the recipe that computed it."""
+    serial: int
+    """The version's number in the order of publication, for a live recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advantage(_Outcome):
     """An advantage, with what came up on the way."""
 
     advantage: Any
@@ -27,48 +46,22 @@ class Advantage:
     ragged. An array or a tensor as the input was; float64 where the reward was, and float32 otherwise."""
     level: str
     """`response` or `token`: where the recipe gives its values."""
-    metrics: dict[str, float]
-    """The numbers that the recipe reported by `metric`."""
-    reward: Any = None
+    reward: Any
     """The reward, where the recipe has a hook that replaced it."""
-    loss: float | None = None
+    weight: Any
+    """[B]: how much each response counts in a loss, where the recipe has a hook for it, or the batch a column `weight`."""
+    loss: float | None
     """The loss, where the recipe has no other advantage than -M dloss/dlogp."""
-    prints: list[str] = field(default_factory=list)
-    """The lines that the recipe printed."""
-    notes: list[str] = field(default_factory=list)
-    """Columns that were read otherwise than their names say, in words."""
-    seconds: float = 0.0
-    """How long the recipe's hooks took."""
-    is_native: bool = False
-    """Whether kernels answered in place of a built-in's script, with the same bits."""
-    version: str = ""
-    """The version of the recipe that computed it."""
-    serial: int = 0
-    """The version's number in the order of publication, for a live recipe."""
 
 
-@dataclass(frozen=True)
-class Loss:
+@dataclass(frozen=True, kw_only=True)
+class Loss(_Outcome):
     """A loss with its gradient, and what came up on the way."""
 
     loss: Any
     """A float; for torch a scalar tensor, whose `backward` follows the recipe's gradient where `logp` asks for one."""
     grad: Any
     """dloss/dlogp, [B, T] as `logp`, 0 where the mask is 0."""
-    metrics: dict[str, float]
-    """The numbers that the recipe reported by `metric`."""
-    prints: list[str] = field(default_factory=list)
-    """The lines that the recipe printed."""
-    notes: list[str] = field(default_factory=list)
-    """Columns that were read otherwise than their names say, in words."""
-    seconds: float = 0.0
-    """How long it took."""
-    is_native: bool = False
-    """Whether a kernel answered in place of a built-in's script, with the same bits."""
-    version: str = ""
-    """The version of the recipe that computed it."""
-    serial: int = 0
-    """The version's number in the order of publication, for a live recipe."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +69,14 @@ class LiveEvent:
     """Something that happened to a live recipe; `str` is its line."""
 
     kind: str
-    """`published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `other`."""
+    """`published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, `folder` (which cannot be written, or can again),
+    or `other`."""
     line: str
     """What happened, and what goes on being used."""
     version: str | None
     """The version that it is about."""
     error: RecipeError | None
-    """Why a version was rejected, with the place in the script."""
+    """Why a version was rejected, with the place in the script, or why the folder cannot be written."""
     at_step: bool
     """Whether the version had passed its checks, and failed at a step."""
 
@@ -176,7 +170,7 @@ class _Call:
             None if groups is None else _arrays.groups(groups),
             None if mask is None else _arrays.given("mask", mask),
             list(given.items()),
-            0 if step is None else int(step),
+            None if step is None else int(step),
         )
         is_f64 = any(name in given and given[name].array.dtype == "float64" for name in f64)
         is_torch = any(_arrays.is_tensor(value) for value in (groups, mask, *columns.values()))
@@ -223,10 +217,8 @@ class _Hooks:
 
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         answer = self._native.advantage(call.batch, call.f64, padded)
-        answer["advantage"] = call.back(answer["advantage"])
-        answer["reward"] = call.back(answer["reward"])
-        if "version" not in answer:
-            answer["version"] = self.version
+        for name in ("advantage", "reward", "weight"):
+            answer[name] = call.back(answer[name])
         return Advantage(**answer)
 
     def loss(
@@ -248,8 +240,6 @@ class _Hooks:
         """
         call = _Call.of(batch, groups, mask, step, {"logp": logp, **columns}, ("logp",))
         answer = self._native.loss(call.batch, call.f64)
-        if "version" not in answer:
-            answer["version"] = self.version
         answer["grad"] = call.back(answer["grad"])
         if call.is_torch and _arrays.is_tensor(logp):
             from ._torch import scalar
@@ -345,7 +335,8 @@ class LiveRecipe(_Hooks):
         for event in self._native.events():
             event = LiveEvent(*event)
             self._events.append(event)
-            level = logging.INFO if event.kind in ("published", "reverted") else logging.WARNING
+            is_well = event.kind in ("published", "reverted") or (event.kind == "folder" and event.error is None)
+            level = logging.INFO if is_well else logging.WARNING
             text = f"{event.line}\n{event.error}" if event.error is not None else event.line
             log.log(level, "%s: %s", self.name, text)
         # For a run that never asks; the oldest are lost first.
@@ -378,6 +369,8 @@ class LiveRecipe(_Hooks):
 
     def close(self) -> None:
         """Stops following the file; no call works afterwards."""
+        with contextlib.suppress(ValueError, RuntimeError):
+            self._hear()
         self._native.close()
 
     def __enter__(self) -> LiveRecipe:
@@ -407,14 +400,26 @@ def load(recipe: str | os.PathLike[str], **params: Any) -> Recipe:
     return Recipe(_native.Recipe.load(os.fspath(recipe), params))
 
 
-def watch(recipe: str | os.PathLike[str], *, kept_tokens: int = KEPT_TOKENS, **params: Any) -> LiveRecipe:
+def watch(
+    recipe: str | os.PathLike[str],
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    keep_batches: int = 3,
+    kept_tokens: int = KEPT_TOKENS,
+    **params: Any,
+) -> LiveRecipe:
     """Opens a recipe that follows its file while a run goes: a script by its path, or a built-in, which stays as it is.
 
+    `folder` keeps each version, the history of reloads, a row of metrics for each call, and the last `keep_batches` batches,
+    whole, with the state that the recipe had: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes them again.
+    One that is there already is gone on with, from the trainer's `step`. What cannot be written is told by an event and the
+    log, and the run goes on. Writing a batch takes as long as the disk does; 0 keeps none.
+
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
-    they are. Raises as `load` does.
+    they are. Raises as `load` does, and where the folder is another run's.
     """
     path = os.fspath(recipe)
-    return LiveRecipe(_native.Live.watch(path, params, kept_tokens), path)
+    return LiveRecipe(_native.Live.watch(path, params, kept_tokens, folder and os.fspath(folder), keep_batches), path)
 
 
 def read(path: str | os.PathLike[str], *, map: Mapping[str, str] | None = None, dtype: str | None = None) -> Batch:

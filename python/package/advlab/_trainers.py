@@ -19,10 +19,20 @@ MISSING = re.compile(r"no column `(\w+)`")
 RETURNS = re.compile(r"\.(token_reward|value)\b")
 
 
-def padded(recipe: Recipe | LiveRecipe, *, groups: Any, mask: Any, step: int, columns: Mapping[str, Any]) -> Advantage:
+def padded(recipe: Recipe | LiveRecipe, *, groups: Any, mask: Any, step: int | None, columns: Mapping[str, Any]) -> Advantage:
     """As `recipe.advantage`, with [B, T] also where the recipe has one value a response."""
     call = _Call.of(None, groups, mask, step, dict(columns), ())
-    return recipe._advantage(call, padded=True)
+    return counted_alike(recipe, recipe._advantage(call, padded=True))
+
+
+def counted_alike(recipe: Recipe | LiveRecipe, out: Advantage) -> Advantage:
+    """The advantage, unless responses are to count differently in a loss: those of trainers know of no weights."""
+    if out.weight is not None and (out.weight != 1).any():
+        raise ValueError(
+            f"{recipe.name} gives weights of responses, and a trainer's loss takes none: let `advantage` return its value times "
+            "the weight"
+        )
+    return out
 
 
 def frozen(live: LiveRecipe) -> Recipe:
@@ -31,7 +41,7 @@ def frozen(live: LiveRecipe) -> Recipe:
     return _restored(name, sources, params, state, version)
 
 
-def targets(live: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int, columns: Mapping[str, Any]) -> Any:
+def targets(live: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int | None, columns: Mapping[str, Any]) -> Any:
     """What a critic learns, [B, T], where `out` is of the last step: advantage + value, unwhitened, for a recipe that has the
     parameter `whiten`; for others the discounted reward to go."""
     batch = {"groups": groups, "mask": mask, "step": step}
@@ -58,28 +68,30 @@ def discounts_returns(sources: Mapping[str, str]) -> bool:
 _live: dict[str, LiveRecipe] = {}
 
 
-def opened(recipe: str, params: dict[str, Any], theirs: Mapping[str, Any]) -> LiveRecipe:
+def opened(recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], **kept: Any) -> LiveRecipe:
     """The live recipe of these settings, one for a process; `theirs` are the trainer's own, for a recipe's parameters of these
-    names that `params` does not set and that mean the same."""
-    key = json.dumps([recipe, params, theirs], sort_keys=True, default=str)
+    names that `params` does not set and that mean the same; `kept` is what `watch` takes of a folder."""
+    key = json.dumps([recipe, params, theirs, kept], sort_keys=True, default=str)
     if key not in _live:
         first = load(recipe, **params)
         if discounts_returns(first._native.sources):
             ours = first.params.keys() - params.keys()
             params = {**{name: value for name, value in theirs.items() if name in ours and value is not None}, **params}
-        live = _live[key] = watch(recipe, **params)
+        live = _live[key] = watch(recipe, **kept, **params)
         log.info("%s %s%s", recipe, live.version[:6], "".join(f" {k}={v}" for k, v in live.params.items()))
     return _live[key]
 
 
 def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
-    """The live recipe that the variables ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name; `theirs` as of `opened`."""
+    """The live recipe that the variables ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, which keeps the folder ADVLAB_FOLDER;
+    `theirs` as of `opened`."""
     recipe = os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError(
             f"{trainer} takes no settings of advlab's: set the variable ADVLAB_RECIPE to a built-in's name or a script's path"
         )
-    return opened(recipe, json.loads(os.environ.get("ADVLAB_PARAMS") or "{}"), theirs)
+    params = json.loads(os.environ.get("ADVLAB_PARAMS") or "{}")
+    return opened(recipe, params, theirs, folder=os.environ.get("ADVLAB_FOLDER") or None)
 
 
 def per_response(live: LiveRecipe, out: Advantage, trainer: str) -> Any:
@@ -87,7 +99,7 @@ def per_response(live: LiveRecipe, out: Advantage, trainer: str) -> Any:
     if out.level != "response":
         raise ValueError(f"{live.name} gives an advantage for each token, and {trainer} takes one for each response here")
     log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
-    return out.advantage
+    return counted_alike(live, out).advantage
 
 
 def explain(error: RecipeError, options: Mapping[str, str], trainer: str) -> RecipeError:

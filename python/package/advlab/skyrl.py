@@ -33,7 +33,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     columns = {"token_reward": rewards, "reward": rewards.sum(-1)}
     if values is not None:
         columns["value"] = on_cpu(values)
-    batch = {"groups": index, "mask": mask, "step": 0, "columns": columns}
+    batch = {"groups": index, "mask": mask, "step": None, "columns": columns}
     try:
         out = padded(live, **batch)
     except RecipeError as error:

@@ -22,13 +22,13 @@ from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, explain, frozen, on_cpu
+from ._trainers import column_name, counted_alike, explain, frozen, on_cpu
 
 OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
     "num_iterations`: set `num_iterations=2`, or `steps_per_generation` to more",
     "ref_logp": "the reference policy runs with `beta` above 0",
-    "sampling_logp": "the sampler's log-probs are there with `use_vllm=True`",
+    "rollout_logp": "the sampler's log-probs are there with `use_vllm=True`",
     "value": "TRL has no critic here",
     "entropy": "TRL does not compute entropies before the advantage",
 }
@@ -36,14 +36,14 @@ OPTIONS = {
 
 RLOO_OPTIONS = {
     **OPTIONS,
-    **dict.fromkeys(("old_logp", "ref_logp", "sampling_logp"), "RLOOTrainer has no log-probs by token for it: use GRPOTrainer"),
+    **dict.fromkeys(("old_logp", "ref_logp", "rollout_logp"), "RLOOTrainer has no log-probs by token for it: use GRPOTrainer"),
 }
 """What to do in TRL for a column with RLOOTrainer."""
 
 COLUMNS = {
     "old_per_token_logps": "old_logp",
     "ref_per_token_logps": "ref_logp",
-    "sampling_per_token_logps": "sampling_logp",
+    "sampling_per_token_logps": "rollout_logp",
 }
 """TRL's tensors [B, T], and the columns that they are."""
 
@@ -83,7 +83,8 @@ def _refuse_one_column_of_two(names: list[str]) -> None:
 class GRPOMixin:
     """The advantage of a recipe in a trainer with GRPOTrainer's methods.
 
-    `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters. Columns are `reward`, as TRL weighs and
+    `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters, and `recipe_folder` keeps the run as
+    `advlab.watch` does, with the last `recipe_batches` batches. Columns are `reward`, as TRL weighs and
     adds it up, `reward_<name>` for each reward function (NaN where it returned None), and the log-probs that TRL computes.
     A completion that no function scored is left out and has the advantage 0.
     """
@@ -91,7 +92,15 @@ class GRPOMixin:
     advlab: LiveRecipe | None
     """The live recipe; None on other processes than the main one."""
 
-    def __init__(self, *args: Any, recipe: str | os.PathLike[str], recipe_params: dict[str, Any] | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        recipe: str | os.PathLike[str],
+        recipe_params: dict[str, Any] | None = None,
+        recipe_folder: str | os.PathLike[str] | None = None,
+        recipe_batches: int = 3,
+        **kwargs: Any,
+    ):
         params = recipe_params or {}
         # A slip is told before a model is loaded, and on each process.
         load(recipe, **params)
@@ -100,7 +109,8 @@ class GRPOMixin:
         super().__init__(*args, **kwargs)
         _refuse_what_rloo_loses(self.args)
         _refuse_one_column_of_two(self.reward_func_names)
-        self.advlab = watch(recipe, **params) if self.accelerator.is_main_process else None
+        kept = {"folder": recipe_folder, "keep_batches": recipe_batches}
+        self.advlab = watch(recipe, **kept, **params) if self.accelerator.is_main_process else None
         self._advlab_rewards: torch.Tensor | None = None
         self._advlab_serial = 0
 
@@ -157,7 +167,7 @@ class GRPOMixin:
         try:
             # An evaluation leaves the state of the training alone.
             recipe = self.advlab if mode == "train" else frozen(self.advlab)
-            out = recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept)
+            out = counted_alike(recipe, recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept))
         except RecipeError as error:
             raise explain(error, RLOO_OPTIONS if isinstance(self, _RLOOTrainer) else OPTIONS, "TRL") from None
         whole = torch.zeros((total, *out.advantage.shape[1:]), dtype=torch.float32)

@@ -57,7 +57,7 @@ class _Caller:
 
     batch: Any = None
     keys: list[str] | None = None
-    step: int = 0
+    step: int | None = None
     metrics: dict[str, Any] | None = None
 
     @classmethod
@@ -104,15 +104,16 @@ def _settings(config: Any) -> dict[str, Any]:
 def _open(name: str | None, config: Any) -> LiveRecipe:
     """The live recipe of a configuration, one for a process."""
     settings = _settings(config)
-    unknown = settings.keys() - {"recipe", "params"}
+    kept = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
+    unknown = settings.keys() - {"recipe", "params"} - kept.keys()
     if unknown:
-        raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}: it takes `recipe` and `params`")
+        raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}: it takes `recipe`, `params`, `folder` and `keep_batches`")
     recipe = name or settings.get("recipe") or os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
     get = getattr(config, "get", None)
     theirs = {ours: get(name, None) for name, ours in GROUPED.items()} if get else {}
-    return opened(recipe, dict(settings.get("params") or {}), theirs)
+    return opened(recipe, dict(settings.get("params") or {}), theirs, **kept)
 
 
 def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:

@@ -45,6 +45,7 @@ def short(completions, **_):
 
 
 def trainer(folder, recipe, cls=GRPOTrainer, config=GRPOConfig, reward_funcs=(many_a, short), callbacks=(), **settings):
+    kept = {name: settings.pop(name) for name in ("recipe_folder", "recipe_batches") if name in settings}
     data = Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 4})
     settings = {
         "max_steps": 4,
@@ -60,7 +61,7 @@ def trainer(folder, recipe, cls=GRPOTrainer, config=GRPOConfig, reward_funcs=(ma
     }
     args = config(output_dir=str(folder), **settings)
     return cls(
-        recipe=recipe, model=model(), reward_funcs=list(reward_funcs), args=args, train_dataset=data, eval_dataset=data,
+        recipe=recipe, **kept, model=model(), reward_funcs=list(reward_funcs), args=args, train_dataset=data, eval_dataset=data,
         processing_class=tokenizer(), callbacks=list(callbacks),
     )  # fmt: skip
 
@@ -165,6 +166,17 @@ def test_a_checkpoint_keeps_state_and_version(tmp_path, script):
     again = trainer(tmp_path / "run", path)
     again.train(resume_from_checkpoint=str(tmp_path / "run/checkpoint-2"))
     assert [row["advlab/n"] for row in again.state.log_history if "loss" in row][-2:] == [3.0, 4.0]
+
+
+def test_a_folder_keeps_the_run(tmp_path):
+    folder = tmp_path / "advlab"
+    run = trainer(tmp_path / "run", "dr_grpo", recipe_folder=folder, recipe_batches=9, max_steps=2)
+    run.train()
+    run.advlab.close()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1]
+    done = subprocess.run([sys.executable, "-m", "advlab", "replay", str(folder)], capture_output=True, text=True)
+    assert "2 steps agrees" in done.stdout, done.stderr
 
 
 def test_rloo_takes_one_value_a_response(tmp_path, script):

@@ -1,6 +1,8 @@
 """verl 0.9.1: its own calls with the estimators of recipes, and its own numbers where it has the same method."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -115,6 +117,22 @@ def test_a_recipe_of_ones_own_is_followed_and_told(script, until):
     assert live.refresh()
     second, metrics = Trainer().step()
     assert torch.equal(second, 7 * first) and metrics["advlab/reloaded"] == 1.0
+
+
+def test_a_folder_keeps_the_run(tmp_path):
+    folder = tmp_path / "advlab"
+    advlab_settings = {"recipe": "dr_grpo", "folder": str(folder), "keep_batches": 2}
+    for step in (4, 5, 6):
+        self = type("Trainer", (), {"global_steps": step})()  # noqa: F841 what the adapter looks for
+        compute_advantage(batch(step), "advlab", config=config(advlab=advlab_settings))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [4, 5, 6]
+    done = subprocess.run([sys.executable, "-m", "advlab", "replay", str(folder)], capture_output=True, text=True)
+    assert "2 steps agrees" in done.stdout, done.stderr
+    kept = advlab.read(folder / "batches/step-000006.safetensors")
+    made = batch(6)
+    rewards = made.batch["token_level_rewards"] * made.batch["response_mask"]
+    assert (kept["token_reward"] == rewards.numpy()).all() and kept.groups == list(made.non_tensor_batch["uid"])
 
 
 def test_rows_of_padding_do_not_count():

@@ -161,6 +161,19 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Passes over an array; `element` is told where each of its values starts and ends.
+    pub(super) fn elements(
+        &mut self,
+        mut element: impl FnMut(usize, usize),
+    ) -> Result<(), Diagnostic> {
+        self.items(b']', ARRAY, |cursor| {
+            let start = cursor.at;
+            cursor.skip(1)?;
+            element(start, cursor.at);
+            Ok(())
+        })
+    }
+
     /// Adds an array of numbers, booleans and nulls (as NaN, which pandas writes as null) to `numbers`. Where something
     /// else is in it, no number is added and the result says what the array is.
     pub(super) fn array(

@@ -3,7 +3,6 @@
 
 mod columns;
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::Range;
 use std::path::Path;
@@ -13,9 +12,10 @@ use crc32c::crc32c_append;
 use rayon::prelude::*;
 
 use self::columns::Columns;
+use super::lines::{self, LONGEST, Sink};
 use super::names::Names;
 use super::raw::{Header, Origin, Raw, Schema};
-use super::replace::Replacement;
+use super::replace::{Replacement, cannot_be_written};
 use super::spread::Spread;
 use super::{Progress, cannot_be_read, changed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -57,6 +57,11 @@ impl<F: Read> Blocks<F> {
                 Some(end) => {
                     self.rest = block.split_off(before + end + 1);
                     return Ok(block);
+                }
+                None if block.len() as u64 > LONGEST => {
+                    return Err(io::Error::other(format!(
+                        "a line has more than {LONGEST} bytes"
+                    )));
                 }
                 // A long line goes on.
                 None => {}
@@ -128,18 +133,12 @@ impl Reading {
 
 /// Reads a file. While one block is parsed, the one before is added to the columns and the next one is read.
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Raw, Diagnostic> {
-    let no_read = |error: io::Error| cannot_be_read(path, &error);
-    let file = File::open(path).map_err(no_read)?;
-    progress.expect(file.metadata().map_err(no_read)?.len());
-    read_lines(path, file, schema, progress)
+    let opened = lines::open(path, progress);
+    let lines = opened.map_err(|error| cannot_be_read(path, &error))?;
+    read_lines(path, lines, schema)
 }
 
-fn read_lines(
-    path: &Path,
-    file: impl Read + Send,
-    schema: Schema,
-    progress: &Progress,
-) -> Result<Raw, Diagnostic> {
+fn read_lines(path: &Path, file: impl Read + Send, schema: Schema) -> Result<Raw, Diagnostic> {
     let no_read = |error: io::Error| cannot_be_read(path, &error);
     let here = |error: Diagnostic| error.in_file(path);
     let mut blocks = Blocks {
@@ -179,7 +178,6 @@ fn read_lines(
             || blocks.next(),
         );
         added.map_err(here)?;
-        progress.add(block.len() as u64);
         reading.parts = parts;
         // What is wrong in the lines so far comes before a failure to read on.
         let next = next.unwrap_or_else(|error| {
@@ -262,13 +260,18 @@ pub(super) fn write(
     input: &Path,
     origin: &Origin,
     spread: &Spread,
-    out: &mut Replacement,
+    place: &Path,
+    file: &mut Replacement,
 ) -> Result<(), Diagnostic> {
     let Origin::Lines { lines, sum } = origin else {
         unreachable!("lines are written for a file that was read as lines");
     };
     let is_gone = |error: io::Error| changed(input, error);
-    let mut copy = BufReader::with_capacity(BLOCK, File::open(input).map_err(is_gone)?);
+    let progress = Progress::default();
+    let copy = lines::open(input, &progress).map_err(is_gone)?;
+    let mut copy = BufReader::with_capacity(BLOCK, copy);
+    let failed = |error: io::Error| cannot_be_written(place, &error);
+    let mut out = Sink::new(place, file).map_err(failed)?;
     let mut lines = lines.iter().enumerate().peekable();
     let (mut bytes, mut value) = (Vec::new(), Vec::new());
     let mut found = 0;
@@ -292,12 +295,12 @@ pub(super) fn write(
                 parts.iter().try_for_each(|part| out.write_all(part))
             }
         };
-        written.map_err(|error| out.error(&error))?;
+        written.map_err(failed)?;
     }
     if found != *sum || lines.next().is_some() {
         return Err(changed(input, "its bytes are others"));
     }
-    Ok(())
+    out.finish().map(drop).map_err(failed)
 }
 
 #[cfg(test)]
@@ -350,7 +353,7 @@ mod tests {
         let schema = |_: &[(String, super::super::json::Type)], _: &Header| Ok(Names::default());
         let told = |lines: &str| {
             let file = Torn(lines.as_bytes());
-            let raw = read_lines(Path::new("x.jsonl"), file, &schema, &Progress::default());
+            let raw = read_lines(Path::new("x.jsonl"), file, &schema);
             format!("{:?}", raw.map(drop).expect_err("it is torn"))
         };
         assert!(told(&lines).contains("the disk is gone"));

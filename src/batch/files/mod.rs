@@ -1,11 +1,13 @@
-//! Reads rollouts from files, and writes them back with the advantage added: JSONL, safetensors and npz.
+//! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! A reader gives the columns of its file as the file has them ([`raw`]); one stage finds out what they mean
-//! ([`infer`]). A format is one module and one line of [`FORMATS`].
+//! Files are lines of JSON, however they hold them ([`lines`]), or tensors. A reader gives the columns of its file as the
+//! file has them ([`raw`]); one stage finds out what they mean ([`infer`]).
 
+mod convert;
 mod infer;
 mod json;
 mod jsonl;
+mod lines;
 mod names;
 mod npy;
 mod npz;
@@ -24,7 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use convert::convert;
 pub(crate) use replace::Replacement;
+pub use replace::discard_unfinished;
 pub use texts::{Verified, verify_lines};
 pub use words::Tokenize;
 
@@ -37,31 +41,28 @@ use super::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A kind of file that rollouts are read from.
-#[derive(Debug)]
-struct Format {
-    endings: &'static [&'static str],
-    read: fn(&Path, Schema, &Progress) -> Result<Raw, Diagnostic>,
-    /// Writes a copy of a file that was read, with the advantage added.
-    write: fn(&Path, &Origin, &Spread, &mut Replacement) -> Result<(), Diagnostic>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Lines,
+    Safetensors,
+    Npz,
 }
 
-static FORMATS: [Format; 3] = [
-    Format {
-        endings: &["jsonl", "ndjson"],
-        read: jsonl::read,
-        write: jsonl::write,
-    },
-    Format {
-        endings: &["safetensors"],
-        read: safetensors::read,
-        write: safetensors::write,
-    },
-    Format {
-        endings: &["npz"],
-        read: npz::read,
-        write: npz::write,
-    },
+/// The endings of files, each with what it holds.
+const ENDINGS: [(&str, Format); 9] = [
+    (".jsonl", Format::Lines),
+    (".jsonl.gz", Format::Lines),
+    (".jsonl.zst", Format::Lines),
+    (".parquet", Format::Lines),
+    (".safetensors", Format::Safetensors),
+    (".npz", Format::Npz),
+    (".ndjson", Format::Lines),
+    (".ndjson.gz", Format::Lines),
+    (".ndjson.zst", Format::Lines),
 ];
+
+/// How many of the endings are worth a mention.
+const TOLD: usize = 6;
 
 /// How to read a file.
 #[derive(Clone, Copy, Default)]
@@ -105,7 +106,7 @@ pub struct Rollouts {
     /// The decisions of the reader and the fields that it left out: nothing of that happens in silence.
     pub notes: Vec<Diagnostic>,
     path: PathBuf,
-    format: &'static Format,
+    format: Format,
     origin: Origin,
     /// T, where there are tensors [B, T].
     width: Option<usize>,
@@ -114,7 +115,8 @@ pub struct Rollouts {
     is_partial: bool,
 }
 
-/// Reads a file of rollouts. Its name says what it is: `.jsonl`, `.safetensors` or `.npz`.
+/// Reads a file of rollouts. Its name says what it is: `.jsonl`, which may be compressed (`.jsonl.gz`, `.jsonl.zst`),
+/// `.parquet`, `.safetensors` or `.npz`. A folder is read as all its files of lines together.
 ///
 /// # Errors
 /// The file, the line or tensor, the field, what was found and what was expected.
@@ -126,14 +128,18 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
         ..Progress::default()
     };
     // A pipe is read once, and all of it: see below.
-    let is_file = std::fs::metadata(path).is_ok_and(|file| file.is_file());
+    let is_file = path.is_dir() || path.is_file();
     let options = &ReadOptions {
         columns: options.columns.filter(|_| is_file),
         ..*options
     };
     let schema =
         |fields: &[(String, Type)], header: &Header| Names::new(path, options, fields, header);
-    let raw = (format.read)(path, &schema, &progress)?;
+    let raw = match format {
+        Format::Lines => jsonl::read(path, &schema, &progress),
+        Format::Safetensors => safetensors::read(path, &schema, &progress),
+        Format::Npz => npz::read(path, &schema, &progress),
+    }?;
     if options.columns.is_some() && raw.columns.iter().any(|column| column.is_unusual) {
         // What is wrong or odd in a column is told whether anybody wants it or not.
         let all = ReadOptions {
@@ -145,6 +151,49 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
     let rollouts = infer::rollouts(raw, options, &progress, format)?;
     progress.finish();
     Ok(rollouts)
+}
+
+/// The rollouts in a folder in the order of the numbers in their names: its files, and the folders in it that have a
+/// number and lines of rollouts, each of which is one batch. A file is one by itself.
+///
+/// # Errors
+/// Why the folder cannot be read, or that there are no rollouts in it.
+pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
+    let path = path.as_ref();
+    if !path.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let list = || -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?.path();
+            let is_step = if entry.is_dir() {
+                step_of(&entry).is_some() && !lines::files(&entry)?.is_empty()
+            } else {
+                Format::of(&entry).is_ok()
+            };
+            found.extend(is_step.then_some(entry));
+        }
+        Ok(found)
+    };
+    let mut found = list().map_err(|error| cannot_be_read(path, &error))?;
+    if found.is_empty() {
+        let error = Diagnostic::error("there are no rollouts in the folder");
+        let help = "name the folder that has one file a step, or one folder with a number a step";
+        return Err(error.in_file(path).with_help(help).into());
+    }
+    found.sort_by_cached_key(|entry| order(entry));
+    Ok(found)
+}
+
+/// The step that the name of a file or a folder ends with a number for, as `step_12.jsonl` does.
+pub fn step_of(path: &Path) -> Option<u64> {
+    let name = Path::new(path.file_name()?);
+    let mut numbers = order(name)
+        .into_iter()
+        .rev()
+        .filter_map(|(_, number)| number);
+    numbers.next()
 }
 
 impl Rollouts {
@@ -186,13 +235,17 @@ impl Rollouts {
         }
         // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
         let is_other = match Format::of(out) {
-            Ok(format) => !std::ptr::eq(format, self.format),
+            Ok(format) => format != self.format,
             Err(_) => out.extension().is_some(),
         };
         if is_other {
-            let ending = self.format.endings[0];
-            let what = format!("the advantage is added to a copy of the input, which is .{ending}");
-            let help = format!("give the output a name that ends in .{ending} too");
+            let what =
+                "the advantage is added to a copy of the input, which is another kind of file";
+            let endings = Format::endings(|format| format == self.format);
+            let help = format!(
+                "give the output a name that ends in {endings}; `advlab convert` makes other kinds"
+            );
+            let what = what.to_string();
             return Err(error(what).with_help(help).into());
         }
         let spread = Spread::new(advantage, self.width, self.is_f64);
@@ -200,37 +253,55 @@ impl Rollouts {
             return Err(error(what).into());
         }
         let mut file = Replacement::new(out)?;
-        (self.format.write)(&self.path, &self.origin, &spread, &mut file)?;
+        match self.format {
+            Format::Lines => jsonl::write(&self.path, &self.origin, &spread, out, &mut file),
+            Format::Safetensors => safetensors::write(&self.path, &self.origin, &spread, &mut file),
+            Format::Npz => npz::write(&self.path, &self.origin, &spread, &mut file),
+        }?;
         file.finish()
     }
 }
 
 impl Format {
-    fn of(path: &Path) -> Result<&'static Format, Diagnostic> {
+    /// The format that the name of a file says.
+    fn named(path: &Path) -> Option<Format> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        let mut endings = ENDINGS.iter();
+        let known = endings.find(|(ending, _)| name.ends_with(ending));
+        known.map(|(_, format)| *format)
+    }
+
+    /// The endings of formats, for messages.
+    fn endings(is: impl Fn(Format) -> bool) -> String {
+        let endings = ENDINGS[..TOLD].iter().filter(|(_, format)| is(*format));
+        let endings: Vec<&str> = endings.map(|(ending, _)| *ending).collect();
+        endings.join(", ")
+    }
+
+    fn of(path: &Path) -> Result<Format, Diagnostic> {
+        if let Some(format) = Format::named(path) {
+            return Ok(format);
+        }
+        if path.is_dir() {
+            return Ok(Format::Lines);
+        }
+        // A file that is not there has no format either, and that is the error to report.
+        std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let ending = path
             .extension()
             .map(|ending| ending.to_string_lossy().to_lowercase());
         let ending = ending.as_deref();
-        let is = |format: &&Format| ending.is_some_and(|ending| format.endings.contains(&ending));
-        if let Some(format) = FORMATS.iter().find(is) {
-            return Ok(format);
-        }
-        // A file that is not there has no format either, and that is the error to report.
-        std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let found = match ending {
             Some(ending) => format!("`.{ending}` is no format of rollouts"),
             None => "its name has no ending that says what it is".to_string(),
         };
-        let endings = FORMATS
-            .each_ref()
-            .map(|format| format!(".{}", format.endings[0]));
-        let endings = endings.join(", ");
+        let endings = Format::endings(|_| true);
         let error = Diagnostic::error(format!("{found}; rollouts are read from {endings} files"));
         let mut error = error.in_file(path);
         let help = match ending.unwrap_or_default() {
             "json" => "write one object a line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
-            "parquet" | "arrow" | "csv" | "tsv" => {
-                "write it as JSON lines; pandas: `df.to_json(\"rollouts.jsonl\", orient=\"records\", lines=True)`"
+            "arrow" | "csv" | "tsv" => {
+                "write it as parquet; pandas: `df.to_parquet(\"rollouts.parquet\")`"
             }
             "pt" | "pth" | "bin" | "ckpt" => {
                 "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
@@ -310,6 +381,22 @@ fn read_tensors(
         columns: columns.collect(),
         origin: Origin::Tensors(tensors),
     })
+}
+
+/// What puts files and folders in the order of the numbers in their names: `step_9` before `step_10`.
+fn order(path: &Path) -> Vec<(String, Option<u64>)> {
+    let name = path.to_string_lossy();
+    let mut parts = Vec::new();
+    let mut rest = &*name;
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| letter.is_ascii_digit());
+        let (text, more) = rest.split_at(digits.unwrap_or(rest.len()));
+        let end = more.find(|letter: char| !letter.is_ascii_digit());
+        let (number, more) = more.split_at(end.unwrap_or(more.len()));
+        parts.push((text.to_string(), number.parse().ok()));
+        rest = more;
+    }
+    parts
 }
 
 fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {

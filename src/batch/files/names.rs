@@ -54,22 +54,32 @@ pub(super) fn alias(tensor: &str) -> &str {
 /// The names of our columns in one program's dumps, which are read without `--map`.
 struct Dump {
     kind: &'static str,
-    /// Fields that the first line has.
-    known_by: &'static [(&'static str, Type)],
+    /// Fields that the first line has, each of one of these types.
+    known_by: &'static [(&'static str, &'static [Type])],
     names: &'static [(&'static str, &'static str)],
     /// An array with one entry a token of the response, beside the columns that we know.
     tokens: Option<&'static str>,
+    /// Each reward function has a column, and the reward is their sum.
+    adds_rewards: bool,
 }
 
-const DUMPS: [Dump; 2] = [
-    // `_dump_generations` of verl's trainers, which writes `trainer.rollout_data_dir`.
+const NUMBER: &[Type] = &[Type::Number];
+const STRING: &[Type] = &[Type::String];
+const TEXT: &[Type] = &[Type::String, Type::Array];
+
+const DUMP: Dump = Dump {
+    kind: "",
+    known_by: &[],
+    names: &[],
+    tokens: None,
+    adds_rewards: false,
+};
+
+static DUMPS: [Dump; 8] = [
+    // `_dump_generations` of verl's trainers, which writes `trainer.rollout_data_dir` and `validation_data_dir`.
     Dump {
         kind: "verl's generations",
-        known_by: &[
-            ("input", Type::String),
-            ("output", Type::String),
-            ("score", Type::Number),
-        ],
+        known_by: &[("input", STRING), ("output", STRING), ("score", NUMBER)],
         names: &[
             ("group", "input"),
             ("prompt", "input"),
@@ -78,14 +88,87 @@ const DUMPS: [Dump; 2] = [
             ("correct", "acc"),
             ("solution", "gts"),
         ],
-        tokens: None,
+        ..DUMP
     },
     // The records of open-instruct's `--save_traces`. `prompt_idx` begins at 0 in every step.
     Dump {
         kind: "open-instruct",
-        known_by: &[("prompt_idx", Type::Number), ("reward", Type::Number)],
+        known_by: &[("prompt_idx", NUMBER), ("reward", NUMBER)],
         names: &[("group", "prompt_idx"), ("old_logp", "logprobs")],
         tokens: Some("response_tokens"),
+        ..DUMP
+    },
+    // `GRPOTrainer.log` with `log_completions`.
+    Dump {
+        kind: "TRL's completions",
+        known_by: &[
+            ("step", NUMBER),
+            ("prompt", TEXT),
+            ("completion", TEXT),
+            ("advantage", NUMBER),
+        ],
+        names: &[("group", "prompt"), ("prompt", "prompt")],
+        adds_rewards: true,
+        ..DUMP
+    },
+    // `dump_per_dataset_eval_results`; a score is one for the response or one for each of its tokens.
+    Dump {
+        kind: "SkyRL's evaluations",
+        known_by: &[("input_prompt", STRING), ("output_response", STRING)],
+        names: &[
+            ("group", "input_prompt"),
+            ("prompt", "input_prompt"),
+            ("completion", "output_response"),
+            ("reward", "score"),
+            ("token_reward", "score"),
+        ],
+        ..DUMP
+    },
+    // The lines of columns that ROLL's `rollout_dump_dir` has, unfolded.
+    Dump {
+        kind: "ROLL's rollouts",
+        known_by: &[("responses", STRING), ("scores", NUMBER)],
+        names: &[
+            ("group", "prompt"),
+            ("prompt", "prompt"),
+            ("completion", "responses"),
+            ("reward", "scores"),
+            ("step", "global_step"),
+            ("solution", "ground_truth"),
+        ],
+        ..DUMP
+    },
+    // The lines of `train_data_step*.jsonl`, unfolded, with a name for the tokens of the prompt.
+    Dump {
+        kind: "NeMo-RL's train data",
+        known_by: &[("prompt_hash", STRING), ("rewards", NUMBER)],
+        names: &[
+            ("group", "prompt_hash"),
+            ("reward", "rewards"),
+            ("mask", "token_loss_mask"),
+            ("old_logp", "prev_logprobs"),
+            ("rollout_logp", "generation_logprobs"),
+            ("advantage", "advantages"),
+        ],
+        ..DUMP
+    },
+    // `_dump_trajectory` of AReaL's workflow executor: a task is what a prompt's responses have in common.
+    Dump {
+        kind: "AReaL's trajectories",
+        known_by: &[
+            ("task_id", NUMBER),
+            ("tail_version", NUMBER),
+            ("reward", NUMBER),
+        ],
+        names: &[("group", "task_id"), ("step", "tail_version")],
+        ..DUMP
+    },
+    // The traces of prime-rl's episodes, unfolded.
+    Dump {
+        kind: "prime-rl's traces",
+        known_by: &[("group_id", STRING), ("episode", STRING), ("agent", STRING)],
+        names: &[("group", "group_id")],
+        ..DUMP
     },
 ];
 
@@ -144,6 +227,8 @@ pub(super) struct Names {
     /// The token columns that are asked for; all, where it is `None`.
     wanted: Option<Vec<String>>,
     has_reward: bool,
+    /// The columns whose sum is the reward, where there are such.
+    pub(super) rewards: Vec<String>,
 }
 
 impl Names {
@@ -235,7 +320,10 @@ impl Names {
         };
         let is_known = |dump: &&Dump| {
             let mut known_by = dump.known_by.iter();
-            known_by.all(|&(name, expected)| kind(name) == Some(expected))
+            let has_rewards = ["reward", "token_reward", "correct"].map(kind);
+            let is_any =
+                known_by.all(|(name, types)| kind(name).is_some_and(|of| types.contains(&of)));
+            is_any && !(dump.adds_rewards && has_rewards.iter().any(Option::is_some))
         };
         let dump = DUMPS.iter().find(is_known);
         let Some(dump) = dump.filter(|_| kind("group").is_none()) else {
@@ -243,18 +331,43 @@ impl Names {
         };
         let mut taken = Vec::new();
         for &(ours, theirs) in dump.names {
-            // Some reward functions give `acc` as a share; a boolean alone is a verdict.
-            let is_usable = match theirs {
-                "acc" => kind(theirs) == Some(Type::Bool),
-                _ => kind(theirs).is_some(),
+            let Some(found) = kind(theirs) else { continue };
+            let is_usable = match (ours, role(ours)) {
+                // Some reward functions give `acc` as a share; a boolean alone is a verdict.
+                ("correct", _) => found == Type::Bool,
+                (_, Role::Response) => found == Type::Number,
+                (_, Role::Token | Role::Mask) => found == Type::Array,
+                _ => true,
             };
-            if is_usable && self.reading(ours).is_none() && kind(ours).is_none() {
+            let is_free = self.reading(ours).is_none() && (ours == theirs || kind(ours).is_none());
+            if is_usable && is_free {
                 self.are_dumped |= ours == "group";
                 self.readings.push(Reading::new(ours, theirs, false));
-                if ours != "prompt" {
+                if !matches!(ours, "prompt" | "solution") {
                     taken.push(format!("{ours} = `{theirs}`"));
                 }
             }
+        }
+        if dump.adds_rewards && self.reading("reward").is_none() {
+            let is_number = |(_, of): &&(String, Type)| matches!(of, Type::Number | Type::Null);
+            let numbers = fields.iter().filter(is_number).map(|(name, _)| name);
+            let known =
+                |name: &&String| *name != "step" && role(name) == Role::Any && *name != "advantage";
+            let numbers: Vec<&String> = numbers.filter(known).collect();
+            // A model that judges is called by its name; what else a trainer was told to log is no reward.
+            let named: Vec<&String> = numbers
+                .iter()
+                .copied()
+                .filter(|name| name.contains("reward"))
+                .collect();
+            let rewards = if named.is_empty() { numbers } else { named };
+            self.rewards = rewards.into_iter().cloned().collect();
+            let rewards: Vec<String> = self
+                .rewards
+                .iter()
+                .map(|name| format!("`{name}`"))
+                .collect();
+            taken.push(format!("reward = {}", rewards.join(" + ")));
         }
         if let Some(tokens) = dump.tokens
             && kind(tokens).is_some()
@@ -285,7 +398,9 @@ impl Names {
     fn provides(&self, ours: &str, fields: &[(String, Type)]) -> bool {
         let is_away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
         let mut own = fields.iter().map(|(field, _)| field.as_str());
-        self.reading(ours).is_some() || own.any(|field| self.own(field) == ours && !is_away(field))
+        self.reading(ours).is_some()
+            || ours == "reward" && !self.rewards.is_empty()
+            || own.any(|field| self.own(field) == ours && !is_away(field))
     }
 
     /// Whether the values of a token column are to be read: it is asked for, one that is asked for follows from it, or it

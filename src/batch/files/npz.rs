@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use zerocopy::IntoBytes;
 use zip::result::{ZipError, ZipResult};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -15,6 +16,7 @@ use super::replace::Replacement;
 use super::spread::{self, Spread};
 use super::tensor::{Info, Source};
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors};
+use crate::batch::{Batch, GroupId};
 use crate::diagnostic::Diagnostic;
 
 /// Deflate makes of one byte at most so many: what a header may claim of a compressed array.
@@ -115,6 +117,105 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     read_tensors(path, header, tensors, Source::Archive, schema, progress)
 }
 
+/// Writes a batch under our own names: its columns, and strings as numpy keeps them.
+pub(super) fn save(batch: &Batch, out: &mut Replacement) -> Result<(), Diagnostic> {
+    let layout = batch.layout();
+    let mut archive = ZipWriter::new(&mut *out);
+    let mut write = || -> ZipResult<()> {
+        let ids: Vec<&GroupId> = (0..layout.responses())
+            .map(|response| layout.group_id(layout.group_of(response)))
+            .collect();
+        let numbers = ids.iter().map(|id| match id {
+            GroupId::Number(number) => Some(*number),
+            GroupId::String(_) => None,
+        });
+        match numbers.collect::<Option<Vec<i64>>>() {
+            Some(numbers) => {
+                start(
+                    &mut archive,
+                    "group",
+                    "<i8",
+                    &[numbers.len()],
+                    8 * numbers.len() as u64,
+                )?;
+                archive.write_all(numbers.as_bytes())?;
+            }
+            None => {
+                let names: Vec<String> = ids.iter().map(|id| id.name().to_string()).collect();
+                strings(&mut archive, "group", names.iter().map(String::as_str))?;
+            }
+        }
+        start(&mut archive, "step", "<u8", &[], 8)?;
+        archive.write_all(&batch.step().to_le_bytes())?;
+        for (name, texts) in batch.texts() {
+            strings(&mut archive, name, texts.iter().map(|text| &**text))?;
+        }
+        for (name, dtype, shape, bytes, write) in batch.tensors() {
+            let code = match dtype.as_str() {
+                "BOOL" => "|b1",
+                "F32" => "<f4",
+                _ => "<f8",
+            };
+            start(&mut archive, name, code, &shape, bytes)?;
+            let mut rows = BufWriter::with_capacity(256 << 10, &mut archive);
+            write(&mut rows)?;
+            rows.flush()?;
+        }
+        Ok(())
+    };
+    let written = write().and_then(|()| archive.finish().map(|_| ()));
+    written.map_err(|error| failed(error, out))
+}
+
+/// Begins an array, with its header. Strings are mostly the zeros that fill them up, and alone worth compressing.
+fn start<W: Write + Seek>(
+    archive: &mut ZipWriter<W>,
+    name: &str,
+    code: &str,
+    shape: &[usize],
+    bytes: u64,
+) -> ZipResult<()> {
+    let method = match code.starts_with("<U") {
+        true => CompressionMethod::Deflated,
+        false => CompressionMethod::Stored,
+    };
+    let options = SimpleFileOptions::default()
+        .compression_method(method)
+        .large_file(bytes >= u64::from(u32::MAX));
+    archive.start_file(format!("{name}.npy"), options)?;
+    Ok(archive.write_all(&npy::header(code, shape))?)
+}
+
+fn strings<'a, W: Write + Seek>(
+    archive: &mut ZipWriter<W>,
+    name: &str,
+    texts: impl Iterator<Item = &'a str> + Clone,
+) -> ZipResult<()> {
+    let longest = texts.clone().map(|text| text.chars().count()).max();
+    let width = longest.unwrap_or(0).max(1);
+    let count = texts.clone().count();
+    start(
+        archive,
+        name,
+        &format!("<U{width}"),
+        &[count],
+        (4 * width * count) as u64,
+    )?;
+    for text in texts {
+        let mut letters: Vec<u32> = text.chars().map(u32::from).collect();
+        letters.resize(width, 0);
+        archive.write_all(letters.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn failed(error: ZipError, out: &Replacement) -> Diagnostic {
+    match error {
+        ZipError::Io(error) => out.error(&error),
+        error => out.error(&io::Error::other(error)),
+    }
+}
+
 /// Writes a copy of `input` with the advantage as its last array.
 pub(super) fn write(
     input: &Path,
@@ -135,12 +236,14 @@ pub(super) fn write(
                 archive.raw_copy_file(entry)?;
             }
         }
-        let options = SimpleFileOptions::default()
-            .compression_method(CompressionMethod::Stored)
-            .large_file(spread.bytes() >= u64::from(u32::MAX));
-        archive.start_file(&name, options)?;
         let code = if spread.is_f64 { "<f8" } else { "<f4" };
-        archive.write_all(&npy::header(code, &spread.shape()))?;
+        start(
+            &mut archive,
+            spread::NAME,
+            code,
+            &spread.shape(),
+            spread.bytes(),
+        )?;
         // The archive adds each piece to its sum, so rows of a few tokens are better put together first.
         let mut rows = BufWriter::with_capacity(256 << 10, &mut archive);
         spread.write(&mut rows)?;
@@ -148,8 +251,5 @@ pub(super) fn write(
         Ok(())
     };
     let written = write().and_then(|()| archive.finish().map(|_| ()));
-    written.map_err(|error| match error {
-        ZipError::Io(error) => out.error(&error),
-        error => out.error(&io::Error::other(error)),
-    })
+    written.map_err(|error| failed(error, out))
 }

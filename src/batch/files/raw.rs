@@ -91,6 +91,8 @@ pub(super) struct RawColumn {
     pub(super) values: Values,
     /// The strings, or the messages of chats as text, where the batch holds them.
     pub(super) texts: Option<Vec<Arc<str>>>,
+    /// A reward of several: where its function has none to give, it is null.
+    pub(super) is_summand: bool,
     /// Of arrays whose numbers nobody wants only the lengths are held, and these are the numbers that nothing is said of.
     pub(super) unread: Option<(f32, f32)>,
     /// Whether there is another number in arrays that are not held.
@@ -144,6 +146,7 @@ impl RawColumn {
             name,
             values,
             texts: None,
+            is_summand: false,
             unread: None,
             is_unusual: false,
             filled: 0,

@@ -3,10 +3,26 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempPath;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// The hidden files that are being written.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes what is half written, before the process ends at once: no `Drop` runs then.
+pub fn discard_unfinished() {
+    for hidden in UNFINISHED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .drain(..)
+    {
+        // Nobody is left to be told.
+        let _ = fs::remove_file(hidden);
+    }
+}
 
 /// A file that is being written. Unless [`Replacement::finish`] is reached, the file that was there stays.
 pub(crate) struct Replacement {
@@ -64,6 +80,8 @@ impl Replacement {
             file.as_file().set_permissions(there.permissions())?;
         }
         let (file, hidden) = file.into_parts();
+        let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+        unfinished.push(hidden.to_path_buf());
         Ok((file, Some((hidden, place))))
     }
 
@@ -91,13 +109,15 @@ impl Replacement {
             // A network drive tells only now that it is full, and a rename must not outlive a crash that the contents
             // do not.
             file.sync_all()?;
+            let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+            unfinished.retain(|other| **other != *hidden);
             hidden.persist(&place).map_err(|error| error.error)
         };
         finish().map_err(|error| cannot_be_written(&self.asked, &error).into())
     }
 }
 
-fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
+pub(super) fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("it cannot be written: {error}")).in_file(path);
     match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => diagnostic,

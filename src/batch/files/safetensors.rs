@@ -147,14 +147,11 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     read_tensors(path, header, tensors, source, schema, progress)
 }
 
-/// A tensor of a file to be: name, type, shape, and what writes its bytes.
-pub(super) type Written<'a> = (
-    &'a str,
-    String,
-    Vec<usize>,
-    u64,
-    Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>,
-);
+/// Writes the bytes of a tensor.
+pub(super) type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
+
+/// A tensor of a file to be: name, type, shape, the number of its bytes, and what writes them.
+pub(super) type Written<'a> = (&'a str, String, Vec<usize>, u64, WriteBytes<'a>);
 
 /// Writes a file: the header, and the tensors without a gap.
 pub(super) fn write_file(

@@ -1,4 +1,4 @@
-//! Writes a batch to a safetensors file under our own names, so that it reads back as the same batch.
+//! Writes a batch under our own names, so that it reads back as the same batch: safetensors, npz, lines of JSON.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,9 +10,10 @@ use serde_json::Value;
 use zerocopy::IntoBytes;
 
 use super::damaged;
+use super::lines::Value as Line;
 use super::raw::Header;
 use super::replace::Replacement;
-use super::safetensors::{self as file, Metadata, Written};
+use super::safetensors::{self as file, Metadata, WriteBytes, Written};
 use super::spread::write_rows;
 use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -24,7 +25,7 @@ const NAMES: &str = "group_names";
 const TEXTS: &str = "texts";
 
 /// The most bytes of texts in a header, for which the format has 100 million; more are left out.
-const MOST_TEXT: usize = 80_000_000;
+pub(super) const MOST_TEXT: usize = 80_000_000;
 
 /// The step and the groups' names in the header of a file of ours; [`Header::Tensors`] for somebody else's file.
 pub(super) fn header(path: &Path, metadata: &Metadata) -> Result<Header, Diagnostic> {
@@ -57,6 +58,17 @@ pub(super) fn header(path: &Path, metadata: &Metadata) -> Result<Header, Diagnos
     read().map_err(|what| damaged(path, what))
 }
 
+fn tensor<'a>(
+    name: &'a str,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    write: WriteBytes<'a>,
+) -> Written<'a> {
+    let elements: u64 = shape.iter().map(|&size| size as u64).product();
+    let bytes = elements * dtype.bitsize() as u64 / 8;
+    (name, dtype.to_string(), shape, bytes, write)
+}
+
 fn group_id(name: Value) -> Option<GroupId> {
     match name {
         Value::String(name) => Some(name.into()),
@@ -76,7 +88,7 @@ impl Batch {
         out.finish()
     }
 
-    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn save(&self, out: &mut dyn Write) -> io::Result<()> {
         let layout: &Layout = self.layout();
         let ids = (0..layout.groups()).map(|group| layout.group_id(group));
         let are_named = ids.clone().any(|id| matches!(id, GroupId::String(_)));
@@ -108,17 +120,20 @@ impl Batch {
             }
         });
         let groups: Vec<i64> = groups.collect();
-        let (rows, width) = (layout.responses(), layout.width());
-        let tensor = |name, dtype: Dtype, shape: Vec<usize>, write| -> Written {
-            let elements: u64 = shape.iter().map(|&size| size as u64).product();
-            let bytes = elements * dtype.bitsize() as u64 / 8;
-            (name, dtype.to_string(), shape, bytes, write)
-        };
-        let all: Vec<usize> = (0..rows).collect();
         let write = Box::new(|out: &mut dyn Write| out.write_all(groups.as_bytes()));
-        let mut tensors = vec![tensor("group", Dtype::I64, vec![rows], write)];
+        let mut tensors = vec![tensor("group", Dtype::I64, vec![groups.len()], write)];
+        tensors.extend(self.tensors());
+        file::write_file(out, &metadata, &tensors)
+    }
+
+    /// All columns as tensors, and the mask where they do not say how long the responses are.
+    pub(super) fn tensors(&self) -> Vec<Written<'_>> {
+        let layout: &Layout = self.layout();
+        let (rows, width) = (layout.responses(), layout.width());
+        let mut tensors: Vec<Written> = Vec::new();
         if !self.tokens.is_empty() || !self.follows_length() {
-            let write = Box::new(|out: &mut dyn Write| write_rows(out, layout, width, |_, _| true));
+            let write =
+                Box::new(move |out: &mut dyn Write| write_rows(out, layout, width, |_, _| true));
             tensors.push(tensor("mask", Dtype::BOOL, vec![rows, width], write));
         }
         for (name, values) in self.response_columns() {
@@ -126,18 +141,69 @@ impl Batch {
             tensors.push(tensor(name, Dtype::F64, vec![rows], write));
         }
         for (name, values) in self.token_columns() {
-            let is_f64 = values.is_f64();
-            let dtype = if is_f64 { Dtype::F64 } else { Dtype::F32 };
-            let all = &all;
-            let write = Box::new(
-                move |out: &mut dyn Write| match values.select(layout, all) {
+            let dtype = if values.is_f64() {
+                Dtype::F64
+            } else {
+                Dtype::F32
+            };
+            let write = Box::new(move |out: &mut dyn Write| {
+                let all: Vec<usize> = (0..rows).collect();
+                match values.select(layout, &all) {
                     FloatBuffer::F32(values) => write_rows(out, layout, width, |_, at| values[at]),
                     FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
-                },
-            );
+                }
+            });
             tensors.push(tensor(name, dtype, vec![rows, width], write));
         }
-        file::write_file(out, &metadata, &tensors)
+        tensors
+    }
+
+    /// Writes one line of JSON a response.
+    pub(super) fn write_lines(&self, out: &mut dyn Write) -> io::Result<()> {
+        let layout: &Layout = self.layout();
+        let all: Vec<usize> = (0..layout.responses()).collect();
+        let columns = self.token_columns();
+        let columns: Vec<(&str, FloatBuffer)> = columns
+            .map(|(name, values)| (name, values.select(layout, &all)))
+            .collect();
+        let has_gaps =
+            |&response: &usize| layout.tokens_of(response).len() < layout.row_length(response);
+        let is_masked = match columns.is_empty() {
+            true => !self.follows_length(),
+            false => all.iter().any(has_gaps),
+        };
+        for response in all {
+            let group = layout.group_id(layout.group_of(response));
+            let group = match group {
+                GroupId::Number(number) => Line::Int(*number),
+                GroupId::String(name) => Line::Text(name.to_string()),
+            };
+            let mut fields = vec![("group".to_string(), group)];
+            let mut add = |name: &str, value| fields.push((name.to_string(), value));
+            if self.step > 0 {
+                // A step is below 2^53.
+                add("step", Line::Int(self.step as i64));
+            }
+            for (name, texts) in self.texts() {
+                add(name, Line::Text(texts[response].to_string()));
+            }
+            for (name, values) in self.response_columns() {
+                add(name, Line::Float(values[response]));
+            }
+            let row = |value: &dyn Fn(usize) -> f64| {
+                let mut row = vec![0.0; layout.row_length(response)];
+                layout.scatter(response, &mut row, value);
+                Line::List(row.into_iter().map(Line::Float).collect())
+            };
+            if is_masked {
+                add("mask", row(&|_| 1.0));
+            }
+            for (name, values) in &columns {
+                add(name, row(&|at| values.get(at)));
+            }
+            writeln!(out, "{}", Line::Fields(fields))?;
+        }
+        Ok(())
     }
 
     /// Whether the column `length` says all about the tokens: a mask of them could be many times the batch.

@@ -57,15 +57,17 @@ pub(super) fn of_messages(
     Ok(Some(words))
 }
 
-/// The messages of a chat as one text, or as they stand where there is more to them than roles and texts.
+/// The messages of a chat as one text, each after its role where there are several; as they stand where there is more to
+/// them than roles and texts.
 pub(super) fn text_of_messages(raw: &str) -> Option<String> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
     let text = |message: &Map<String, Json>| -> Option<String> {
         let content = message.get("content")?.as_str()?;
         match message.get("role") {
-            Some(role) if message.len() == 2 => Some(format!("{}: {content}", role.as_str()?)),
-            None if message.len() == 1 => Some(content.to_string()),
-            _ => None,
+            // Rows of a table have null for what other messages have.
+            _ if message.values().filter(|value| !value.is_null()).count() > 2 => None,
+            Some(role) if messages.len() > 1 => Some(format!("{}: {content}", role.as_str()?)),
+            _ => Some(content.to_string()),
         }
     };
     let texts: Option<Vec<String>> = messages.iter().map(text).collect();

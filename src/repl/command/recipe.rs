@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::super::session::{Session, join};
 use super::super::show;
-use super::Answered;
+use super::{Answered, wrong};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{time, value};
 use crate::paint::{cut, laid_out, wrapped};
@@ -75,9 +75,19 @@ pub(super) fn params(session: &mut Session, _: &str) -> Answered {
 }
 
 pub(super) fn set(session: &mut Session, arguments: &str) -> Answered {
-    let mut recipe = session.recipe()?;
     // `k = 8` is as clear as `k=8`.
     let spaced: Vec<&str> = arguments.split('=').map(str::trim).collect();
+    if let ["step", step] = spaced[..] {
+        let Ok(step) = step.parse() else {
+            return Err(wrong(
+                format!("`{step}` is not the number of a step"),
+                "`:set step=100`",
+            ));
+        };
+        session.set_step(step)?;
+        return Ok(format!("batch.step is {step}"));
+    }
+    let mut recipe = session.recipe()?;
     for setting in spaced.join("=").split_whitespace() {
         assign(&mut recipe, setting)?;
     }

@@ -88,6 +88,10 @@ fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String
                 })
                 .collect(),
             Level::Position => vec![(label, layout.positions_of(group).map(at).collect())],
+            Level::Trajectory => {
+                let own = layout.trajectories_of(group).into_iter().flatten();
+                vec![(label, own.map(at).collect())]
+            }
             _ => vec![(label, members.map(at).collect())],
         }
     };

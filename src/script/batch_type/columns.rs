@@ -1,11 +1,14 @@
 //! Columns as scripts see them: those of the batch, and those that follow from others.
 
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use rhai::Map;
 
 use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::Batch;
 use crate::batch::known;
+use crate::script::bind::{describe, number};
 use crate::script::error::Problem;
 use crate::script::explain::said;
 use crate::suggest;
@@ -30,13 +33,20 @@ impl ScriptBatch {
     /// The names of the batch's own columns, and of those that may follow from them.
     pub(in crate::script) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         match &self.0.source {
-            Source::Whole { batch, .. } => {
+            Source::Whole { batch } => {
                 let own = batch.column_names();
                 let own: Vec<String> = own.map(|name| name.to_string()).collect();
                 let derived = DERIVED.iter().map(|(name, _)| name.to_string());
                 let derived =
                     derived.filter(|name| !own.contains(name) && self.follows(batch, name));
                 let derived = derived.collect();
+                (own, derived)
+            }
+            Source::With { base, given } => {
+                let (mut own, mut derived) = base.column_names();
+                derived.retain(|name| !given.contains_key(name));
+                let new = given.keys().filter(|name| !own.contains(name));
+                own.extend(new.cloned().collect::<Vec<_>>());
                 (own, derived)
             }
             Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.column_names(),
@@ -69,9 +79,10 @@ impl ScriptBatch {
             return Ok(tensor);
         }
         let tensor = match &self.0.source {
-            Source::Whole { batch, given } => match given.get(name) {
+            Source::Whole { batch } => self.own_column(batch, name)?,
+            Source::With { base, given } => match given.get(name) {
                 Some(tensor) => tensor.clone(),
-                None => self.own_column(batch, name)?,
+                None => base.column(name)?,
             },
             Source::GroupOf { whole, group } => whole.column(name)?.select(*group, self.frame())?,
             Source::Regrouped { whole } => whole.column(name)?.rehomed(self.frame())?,
@@ -112,15 +123,8 @@ impl ScriptBatch {
             "verified" => self.verified(batch)?,
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
-                // Right or wrong is about the reward that the verifier gave, not about a shaped one.
-                let given = if !self.is_shaped() {
-                    self.column("reward")?
-                } else if batch.response_column("reward").is_some() {
-                    self.own_column(batch, "reward")?
-                } else {
-                    self.sum_of_tokens(&self.own_column(batch, "token_reward")?)?
-                };
-                op::greater(&given, &Tensor::number(0.0))?
+                // Right or wrong is about the reward that the verifier gave: a shaped one stands above this batch.
+                op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
                 let Some(store) = batch.token_column("old_logp") else {
@@ -165,21 +169,55 @@ impl ScriptBatch {
         Ok(Tensor::of_responses(self.frame(), narrowed.collect()))
     }
 
-    /// Whether a `reward` hook's result stands above the batch's own reward.
-    fn is_shaped(&self) -> bool {
-        matches!(&self.0.source, Source::Whole { given, .. } if given.contains_key("reward"))
+    /// The same batch with columns of a script's above its own: each a tensor or a number.
+    pub(super) fn with_columns(&self, columns: &Map) -> Result<ScriptBatch, Problem> {
+        let mut given = BTreeMap::new();
+        for (name, value) in columns {
+            let tensor = match (value.read_lock::<Tensor>(), number(value)) {
+                (Some(tensor), _) => tensor.clone(),
+                (None, Some(number)) => Tensor::number(number),
+                _ => return Err(said("column", "value", &[name, &describe(value)]).into()),
+            };
+            if ["step", "groups", "group", "mask"].contains(&name.as_str()) {
+                return Err(said("column", "fixed", &[name]).into());
+            }
+            let own = self.frame();
+            let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
+            if frame.is_some_and(|frame| frame.responses != own.responses) {
+                return Err(said("column", "foreign", &[name]).into());
+            }
+            let is_at_home = frame.is_some_and(|frame| Arc::ptr_eq(&frame.layout, &own.layout));
+            let column = match tensor.level() {
+                Level::Response | Level::Token if is_at_home => tensor,
+                Level::Response | Level::Token => tensor.rehomed(own)?,
+                Level::Position => tensor.expanded(Level::Token, own)?,
+                _ => tensor.expanded(Level::Response, own)?,
+            };
+            given.insert(name.to_string(), column);
+        }
+        // A reward stands at both levels, as that of a `reward` hook.
+        if let (Some(reward), None) = (given.get("reward"), given.get("token_reward")) {
+            given.insert("token_reward".to_string(), op::at_last_token(reward)?);
+        } else if let (None, Some(tokens)) = (given.get("reward"), given.get("token_reward")) {
+            given.insert("reward".to_string(), op::sum(tokens, Level::Response)?);
+        }
+        Ok(self.with(given))
     }
 
     /// Whether the batch has the column itself, or was given it.
     pub(super) fn has(&self, name: &str) -> bool {
         match &self.0.source {
-            Source::Whole { batch, given } => given.contains_key(name) || batch.has(name),
+            Source::Whole { batch } => batch.has(name),
+            Source::With { base, given } => given.contains_key(name) || base.has(name),
             Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.has(name),
         }
     }
 
     fn unknown(&self, batch: &Batch, name: &str) -> Problem {
         let own: Vec<&str> = batch.column_names().collect();
+        if batch.text(name).is_some() {
+            return said("column", "text", &[name]).into();
+        }
         if let Some(theirs) = own.iter().find(|theirs| known::ours(theirs) == Some(name)) {
             return said("column", "theirs", &[name, theirs]).into();
         }

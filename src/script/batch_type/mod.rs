@@ -7,14 +7,18 @@ pub use by_group::{ByGroup, MapGroups};
 pub(crate) use columns::OLD_FOR_LOGP;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext};
 
+use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
+use super::explain::said;
 use super::host::Host;
+use super::key::Key;
 use crate::batch::{Batch, Computed};
+use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -28,13 +32,19 @@ struct Inner {
     source: Source,
     /// Tensors by column name, each made once: a gradient by `batch.logp` must meet the same node everywhere.
     columns: Mutex<BTreeMap<String, Tensor>>,
+    /// Keys by the names of their columns.
+    keys: Mutex<BTreeMap<String, Key>>,
 }
 
 #[derive(Debug)]
 enum Source {
     Whole {
         batch: Batch,
-        given: BTreeMap<&'static str, Tensor>,
+    },
+    /// A batch with columns that stand above its own: a shaped reward, the advantage, what a script puts there.
+    With {
+        base: ScriptBatch,
+        given: BTreeMap<String, Tensor>,
     },
     GroupOf {
         whole: ScriptBatch,
@@ -60,22 +70,17 @@ impl ScriptBatch {
     pub(super) fn new(host: &Host, call: Arc<Call>, batch: &Batch) -> Self {
         let context = host.context(call.guard.clone());
         let frame = Frame::new(batch.layout().clone(), batch.is_f64(), context);
-        let (batch, given) = (batch.clone(), BTreeMap::new());
-        ScriptBatch::over(frame, call, Source::Whole { batch, given })
+        let batch = batch.clone();
+        ScriptBatch::over(frame, call, Source::Whole { batch })
     }
 
-    /// The same whole batch, with columns that stand above its own: a shaped reward, the advantage.
-    pub(super) fn with(&self, given: BTreeMap<&'static str, Tensor>) -> Self {
+    /// The same batch, with columns that stand above its own.
+    pub(super) fn with(&self, given: BTreeMap<String, Tensor>) -> Self {
         if given.is_empty() {
             return self.clone();
         }
-        let source = match &self.0.source {
-            Source::Whole { batch, .. } => {
-                let batch = batch.clone();
-                Source::Whole { batch, given }
-            }
-            _ => unreachable!("a hook is given columns over the whole batch"),
-        };
+        let base = self.clone();
+        let source = Source::With { base, given };
         ScriptBatch::over(self.0.frame.clone(), self.0.call.clone(), source)
     }
 
@@ -85,17 +90,26 @@ impl ScriptBatch {
             call,
             source,
             columns: Mutex::default(),
+            keys: Mutex::default(),
         }))
     }
 
     /// The batch that a hook was given, and the result of the `reward` hook before it; `None` where this is another one, or
     /// the reward is not computed yet.
     pub(super) fn as_given(&self) -> Option<(Batch, Option<Computed>)> {
-        let Source::Whole { batch, given } = &self.0.source else {
-            return None;
+        let none = BTreeMap::new();
+        let (batch, given) = match &self.0.source {
+            Source::Whole { batch } => (batch, &none),
+            Source::With { base, given } => match &base.0.source {
+                Source::Whole { batch } => (batch, given),
+                _ => return None,
+            },
+            _ => return None,
         };
-        // No kernel knows of weights.
-        if self.has("weight") {
+        // No kernel knows of weights, nor of columns that a script puts there.
+        let by_hooks = ["reward", "token_reward", "advantage", "logp"];
+        let is_known = |name: &String| by_hooks.contains(&name.as_str());
+        if self.has("weight") || !given.keys().all(is_known) {
             return None;
         }
         let reward = match (given.get("reward"), given.get("token_reward")) {
@@ -127,13 +141,112 @@ impl ScriptBatch {
         })
     }
 
-    fn regroup(&self, key: &Tensor) -> Result<ScriptBatch, Problem> {
+    /// The batch with its groups split by a key or the values of a response tensor, or with groups by these alone.
+    fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, Problem> {
         self.frame().look_at();
-        let value = op::expand(key, Level::Response)?.evaluate()?;
-        let key: Vec<f64> = value.iter().collect();
-        let (frame, whole) = (self.frame().regroup(&key), self.clone());
-        let source = Source::Regrouped { whole };
+        let key = by.read_lock::<Key>();
+        let codes = match (&key, by.read_lock::<Tensor>()) {
+            (Some(key), _) => key.codes.clone(),
+            (None, Some(tensor)) => tensor.clone(),
+            _ => return Err(said("keyed", "regroup", &[&describe(by)]).into()),
+        };
+        let value = op::expand(&codes, Level::Response)?.evaluate()?;
+        let values: Vec<f64> = value.iter().collect();
+        let layout = self
+            .frame()
+            .layout()
+            .regroup(&values, across, |code| match &key {
+                Some(key) => key.name(code),
+                None => code.to_string().into(),
+            });
+        let frame = self.frame().with_layout(layout);
+        let source = Source::Regrouped {
+            whole: self.clone(),
+        };
         Ok(ScriptBatch::over(frame, self.call().clone(), source))
+    }
+
+    /// The key of the columns of these names, of texts or of numbers; `group` is that of the groups.
+    fn key(&self, names: &[&str]) -> Result<Key, Problem> {
+        let cached = names.join("\u{1f}");
+        let known = || self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = known().get(&cached) {
+            return Ok(key.clone());
+        }
+        let key = match &self.0.source {
+            Source::Whole { .. } | Source::With { .. } => {
+                let columns = names.iter().map(|name| self.texts(name));
+                let columns = columns.collect::<Result<Vec<_>, _>>()?;
+                Key::of(
+                    self,
+                    (0..self.frame().layout().responses()).map(|row| text_of(&columns, row)),
+                )
+            }
+            Source::GroupOf { whole, group } => {
+                let mut key = whole.key(names)?;
+                key.codes = key.codes.select(*group, self.frame())?;
+                key
+            }
+            Source::Regrouped { whole } => {
+                let mut key = whole.key(names)?;
+                key.codes = key.codes.rehomed(self.frame())?;
+                key
+            }
+        };
+        known().insert(cached, key.clone());
+        Ok(key)
+    }
+
+    /// The text of each response in a column of texts or numbers.
+    fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, Problem> {
+        let batch = match &self.0.source {
+            Source::Whole { batch, .. } => batch,
+            Source::With { base, given } if !given.contains_key(name) => return base.texts(name),
+            Source::With { .. } => return self.numbers(name, &self.column(name)?),
+            Source::GroupOf { .. } | Source::Regrouped { .. } => {
+                return Ok(self.key(&[name])?.texts()?);
+            }
+        };
+        let layout = batch.layout();
+        if let Some(texts) = batch.text(name) {
+            return Ok(texts.to_vec());
+        }
+        if name == "group" {
+            let names = (0..layout.groups()).map(|group| layout.group_id(group).name());
+            let names: Vec<Arc<str>> = names.map(|name| (&*name).into()).collect();
+            let rows = 0..layout.responses();
+            return Ok(rows
+                .map(|row| names[layout.group_of(row)].clone())
+                .collect());
+        }
+        let Ok(column) = self.column(name) else {
+            let texts = batch.texts().map(|(name, _)| name);
+            let there = suggest::list(texts.chain(batch.column_names()).chain(["group"]));
+            return Err(said("keyed", "column", &[name, &there]).into());
+        };
+        self.numbers(name, &column)
+    }
+
+    /// The numbers of a response column as texts.
+    fn numbers(&self, name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, Problem> {
+        if column.level() != Level::Response {
+            return Err(said("keyed", "level", &[name, column.level().name()]).into());
+        }
+        // -0.0 and 0.0 are one.
+        let numbers = column.evaluate()?;
+        Ok(numbers
+            .iter()
+            .map(|x| (x + 0.0).to_string().into())
+            .collect())
+    }
+
+    /// The name of the group that this is the batch of.
+    fn own_key(&self) -> Result<ImmutableString, Problem> {
+        self.frame().look_at();
+        match &self.0.source {
+            Source::GroupOf { .. } => Ok((&*self.frame().layout().group_id(0).name()).into()),
+            _ => Err(said("keyed", "own", &[]).into()),
+        }
     }
 
     /// Drawn numbers, or those of a column `random` of that level: so a recipe gives again what it gave elsewhere.
@@ -148,7 +261,26 @@ impl ScriptBatch {
     }
 }
 
+impl ScriptBatch {
+    /// 1 for `k` responses of each cell of a level, drawn at random.
+    fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, Problem> {
+        let level = level_of("subset", level)?;
+        let k = match (k.read_lock::<Tensor>(), number(k)) {
+            (Some(k), _) => k.clone(),
+            (None, Some(k)) => Tensor::number(k),
+            _ => {
+                let found = describe(k);
+                return Err(
+                    TensorError::argument("subset", "k", "a number or a tensor", &found).into(),
+                );
+            }
+        };
+        Ok(op::subset(&self.random(Level::Response)?, level, &k)?)
+    }
+}
+
 pub(super) fn batch_type(engine: &mut Engine) {
+    groupings(engine);
     type Context<'a> = NativeCallContext<'a>;
     engine
         .register_type_with_name::<ScriptBatch>("batch")
@@ -156,6 +288,7 @@ pub(super) fn batch_type(engine: &mut Engine) {
             Raised::Ok(match name.as_str() {
                 // Steps are far below 2^63.
                 "step" => Dynamic::from_int(batch.call().step as INT),
+                "key" if !batch.has(&name) => Dynamic::from(batch.own_key()?),
                 "groups" => Dynamic::from_array(batch.groups().map(Dynamic::from).collect()),
                 name => Dynamic::from(batch.column(name)?),
             })
@@ -164,28 +297,104 @@ pub(super) fn batch_type(engine: &mut Engine) {
             batch.column(name).is_ok()
         })
         .register_fn(
+            "column",
+            |context: Context, batch: &mut ScriptBatch, name: &str| {
+                let column = batch.column(name);
+                column.map_err(|problem| raise(&context, problem))
+            },
+        )
+        .register_fn("columns", |batch: &mut ScriptBatch, start: &str| -> Array {
+            let names = batch.column_names().0.into_iter();
+            let named = names.filter(|name| name.starts_with(start));
+            named.map(Dynamic::from).collect()
+        })
+        .register_fn(
+            "with",
+            |context: Context, batch: &mut ScriptBatch, columns: Map| {
+                let with = batch.with_columns(&columns);
+                with.map_err(|problem| raise(&context, problem))
+            },
+        )
+        .register_fn(
             "random",
             |context: Context, batch: &mut ScriptBatch, level: &str| {
-                let level = level.parse::<Level>();
-                let level = level.map_err(|unknown| TensorError::level("random", unknown));
-                let level = level.map_err(|error| raise(&context, error))?;
-                let random = batch.random(level);
+                let random = level_of("random", level).and_then(|level| batch.random(level));
                 random.map_err(|problem| raise(&context, problem))
+            },
+        )
+        .register_fn(
+            "subset",
+            |context: Context, batch: &mut ScriptBatch, level: &str, k: Dynamic| {
+                let subset = batch.subset(level, &k);
+                subset.map_err(|problem| raise(&context, problem))
             },
         )
         .register_fn(
             "map_groups",
             |context: Context, batch: &mut ScriptBatch, f: FnPtr| batch.map_groups(&context, &f),
         )
-        .register_fn(
-            "regroup",
-            |context: Context, batch: &mut ScriptBatch, key: Tensor| {
-                let regrouped = batch.regroup(&key);
-                regrouped.map_err(|problem| raise(&context, problem))
-            },
-        )
         .register_fn("to_string", |batch: &mut ScriptBatch| summary(batch))
         .register_fn("to_debug", |batch: &mut ScriptBatch| summary(batch));
+}
+
+/// `key`, `regroup` and `group_by`.
+fn groupings(engine: &mut Engine) {
+    type Context<'a> = NativeCallContext<'a>;
+    type Name = ImmutableString;
+    let key = |context: &Context, batch: &ScriptBatch, names: &[&str]| {
+        let key = batch.key(names);
+        key.map_err(|problem| raise(context, problem))
+    };
+    engine
+        .register_fn(
+            "key",
+            move |context: Context, batch: &mut ScriptBatch, a: Name| key(&context, batch, &[&a]),
+        )
+        .register_fn(
+            "key",
+            move |context: Context, batch: &mut ScriptBatch, a: Name, b: Name| {
+                key(&context, batch, &[&a, &b])
+            },
+        )
+        .register_fn(
+            "key",
+            move |context: Context, batch: &mut ScriptBatch, a: Name, b: Name, c: Name| {
+                key(&context, batch, &[&a, &b, &c])
+            },
+        )
+        .register_fn(
+            "key",
+            move |context: Context, batch: &mut ScriptBatch, names: Array| {
+                let names: Vec<Name> = names.into_iter().filter_map(Dynamic::try_cast).collect();
+                let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+                key(&context, batch, &names)
+            },
+        );
+    for (name, across) in [("regroup", false), ("group_by", true)] {
+        engine.register_fn(
+            name,
+            move |context: Context, batch: &mut ScriptBatch, by: Dynamic| {
+                let regrouped = batch.regroup(&by, across);
+                regrouped.map_err(|problem| raise(&context, problem))
+            },
+        );
+    }
+}
+
+/// The texts of a row; of several columns, put together so that no two rows of other texts are alike.
+fn text_of(columns: &[Vec<Arc<str>>], row: usize) -> Arc<str> {
+    match columns {
+        [column] => column[row].clone(),
+        columns => {
+            let texts = columns.iter().map(|column| column[row].replace('/', "//"));
+            texts.collect::<Vec<_>>().join("/ ").into()
+        }
+    }
+}
+
+fn level_of(function: &'static str, level: &str) -> Result<Level, Problem> {
+    let parsed = level.parse::<Level>();
+    Ok(parsed.map_err(|unknown| TensorError::level(function, unknown))?)
 }
 
 fn summary(batch: &ScriptBatch) -> String {

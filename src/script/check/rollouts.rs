@@ -1,6 +1,7 @@
 //! Small batches: rollouts with everything in them, the first of a batch, and the degenerate ones that are made of both.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use ndarray::Array2;
 
@@ -15,6 +16,7 @@ pub(crate) struct Rollouts {
     responses: BTreeMap<String, Vec<f64>>,
     /// A row for each response, of as many tokens as it has, or more.
     tokens: BTreeMap<String, Vec<Vec<f64>>>,
+    texts: BTreeMap<String, Vec<Arc<str>>>,
     /// The value of cells where the mask is 0.
     pub(super) padding: f64,
     pub(super) is_f64: bool,
@@ -87,13 +89,27 @@ impl Rollouts {
             ),
             ("input_tokens", by_response(&|i| (i * 7 % 5) as f64)),
             ("turns", by_response(&|i| 1.0 + (i * 3 % 4) as f64)),
+            ("turn", by_response(&|i| (i * 11 % 26) as f64)),
+            ("step_reward", by_response(&|i| wave(i, 0, 11) - 0.5)),
         ];
+        let texts = [
+            ("role", 2),
+            ("agent", 3),
+            ("episode", 2),
+            ("state", 4),
+            ("trajectory", 2),
+        ];
+        let texts = texts.map(|(name, of): (&str, usize)| {
+            let text = |i: usize| (i * 7 % 5 % of).to_string().into();
+            (name.to_string(), (0..groups.len()).map(text).collect())
+        });
         Rollouts {
             groups: groups.into_iter().map(GroupId::from).collect(),
             responses: responses
                 .map(|(name, values): (&str, Vec<f64>)| (name.to_string(), values))
                 .into(),
             tokens: tokens.map(|(name, rows)| (name.to_string(), rows)).into(),
+            texts: texts.into(),
             lengths: Some(lengths),
             padding: 0.0,
             is_f64: true,
@@ -114,12 +130,17 @@ impl Rollouts {
             let row = |&i: &usize| values.of_response(layout, i).take(most).collect();
             (name.to_string(), all.clone().map(row).collect())
         });
+        let texts = batch.texts().map(|(name, texts)| {
+            let texts = all.clone().map(|&i| texts[i].clone()).collect();
+            (name.to_string(), texts)
+        });
         let group = |&i: &usize| layout.group_id(layout.group_of(i)).clone();
         let rollouts = Rollouts {
             groups: all.clone().map(group).collect(),
             lengths: has_tokens.then(|| all.clone().map(|&i| layout.tokens_of(i).len()).collect()),
             responses: responses.collect(),
             tokens: tokens.collect(),
+            texts: texts.collect(),
             padding: 0.0,
             is_f64: batch.is_f64(),
             step: batch.step(),
@@ -151,13 +172,15 @@ impl Rollouts {
     /// The names of the columns.
     pub(super) fn columns(&self) -> Vec<String> {
         let names = self.responses.keys().chain(self.tokens.keys());
+        let names = names.chain(self.texts.keys());
         names.cloned().collect()
     }
 
     /// The rollouts without a column; `None` where there is none of that name.
     pub(super) fn without(mut self, column: &str) -> Option<Rollouts> {
         let of_responses = self.responses.remove(column).is_some();
-        (of_responses || self.tokens.remove(column).is_some()).then_some(self)
+        let of_texts = self.texts.remove(column).is_some();
+        (of_responses || of_texts || self.tokens.remove(column).is_some()).then_some(self)
     }
 
     /// The rollouts with `logp` as it was when the tokens were drawn.
@@ -253,6 +276,10 @@ impl Rollouts {
         for (name, values) in &self.responses {
             let values: Vec<f64> = indices.iter().map(|&i| values[i]).collect();
             builder = builder.response(name, values);
+        }
+        for (name, texts) in &self.texts {
+            let texts = indices.iter().map(|&i| texts[i].clone());
+            builder = builder.text(name.as_str(), texts);
         }
         if let Some(lengths) = &self.lengths {
             // A hole of two takes its columns too.

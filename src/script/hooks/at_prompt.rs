@@ -20,7 +20,8 @@ pub(in crate::script) fn tensor_of(
     let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);
     if hook == Hook::Loss || !recipe.has(Hook::Advantage) || asked_for("logp") {
         let logp = batch.column("logp").ok();
-        run.given.extend(logp.map(|logp| ("logp", logp)));
+        run.given
+            .extend(logp.map(|logp| ("logp".to_string(), logp)));
     }
     run.reward()?;
     if hook == Hook::Reward {
@@ -38,7 +39,7 @@ pub(in crate::script) fn tensor_of(
         if hook == Hook::Advantage {
             return Ok(advantage);
         }
-        run.given.insert("advantage", advantage);
+        run.given.insert("advantage".to_string(), advantage);
     } else if hook == Hook::Advantage {
         let (loss, gradient) = run.loss()?;
         run.value(&Returned::gradient(&loss, &gradient))?;

@@ -18,6 +18,7 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::{Call, Reports};
+use super::engine::with_constants;
 use super::kernels::{Array, Placed};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
@@ -34,7 +35,7 @@ struct Run<'a> {
     /// The batch as it was given.
     input: ScriptBatch,
     /// Columns that stand above the batch's own.
-    given: BTreeMap<&'static str, Tensor>,
+    given: BTreeMap<String, Tensor>,
     state: Dynamic,
 }
 
@@ -59,12 +60,20 @@ impl Recipe {
         if !self.has(Hook::Migrate) {
             return Ok(old.with_missing_of(&self.init()?));
         }
-        self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))
+        let state = self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))?;
+        Ok(state.with_tables(old.tables.clone()))
+    }
+
+    /// An engine for one call of the recipe's hooks.
+    fn engine(&self, call: &Arc<Call>) -> Engine {
+        let mut engine = self.host.functions.engine(call);
+        with_constants(&mut engine, &self.script.constants);
+        engine
     }
 
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
         on_deep_stack(|| {
-            let engine = self.host.functions.engine(&Call::new(&self.host, 0));
+            let engine = self.engine(&Call::new(&self.host, 0));
             let value = invoke(self, &engine, hook, &mut Dynamic::default(), args)?;
             State::from_dynamic(value).map_err(|unfit| {
                 let name = hook.name();
@@ -100,6 +109,19 @@ impl Recipe {
     ) -> Result<Outcome<Level>, Diagnostics> {
         has_shape_of(array, batch.layout(), "an advantage")?;
         self.run_advantage(batch, state, Some(array))
+    }
+
+    /// The weight of each response, by the `reward` and `weight` hooks or the batch's column; `None` where there are none.
+    /// What the hooks change in the state is not kept.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`].
+    pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
+        on_deep_stack(|| {
+            let mut run = Run::new(self, batch, state, &self.host.guard());
+            run.reward()?;
+            run.weight()
+        })
     }
 
     /// The advantage by the script, its values or written into an array of the batch's shape.
@@ -143,6 +165,25 @@ impl Recipe {
                 peak_bytes: run.input.call().guard.peak(),
                 native: reports.native,
             })
+        })
+    }
+
+    /// The target of a critic, where the recipe has the hook `returns`: at response or token level. What the hook changes in
+    /// the state is not kept.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`].
+    pub fn returns(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
+        if !self.has(Hook::Returns) {
+            return Ok(None);
+        }
+        on_deep_stack(|| {
+            let guard = Call::new(&self.host, batch.step()).guard.clone();
+            let mut run = Run::new(self, batch, state, &guard);
+            run.reward()?;
+            let tensor = run.signal(Hook::Returns)?;
+            let value = run.value(&Returned::of(Hook::Returns, &tensor))?;
+            Ok(Some(value.over(batch.layout())))
         })
     }
 
@@ -197,7 +238,7 @@ impl Recipe {
                 let values = advantage.buffer().clone();
                 let tensor = Tensor::from_buffer(run.input.frame(), advantage.level(), values)
                     .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
-                run.given.insert("advantage", tensor);
+                run.given.insert("advantage".to_string(), tensor);
             }
             let (loss, gradient) = run.loss()?;
             let gradient = run.place(&Returned::gradient(&loss, &gradient), array)?;
@@ -228,9 +269,12 @@ impl<'a> Run<'a> {
     }
 
     fn on(recipe: &'a Recipe, input: ScriptBatch, state: &State) -> Self {
+        input
+            .call()
+            .tables(|tables| tables.clone_from(&state.tables));
         Run {
             recipe,
-            engine: recipe.host.functions.engine(input.call()),
+            engine: recipe.engine(input.call()),
             input,
             given: BTreeMap::new(),
             state: state.to_dynamic(),
@@ -242,17 +286,21 @@ impl<'a> Run<'a> {
     }
 
     fn finished_state(&mut self) -> Result<State, Diagnostics> {
-        State::from_dynamic(self.state.take()).map_err(|unfit| {
-            let script = self.recipe.about();
-            let span = script.part_of_state(unfit.part()).or_else(|| {
-                let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
-                script.definition(hook.name())
-            });
-            Diagnostic::error(unfit.to_string())
-                .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
-                .at(span)
-                .into()
-        })
+        let tables = self.input.call().tables(std::mem::take);
+        let state = State::from_dynamic(self.state.take());
+        state
+            .map(|state| state.with_tables(tables))
+            .map_err(|unfit| {
+                let script = self.recipe.about();
+                let span = script.part_of_state(unfit.part()).or_else(|| {
+                    let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
+                    script.definition(hook.name())
+                });
+                Diagnostic::error(unfit.to_string())
+                    .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
+                    .at(span)
+                    .into()
+            })
     }
 
     fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {
@@ -277,7 +325,9 @@ impl<'a> Run<'a> {
             ("reward", "token_reward", op::at_last_token(&tensor))
         };
         let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
-        self.given.extend([(own, tensor), (other, at_other_level)]);
+        let both = [(own, tensor), (other, at_other_level)];
+        self.given
+            .extend(both.map(|(name, tensor)| (name.to_string(), tensor)));
         Ok(Some(value.over(self.input.frame().layout())))
     }
 
@@ -298,7 +348,7 @@ impl<'a> Run<'a> {
             let help = "0 takes a response out of the loss, 2 counts it twice";
             return Err(self.error(Hook::Weight, format!("the weight is {found} at {at}"), help));
         }
-        self.given.insert("weight", tensor);
+        self.given.insert("weight".to_string(), tensor);
         Ok(Some(value.over(&layout)))
     }
 

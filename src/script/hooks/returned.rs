@@ -58,6 +58,7 @@ impl Run<'_> {
             // a group, they say of its responses.
             Some(tensor)
                 if tensor.is_number_of_each_group()
+                    || tensor.level() == Level::Trajectory
                     || is_weight && tensor.level().contains(Level::Response) =>
             {
                 let spread = tensor.expanded(Level::Response, self.input.frame());

@@ -18,6 +18,8 @@ pub(crate) enum ValueKind {
     Batch,
     /// The batches of `batch.groups`.
     Batches,
+    /// What tells responses apart by name.
+    Key,
     /// The parameters of a recipe, in a hook.
     Parameters,
     Map,
@@ -38,11 +40,12 @@ pub(crate) enum ValueKind {
 }
 
 /// A kind, as messages call it, and the names that the engine, its parser and declarations have for it.
-const KINDS: [(ValueKind, &str, &str); 17] = [
+const KINDS: [(ValueKind, &str, &str); 18] = [
     (ValueKind::Tensor, "a tensor", "tensor"),
     (ValueKind::BatchTensor, "a batch tensor", "batch tensor"),
     (ValueKind::Batch, "a batch", "batch"),
     (ValueKind::Batches, "an array", "batches"),
+    (ValueKind::Key, "a key", "key"),
     (ValueKind::Array, "an array", "array, Array, an array"),
     (ValueKind::Parameters, "a map", "parameters"),
     (ValueKind::Map, "a map", "map, Map, an object map"),

@@ -21,8 +21,8 @@ enum OperandRow<'a> {
     Constant(f64),
     F32(&'a [f32]),
     F64(&'a [f64]),
-    /// A group value for each response: groups may be interleaved.
-    Gathered(&'a FloatBuffer, &'a Layout),
+    /// A value for each finer cell, by the coarser one that it lies in: groups may be interleaved.
+    Gathered(&'a FloatBuffer, &'a Layout, fn(&Layout, usize) -> usize),
 }
 
 /// How many values are widened at once: few enough to stay in the nearest cache, many enough that finding out what kind
@@ -41,9 +41,9 @@ impl OperandRow<'_> {
                 }
             }
             OperandRow::F64(values) => into.copy_from_slice(&values[indices]),
-            OperandRow::Gathered(values, layout) => {
+            OperandRow::Gathered(values, layout, cell_of) => {
                 for (into, index) in into.iter_mut().zip(indices) {
-                    *into = values.get(layout.group_of(index));
+                    *into = values.get(cell_of(layout, index));
                 }
             }
         }
@@ -72,7 +72,18 @@ impl<'a> Operand<'a> {
             }
             (Level::Position, Level::Position) => slice(buffer, layout.positions_of(row)),
             (Level::Position, Level::Group) => OperandRow::Constant(value.get(row)),
-            (Level::Response, Level::Group) => OperandRow::Gathered(buffer, layout),
+            (Level::Token, Level::Trajectory) => {
+                OperandRow::Constant(value.get(layout.trajectory_of(row)))
+            }
+            (Level::Response, Level::Group) => {
+                OperandRow::Gathered(buffer, layout, Layout::group_of)
+            }
+            (Level::Response, Level::Trajectory) => {
+                OperandRow::Gathered(buffer, layout, Layout::trajectory_of)
+            }
+            (Level::Trajectory, Level::Group) => {
+                OperandRow::Gathered(buffer, layout, Layout::group_of_trajectory)
+            }
             _ => slice(buffer, 0..value.len()),
         }
     }

@@ -62,12 +62,15 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
     let is_along_tokens = step.tensor.known().is_none()
         && frame.responses == home.responses
         && step.args.iter().all(|arg| {
-            level(*arg) != Level::Position && (level(*arg) == Level::Batch || same_tokens(arg))
+            !matches!(level(*arg), Level::Position | Level::Trajectory)
+                && (level(*arg) == Level::Batch || same_tokens(arg))
         });
     if !is_along_tokens {
         return Kind::Whole;
     }
     match (&node.prim, node.level) {
+        // Of discounts by response, in full.
+        (Prim::Scan(..), Level::Token) if step.args.len() > 1 => Kind::Whole,
         (Prim::Column(_) | Prim::AtLastToken | Prim::Scan(..) | Prim::Expand, Level::Token) => {
             Kind::Token
         }
@@ -75,10 +78,7 @@ pub(super) fn kind_of(plan: &Plan, home: Option<&Arc<Frame>>, step: &Step) -> Ki
         (Prim::Reduce(op), Level::Response | Level::Group | Level::Batch)
             if level(step.args[0]) == Level::Token =>
         {
-            match reduction_of(op) {
-                Reduction::Median => Kind::Whole,
-                reduction => Kind::Reduced(reduction),
-            }
+            Kind::Reduced(reduction_of(op))
         }
         _ => Kind::Whole,
     }

@@ -9,12 +9,13 @@ use super::Executor;
 use super::elementwise::{Operand, column, expand, map};
 use super::fused::why_in_full;
 use super::kind::{reduction_of, scan_of};
-use super::reduce::{Reduced, order_within};
+use super::reduce::{Reduced, within};
 use super::scan::{Running, at_last_token, scan};
 use super::{Precision, cells};
 use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Node, Prim, Tensor};
+use crate::tensor::op::Kernel;
 use crate::tensor::plan::Step;
 use crate::tensor::profile::{Operation, Profile, Stage, StageKind};
 use crate::tensor::{Context, Guard, Level, Plan, Value};
@@ -163,17 +164,17 @@ fn compute_as<T: Precision>(
             let count = |cell| cells::count(layout, *of, node.level, cell) as f64;
             (0..layout.size(node.level)).map(count).collect()
         }
-        Prim::Rank(within) => {
-            let values = Some(args[0].buffer());
-            order_within(values, layout, node.level, *within, guard).map_err(stopped)?
-        }
-        Prim::Index(within) => {
-            order_within(None, layout, node.level, *within, guard).map_err(stopped)?
+        Prim::Within(op, to) => {
+            let Kernel::Within(kind) = op.kernel else {
+                unreachable!("{op:?} is computed within cells");
+            };
+            let buffers: Vec<&FloatBuffer> = args.iter().map(|value| value.buffer()).collect();
+            within(kind, &buffers, layout, node.level, *to, guard).map_err(stopped)?
         }
         Prim::Scan(op, number) => {
-            let running = Running {
+            let running = |response| Running {
                 scan: scan_of(op),
-                number: *number,
+                number: args.get(1).map_or(*number, |by| by.get(response)),
             };
             return scan::<T>(running, args[0], layout, guard).map_err(stopped);
         }

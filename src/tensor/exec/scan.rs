@@ -33,6 +33,19 @@ impl Running {
         }
     }
 
+    /// The results of all values, tile by tile.
+    fn all<T: Precision>(self, x: &[T], out: &mut [T]) {
+        let mut carry = self.start();
+        let tiles = x.chunks(TILE).zip(out.chunks_mut(TILE));
+        if Running::from_the_end(self.scan) {
+            tiles
+                .rev()
+                .for_each(|(x, out)| self.tile(x, &mut carry, out));
+        } else {
+            tiles.for_each(|(x, out)| self.tile(x, &mut carry, out));
+        }
+    }
+
     /// The results of a tile, from the carry that the one before has left.
     pub(crate) fn tile<T: Precision>(self, x: &[T], carry: &mut f64, out: &mut [T]) {
         let (Some(first), Some(last)) = (x.first(), x.last()) else {
@@ -127,30 +140,43 @@ fn suffix_sum<T: Precision>(x: &[T], gamma: f64, carry: &mut f64, out: &mut [T])
     *carry = sum;
 }
 
-/// A scan of all responses.
+/// A scan of all responses, each with what runs along it; of one value a response, of all trajectories.
 pub(crate) fn scan<T: Precision>(
-    running: Running,
-    values: &Value,
+    running: impl Fn(usize) -> Running + Sync,
+    value: &Value,
     layout: &Layout,
     guard: &Guard,
 ) -> Result<FloatBuffer, Stopped> {
-    let Some(values) = T::slice(values.buffer()) else {
+    let Some(values) = T::slice(value.buffer()) else {
         unreachable!("a scan has the precision of its argument");
     };
+    if value.level() == Level::Response {
+        return Ok(T::wrap(along_rows(running, values, layout)));
+    }
     let out = fill(layout, Level::Token, guard, |response, out: &mut [T]| {
-        let x = &values[layout.tokens_of(response)];
-        let mut carry = running.start();
-        let tiles = x.chunks(TILE).zip(out.chunks_mut(TILE));
-        if Running::from_the_end(running.scan) {
-            tiles
-                .rev()
-                .for_each(|(x, out)| running.tile(x, &mut carry, out));
-        } else {
-            tiles.for_each(|(x, out)| running.tile(x, &mut carry, out));
-        }
+        running(response).all(&values[layout.tokens_of(response)], out);
         Ok::<(), Stopped>(())
     })?;
     Ok(T::wrap(out))
+}
+
+/// Along the turns of each trajectory.
+fn along_rows<T: Precision>(
+    running: impl Fn(usize) -> Running,
+    values: &[T],
+    layout: &Layout,
+) -> Vec<T> {
+    let mut all = vec![T::default(); values.len()];
+    for trajectory in 0..layout.size(Level::Trajectory) {
+        let rows = layout.rows_of(trajectory);
+        let x: Vec<T> = rows.iter().map(|&row| values[row as usize]).collect();
+        let mut out = vec![T::default(); x.len()];
+        running(rows[0] as usize).all(&x, &mut out);
+        for (&row, value) in rows.iter().zip(out) {
+            all[row as usize] = value;
+        }
+    }
+    all
 }
 
 pub(crate) fn at_last_token<T: Precision>(

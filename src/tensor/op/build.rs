@@ -116,6 +116,9 @@ functions! {
     log_sigmoid(x) = elementwise::LOG_SIGMOID;
     // `where(c, a, b)`, which is no name for a Rust function.
     select(c, a, b) = elementwise::WHERE;
+    clamp(x, low, high) = elementwise::CLAMP;
+    is_finite(x) = elementwise::IS_FINITE;
+    detach(x) = elementwise::DETACH;
 }
 
 /// The sum of two tensors.

@@ -14,6 +14,7 @@ mod param;
 mod reduction;
 mod scalar;
 mod scan;
+mod statistics;
 
 use std::fmt;
 
@@ -26,6 +27,7 @@ pub(crate) use build::Term;
 pub(crate) use build::sub;
 pub(crate) use build::{add, at_last_token, either, expand, greater, mul, sum, sum_of_one, sum_to};
 pub(crate) use field::{FAR, VARIANCE_FLOOR};
+pub(crate) use order::{Within, subset};
 pub use param::{Argument, Param, ParamKind};
 use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
 pub(crate) use reduction::Reduction;
@@ -41,9 +43,9 @@ pub enum Class {
     Logic,
     /// From a level to a coarser one.
     Reduction,
-    /// Ranks and indices within the cells of a level.
+    /// For each value something of its own within its cell of a level.
     Order,
-    /// Along the tokens of each response.
+    /// Along the tokens of each response, or along the turns of each trajectory.
     Scan,
     /// Counting subsets.
     Combinatorics,
@@ -71,7 +73,9 @@ impl Class {
             }
             Class::Reduction => "from the tensor's level to the coarser one that is named",
             Class::Order => "the result is at the tensor's own level",
-            Class::Scan => "a token tensor; the result is a token tensor",
+            Class::Scan => {
+                "along the tokens of each response; a response tensor along the turns of its trajectory"
+            }
             Class::Field => "as the formula says",
         }
     }
@@ -83,7 +87,7 @@ impl fmt::Display for Class {
             Class::Elementwise => "elementwise",
             Class::Logic => "comparisons and logic",
             Class::Reduction => "reductions",
-            Class::Order => "order",
+            Class::Order => "within a level",
             Class::Scan => "scans",
             Class::Combinatorics => "combinatorics",
             Class::Field => "the field's own",
@@ -145,6 +149,8 @@ pub(crate) enum Kernel {
     Checked(fn(&[f64]) -> Result<f64, String>),
     /// A reduction of the values of a cell.
     Reduce(Reduction),
+    /// For each value a result of its own within its cell.
+    Within(Within),
     /// A scan over a response's tokens.
     Scan(Scan),
     /// Made of other rows, or of a primitive of its own.
@@ -182,8 +188,6 @@ pub(crate) struct Vjp<'a> {
     pub(crate) args: &'a [Tensor],
     pub(crate) result: &'a Tensor,
     pub(crate) grad: &'a Tensor,
-    /// The number of a scan.
-    pub(crate) number: f64,
 }
 
 impl Vjp<'_> {
@@ -211,6 +215,7 @@ pub fn table() -> impl Iterator<Item = &'static Op> {
         elementwise::ROWS,
         logic::ROWS,
         reduction::ROWS,
+        statistics::ROWS,
         order::ROWS,
         scan::ROWS,
         combinatorics::ROWS,
@@ -287,9 +292,11 @@ fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, Tensor
 
 /// The frame of a tensor that an operation over cells needs; a number alone has none.
 fn framed(op: &'static Op, x: &Tensor) -> Result<std::sync::Arc<super::Frame>, TensorError> {
-    x.frame()
-        .cloned()
-        .ok_or_else(|| TensorError::argument(op.name, "x", "a tensor of a batch", "a number alone"))
+    x.frame().cloned().ok_or_else(|| unframed(op))
+}
+
+fn unframed(op: &'static Op) -> TensorError {
+    TensorError::argument(op.name, "x", "a tensor of a batch", "a number alone")
 }
 
 fn grad_node(_: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {

@@ -1,46 +1,167 @@
-//! Rows that place values within the cells of a level: ranks and indices.
+//! Rows that give each value something of its own within its cell of a level: ranks, indices, sums in an order, shares.
 
-use super::build::like;
-use super::{Argument, Class, Op, framed, level, level_at, tensor, tensor_at};
+use super::build::*;
+use super::reduction::{MAX, MIN, PARAMS, SUM, meeting, split};
+use super::{Argument, Class, Derivative, Kernel, Op, framed, level, level_at, tensor, tensor_at};
 use crate::tensor::Level;
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
 
+/// What is computed for each value of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Within {
+    /// 0 for the smallest; ties in batch order, NaN last.
+    Rank,
+    /// In batch order from 0.
+    Index,
+    /// The sum up to and with each value, in the order of a second argument.
+    CumsumBy,
+    /// The sample standard deviation of the others; a second argument selects where it is not 0.
+    OthersStd,
+}
+
 const ROW: Op = Op {
     class: Class::Order,
-    params: &[tensor("x"), level("level")],
-    build: |op, args| within(op, args, Prim::Rank),
+    params: PARAMS,
+    derivative: Derivative::Composed,
     ..super::ROW
 };
 
-pub(super) const ROWS: &[&Op] = &[&RANK, &INDEX];
+pub(super) const ROWS: &[&Op] = &[&RANK, &INDEX, &CUMSUM_BY, &ARGMAX, &ARGMIN, &SOFTMAX];
 
-static RANK: Op = Op {
+pub(super) static RANK: Op = Op {
     name: "rank",
+    params: &[tensor("x"), level("level")],
     doc: "the rank of each value in its cell of a level: 0 for the smallest, ties in batch order, NaN last",
     example: "batch.length.rank(\"batch\")",
     shows: &[2.0, 4.0, 0.0, 3.0, 1.0],
+    kernel: Kernel::Within(Within::Rank),
+    derivative: Derivative::Zero,
+    build: |op, args| of_one(op, args),
     ..ROW
 };
 
-static INDEX: Op = Op {
+pub(super) static INDEX: Op = Op {
     name: "index",
+    params: &[tensor("x"), level("level")],
     doc: "the index of each value in its cell of a level, in batch order from 0",
     example: "batch.length.index(\"group\")",
     shows: &[0.0, 1.0, 2.0, 0.0, 1.0],
-    build: |op, args| within(op, args, Prim::Index),
+    kernel: Kernel::Within(Within::Index),
+    derivative: Derivative::Zero,
+    build: |op, args| of_one(op, args),
     ..ROW
 };
 
-fn within(
-    op: &'static Op,
-    args: &[Argument],
-    prim: fn(Level) -> Prim,
-) -> Result<Tensor, TensorError> {
+static CUMSUM_BY: Op = Op {
+    name: "cumsum_by",
+    params: &[tensor("x"), tensor("key"), level("level")],
+    doc: "the sum up to and with each value in its cell of a level, in the order of a key: the smallest first, ties in batch order",
+    example: "batch.reward.cumsum_by(batch.length, \"batch\")",
+    shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
+    kernel: Kernel::Within(Within::CumsumBy),
+    derivative: Derivative::Of(|vjp| {
+        let Prim::Within(op, to) = vjp.result.inner().prim else {
+            unreachable!("the row's node says within which level");
+        };
+        // Of all that come later, and its own.
+        let before = vjp.grad().then(|grad| by_key(op, grad, &vjp.args[1], to));
+        let by_x = reduce(&SUM, vjp.grad(), to, None) - before + vjp.grad();
+        vec![by_x, 0.0.into()]
+    }),
+    build: |op, args| {
+        by_key(
+            op,
+            tensor_at(args, 0),
+            &tensor_at(args, 1),
+            level_at(args, 2),
+        )
+    },
+    ..ROW
+};
+
+static ARGMAX: Op = Op {
+    name: "argmax",
+    doc: "1 for the largest value in each cell of a level, the first of equal ones in batch order, 0 for the others",
+    example: "batch.length.argmax(\"group\")",
+    shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
+    build: |op, args| first_of(op, &MAX, args),
+    ..ROW
+};
+
+static ARGMIN: Op = Op {
+    name: "argmin",
+    doc: "1 for the smallest value in each cell of a level, the first of equal ones in batch order, 0 for the others",
+    example: "batch.reward.argmin(\"group\")",
+    shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
+    build: |op, args| first_of(op, &MIN, args),
+    ..ROW
+};
+
+static SOFTMAX: Op = Op {
+    name: "softmax",
+    doc: "each value's share in the sum of e to the power of x in its cell of a level, without overflow; 0 where not selected",
+    example: "(batch.reward * 1000).softmax(\"group\")",
+    shows: &[0.5, 0.0, 0.5, 0.5, 0.5],
+    build: |op, args| {
+        let (x, to, selection) = split(args);
+        let (args, _) = meeting(op, std::iter::once(x).chain(selection).collect(), to)?;
+        let (x, selection) = (&args[0], args.get(1));
+        let e = exp(Term::from(x) - shift(x, to, selection));
+        let share = safe_div(&e, reduce(&SUM, &e, to, selection));
+        let selected = match selection {
+            Some(selection) => select(selection, share, 0.0),
+            None => share,
+        };
+        selected.built()
+    },
+    ..ROW
+};
+
+/// 1 for `k` of the values in each cell of a level, those with the smallest draws, 0 for the others.
+pub(crate) fn subset(draws: &Tensor, to: Level, k: &Tensor) -> Result<Tensor, TensorError> {
+    let rank = RANK.apply(&[Argument::Tensor(draws.clone()), Argument::Level(to)])?;
+    less(&rank, k).built()
+}
+
+fn of_one(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let (x, to) = (tensor_at(args, 0), level_at(args, 1));
     framed(op, &x)?;
     if !to.contains(x.level()) {
         return Err(TensorError::not_coarser(op.name, x.level(), to));
     }
-    like(prim(to), &x)
+    within(op, (&x).into(), to).built()
+}
+
+/// A row of one tensor alone, which lies within the cells of `to`.
+pub(super) fn within(op: &'static Op, x: Term, to: Level) -> Term {
+    x.then(|x| like(Prim::Within(op, to), &x))
+}
+
+fn by_key(op: &'static Op, x: Tensor, key: &Tensor, to: Level) -> Result<Tensor, TensorError> {
+    let (args, frame) = meeting(op, vec![x, key.clone()], to)?;
+    let level = args[0].level();
+    Tensor::node(Prim::Within(op, to), args, level, Some(frame))
+}
+
+/// 1 for the first value that is the cell's extreme.
+fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
+    let (x, to, selection) = split(args);
+    let (args, _) = meeting(op, std::iter::once(x).chain(selection).collect(), to)?;
+    let (x, selection) = (&args[0], args.get(1));
+    let attains = equal(x, reduce(row, x, to, selection));
+    let attains = match selection {
+        Some(selection) => select(selection, attains, 0.0),
+        None => attains,
+    };
+    let attains = attains.built()?;
+    let index = within(&INDEX, x.into(), to);
+    let first = reduce(&MIN, &index, to, Some(&attains));
+    select(&attains, equal(index, first), 0.0).built()
+}
+
+/// What is taken off before `exp`, so that it does not overflow: the largest value, a constant.
+pub(super) fn shift(x: &Tensor, to: Level, selection: Option<&Tensor>) -> Term {
+    let most = detach(reduce(&MAX, x, to, selection));
+    select(is_finite(&most), &most, 0.0)
 }

@@ -1,14 +1,16 @@
 //! Rows that reduce the values of each cell of a coarser level to one.
 
+use std::sync::Arc;
+
 use super::build::*;
 use super::{
     Argument, Class, Derivative, Kernel, Op, Param, Vjp, framed, level, level_at, optional, tensor,
-    tensor_at,
+    tensor_at, unframed,
 };
-use crate::tensor::Level;
 use crate::tensor::error::TensorError;
 use crate::tensor::frame::meet;
 use crate::tensor::graph::{Prim, Tensor};
+use crate::tensor::{Frame, Level};
 
 /// The reductions of the values of a cell. Of no value at all, each is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +25,9 @@ pub(crate) enum Reduction {
     /// With ddof 0; exactly 0 for equal values.
     PopulationStd,
     Count,
-    /// The mean of the two middle values where their number is even, as numpy has it.
-    Median,
 }
 
-const PARAMS: &[Param] = &[tensor("x"), level("level"), optional(tensor("selection"))];
+pub(super) const PARAMS: &[Param] = &[tensor("x"), level("level"), optional(tensor("selection"))];
 
 const ROW: Op = Op {
     class: Class::Reduction,
@@ -46,8 +46,6 @@ pub(super) const ROWS: &[&Op] = &[
     &COUNT,
     &ANY,
     &ALL,
-    &MEDIAN,
-    &OTHERS_MEAN,
     &EXPAND,
 ];
 
@@ -141,38 +139,6 @@ pub(super) static ALL: Op = Op {
     ..ROW
 };
 
-pub(super) static MEDIAN: Op = Op {
-    name: "median",
-    doc: "the middle value in each cell of a level, the mean of the two middle ones where their number is even",
-    example: "batch.length.median(\"group\")",
-    shows: &[2.0, 1.5],
-    kernel: Kernel::Reduce(Reduction::Median),
-    derivative: Derivative::Of(median_grads),
-    ..ROW
-};
-
-pub(super) static OTHERS_MEAN: Op = Op {
-    name: "others_mean",
-    doc: "for each value the mean of the others in its cell (leave-one-out); of one alone, itself",
-    source: "RLOO, arXiv 2402.14740",
-    example: "batch.reward.others_mean(\"group\")",
-    shows: &[0.5, 1.0, 0.5, 0.0, 0.0],
-    derivative: Derivative::Composed,
-    build: |_, args| {
-        let (x, to, selection) = split(args);
-        let mean = reduce(&MEAN, &x, to, selection.as_ref());
-        let others = reduce(&COUNT, &x, to, selection.as_ref()) - 1.0;
-        // (n mean - x) / (n - 1), written so that it is exactly x where all are equal.
-        let without = &mean + safe_div(&mean - &x, others);
-        let result = match &selection {
-            Some(selection) => select(selection, without, mean),
-            None => without,
-        };
-        result.built()
-    },
-    ..ROW
-};
-
 pub(super) static EXPAND: Op = Op {
     name: "expand",
     params: &[tensor("x"), level("level")],
@@ -194,7 +160,7 @@ pub(super) static EXPAND: Op = Op {
     ..ROW
 };
 
-fn split(args: &[Argument]) -> (Tensor, Level, Option<Tensor>) {
+pub(super) fn split(args: &[Argument]) -> (Tensor, Level, Option<Tensor>) {
     let selection = (args.len() > 2).then(|| tensor_at(args, 2));
     (tensor_at(args, 0), level_at(args, 1), selection)
 }
@@ -234,24 +200,32 @@ fn named(
 ) -> Result<Tensor, TensorError> {
     let mut args = vec![x.clone()];
     args.extend(selection.cloned());
+    let (args, frame) = meeting(op, args, to)?;
+    if std::ptr::eq(row, &COUNT) && selection.is_none() {
+        return Tensor::node(Prim::Count(args[0].level()), Vec::new(), to, Some(frame));
+    }
+    Tensor::node(Prim::Reduce(row), args, to, Some(frame))
+}
+
+/// The arguments of a row at the level where they meet, which must lie within the cells of `to`; and their frame.
+pub(super) fn meeting(
+    op: &'static Op,
+    mut args: Vec<Tensor>,
+    to: Level,
+) -> Result<(Vec<Tensor>, Arc<Frame>), TensorError> {
     let level = args
         .iter()
         .fold(Level::Batch, |join, arg| join.join(arg.level()));
-    let frame = meet(op.name, &args, level)?;
-    let Some(frame) = frame else {
-        framed(op, x)?;
-        unreachable!("`framed` refuses what has no frame");
+    let Some(frame) = meet(op.name, &args, level)? else {
+        return Err(unframed(op));
     };
     if !to.contains(level) {
         return Err(TensorError::not_coarser(op.name, level, to));
     }
-    if std::ptr::eq(row, &COUNT) && selection.is_none() {
-        return Tensor::node(Prim::Count(level), Vec::new(), to, Some(frame));
-    }
     for arg in &mut args {
         *arg = arg.expanded(level, &frame)?;
     }
-    Tensor::node(Prim::Reduce(row), args, to, Some(frame))
+    Ok((args, frame))
 }
 
 /// The gradient of each value where that of its cell is `grad`: 0 where it is not selected.
@@ -279,18 +253,4 @@ fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Vec<Term> {
     let mean = reduce(&MEAN, vjp.x(), vjp.result.level(), vjp.args.get(1));
     let slope = safe_div(vjp.x() - mean, (count(vjp) - ddof) * vjp.result());
     spread(vjp, vjp.grad() * slope)
-}
-
-/// Half to each of the two middle values, or all to the one in the middle.
-fn median_grads(vjp: &Vjp<'_>) -> Vec<Term> {
-    // Values that are not selected rank behind all others, infinite ones included.
-    let ranked = match vjp.args.get(1) {
-        Some(selection) => select(selection, vjp.x(), f64::NAN),
-        None => vjp.x(),
-    };
-    let rank = ranked.then(|ranked| like(Prim::Rank(vjp.result.level()), &ranked));
-    let middle = (count(vjp) - 1.0) / 2.0;
-    let low = equal(&rank, floor(&middle));
-    let high = equal(rank, -floor(-middle));
-    spread(vjp, vjp.grad() * (0.5 * (low + high)))
 }

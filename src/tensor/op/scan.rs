@@ -1,15 +1,16 @@
-//! Rows that run along the tokens of each response, over those that count, across the holes of a mask.
+//! Rows that run along the tokens of each response, over those that count, across the holes of a mask; of response tensors,
+//! along the turns of each trajectory.
 
 use super::build::*;
 use super::{
-    Argument, Class, Derivative, Kernel, Op, Vjp, framed, number, number_at, optional, tensor,
-    tensor_at,
+    Argument, Class, Derivative, Kernel, Op, Vjp, framed, number, optional, tensor, tensor_at,
 };
 use crate::tensor::Level;
 use crate::tensor::error::TensorError;
+use crate::tensor::frame::meet;
 use crate::tensor::graph::{Prim, Tensor};
 
-/// The scans of a response's tokens; each takes one number.
+/// The scans of a response's tokens; each takes one number, a sum one for each response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// y_t = x_t + gamma y_(t-1)
@@ -24,8 +25,8 @@ pub(crate) enum Scan {
 
 const ROW: Op = Op {
     class: Class::Scan,
-    params: &[tensor("x"), optional(number("gamma"))],
-    build: |op, args| scan(op, args, 1.0),
+    params: &[tensor("x"), optional(tensor("gamma"))],
+    build: scan,
     ..super::ROW
 };
 
@@ -33,22 +34,22 @@ pub(super) const ROWS: &[&Op] = &[&CUMSUM, &SUFFIX_SUM, &NEXT, &PREV, &AT_LAST_T
 
 static CUMSUM: Op = Op {
     name: "cumsum",
-    doc: "the sum up to and with each token; with gamma, y_t = x_t + gamma y_(t-1)",
+    doc: "the sum up to and with each token; with gamma, a number or one for each response, y_t = x_t + gamma y_(t-1)",
     example: "batch.token_reward.cumsum()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Cumsum),
-    derivative: Derivative::Of(|vjp| back(vjp, &SUFFIX_SUM, vjp.number)),
+    derivative: Derivative::Of(|vjp| discounted(vjp, &SUFFIX_SUM, &PREV)),
     ..ROW
 };
 
 static SUFFIX_SUM: Op = Op {
     name: "suffix_sum",
-    doc: "the return-to-go: y_t = x_t + gamma y_(t+1), gamma 1 if not given; with gamma * lambda it is GAE's recurrence",
+    doc: "the return-to-go: y_t = x_t + gamma y_(t+1), gamma 1 if not given, or one for each response; with gamma * lambda it is GAE's recurrence",
     source: "GAE, arXiv 1506.02438, eq. 16",
     example: "batch.token_reward.suffix_sum(0.5)",
     shows: &[0.5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::SuffixSum),
-    derivative: Derivative::Of(|vjp| back(vjp, &CUMSUM, vjp.number)),
+    derivative: Derivative::Of(|vjp| discounted(vjp, &CUMSUM, &NEXT)),
     ..ROW
 };
 
@@ -59,7 +60,7 @@ static NEXT: Op = Op {
     example: "batch.token_reward.next(0)",
     shows: &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Next),
-    derivative: Derivative::Of(|vjp| back(vjp, &PREV, 0.0)),
+    derivative: Derivative::Of(|vjp| back(vjp, &PREV)),
     ..ROW
 };
 
@@ -70,7 +71,7 @@ static PREV: Op = Op {
     example: "batch.token_reward.prev(-1)",
     shows: &[-1.0, 0.0, -1.0, 0.0, 0.0, -1.0, -1.0, 0.0, -1.0],
     kernel: Kernel::Scan(Scan::Prev),
-    derivative: Derivative::Of(|vjp| back(vjp, &NEXT, 0.0)),
+    derivative: Derivative::Of(|vjp| back(vjp, &NEXT)),
     ..ROW
 };
 
@@ -97,26 +98,76 @@ pub(super) static AT_LAST_TOKEN: Op = Op {
     ..ROW
 };
 
-fn scan(op: &'static Op, args: &[Argument], default: f64) -> Result<Tensor, TensorError> {
+fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let x = tensor_at(args, 0);
-    if x.level() != Level::Token {
+    // One value a response, where these are turns: along their trajectories.
+    let is_of_turns = x.level() == Level::Response
+        && x.frame()
+            .is_some_and(|frame| frame.layout.has_trajectories());
+    if x.level() != Level::Token && !is_of_turns {
         let message = format!(
-            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`",
+            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other in a batch with a column `trajectory` alone",
             x.level()
         );
         return Err(TensorError::level(op.name, message));
     }
-    let number = if args.len() > 1 {
-        number_at(args, 1)
-    } else {
-        default
+    let by = match args.len() {
+        1 => Tensor::number(1.0),
+        _ => tensor_at(args, 1),
     };
-    like(Prim::Scan(op, number), &x)
+    if !by.level().contains(Level::Response) {
+        let message = format!(
+            "takes one discount a response: `gamma` is a {} tensor",
+            by.level()
+        );
+        return Err(TensorError::level(op.name, message));
+    }
+    along(op, &x, &by)
+}
+
+/// A scan with a number, or with one for each response.
+fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError> {
+    if let Some(number) = by.as_number() {
+        return like(Prim::Scan(op, number), x);
+    }
+    if x.level() != Level::Token {
+        let message = "takes one number as its discount along the turns of trajectories";
+        return Err(TensorError::level(op.name, message));
+    }
+    let args = [x.clone(), by.clone()];
+    let frame = meet(op.name, &args, Level::Token)?;
+    let Some(frame) = frame else {
+        return Err(super::unframed(op));
+    };
+    let args = vec![x.clone(), by.expanded(Level::Response, &frame)?];
+    Tensor::node(Prim::Scan(op, 1.0), args, Level::Token, Some(frame))
+}
+
+/// The discount of a scan's node.
+fn discount(vjp: &Vjp<'_>) -> Tensor {
+    match (vjp.args.get(1), &vjp.result.inner().prim) {
+        (Some(by), _) => by.clone(),
+        (None, Prim::Scan(_, number)) => Tensor::number(*number),
+        (None, other) => unreachable!("{} is no scan", other.name()),
+    }
+}
+
+/// The gradients of a discounted sum: by x the sum the other way; by the discount, that times the result of the token
+/// before, which `shifted` gives.
+fn discounted(vjp: &Vjp<'_>, other_way: &'static Op, shifted: &'static Op) -> Vec<Term> {
+    let by_x = vjp
+        .grad()
+        .then(|grad| along(other_way, &grad, &discount(vjp)));
+    let before = vjp
+        .result()
+        .then(|result| like(Prim::Scan(shifted, 0.0), &result));
+    let by_discount = &by_x * before;
+    vec![by_x, by_discount]
 }
 
 /// The scan of the gradient that runs the other way.
-fn back(vjp: &Vjp<'_>, op: &'static Op, number: f64) -> Vec<Term> {
-    vec![vjp.grad().then(|grad| like(Prim::Scan(op, number), &grad))]
+fn back(vjp: &Vjp<'_>, op: &'static Op) -> Vec<Term> {
+    vec![vjp.grad().then(|grad| like(Prim::Scan(op, 0.0), &grad))]
 }
 
 /// The gradient of each response's value: that of its last token.

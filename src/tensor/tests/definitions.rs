@@ -124,18 +124,76 @@ impl Defined<'_> {
         (level, (0..cells.len()).map(rank).collect())
     }
 
-    /// For each token, `f` of its response's tokens and of its own index.
-    fn along(&self, f: impl Fn(&[f64], usize) -> f64) -> (Level, Vec<f64>) {
-        let cells = self.world.cells(Level::Token).into_iter();
-        let value = |cell: Cell| {
-            let tokens: Vec<f64> = (self.args[0].cells.iter())
-                .zip(&self.args[0].values)
-                .filter(|(other, _)| other.response == cell.response)
-                .map(|(_, &value)| value)
-                .collect();
-            f(&tokens, cell.token.unwrap())
+    /// For each value the sum of those in its cell of `to` whose key comes no later.
+    fn cumsum_by(&self) -> (Level, Vec<f64>) {
+        let (to, level) = (self.to(), self.level());
+        let cells = self.world.cells(level);
+        let key = |at: usize| self.args[1].seen_from(cells[at]);
+        let sum = |at: usize| {
+            let no_later = |other: &usize| {
+                let order = ascending(key(*other), key(at)).then(other.cmp(&at));
+                cells[*other].at(to) == cells[at].at(to) && order.is_le()
+            };
+            let x = (0..cells.len()).filter(no_later);
+            x.map(|other| self.args[0].seen_from(cells[other])).sum()
         };
-        (Level::Token, cells.map(value).collect())
+        (level, (0..cells.len()).map(sum).collect())
+    }
+
+    /// 1 for the first selected value of each cell of `to` that is the extreme of those selected.
+    fn first_of(&self, extreme: fn(&[f64]) -> f64) -> (Level, Vec<f64>) {
+        let (to, level) = (self.to(), self.level());
+        let cells = self.world.cells(level);
+        let is_it = |cell: &Cell| {
+            let selected = self.args.get(1).is_none_or(|by| by.seen_from(*cell) != 0.0);
+            let most = extreme(&self.in_cell(to, cell.at(to)));
+            selected && self.args[0].seen_from(*cell) == most
+        };
+        let first = |cell: &Cell| {
+            let mut peers = cells.iter().filter(|other| other.at(to) == cell.at(to));
+            truth(peers.find(|other| is_it(other)) == Some(cell))
+        };
+        (level, cells.iter().map(first).collect())
+    }
+
+    fn correlation(&self) -> (Level, Vec<f64>) {
+        let to = self.to();
+        let of_cell = |cell: Cell| {
+            let cells = self.world.cells(self.level()).into_iter();
+            let inside: Vec<Cell> = cells.filter(|finer| finer.at(to) == cell).collect();
+            let [x, y] = [0, 1].map(|arg: usize| -> Vec<f64> {
+                let of = |finer: &Cell| self.args[arg].seen_from(*finer);
+                inside.iter().map(of).collect()
+            });
+            let deviations = (variance(&x, 0.0) * variance(&y, 0.0)).sqrt();
+            let products: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x * y).collect();
+            match inside.is_empty() || deviations < 1e-12 {
+                true => 0.0,
+                false => (mean(&products) - mean(&x) * mean(&y)) / deviations,
+            }
+        };
+        (to, self.world.cells(to).into_iter().map(of_cell).collect())
+    }
+
+    /// For each token, `f` of its response's tokens, of its own index and of its place; for each response, of its trajectory's.
+    fn along(&self, f: impl Fn(&[f64], usize, Cell) -> f64) -> (Level, Vec<f64>) {
+        let Known {
+            level,
+            cells,
+            values,
+        } = &self.args[0];
+        let of = match level {
+            Level::Response => Level::Trajectory,
+            _ => Level::Response,
+        };
+        let value = |at: usize| {
+            let beside = |&other: &usize| cells[other].at(of) == cells[at].at(of);
+            let all: Vec<usize> = (0..cells.len()).filter(beside).collect();
+            let along: Vec<f64> = all.iter().map(|&other| values[other]).collect();
+            let own = all.iter().position(|&other| other == at);
+            f(&along, own.unwrap(), cells[at])
+        };
+        (*level, (0..cells.len()).map(value).collect())
     }
 
     fn at_last_token(&self) -> (Level, Vec<f64>) {
@@ -165,6 +223,18 @@ impl Defined<'_> {
                 _ if selected => (sum(inside) - x) / (inside.len() as f64 - 1.0),
                 _ => mean(inside),
             }),
+            (Class::Reduction, "others_std") => self.beside(|x, inside, selected| {
+                let mut others = inside.to_vec();
+                if selected {
+                    others.remove(inside.iter().position(|&other| other == x).unwrap());
+                }
+                reduction("std")(&others)
+            }),
+            (Class::Reduction, "correlation") => self.correlation(),
+            (Class::Reduction, "quantile") => {
+                let q = self.number().unwrap();
+                self.reduced(|x| quantile(x, q))
+            }
             (Class::Reduction, name) => self.reduced(reduction(name)),
             (Class::Field, "whiten") => self
                 .beside(|x, inside, _| (x - mean(inside)) / variance(inside, 0.0).max(1e-8).sqrt()),
@@ -176,10 +246,24 @@ impl Defined<'_> {
                 })
             }
             (Class::Order, "index") => self.placed(|_, _, earlier| earlier),
+            (Class::Order, "cumsum_by") => self.cumsum_by(),
+            (Class::Order, "argmax") => self.first_of(reduction("max")),
+            (Class::Order, "argmin") => self.first_of(reduction("min")),
+            (Class::Order, "softmax") => self.beside(|x, inside, selected| {
+                let sum: f64 = inside.iter().map(|x| x.exp()).sum();
+                if selected && sum != 0.0 {
+                    x.exp() / sum
+                } else {
+                    0.0
+                }
+            }),
             (Class::Scan, "at_last_token") => self.at_last_token(),
             (Class::Scan, name) => {
-                let number = self.number().unwrap_or(1.0);
-                self.along(|x, t| scan(name, x, t, number))
+                let number = |cell| match (self.args.get(1), self.number()) {
+                    (Some(by), _) => by.seen_from(cell),
+                    (None, number) => number.unwrap_or(1.0),
+                };
+                self.along(|x, t, cell| scan(name, x, t, number(cell)))
             }
             (Class::Field, "grad") => (self.args[1].level, vec![0.0; self.args[1].values.len()]),
             _ => self.each(elementwise(op, &self.case.slots)),
@@ -236,17 +320,33 @@ fn reduction(name: &str) -> fn(&[f64]) -> f64 {
                 variance(x, 0.0).sqrt()
             }
         },
-        "median" => |x| {
-            let mut x = x.to_vec();
-            x.sort_by(|&a, &b| ascending(a, b));
-            match x.len() {
-                0 => 0.0,
-                _ if x.iter().any(|x| x.is_nan()) => f64::NAN,
-                n if n % 2 == 1 => x[n / 2],
-                n => (x[n / 2 - 1] + x[n / 2]) / 2.0,
-            }
+        "var" => |x| if x.len() < 2 { 0.0 } else { variance(x, 1.0) },
+        "median" => |x| quantile(x, 0.5),
+        "logsumexp" => |x| match x {
+            [] => 0.0,
+            x => x.iter().map(|x| x.exp()).sum::<f64>().ln(),
         },
+        "last" => |x| x.last().copied().unwrap_or(0.0),
         _ => panic!("write down what `{name}` is"),
+    }
+}
+
+fn quantile(x: &[f64], q: f64) -> f64 {
+    let mut x = x.to_vec();
+    x.sort_by(|&a, &b| ascending(a, b));
+    if x.is_empty() || x.iter().any(|x| x.is_nan()) {
+        return if x.is_empty() { 0.0 } else { f64::NAN };
+    }
+    let place = q * (x.len() as f64 - 1.0);
+    let (low, high, share) = (
+        x[place.floor() as usize],
+        x[place.ceil() as usize],
+        place.fract(),
+    );
+    if low == high {
+        low
+    } else {
+        low * (1.0 - share) + high * share
     }
 }
 
@@ -414,7 +514,9 @@ fn ties_and_values_that_are_not_finite_follow_the_definitions_too() {
         -1.0,
     ];
     let exact = |op: &&Op| {
-        let names = ["sum", "count", "any", "all", "min", "max", "mean", "median"];
+        let names = [
+            "sum", "count", "any", "all", "min", "max", "mean", "median", "quantile",
+        ];
         matches!(op.class, Class::Order | Class::Logic)
             || op.class == Class::Reduction && names.contains(&op.name)
             || ["where", "safe_div", "is_finite", "-", "+"].contains(&op.name)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::world::{World, alone, leaf, number, values};
+use super::world::{World, alone, leaf, number, regrouped, values};
 use crate::tensor::op::{self, Argument, Op};
 use crate::tensor::{Frame, Level, Tensor, TensorError, grad};
 
@@ -161,7 +161,7 @@ fn gradients_find_the_groups_of_each_grouping() {
     alone(|| {
         let world = World::small();
         let frame = world.frame();
-        let finer = frame.regroup(&[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+        let finer = regrouped(&frame, &[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
         assert_eq!(finer.layout().groups(), 6);
         let reward = inputs(&frame, Level::Response);
         let kl = inputs(&frame, Level::Token);
@@ -202,7 +202,7 @@ fn tensors_that_do_not_belong_together_are_refused() {
     let refused = message(&response(&one), &response(&other));
     let expected = "`+`: a response tensor and a response tensor of different batches";
     assert!(refused.starts_with(expected), "{refused}");
-    let finer = one.regroup(&[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    let finer = regrouped(&one, &[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
     let group = |frame| inputs(frame, Level::Group);
     let refused = message(&group(&one), &group(&finer));
     let expected = "`+`: a group tensor and a group tensor over different groups";

@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use super::world::{World, leaf};
+use super::world::{World, leaf, regrouped};
 use crate::tensor::op::{self, Argument, Op};
 use crate::tensor::{Guard, Level, Origin, Tensor};
 
@@ -34,7 +34,7 @@ fn levels_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("sum", 3), &[tensor(Level::Response), Argument::Level(Level::Position)]),
-        @r#"`sum`: a response tensor has no position to be reduced to: it can go to "batch", "group", "response""#
+        @r#"`sum`: a response tensor has no position to be reduced to: it can go to "batch", "group", "trajectory", "response""#
     );
     assert_snapshot!(
         message(row("rank", 2), &[tensor(Level::Batch), Argument::Level(Level::Group)]),
@@ -45,8 +45,8 @@ fn levels_that_do_not_fit() {
         @"`expand`: a token tensor cannot be expanded to group: that level is not finer; reduce it with `sum`, `mean`, ..."
     );
     assert_snapshot!(
-        message(row("suffix_sum", 2), &[tensor(Level::Response)]),
-        @"`suffix_sum`: needs a token tensor, this is a response tensor: a response's value is put on its last token by `x.at_last_token()`"
+        message(row("suffix_sum", 2), &[tensor(Level::Group)]),
+        @"`suffix_sum`: needs a token tensor, this is a group tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other in a batch with a column `trajectory` alone"
     );
     assert_snapshot!(
         message(row("at_last_token", 1), &[tensor(Level::Token)]),
@@ -69,7 +69,7 @@ fn tensors_of_different_batches_and_groups() {
         @"`+`: a response tensor and a token tensor of different batches cannot be combined: a value of one batch, or of one group, does not go with another's; group results are put together with `batch.map_groups(|g| ...)`"
     );
     let frame = World::small().frame();
-    let finer = frame.regroup(&[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    let finer = regrouped(&frame, &[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
     let ones = |frame, level| Argument::Tensor(Tensor::number(1.0).expanded(level, frame).unwrap());
     assert_snapshot!(
         message(row("-", 2), &[ones(&frame, Level::Group), ones(&finer, Level::Position)]),

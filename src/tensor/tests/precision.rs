@@ -25,7 +25,9 @@ fn both(case: &Case) -> (Tensor, Tensor) {
 fn a_row_of_one_kernel_rounds_once() {
     alone(|| {
         for case in op::table()
-            .filter(|op| !matches!(op.kernel, Kernel::Composed))
+            .filter(|op| {
+                !matches!(op.kernel, Kernel::Composed) && !["rank", "index"].contains(&op.name)
+            })
             .flat_map(cases)
         {
             let (narrow, is_f64) = both(&case);

@@ -128,7 +128,8 @@ fn lent(world: &World, array: &Array2<f64>, picks: &[Pick]) -> Vec<Vec<u64>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// `index` is the order in the batch; all others only see which responses there are.
+    /// Some rows are about the order in the batch, or have it decide between equal values; all others only see which
+    /// responses there are.
     #[test]
     fn permuting_responses_permutes_results(
         (world, order) in with_order(),
@@ -136,7 +137,11 @@ proptest! {
         seed in 0..1000u64,
     ) {
         let case = &CASES[case % CASES.len()];
-        prop_assume!(case.op.name != "index");
+        let is_scan = matches!(case.op.kernel, op::Kernel::Scan(_));
+        let of_turns = is_scan && case.tensors().any(|(_, level)| level == Level::Response);
+        prop_assume!(!of_turns);
+        let by_order = ["index", "last", "argmax", "argmin", "cumsum_by"];
+        prop_assume!(!by_order.contains(&case.op.name));
         let (frame, moved) = (world.frame(), world.permuted(&order).frame());
         let inputs = case.inputs(&frame, seed);
         let permute = |level, values: &[f64]| {

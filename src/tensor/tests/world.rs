@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use ndarray::Array2;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::batch::layout::Tokens;
+use crate::batch::layout::{Tokens, TurnOrder};
 use crate::batch::{GroupId, Layout, Rows};
 use crate::tensor::exec::Sink;
 use crate::tensor::{Context, Executor, Frame, Guard, Level, Plan, Tensor, TensorError, Value};
@@ -14,6 +14,7 @@ use crate::tensor::{Context, Executor, Frame, Guard, Level, Plan, Tensor, Tensor
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) group: Option<i64>,
+    pub(super) trajectory: Option<usize>,
     pub(super) response: Option<usize>,
     /// The index of the token among those of its response that count.
     pub(super) token: Option<usize>,
@@ -22,15 +23,17 @@ pub(super) struct Cell {
 impl Cell {
     /// The cell of a coarser level that this one lies in.
     pub(super) fn at(self, level: Level) -> Cell {
-        let (group, response, token) = match level {
-            Level::Batch => (false, false, false),
-            Level::Group => (true, false, false),
-            Level::Position => (true, false, true),
-            Level::Response => (true, true, false),
-            Level::Token => (true, true, true),
+        let (group, trajectory, response, token) = match level {
+            Level::Batch => (false, false, false, false),
+            Level::Group => (true, false, false, false),
+            Level::Trajectory => (true, true, false, false),
+            Level::Position => (true, false, false, true),
+            Level::Response => (true, true, true, false),
+            Level::Token => (true, true, true, true),
         };
         Cell {
             group: self.group.filter(|_| group),
+            trajectory: self.trajectory.filter(|_| trajectory),
             response: self.response.filter(|_| response),
             token: self.token.filter(|_| token),
         }
@@ -102,7 +105,13 @@ impl World {
         for row in &self.mask {
             tokens.add(row).unwrap();
         }
-        Layout::new(self.groups.iter().copied().map(GroupId::from), tokens)
+        let of = (0..self.groups.len()).map(|response| self.trajectory(response));
+        let turns = TurnOrder::new(of, None);
+        Layout::new(
+            self.groups.iter().copied().map(GroupId::from),
+            tokens,
+            Some(turns),
+        )
     }
 
     pub(super) fn frame(&self) -> Arc<Frame> {
@@ -115,6 +124,11 @@ impl World {
             is_f64,
             context(Executor::Fused, guard),
         )
+    }
+
+    /// Two in a group at most: of responses with an even and with an odd number of tokens.
+    fn trajectory(&self, response: usize) -> usize {
+        self.length(response) % 2
     }
 
     fn length(&self, response: usize) -> usize {
@@ -136,6 +150,7 @@ impl World {
     pub(super) fn cells(&self, level: Level) -> Vec<Cell> {
         let whole = Cell {
             group: None,
+            trajectory: None,
             response: None,
             token: None,
         };
@@ -149,6 +164,7 @@ impl World {
             .enumerate()
             .map(|(response, &group)| Cell {
                 response: Some(response),
+                trajectory: Some(self.trajectory(response)),
                 ..of_group(group)
             });
         let tokens = |cell: Cell, length: usize| {
@@ -160,6 +176,19 @@ impl World {
         match level {
             Level::Batch => vec![whole],
             Level::Group => self.ids().into_iter().map(of_group).collect(),
+            Level::Trajectory => {
+                let of = |id: i64| {
+                    let mut cells: Vec<Cell> = Vec::new();
+                    for cell in responses.clone().filter(|cell| cell.group == Some(id)) {
+                        let cell = cell.at(Level::Trajectory);
+                        if !cells.contains(&cell) {
+                            cells.push(cell);
+                        }
+                    }
+                    cells
+                };
+                self.ids().into_iter().flat_map(of).collect()
+            }
             Level::Response => responses.collect(),
             Level::Token => responses
                 .enumerate()
@@ -200,6 +229,14 @@ impl World {
         };
         self.cells(level).into_iter().map(find).collect()
     }
+}
+
+/// The frame with each group split by a key.
+pub(super) fn regrouped(frame: &Frame, key: &[f64]) -> Arc<Frame> {
+    let layout = frame
+        .layout
+        .regroup(key, false, |key| key.to_string().into());
+    frame.with_layout(layout)
 }
 
 pub(super) fn leaf(frame: &Arc<Frame>, level: Level, values: Vec<f64>) -> Tensor {

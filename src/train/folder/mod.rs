@@ -4,7 +4,7 @@
 //! - `metrics.jsonl`: a [`Row`](super::Row) a step
 //! - `reloads.jsonl`: which version was used from which step on, and what was rejected
 //! - `scripts/<version>/`: each version that was used, with all that it imports
-//! - `batches/`: the last few batches, and those on which a version failed
+//! - `batches/`: the last few batches, and those on which a version failed; of a trainer's run with the recipe's states
 //! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
 //! - `events.out.tfevents.*`: the metrics for TensorBoard
 //! - `lock`: held by the process that writes here
@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::{Checkpoint, LeftState};
-pub(super) use numbered::BATCHES;
 use numbered::CHECKPOINTS;
+pub(super) use numbered::{BATCHES, STATES};
 pub(super) use recorder::Recorder;
 pub(super) use versions::History;
 pub use versions::Kept;
@@ -35,7 +35,7 @@ use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::Builtin;
 
-const CONFIG: &str = "config.toml";
+pub(super) const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
 const RELOADS: &str = "reloads.jsonl";
 const LOCK: &str = "lock";

@@ -21,6 +21,12 @@ pub(crate) const BATCHES: Numbered = Numbered {
     ending: ".safetensors",
 };
 
+/// `batches/step-000140.json`: the state that the step began with, of a trainer's run.
+pub(crate) const STATES: Numbered = Numbered {
+    ending: ".json",
+    ..BATCHES
+};
+
 /// `checkpoints/000150`, which are folders.
 pub(super) const CHECKPOINTS: Numbered = Numbered {
     folder: "checkpoints",
@@ -29,7 +35,7 @@ pub(super) const CHECKPOINTS: Numbered = Numbered {
 };
 
 impl Numbered {
-    pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
+    pub(crate) fn path(&self, run: &Path, step: u64) -> PathBuf {
         let name = format!("{}{step:06}{}", self.prefix, self.ending);
         run.join(self.folder).join(name)
     }

@@ -1,17 +1,19 @@
 //! Writes the events of a run into its folder.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::journal::Journal;
 use super::tensorboard::EventFile;
-use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, make_folder};
-use crate::batch::Batch;
+use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, STATES, make_folder};
+use crate::batch::{Batch, Replacement};
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
-use crate::script::Recipe;
+use crate::script::{Recipe, State};
 use crate::train::config::Config;
 use crate::train::event::Event;
-use crate::train::row::{Row, flatten};
+use crate::train::row::flatten;
 
 /// The files of a run's folder that grow with it.
 #[derive(Debug)]
@@ -33,22 +35,26 @@ impl Recorder {
         config: &Config,
         step: u64,
     ) -> Result<Recorder, Diagnostics> {
-        let is_before = |line: &Value| line["step"].as_u64().is_some_and(|own| own < step);
         make_folder(&folder.path.join(BATCHES.folder))?;
         let events = config
             .tensorboard
             .then(|| EventFile::create(&folder.path, step));
+        let (metrics, reloads) = journals(&folder.path, step)?;
         Ok(Recorder {
-            metrics: Journal::open(&folder.path.join(METRICS), is_before)?,
-            reloads: Journal::open(&folder.path.join(RELOADS), |line| {
-                is_before(line) || line["event"] == "start"
-            })?,
+            metrics,
+            reloads,
             folder,
             events: events.transpose()?,
             batch_every: config.batch_every,
             keep_batches: config.keep_batches,
             kept: Vec::new(),
         })
+    }
+
+    /// Cuts off all that the journals have of `step` and later ones.
+    pub(crate) fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
+        (self.metrics, self.reloads) = journals(&self.folder.path, step)?;
+        Ok(())
     }
 
     /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
@@ -67,18 +73,31 @@ impl Recorder {
         Ok(kept)
     }
 
-    fn step(&mut self, row: &Row, batch: &Batch) -> Result<(), Diagnostics> {
-        let line = row.to_json();
-        self.metrics.append(&line)?;
+    /// The row of a step, and its batch where it is kept: with the state that the step began with, where that is not in the run's
+    /// checkpoints.
+    pub(crate) fn step(
+        &mut self,
+        step: u64,
+        line: &Value,
+        batch: &Batch,
+        before: Option<&State>,
+    ) -> Result<(), Diagnostics> {
+        self.metrics.append(line)?;
         if let Some(events) = &mut self.events {
-            let fields = flatten(&line);
+            let fields = flatten(line);
             let fields = fields.iter().filter(|(name, _)| *name != "step");
             let numbers = fields.filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)));
-            events.scalars(row.step, numbers)?;
+            events.scalars(step, numbers)?;
         }
-        if self.batch_every > 0 && row.step.is_multiple_of(self.batch_every) {
-            batch.write_safetensors(BATCHES.path(&self.folder.path, row.step))?;
-            BATCHES.remove_old(&self.folder.path, self.keep_batches)?;
+        if self.batch_every > 0 && step.is_multiple_of(self.batch_every) {
+            let run = &self.folder.path;
+            if let Some(state) = before {
+                let text = state.to_json().to_string();
+                Replacement::write(&STATES.path(run, step), text.as_bytes())?;
+                STATES.remove_old(run, self.keep_batches)?;
+            }
+            batch.write_safetensors(BATCHES.path(run, step))?;
+            BATCHES.remove_old(run, self.keep_batches)?;
         }
         Ok(())
     }
@@ -187,13 +206,23 @@ impl Recorder {
                 }
                 line
             }
-            Event::Step { row, batch } => return self.step(row, batch),
+            Event::Step { row, batch } => return self.step(row.step, &row.to_json(), batch, None),
             Event::FineTuned { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
                 return Ok(());
             }
         };
         self.reloads.append(&line)
     }
+}
+
+/// The journals of metrics and of reloads, without what they have of `step` and later ones.
+fn journals(run: &Path, step: u64) -> Result<(Journal, Journal), Diagnostics> {
+    let is_before = |line: &Value| line["step"].as_u64().is_some_and(|own| own < step);
+    let metrics = Journal::open(&run.join(METRICS), is_before)?;
+    let reloads = Journal::open(&run.join(RELOADS), |line| {
+        is_before(line) || line["event"] == "start"
+    })?;
+    Ok((metrics, reloads))
 }
 
 /// The line of a change of the recipe's file; none where it is told as a switch or a failure of its step.

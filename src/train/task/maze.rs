@@ -16,6 +16,9 @@ const GOAL: u32 = 8;
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
+/// The most turns of a walk.
+pub(crate) const MOST_TURNS: u64 = 64;
+
 /// The sides of mazes, up to a response of 4 * 32 moves.
 pub(crate) const SIZES: RangeInclusive<u64> = 2..=32;
 
@@ -25,9 +28,12 @@ pub(crate) const SIZES: RangeInclusive<u64> = 2..=32;
 ///   goal), `[3 * size^2]`.
 /// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge does
 ///   nothing. Right is to stop on the goal within 4 * size moves, the stop included.
+/// - Walked in several turns, the moves are divided among these: a turn that does not end the walk is followed by one from the
+///   cell that it has reached. Right is a turn that ends on the goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Maze {
     size: usize,
+    turns: u8,
 }
 
 #[derive(Debug)]
@@ -89,7 +95,21 @@ impl Maze {
     /// [`Diagnostics`] unless `size` is from 2 to 32.
     pub fn new(size: usize) -> Result<Self, Diagnostics> {
         within("maze: size", size, SIZES)?;
-        Ok(Self { size })
+        Ok(Self { size, turns: 1 })
+    }
+
+    /// The same mazes, walked in so many turns at the most.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] unless there are from 1 to 64 turns, and moves for each.
+    pub fn in_turns(self, turns: usize) -> Result<Self, Diagnostics> {
+        within(
+            "maze: turns",
+            turns,
+            1..=MOST_TURNS.min(4 * self.size as u64),
+        )?;
+        let turns = turns as u8;
+        Ok(Self { turns, ..self })
     }
 
     /// The maze of a prompt's tokens, or nothing where they are not one of this size.
@@ -111,7 +131,7 @@ impl Task for Maze {
             prompt_features: 3 * self.size * self.size,
             vocabulary: 5,
             alphabet: 9,
-            max_response_tokens: 4 * self.size,
+            max_response_tokens: (4 * self.size).div_ceil(usize::from(self.turns)),
             stop: STOP,
         }
     }
@@ -127,14 +147,7 @@ impl Task for Maze {
             }
             // None where the goal has taken the start's cell.
             if self.board(&cells).is_some_and(|board| board.connected()) {
-                let kinds = [WALL, START, GOAL];
-                let features = cells
-                    .iter()
-                    .flat_map(|&cell| kinds.map(|kind| f32::from(cell == kind)));
-                return Prompt {
-                    features: features.collect(),
-                    tokens: cells,
-                };
+                return prompt_of(cells);
             }
         }
     }
@@ -149,8 +162,26 @@ impl Task for Maze {
         let in_time = &response[..response.len().min(self.shape().max_response_tokens)];
         self.board(&prompt.tokens).is_some_and(|board| {
             let (path, stopped) = board.walk(in_time);
-            stopped && path.last() == Some(&board.goal)
+            (stopped || self.turns > 1) && path.last() == Some(&board.goal)
         })
+    }
+
+    fn turns(&self) -> u8 {
+        self.turns
+    }
+
+    /// The maze from the cell that the response has reached.
+    fn next(&self, prompt: &Prompt, response: &[u32]) -> Option<Prompt> {
+        let board = self.board(&prompt.tokens)?;
+        let (path, stopped) = board.walk(response);
+        let reached = *path.last()?;
+        if stopped || reached == board.goal {
+            return None;
+        }
+        let mut cells = prompt.tokens.clone();
+        cells[board.start] = OPEN;
+        cells[reached] = START;
+        Some(prompt_of(cells))
     }
 
     /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.
@@ -159,6 +190,18 @@ impl Task for Maze {
             Some(board) => draw(&board, response, self.verify(prompt, response)),
             None => format!("not a maze of {0} by {0} cells", self.size),
         }
+    }
+}
+
+/// The cells of a maze with their features.
+fn prompt_of(cells: Vec<u32>) -> Prompt {
+    let kinds = [WALL, START, GOAL];
+    let features = cells
+        .iter()
+        .flat_map(|&cell| kinds.map(|kind| f32::from(cell == kind)));
+    Prompt {
+        features: features.collect(),
+        tokens: cells,
     }
 }
 
@@ -314,6 +357,25 @@ mod tests {
         assert!(!maze.verify(&prompt, &[3]));
         assert!(!maze.verify(&prompt, &[9, 3, STOP]));
         assert!(!Maze::new(3).unwrap().verify(&prompt, &[3, STOP]));
+    }
+
+    #[test]
+    fn a_walk_in_turns_goes_on_from_where_it_is() {
+        let maze = Maze::new(4).unwrap().in_turns(4).unwrap();
+        assert_eq!((maze.turns(), maze.shape().max_response_tokens), (4, 4));
+        let start = prompt(&["S.##", "#...", "..#.", "..#G"]);
+        let first = [3, 1, 3, 3];
+        assert!(!maze.verify(&start, &first));
+        let next = maze.next(&start, &first).unwrap();
+        assert_eq!(
+            next.tokens,
+            prompt(&["..##", "#..S", "..#.", "..#G"]).tokens
+        );
+        assert_eq!(next.features[3 * 7..][..3], [0.0, 1.0, 0.0]);
+        assert!(maze.verify(&next, &[1, 1]), "it ends on the goal");
+        assert_eq!(maze.next(&next, &[1, 1]), None);
+        assert_eq!(maze.next(&next, &[STOP]), None);
+        assert!(Maze::new(2).unwrap().in_turns(9).is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) use arithmetic::DIGITS;
 #[cfg(feature = "torch")]
 pub use math::{Math, MathOptions};
 pub use maze::Maze;
-pub(super) use maze::SIZES;
+pub(super) use maze::{MOST_TURNS, SIZES};
 
 #[cfg(feature = "torch")]
 use super::policy::Text;
@@ -81,6 +81,16 @@ pub trait Task: Send + Sync {
     /// count; a prompt or a token that is not of this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
+    /// How many turns a trajectory has at the most, up to 64: each is a response to a prompt of its own.
+    fn turns(&self) -> u8 {
+        1
+    }
+
+    /// The prompt of the turn after a response; `None` where the trajectory ends with it.
+    fn next(&self, _prompt: &Prompt, _response: &[u32]) -> Option<Prompt> {
+        None
+    }
+
     /// A response that solves the prompt, with its stop token, where the task knows one.
     fn solution(&self, _prompt: &Prompt) -> Option<Vec<u32>> {
         None
@@ -133,19 +143,48 @@ pub(super) fn drawn_prompts(
     key: StreamKey,
     count: usize,
 ) -> Result<Vec<Prompt>, Diagnostics> {
-    (0..count as u64)
-        .into_par_iter()
-        .map(|index| {
-            let mut stream = key.stream(index);
-            (0..DRAWS)
-                .map(|_| task.draw(&mut stream))
-                .find(|prompt| !is_held_out(task, prompt))
-                .ok_or_else(|| {
-                    let message = format!("no prompt for training among {DRAWS} draws");
-                    let help = "all of them are held out for evaluation: a larger task has others";
-                    Diagnostic::error(message).with_help(help).into()
-                })
+    let indices = (0..count as u64).into_par_iter();
+    indices
+        .map(|index| drawn_prompt(task, key, index))
+        .collect()
+}
+
+fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt, Diagnostics> {
+    let mut stream = key.stream(index);
+    (0..DRAWS)
+        .map(|_| task.draw(&mut stream))
+        .find(|prompt| !is_held_out(task, prompt))
+        .ok_or_else(|| {
+            let message = format!("no prompt for training among {DRAWS} draws");
+            let help = "all of them are held out for evaluation: a larger task has others";
+            Diagnostic::error(message).with_help(help).into()
         })
+}
+
+/// Prompts of a pool of `pool` that recur, those of step 0, each with its index in the pool: different ones, where the pool
+/// has as many.
+///
+/// # Errors
+/// As [`training_prompts`].
+pub(super) fn pooled_prompts(
+    task: &dyn Task,
+    key: StreamKey,
+    pool: usize,
+    count: usize,
+) -> Result<Vec<(usize, Prompt)>, Diagnostics> {
+    let mut order: Vec<usize> = (0..pool).collect();
+    // No prompt is drawn with this stream.
+    let mut stream = key.stream(u64::MAX);
+    for next in 0..count.min(pool) {
+        order.swap(next, next + stream.below((pool - next) as u64) as usize);
+    }
+    let key = StreamKey::new(key.seed, key.purpose, 0);
+    let chosen = (0..count).map(|index| order[index % pool]);
+    let prompt = |index: usize| Ok((index, drawn_prompt(task, key, index as u64)?));
+    chosen
+        .collect::<Vec<_>>()
+        .into_par_iter()
+        .map(prompt)
         .collect()
 }
 
@@ -224,6 +263,25 @@ mod tests {
         assert_eq!(eight, sixteen[..8]);
         assert_ne!(eight, training_prompts(&maze, 1, 6, 8).unwrap());
         assert_ne!(eight, training_prompts(&maze, 2, 5, 8).unwrap());
+    }
+
+    #[test]
+    fn prompts_of_a_pool_recur_with_their_indices() {
+        let maze = Maze::new(4).unwrap();
+        let all = training_prompts(&maze, 1, 0, 8).unwrap();
+        let of_step = |step| {
+            let key = StreamKey::new(1, Purpose::TrainingPrompts, step);
+            pooled_prompts(&maze, key, 8, 5).unwrap()
+        };
+        let mut seen = HashSet::new();
+        for step in 0..20 {
+            let drawn = of_step(step);
+            assert!(drawn.iter().all(|(index, prompt)| *prompt == all[*index]));
+            let different: HashSet<usize> = drawn.iter().map(|(index, _)| *index).collect();
+            assert_eq!(different.len(), 5);
+            seen.extend(different);
+        }
+        assert_eq!(seen.len(), 8);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod executor;
 mod lab;
 mod output;
 mod profile;
+mod sequence;
 mod status;
 mod texts;
 mod wrong;

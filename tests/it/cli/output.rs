@@ -125,7 +125,10 @@ fn apply_shows_the_loss_beside_the_advantage() {
 }
 
 /// Columns that recipes need and no rollouts without a critic, a teacher or the like have.
-const NOT_IN_ROLLOUTS: [&str; 9] = [
+const NOT_IN_ROLLOUTS: [&str; 12] = [
+    "step_reward",
+    "state",
+    "role",
     "value",
     "rollout_logp",
     "teacher_logp",
@@ -352,6 +355,13 @@ fn recipes() {
     );
     assert_eq!(lab.run("recipes --needs valu").status, 0);
     insta::assert_snapshot!("recipes_of_trl", lab.run("recipes trl").shown());
+    let recipe = lab.run("recipes gspo");
+    assert!(recipe.status == 1 && recipe.err.contains("`advlab doc gspo`"));
+    for trainer in ["verl", "trl", "openrlhf"] {
+        let names = lab.run(&format!("recipes {trainer}"));
+        let is_narrow = |line: &str| line.chars().count() <= 80;
+        assert!(names.out.lines().all(is_narrow), "{}", names.out);
+    }
     let wrong = lab.run("recipes vrel");
     assert!(wrong.status == 1 && wrong.err.contains("did you mean `verl`?"));
 }

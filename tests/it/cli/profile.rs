@@ -74,11 +74,11 @@ fn what_does_not_go_by_tiles_is_told_with_the_reason() {
     let told = [
         (
             "x.rank(\"batch\")",
-            "`rank` in line 3: a rank needs all values at once",
+            "`rank` in line 3: it needs all values of a cell at once",
         ),
         (
             "x - x.median(\"batch\")",
-            "`median` in line 3: a median needs all values at once",
+            "`median` in line 3: it needs all values of a cell at once",
         ),
         (
             "x - x.mean(\"position\")",

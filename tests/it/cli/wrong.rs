@@ -14,6 +14,7 @@ fn messages() {
         "fn advantage(batch, p) {\n    batch.reward.mean(\"group\")\n}\n",
     );
     lab.write("two.rhai", "fn advantage(batch, p) {\n    let x = mena(batch.reward, \"group\");\n    x.meen(\"batch\")\n}\n");
+    std::fs::create_dir(lab.path().join("empty")).expect("a folder");
     for (name, arguments) in [
         ("typo", "apply typo.rhai rollouts.jsonl"),
         ("level", "apply level.rhai rollouts.jsonl"),
@@ -29,7 +30,7 @@ fn messages() {
         ("k_beyond_the_group", "apply passk rollouts.jsonl --set k=9"),
         ("no_column", "apply gae rollouts.jsonl"),
         ("no_function", "doc sufix_sum"),
-        ("folder_as_input", "apply grpo ."),
+        ("folder_as_input", "apply grpo empty"),
         (
             "folder_missing",
             "apply grpo rollouts.jsonl -o missing/out.jsonl",

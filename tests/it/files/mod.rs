@@ -1,5 +1,6 @@
 //! Files of rollouts: what reads, what is refused, what is noted, and that what is written reads back the same.
 
+mod dumps;
 mod odd;
 mod padded;
 mod properties;

@@ -1,5 +1,6 @@
 //! Properties of files: what is written reads back the same in every format, and no damage makes a reader panic.
 
+use std::env;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -8,6 +9,12 @@ use advlab::batch::{self, Batch, FloatBuffer, GroupId, ReadOptions, TokenValues}
 use ndarray::{Array1, Array2};
 use ndarray_npy::NpzWriter;
 use proptest::prelude::*;
+
+/// So many cases in CI, and more where somebody asks for them.
+fn cases(few: u32) -> ProptestConfig {
+    let asked = env::var("PROPTEST_CASES").ok();
+    ProptestConfig::with_cases(asked.and_then(|cases| cases.parse().ok()).unwrap_or(few))
+}
 
 /// A ragged batch with holes, as numbers: what each file is written from, and compared with.
 #[derive(Clone, Debug)]
@@ -138,7 +145,7 @@ fn read(path: &Path) -> Batch {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn every_format_gives_the_same_batch(rows in rows()) {
@@ -239,7 +246,7 @@ fn claim(text: &str, which: prop::sample::Index, number: &str) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn a_number_that_claims_too_much_never_panics(
@@ -275,7 +282,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(cases(400))]
 
     #[test]
     fn a_damaged_file_never_panics(
@@ -298,5 +305,14 @@ proptest! {
         let path = folder.path().join("valid.npz");
         rows.npz(&path);
         survives(folder.path(), "a.npz", &fs::read(&path).unwrap(), &flips, span, cut);
+        let dumps = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/dumps");
+        for dump in [
+            "verl_9.jsonl.gz", "verl_9.jsonl.zst", "trl_plain.parquet", "trl/completions_00001.parquet",
+            "roll/rollout_dump_data.step_3.jsonl", "nemo_rl/train_data_step1.jsonl", "areal/1/3.jsonl",
+            "skyrl/global_step_5_evals/math.jsonl", "prime_rl/step_41/train/all/traces.jsonl",
+        ] {
+            let (name, valid) = (dump.replace('/', "-"), fs::read(dumps.join(dump)).unwrap());
+            survives(folder.path(), &name, &valid, &flips, span, cut);
+        }
     }
 }

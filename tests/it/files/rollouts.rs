@@ -97,7 +97,7 @@ fn a_verl_dump_reads_without_a_map() {
     );
     assert_eq!(rollouts.batch.step(), 7);
     let texts: Vec<&str> = rollouts.batch.texts().map(|(name, _)| name).collect();
-    assert_eq!(texts, ["completion", "gts", "pred", "prompt"]);
+    assert_eq!(texts, ["completion", "pred", "prompt", "solution"]);
     let prompts = rollouts.batch.text("prompt").unwrap();
     assert_eq!(&*prompts[1], "user\n1 + 1 =\nassistant\n");
     assert_eq!(
@@ -432,7 +432,7 @@ fn chats_are_texts_and_name_groups() {
     let name = "system: Be brief.\nuser: 1 + 1?";
     assert_eq!(layout.group_id(0), &name.into());
     assert_eq!(&*batch.text("prompt").unwrap()[2], name);
-    assert_eq!(&*batch.text("completion").unwrap()[0], "assistant: a b");
+    assert_eq!(&*batch.text("completion").unwrap()[0], "a b");
     assert_eq!(batch.response_column("length").unwrap(), [2.0; 3]);
     assert_eq!(batch.text("agent").unwrap()[1..], ["B".into(), "B".into()]);
     assert!(batch.text("reward").is_none());

@@ -172,10 +172,7 @@ pub fn many_draws_are_near_the_analytic_advantage() {
         .expect("a batch");
     let drawn = recipe(
         "passk_bootstrap",
-        &[
-            ("k", Setting::Whole(2)),
-            ("n_group", Setting::Number(400.0)),
-        ],
+        &[("k", Setting::Whole(2)), ("n_group", Setting::Whole(400))],
     );
     let analytic = advantage(&recipe("passk", &[("k", Setting::Whole(2))]), &batch);
     let got = advantage(&drawn, &batch);

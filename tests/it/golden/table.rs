@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use advlab::batch::{Batch, BatchBuilder, GroupId};
-use advlab::script::{BUILTINS, Hook, Recipe};
+use advlab::script::{BUILTINS, Hook, Recipe, State};
 use serde_json::Value;
 
 use super::cases::{cases, close, loss_and_gradient, masks, numbers, recipe, rows};
@@ -12,15 +12,7 @@ use super::cases::{cases, close, loss_and_gradient, masks, numbers, recipe, rows
 const FILES: [&str; 2] = ["estimators.json", "losses.json"];
 
 /// Methods of these files that are no built-ins.
-const LEFT: &[&str] = &[
-    "gae_decoupled",
-    "gdpo",
-    "gigpo",
-    "hierarchical_grpo",
-    "rae",
-    "spo",
-    "step_grpo",
-];
+const LEFT: &[&str] = &[];
 
 /// Built-ins whose cases have a form of their own, in a test beside this one.
 const ELSEWHERE: &[&str] = &[
@@ -52,6 +44,8 @@ fn column(theirs: &str) -> &str {
         "token_rewards" => "token_reward",
         "advantages" => "advantage",
         "lengths" => "length",
+        "run" | "traj" => "trajectory",
+        "step" => "turn",
         same => same,
     }
 }
@@ -80,9 +74,16 @@ fn batch(inputs: &Value) -> Batch {
     }
     let columns = columns
         .iter()
-        .filter(|(name, _)| !["groups", "mask"].contains(&name.as_str()));
+        .filter(|(name, _)| !["groups", "mask", "state_before"].contains(&name.as_str()));
     let with = |builder: BatchBuilder, (name, values): (&String, &Value)| {
-        if values[0].is_array() {
+        if values[0].is_string() {
+            let texts = values
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|text| text.as_str().expect("a text"));
+            builder.text(column(name), texts)
+        } else if values[0].is_array() {
             builder.ragged(column(name), rows(values))
         } else {
             builder.response(column(name), flags(values))
@@ -132,6 +133,43 @@ fn compare(got: &advlab::batch::Computed, expected: &Value, what: &str) {
     }
 }
 
+/// What is remembered: the table, the key and the number.
+fn remembered(method: &Value, state: &Value) -> Vec<(&'static str, String, f64)> {
+    let tables: &[&str] = match method.as_str() {
+        Some("spo") => &["right", "wrong"],
+        _ => &["baseline"],
+    };
+    let numbers = |values: &Value| match values.as_array() {
+        Some(_) => numbers(values),
+        None => vec![values.as_f64().expect("a number")],
+    };
+    let of = |(key, values): (&String, &Value)| {
+        let values = tables.iter().zip(numbers(values));
+        values
+            .map(|(table, value)| (*table, key.clone(), value))
+            .collect::<Vec<_>>()
+    };
+    state
+        .as_object()
+        .into_iter()
+        .flatten()
+        .flat_map(of)
+        .collect()
+}
+
+fn state_before(case: &Value, recipe: &Recipe) -> State {
+    let mut json = recipe.init().expect("no state").to_json();
+    for (table, key, value) in remembered(&case["method"], &case["inputs"]["state_before"]) {
+        let entries = &mut json["tables"][table];
+        if entries.is_null() {
+            *entries = serde_json::json!([]);
+        }
+        let entries = entries.as_array_mut().expect("entries");
+        entries.push(serde_json::json!([key, format!("{value:?}")]));
+    }
+    State::from_json(&json).expect("a state")
+}
+
 fn run(case: &Value) {
     let name = case["name"].as_str().expect("a name");
     let (recipe, batch) = (with_settings(case), batch(&case["inputs"]));
@@ -139,13 +177,26 @@ fn run(case: &Value) {
     if expected.contains_key("loss") {
         return loss_and_gradient(case, &recipe, &batch);
     }
-    let outcome = recipe.advantage(&batch, &mut recipe.init().expect("no state"));
+    let mut state = state_before(case, &recipe);
+    let outcome = recipe.advantage(&batch, &mut state);
     let outcome = outcome.unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
     for (result, values) in expected {
         let what = format!("{name} {result}");
         match result.as_str() {
             "advantages" => compare(&outcome.advantage, values, &what),
+            "returns" => {
+                let returns = recipe.returns(&batch, &recipe.init().expect("no state"));
+                compare(&returns.expect("returns").expect("the hook"), values, &what);
+            }
             "rewards" => compare(&outcome.reward.clone().expect("a reward"), values, &what),
+            "state" => {
+                for (table, key, expected) in remembered(&case["method"], values) {
+                    let got = state.recall(table, &key).expect("a key");
+                    close(&[got], &[expected], &what);
+                }
+            }
+            // Parts of the formula.
+            "raw" | "episode" | "step" | "step_return" => {}
             "weights" => compare(&outcome.weight.clone().expect("weights"), values, &what),
             other => panic!("{name}: nothing gives `{other}`"),
         }

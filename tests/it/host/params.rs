@@ -13,10 +13,15 @@ fn params() {
         note: #{ value: "any" },
         centred: #{ value: true },
         clip: #{ value: (), min: 0.0 },
+        draws: #{ value: (), min: 1 },
+        names: #{ value: ["a"] },
+        weights: #{ value: [1.0], min: 0.0 },
+        short: 0.5,
     }
 }
 fn advantage(batch, p) {
     print(`${p.k} ${p.eps} ${p.std} ${p.note} ${p.centred} ${p.clip == ()}`);
+    if p.names.len() > 1 { print(`${p.draws} ${p.names} ${p.weights} ${p.short}`); }
     batch.reward
 }
 "#;
@@ -53,6 +58,32 @@ fn hooks_see_the_defaults_and_what_is_set() {
 }
 
 #[test]
+fn lists_whole_numbers_and_short_declarations() {
+    let first = "4 0.000001 sample any true true";
+    let settings = [
+        ("draws", "3"),
+        ("names", "b, c"),
+        ("weights", "1,0.5"),
+        ("short", "2"),
+    ];
+    let expected = format!("{first}3 [\"b\", \"c\"] [1.0, 0.5] 2.0");
+    assert_eq!(prints(&settings), expected);
+    // As TOML and JSON write it.
+    let settings = [
+        ("draws", "3"),
+        ("names", "[\"b\", \"c\"]"),
+        ("weights", "[1, 0.5]"),
+        ("short", "2"),
+    ];
+    assert_eq!(prints(&settings), expected);
+    let mut recipe = recipe(SCRIPT);
+    recipe.set_text("names", "b,c").unwrap();
+    let names = recipe.params().get("names").unwrap().clone();
+    assert_eq!(names.to_string(), "b,c");
+    assert_eq!(serde_json::to_string(&names).unwrap(), "[\"b\",\"c\"]");
+}
+
+#[test]
 fn wrong_values_say_what_the_parameter_takes() {
     for (name, text, expected) in [
         ("k", "0", "an integer from 1 to 64"),
@@ -64,6 +95,14 @@ fn wrong_values_say_what_the_parameter_takes() {
         ("std", "populaton", "did you mean `population`?"),
         ("centred", "yes", "true or false"),
         ("clip", "-0.5", "a number or none, at least 0"),
+        ("draws", "2.5", "an integer or none, at least 1"),
+        ("draws", "0", "an integer or none, at least 1"),
+        (
+            "weights",
+            "1,-1",
+            "a list as in `a,b`, each a number, at least 0",
+        ),
+        ("weights", "1,x", "each a number"),
         ("epss", "1", "did you mean `eps`?"),
         ("entirely_else", "1", "`k`"),
     ] {
@@ -104,7 +143,7 @@ fn a_clone_has_values_of_its_own() {
 #[test]
 fn wrong_declarations_are_errors_at_load() {
     for (declared, expected) in [
-        ("k: 4", "must be a map"),
+        ("k: [[1]]", "must be its default, or a map"),
         ("k: #{ min: 1 }", "needs a `value`"),
         ("k: #{ value: 4, mni: 1 }", "did you mean `min`?"),
         ("k: #{ value: 4, min: \"1\" }", "`min` must be a number"),
@@ -114,7 +153,7 @@ fn wrong_declarations_are_errors_at_load() {
             "default does not fit",
         ),
         ("k: #{ value: \"a\", choices: \"a\" }", "array of strings"),
-        ("k: #{ value: [1] }", "cannot be an array"),
+        ("k: #{ value: [[1]] }", "cannot be an array"),
         ("k: #{ value: 4, doc: 1 }", "`doc` must be a string"),
     ] {
         let text = format!(

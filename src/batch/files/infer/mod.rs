@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use self::notes::Notes;
 use super::names::{Reading, Role};
 use super::raw::{Header, Origin, Raw, Values, number};
+use super::tensor::Kind;
 use super::{Dtype, Format, Progress, ReadOptions, Rollouts};
 use crate::batch::column::Given;
 use crate::batch::layout::Tokens;
@@ -28,7 +29,7 @@ pub(super) fn rollouts(
     raw: Raw,
     options: &ReadOptions,
     progress: &Progress,
-    format: &'static Format,
+    format: Format,
 ) -> Result<Rollouts, Diagnostics> {
     let mut inference = Inference {
         responses: 0,
@@ -138,6 +139,19 @@ impl Inference<'_> {
                 if self.raw.columns[index].is_text() && self.raw.names.wants_text(&reading) {
                     self.texts.push((reading.ours.clone(), index));
                 }
+                if let Values::Tensor(tensor) = &self.raw.columns[index].values
+                    && matches!(tensor.info.kind, Kind::String(_))
+                    && matches!(tensor.info.shape[..], [_])
+                    && matches!(reading.role, Role::Any | Role::Completion)
+                {
+                    if self.raw.names.wants_text(&reading) {
+                        let strings = tensor.strings(self.progress)?.into_iter();
+                        let strings = strings.map(Into::into).collect();
+                        self.raw.columns[index].texts = Some(strings);
+                        self.texts.push((reading.ours.clone(), index));
+                    }
+                    continue;
+                }
                 let is_usable = match (&self.raw.origin, reading.role) {
                     (Origin::Lines { .. }, _) => self.is_whole(&reading, index)?,
                     (Origin::Tensors(_), Role::Completion) => {
@@ -205,6 +219,9 @@ impl Inference<'_> {
             self.check_tokens(reading, &given)?;
             batch = batch.column(&reading.ours, given);
         }
+        if let Some(rewards) = self.sum_of_rewards() {
+            batch = batch.response("reward", rewards);
+        }
         if let Some(tokens) = self.tokens.take() {
             let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
             let bare: Vec<usize> = (0..tokens.responses()).filter(is_bare).collect();
@@ -230,6 +247,22 @@ impl Inference<'_> {
             .groups(groups)
             .build_located()
             .map_err(|(response, error)| self.raw.error(response, error).into())
+    }
+
+    /// The sum of the rewards of several functions, of which one may have none to give for a response.
+    fn sum_of_rewards(&self) -> Option<Vec<f64>> {
+        let names = &self.raw.names.rewards;
+        let mut sums: Option<Vec<f64>> = None;
+        for column in &self.raw.columns {
+            if let Values::Numbers(rewards) = &column.values
+                && names.contains(&column.name)
+            {
+                let sums = sums.get_or_insert_with(|| vec![0.0; self.responses]);
+                let pairs = sums.iter_mut().zip(rewards);
+                pairs.for_each(|(sum, reward)| *sum += if reward.is_nan() { 0.0 } else { *reward });
+            }
+        }
+        sums
     }
 
     /// The reading of one of our names, and the index of its column.

@@ -199,6 +199,7 @@ impl Columns {
             let mut readings = readings.iter();
             let is_text = readings.any(|reading| self.names.wants_text(reading));
             column.texts = is_text.then(Vec::new);
+            column.is_summand = self.names.rewards.contains(&column.name);
             self.columns.push(column);
             self.by_key.insert((*name).into(), self.columns.len() - 1);
             self.columns.len() - 1
@@ -226,7 +227,7 @@ impl Columns {
         if column.odd.is_some() {
             return Ok(());
         }
-        if kind == Type::Null {
+        if kind == Type::Null && !column.is_summand {
             column.null.get_or_insert(response);
             return Ok(());
         }
@@ -331,7 +332,7 @@ impl Value<'_> {
     /// The values of a column of which this is the first.
     fn first(&self, is_text: bool) -> Values {
         match self.kind {
-            Type::Number | Type::Bool => Values::Numbers(Vec::new()),
+            Type::Number | Type::Bool | Type::Null => Values::Numbers(Vec::new()),
             Type::Array if self.mixed.is_none() => Values::Arrays(Ragged::new(true)),
             Type::String => Values::Strings(self.describe()),
             Type::Array if is_text && words::text_of_messages(self.raw).is_some() => {
@@ -342,7 +343,8 @@ impl Value<'_> {
     }
 
     fn is_number(&self) -> bool {
-        matches!(self.kind, Type::Number | Type::Bool)
+        // Null is a number where it gets here.
+        matches!(self.kind, Type::Number | Type::Bool | Type::Null)
     }
 
     fn is_numbers(&self) -> bool {

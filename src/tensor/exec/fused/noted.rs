@@ -9,7 +9,7 @@ use super::Run;
 use super::stage::Stage;
 use crate::batch::Layout;
 use crate::tensor::graph::{Prim, Tensor};
-use crate::tensor::op::{Kernel, Reduction};
+use crate::tensor::op::Kernel;
 use crate::tensor::profile::{self, Busy, Operation, Profile, StageKind};
 use crate::tensor::{Context, Level};
 
@@ -166,10 +166,7 @@ pub(in crate::tensor::exec) fn why_in_full(tensor: &Tensor) -> Option<&'static s
     Some(match &node.prim {
         Prim::Select(_) | Prim::Assemble(_) => "groups are taken apart",
         _ if is_of_group => "it is of one group",
-        Prim::Rank(_) => "a rank needs all values at once",
-        Prim::Reduce(op) if matches!(op.kernel, Kernel::Reduce(Reduction::Median)) => {
-            "a median needs all values at once"
-        }
+        Prim::Scan(..) => "each response has a discount of its own",
         Prim::Map(op) if matches!(op.kernel, Kernel::Checked(_)) => {
             "its arguments are checked value by value"
         }
@@ -177,7 +174,11 @@ pub(in crate::tensor::exec) fn why_in_full(tensor: &Tensor) -> Option<&'static s
         _ if levels().any(|level| level == Level::Position) => {
             "a position goes through several responses"
         }
-        Prim::Index(_) | Prim::Count(_) => "it counts, and computes nothing of values",
+        _ if levels().any(|level| level == Level::Trajectory) => {
+            "a trajectory goes through several responses"
+        }
+        Prim::Within(..) => "it needs all values of a cell at once",
+        Prim::Count(_) => "it counts, and computes nothing of values",
         _ => "many operations in full read it",
     })
 }

@@ -40,11 +40,18 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// Where many operations that go by no tiles read token values that nothing else does, these are computed in full
-    /// too, one after the other: a pass would have to store all of them at once.
+    /// Where many operations that go by no tiles give token values, or read token values that nothing else does, these
+    /// are computed in full too, one after the other: a pass would have to store all of them at once.
     fn leave_to_naive(&mut self) {
         const MANY: usize = 8;
         let steps = self.plan.steps();
+        let in_full = (steps.iter().zip(&self.kind)).filter(|(step, kind)| {
+            let is_there = step.tensor.known().is_some();
+            **kind == Kind::Whole && step.tensor.level() == Level::Token && !is_there
+        });
+        if in_full.count() > MANY {
+            return self.kind.fill(Kind::Whole);
+        }
         let is_token = |run: &Run<'_>, step: usize| run.kind[step] == Kind::Token;
         let mut only_whole = vec![true; steps.len()];
         self.plan

@@ -1,0 +1,60 @@
+"""NeMo-RL: the advantage of a recipe by a patch, as NeMo-RL has a list of estimators and no hook.
+
+In a copy of `examples/run_grpo.py`, before `grpo_train`, with the variable ADVLAB_RECIPE:
+
+    import advlab.nemo_rl
+    advlab.nemo_rl.patch()
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ._native import RecipeError
+from ._trainers import column_name, explain, from_environment, on_cpu, padded
+
+OPTIONS = {
+    "old_logp": "NeMo-RL passes log-probs to the advantage with the sampler's or the policy's own, as its version does",
+    "ref_logp": "the reference policy runs with `loss_fn.reference_policy_kl_penalty` above 0",
+    "value": "a critic is of NeMo-RL's PPO, which is not patched",
+}
+"""What to set in NeMo-RL for a column."""
+
+COLUMNS = {"logprobs_policy": "old_logp", "logprobs_reference": "ref_logp"}
+"""NeMo-RL's arguments, and the columns that they are."""
+
+
+class AdvantageEstimator:
+    """An estimator as NeMo-RL's own, by the recipe; groups are the rows of `prompt_ids` that are alike."""
+
+    def compute_advantage(
+        self, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any = None, valid_mask: Any = None, **others: Any
+    ) -> Any:
+        """float32 [B, T], 0 where the mask is 0; rows that `valid_mask` leaves out are no responses of their groups, and have 0."""
+        import torch
+
+        live = from_environment("NeMo-RL")
+        rows = torch.ones(len(rewards), dtype=torch.bool) if valid_mask is None else on_cpu(valid_mask) != 0
+        columns = {"reward": rewards, **{ours: others.get(theirs) for theirs, ours in COLUMNS.items()}}
+        for name in repeated_batch if repeated_batch is not None else ():
+            # The parts of a reward that has several.
+            if name.startswith("reward/"):
+                columns[column_name(name)] = repeated_batch[name]
+        columns = {name: on_cpu(values)[rows] for name, values in columns.items() if values is not None}
+        batch = {"groups": on_cpu(prompt_ids)[rows], "mask": on_cpu(mask)[rows], "step": None}
+        try:
+            out = padded(live, **batch, columns=columns)
+        except RecipeError as error:
+            raise explain(error, OPTIONS, "NeMo-RL") from None
+        whole = torch.zeros(mask.shape, dtype=torch.float32)
+        whole[rows] = out.advantage.float()
+        return whole.to(rewards.device)
+
+
+def patch() -> None:
+    """Puts the estimator in the place of whatever `grpo.adv_estimator` names, in this process: the driver's."""
+    grpo = importlib.import_module("nemo_rl.algorithms.grpo")
+    if not hasattr(grpo, "_create_advantage_estimator"):
+        raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this NeMo-RL makes it elsewhere")
+    grpo._create_advantage_estimator = lambda *_, **__: AdvantageEstimator()

@@ -1,0 +1,91 @@
+"""OpenRLHF: the advantage of a recipe by a patch, as OpenRLHF has no hook for it. For OpenRLHF 0.11.
+
+    ray job submit --runtime-env-json '{"worker_process_setup_hook": "advlab.openrlhf.patch",
+        "env_vars": {"ADVLAB_RECIPE": "/path/of/mine.rhai"}}' -- python3 -m openrlhf.cli.train_ppo_ray \\
+        --algo.advantage.estimator dr_grpo ...
+
+OpenRLHF computes its own advantage first, with its penalties on the rewards; the recipe's takes its place. `--reward.clip_range`
+acts on OpenRLHF's own alone: a recipe clips by `batch.reward.clamp(low, high)`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ._native import RecipeError
+from ._trainers import explain, from_environment, on_cpu, padded, targets
+
+OPTIONS = {
+    "value": "the critic runs with `--algo.advantage.estimator gae`",
+    "ref_logp": "the reference's log-probs are kept with `--algo.kl.use_loss`",
+    "rollout_logp": "the sampler's log-probs are kept where `--algo.advantage.is_correction_level` is not off",
+}
+"""What to set in OpenRLHF for a column."""
+
+COLUMNS = {
+    "action_log_probs": "old_logp",
+    "base_action_log_probs": "ref_logp",
+    "values": "value",
+    "rollout_log_probs": "rollout_logp",
+}
+"""OpenRLHF's tensors, and the columns that they are."""
+
+
+def replace(experiences: list[Any], size: int) -> None:
+    """Puts the recipe's advantages into OpenRLHF's experiences, of groups of `size` responses by their `index`."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    live = from_environment("OpenRLHF")
+
+    def rows(name: str) -> Any:
+        parts = [getattr(experience, name) for experience in experiences]
+        if any(part is None for part in parts):
+            return None
+        # Experiences are as wide as their own longest response.
+        return pad_sequence([row for part in parts for row in on_cpu(part)], batch_first=True)
+
+    columns = {ours: values for theirs, ours in COLUMNS.items() if (values := rows(theirs)) is not None}
+    columns["reward"] = torch.cat([on_cpu(experience.rewards) for experience in experiences]).float()
+    index = [place for experience in experiences for place in experience.index]
+    batch = {"groups": [place // size for place in index], "mask": rows("action_mask"), "step": None, "columns": columns}
+    try:
+        out = padded(live, **batch)
+    except RecipeError as error:
+        raise explain(error, OPTIONS, "OpenRLHF") from None
+    returns = targets(live, out, **batch) if "value" in columns else out.advantage
+    start = 0
+    for experience in experiences:
+        own, width = slice(start, start + len(experience.index)), experience.action_mask.shape[1]
+        start = own.stop
+        device = experience.action_mask.device
+        experience.advantages = out.advantage[own, :width].to(device)
+        experience.returns = returns[own, :width].to(device)
+    for name, value in {**out.metrics, "serial": float(out.serial)}.items():
+        for experience in experiences:
+            # One number a response: OpenRLHF's log takes their mean.
+            experience.info[f"advlab/{name}"] = torch.full((len(experience.index),), float(value))
+
+
+def patch() -> None:
+    """Puts the recipe's advantage in the place of OpenRLHF's own, in this process; once."""
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker as maker
+
+    theirs = maker.compute_advantages_and_returns
+    if getattr(theirs, "is_of_advlab", False):
+        return
+
+    @functools.wraps(theirs)
+    def compute_advantages_and_returns(self: Any, experiences: list[Any]) -> list[Any]:
+        if any(experience.kl is not None and self.kl_ctl.value and bool(experience.kl.any()) for experience in experiences):
+            raise ValueError(
+                "OpenRLHF takes its KL off the rewards on the way to its own advantage, which the recipe's replaces: set "
+                "`--algo.kl.use_loss`, or `--algo.kl.init_coef 0`"
+            )
+        experiences = theirs(self, experiences)
+        replace(experiences, self.strategy.args.rollout.n_samples_per_prompt)
+        return experiences
+
+    compute_advantages_and_returns.is_of_advlab = True
+    maker.compute_advantages_and_returns = compute_advantages_and_returns

@@ -1,0 +1,149 @@
+//! The lines of JSON that a file holds, however it holds them: text as it is or compressed, the rows of a parquet file, or
+//! all files of a folder together.
+
+mod compressed;
+mod parquet;
+mod rows;
+mod unfold;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+
+use self::compressed::{FromZstd, ToZstd};
+use self::parquet::ToParquet;
+pub(super) use self::rows::Value;
+use super::replace::Replacement;
+use super::{Format, Progress};
+
+/// The bytes that a line may have: what unpacks into one without an end takes no more memory.
+pub(super) const LONGEST: u64 = 1 << 30;
+
+/// What gives the lines.
+pub(super) type Lines<'a> = Box<dyn Read + Send + 'a>;
+
+/// Opens the lines of a file, or of all files of a folder one after another; `progress` is told of the bytes on disk.
+pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
+    let files = if path.is_dir() {
+        files(path)?
+    } else {
+        vec![path.to_path_buf()]
+    };
+    let mut total = 0;
+    for file in &files {
+        total += fs::metadata(file)?.len();
+    }
+    progress.expect(total);
+    let mut opened = files.iter().map(|file| open_file(file, progress));
+    let Some(first) = opened.next() else {
+        return Ok(Box::new(io::empty()));
+    };
+    opened.try_fold(first?, |lines, more| -> io::Result<Lines> {
+        // The last line of a file may lack its end.
+        Ok(Box::new(lines.chain(&b"\n"[..]).chain(more?)))
+    })
+}
+
+/// The files of lines in a folder, and in the folders in it, as their names count.
+pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    // prime-rl keeps what its trainer used beside all that there was.
+    let used = folder.join("train/effective");
+    let folder = if used.is_dir() { &used } else { folder };
+    let mut entries: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        entries.push(entry?.path());
+    }
+    entries.sort_by_cached_key(|entry| super::order(entry));
+    let mut files = Vec::new();
+    for entry in entries {
+        // SkyRL's figures of all its evaluations.
+        let is_summary = entry.ends_with("aggregated_results.jsonl");
+        if entry.is_dir() {
+            files.extend(self::files(&entry)?);
+        } else if matches!(Format::of(&entry), Ok(Format::Lines)) && !is_summary {
+            files.push(entry);
+        }
+    }
+    Ok(files)
+}
+
+fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
+    let file = File::open(path)?;
+    if has_ending(path, "parquet") {
+        return parquet::open(file, progress);
+    }
+    let file = Counted { file, progress };
+    match () {
+        () if has_ending(path, "gz") => unfold::open(MultiGzDecoder::new(file)),
+        () if has_ending(path, "zst") => unfold::open(FromZstd::new(BufReader::new(file))),
+        () => unfold::open(file),
+    }
+}
+
+fn has_ending(path: &Path, ending: &str) -> bool {
+    path.extension()
+        .is_some_and(|found| found.eq_ignore_ascii_case(ending))
+}
+
+/// A file whose bytes are told of as they are read.
+struct Counted<'a> {
+    file: File,
+    progress: &'a Progress<'a>,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(into)?;
+        self.progress.add(read as u64);
+        Ok(read)
+    }
+}
+
+/// What takes lines to a file, in the form that its name says.
+pub(super) enum Sink<'a> {
+    Plain(&'a mut Replacement),
+    Gzip(GzEncoder<&'a mut Replacement>),
+    Zstd(ToZstd<&'a mut Replacement>),
+    Parquet(ToParquet<&'a mut Replacement>),
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn new(path: &Path, out: &'a mut Replacement) -> io::Result<Self> {
+        Ok(match () {
+            () if has_ending(path, "gz") => Sink::Gzip(GzEncoder::new(out, Compression::fast())),
+            () if has_ending(path, "zst") => Sink::Zstd(ToZstd::new(out)),
+            () if has_ending(path, "parquet") => Sink::Parquet(ToParquet::new(out)?),
+            () => Sink::Plain(out),
+        })
+    }
+
+    /// Writes what is still to be written.
+    pub(super) fn finish(self) -> io::Result<Vec<String>> {
+        match self {
+            Sink::Plain(_) => {}
+            Sink::Gzip(out) => drop(out.finish()?),
+            Sink::Zstd(mut out) => out.flush()?,
+            Sink::Parquet(out) => return out.finish(),
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Plain(out) => out.write(bytes),
+            Sink::Gzip(out) => out.write(bytes),
+            Sink::Zstd(out) => out.write(bytes),
+            Sink::Parquet(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,388 @@
+//! Lines of JSON as rows of parquet. A column has one type: the lines wait in a file until all are known, and become
+//! columns group by group.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::Result;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::{Type, TypePtr};
+
+use crate::batch::files::lines::rows::Value;
+
+/// Bytes of lines that become one group of rows.
+const GROUP: usize = 64 << 20;
+
+/// The type of a column, as far as its values tell.
+#[derive(Debug, PartialEq)]
+enum Shape {
+    /// Nothing but null.
+    Null,
+    Bool,
+    Int,
+    Float,
+    Text,
+    /// Values of several kinds, each as its JSON.
+    Json,
+    List(Box<Shape>),
+    Fields(Vec<(String, Shape)>),
+}
+
+impl Shape {
+    fn of(value: &Value) -> Shape {
+        match value {
+            Value::Null => Shape::Null,
+            Value::Bool(_) => Shape::Bool,
+            Value::Int(_) => Shape::Int,
+            Value::Float(_) => Shape::Float,
+            Value::Text(_) => Shape::Text,
+            Value::Digits(_) => Shape::Json,
+            Value::List(items) => {
+                let shapes = items.iter().map(Shape::of);
+                Shape::List(Box::new(shapes.fold(Shape::Null, Shape::with)))
+            }
+            // Parquet has no structures without fields.
+            Value::Fields(fields) if fields.is_empty() => Shape::Json,
+            Value::Fields(fields) => Shape::of_fields(fields),
+        }
+    }
+
+    fn of_fields(fields: &[(String, Value)]) -> Shape {
+        let fields = fields.iter();
+        Shape::Fields(
+            fields
+                .map(|(name, value)| (name.clone(), Shape::of(value)))
+                .collect(),
+        )
+    }
+
+    /// The type that has room for both.
+    fn with(self, other: Shape) -> Shape {
+        match (self, other) {
+            (Shape::Null, shape) | (shape, Shape::Null) => shape,
+            (Shape::Float, Shape::Int) | (Shape::Int, Shape::Float) => Shape::Float,
+            (Shape::List(items), Shape::List(more)) => Shape::List(Box::new(items.with(*more))),
+            (Shape::Fields(mut fields), Shape::Fields(more)) => {
+                for (name, shape) in more {
+                    match fields.iter_mut().find(|(known, _)| *known == name) {
+                        None => fields.push((name, shape)),
+                        Some((_, known)) => {
+                            *known = std::mem::replace(known, Shape::Null).with(shape);
+                        }
+                    }
+                }
+                Shape::Fields(fields)
+            }
+            (one, other) if one == other => one,
+            _ => Shape::Json,
+        }
+    }
+
+    /// The columns that hold values of several kinds.
+    fn mixed(&self, name: &str, told: &mut Vec<String>) {
+        match self {
+            Shape::Json => told.push(format!(
+                "`{name}` has values of several kinds: it is written as strings, of JSON"
+            )),
+            Shape::List(items) => items.mixed(name, told),
+            Shape::Fields(fields) => {
+                for (field, shape) in fields {
+                    shape.mixed(&format!("{name}.{field}"), told);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn to_parquet(&self, name: &str) -> Result<TypePtr> {
+        let optional = Repetition::OPTIONAL;
+        let group = |name: &str, repetition, fields, logical| {
+            let group = Type::group_type_builder(name).with_repetition(repetition);
+            let group = group.with_fields(fields).with_logical_type(logical);
+            Ok(Arc::new(group.build()?))
+        };
+        let (physical, logical) = match self {
+            Shape::List(items) => {
+                let items = vec![items.to_parquet("element")?];
+                let list = group("list", Repetition::REPEATED, items, None)?;
+                return group(name, optional, vec![list], Some(LogicalType::List));
+            }
+            Shape::Fields(fields) => {
+                let fields = fields.iter().map(|(name, shape)| shape.to_parquet(name));
+                return group(name, optional, fields.collect::<Result<_>>()?, None);
+            }
+            Shape::Bool => (Physical::BOOLEAN, None),
+            Shape::Int => (Physical::INT64, None),
+            Shape::Float => (Physical::DOUBLE, None),
+            Shape::Null | Shape::Text | Shape::Json => {
+                (Physical::BYTE_ARRAY, Some(LogicalType::String))
+            }
+        };
+        let leaf = Type::primitive_type_builder(name, physical).with_repetition(optional);
+        Ok(Arc::new(leaf.with_logical_type(logical).build()?))
+    }
+
+    /// How many columns it takes.
+    fn width(&self) -> usize {
+        match self {
+            Shape::List(items) => items.width(),
+            Shape::Fields(fields) => fields.iter().map(|(_, shape)| shape.width()).sum(),
+            _ => 1,
+        }
+    }
+
+    /// Columns for the values below, in their order.
+    fn leaves(&self, leaves: &mut Vec<Leaf>) {
+        let values = match self {
+            Shape::List(items) => return items.leaves(leaves),
+            Shape::Fields(fields) => return fields.iter().for_each(|(_, of)| of.leaves(leaves)),
+            Shape::Bool => Values::Bools(Vec::new()),
+            Shape::Int => Values::Ints(Vec::new()),
+            Shape::Float => Values::Floats(Vec::new()),
+            Shape::Null | Shape::Text | Shape::Json => Values::Texts(Vec::new()),
+        };
+        leaves.push(Leaf {
+            values,
+            defined: Vec::new(),
+            repeated: Vec::new(),
+        });
+    }
+}
+
+enum Values {
+    Bools(Vec<bool>),
+    Ints(Vec<i64>),
+    Floats(Vec<f64>),
+    Texts(Vec<ByteArray>),
+}
+
+/// The values of one column, with Dremel's levels.
+struct Leaf {
+    values: Values,
+    defined: Vec<i16>,
+    repeated: Vec<i16>,
+}
+
+/// The place of a value in the row that it is part of.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The level at which it repeats, and the lists that it is in.
+    repeated: i16,
+    depth: i16,
+    /// How much of its path is there.
+    defined: i16,
+}
+
+/// Gives a value, or nothing, to the columns that are made of its shape; `leaves` is past them then.
+fn shred(shape: &Shape, value: &Value, at: Place, leaves: &mut std::slice::IterMut<Leaf>) {
+    let there = Place {
+        defined: at.defined + 1,
+        ..at
+    };
+    match (shape, value) {
+        (Shape::Fields(shapes), Value::Fields(fields)) => {
+            for (name, shape) in shapes {
+                let field = fields.iter().find(|(field, _)| field == name);
+                let value = field.map_or(&Value::Null, |(_, value)| value);
+                shred(shape, value, there, leaves);
+            }
+        }
+        (Shape::Fields(shapes), _) => {
+            shapes
+                .iter()
+                .for_each(|(_, shape)| shred(shape, &Value::Null, at, leaves));
+        }
+        (Shape::List(shape), Value::List(items)) if !items.is_empty() => {
+            let (here, rest) = std::mem::take(leaves)
+                .into_slice()
+                .split_at_mut(shape.width());
+            for (index, item) in items.iter().enumerate() {
+                let at = Place {
+                    repeated: if index == 0 {
+                        at.repeated
+                    } else {
+                        at.depth + 1
+                    },
+                    depth: at.depth + 1,
+                    defined: at.defined + 2,
+                };
+                shred(shape, item, at, &mut here.iter_mut());
+            }
+            *leaves = rest.iter_mut();
+        }
+        (Shape::List(shape), Value::List(_)) => shred(shape, &Value::Null, there, leaves),
+        (Shape::List(shape), _) => shred(shape, &Value::Null, at, leaves),
+        _ => {
+            if let Some(leaf) = leaves.next() {
+                let is_there = leaf.push(value, shape);
+                leaf.defined.push(at.defined + i16::from(is_there));
+                leaf.repeated.push(at.repeated);
+            }
+        }
+    }
+}
+
+impl Leaf {
+    /// Adds a value, and whether it is one.
+    fn push(&mut self, value: &Value, shape: &Shape) -> bool {
+        match (&mut self.values, value) {
+            (_, Value::Null) => return false,
+            (Values::Bools(values), Value::Bool(value)) => values.push(*value),
+            (Values::Ints(values), Value::Int(value)) => values.push(*value),
+            (Values::Floats(values), Value::Int(value)) => values.push(*value as f64),
+            (Values::Floats(values), Value::Float(value)) => values.push(*value),
+            (Values::Texts(values), Value::Text(text)) if *shape != Shape::Json => {
+                values.push(text.as_str().into());
+            }
+            (Values::Texts(values), value) => values.push(value.to_string().as_str().into()),
+            // A column has room for all its values.
+            _ => return false,
+        }
+        true
+    }
+
+    fn write(&mut self, mut column: SerializedColumnWriter) -> Result<()> {
+        let (defined, repeated) = (Some(&self.defined[..]), Some(&self.repeated[..]));
+        match &mut self.values {
+            Values::Bools(values) => {
+                let out = column.typed::<BoolType>();
+                out.write_batch(&std::mem::take(values), defined, repeated)?
+            }
+            Values::Ints(values) => {
+                let out = column.typed::<Int64Type>();
+                out.write_batch(&std::mem::take(values), defined, repeated)?
+            }
+            Values::Floats(values) => {
+                let out = column.typed::<DoubleType>();
+                out.write_batch(&std::mem::take(values), defined, repeated)?
+            }
+            Values::Texts(values) => {
+                let out = column.typed::<ByteArrayType>();
+                out.write_batch(&std::mem::take(values), defined, repeated)?
+            }
+        };
+        self.defined.clear();
+        self.repeated.clear();
+        column.close()
+    }
+}
+
+/// Takes lines, and writes them as parquet when all are there.
+pub(in crate::batch::files) struct ToParquet<W> {
+    out: W,
+    lines: BufWriter<File>,
+    /// The end of what came, which is no whole line yet.
+    rest: Vec<u8>,
+    shape: Shape,
+}
+
+impl<W: Write + Send> ToParquet<W> {
+    pub(in crate::batch::files::lines) fn new(out: W) -> io::Result<Self> {
+        Ok(ToParquet {
+            out,
+            lines: BufWriter::new(tempfile::tempfile()?),
+            rest: Vec::new(),
+            shape: Shape::Null,
+        })
+    }
+
+    /// Keeps a line until the types of all columns are known.
+    fn keep(&mut self, line: &[u8]) -> io::Result<()> {
+        if line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let shape = Shape::of_fields(&fields(line)?);
+        self.shape = std::mem::replace(&mut self.shape, Shape::Null).with(shape);
+        self.lines.write_all(line)?;
+        self.lines.write_all(b"\n")
+    }
+
+    /// Writes the file, and tells what is in it otherwise than it was in the lines.
+    pub(in crate::batch::files::lines) fn finish(mut self) -> io::Result<Vec<String>> {
+        let rest = std::mem::take(&mut self.rest);
+        self.keep(&rest)?;
+        let Shape::Fields(columns) = &self.shape else {
+            return Err(io::Error::other("there are no lines to write"));
+        };
+        let mut told = Vec::new();
+        columns
+            .iter()
+            .for_each(|(name, shape)| shape.mixed(name, &mut told));
+        let mut lines = self.lines.into_inner()?;
+        lines.rewind()?;
+        let written = write(columns, BufReader::new(lines), self.out);
+        written.map_err(io::Error::other)?;
+        Ok(told)
+    }
+}
+
+fn fields(line: &[u8]) -> io::Result<Vec<(String, Value)>> {
+    Value::of_line(std::str::from_utf8(line).map_err(io::Error::other)?)
+}
+
+fn write(
+    columns: &[(String, Shape)],
+    mut lines: impl BufRead,
+    out: impl Write + Send,
+) -> Result<()> {
+    let types = columns.iter().map(|(name, shape)| shape.to_parquet(name));
+    let schema = Type::group_type_builder("schema").with_fields(types.collect::<Result<_>>()?);
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+    let schema = Arc::new(schema.build()?);
+    let mut file = SerializedFileWriter::new(out, schema, Arc::new(properties.build()))?;
+    let mut leaves = Vec::new();
+    columns
+        .iter()
+        .for_each(|(_, shape)| shape.leaves(&mut leaves));
+    let (mut line, mut bytes) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        let read = lines.read_until(b'\n', &mut line)?;
+        if read > 0 {
+            let fields = fields(&line)?;
+            let mut leaves = leaves.iter_mut();
+            for (name, shape) in columns {
+                let value = fields.iter().find(|(field, _)| field == name);
+                let value = value.map_or(&Value::Null, |(_, value)| value);
+                shred(shape, value, Place::default(), &mut leaves);
+            }
+        }
+        bytes += read;
+        if bytes > 0 && (read == 0 || bytes > GROUP) {
+            let mut group = file.next_row_group()?;
+            for leaf in &mut leaves {
+                if let Some(column) = group.next_column()? {
+                    leaf.write(column)?;
+                }
+            }
+            group.close()?;
+            bytes = 0;
+        }
+        if read == 0 {
+            break;
+        }
+    }
+    file.close().map(drop)
+}
+
+impl<W: Write + Send> Write for ToParquet<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut from = 0;
+        for end in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
+            let mut line = std::mem::take(&mut self.rest);
+            line.extend_from_slice(&bytes[from..end.0]);
+            self.keep(&line)?;
+            from = end.0 + 1;
+        }
+        self.rest.extend_from_slice(&bytes[from..]);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Lines that hold several responses, or tell of one in numbers of their own, as one line a response: ROLL's and NeMo-RL's
+//! columns, prime-rl's episodes, AReaL's lengths. The first line says whose they are.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use hmac_sha256::Hash;
+use serde_json::{Map, Value, json};
+
+use super::{LONGEST, Lines};
+use crate::batch::files::json::{Cursor, Type, fields};
+
+/// Writes one line a response for a line of a file; `None` where it is not what it seemed.
+type Unfold = fn(&str, &mut Vec<u8>) -> Option<()>;
+
+/// The lines of text: as they are, but those of trainers that write several responses a line.
+pub(super) fn open<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
+    let mut text = BufReader::with_capacity(1 << 20, text);
+    let mut first = Vec::new();
+    while first.trim_ascii().is_empty() {
+        if (&mut text).take(LONGEST).read_until(b'\n', &mut first)? == 0 {
+            break;
+        }
+    }
+    let unfold = std::str::from_utf8(&first).ok().and_then(kind);
+    let whole = io::Cursor::new(first).chain(text);
+    Ok(match unfold {
+        None => Box::new(whole),
+        Some(unfold) => Box::new(Unfolded {
+            lines: whole,
+            unfold,
+            line: String::new(),
+            out: Vec::new(),
+            at: 0,
+        }),
+    })
+}
+
+/// What unfolds the lines of a file that begins with this one.
+fn kind(first: &str) -> Option<Unfold> {
+    let fields = fields(first).ok()?;
+    let has = |name: &str, kind: Type| fields.contains(&(name.to_string(), kind));
+    let is_columns = has("responses", Type::Array) && has("scores", Type::Array)
+        || has("content", Type::Array) && has("rewards", Type::Array);
+    match () {
+        () if is_columns => Some(columns),
+        () if has("traces", Type::Array) && has("task", Type::Object) => Some(episode),
+        () if has("seqlen", Type::Number) && has("prompt_len", Type::Number) => Some(length),
+        () => None,
+    }
+}
+
+struct Unfolded<R> {
+    lines: R,
+    unfold: Unfold,
+    line: String,
+    /// What has become of the line, and how much of that has been read.
+    out: Vec<u8>,
+    at: usize,
+}
+
+impl<R: BufRead> Read for Unfolded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.out.len() {
+            self.line.clear();
+            self.out.clear();
+            self.at = 0;
+            if (&mut self.lines).take(LONGEST).read_line(&mut self.line)? == 0 {
+                return Ok(0);
+            }
+            if (self.unfold)(&self.line, &mut self.out).is_none() {
+                // Who reads it says what is wrong with it.
+                self.out.clear();
+                self.out.extend_from_slice(self.line.as_bytes());
+            }
+        }
+        let read = (&self.out[self.at..]).read(into)?;
+        self.at += read;
+        Ok(read)
+    }
+}
+
+/// The values of an array as they stand in the line.
+fn elements(array: &str) -> Option<Vec<&str>> {
+    let mut elements = Vec::new();
+    let mut cursor = Cursor::new(array);
+    cursor
+        .elements(|start, end| elements.push(&array[start..end]))
+        .ok()?;
+    Some(elements)
+}
+
+/// A line of columns: arrays with a value for each response, beside values for all of them.
+fn columns(line: &str, out: &mut Vec<u8>) -> Option<()> {
+    let mut columns: Vec<(&str, &str, Option<Vec<&str>>)> = Vec::new();
+    let read = Cursor::new(line).object(|cursor, key| {
+        let (start, kind) = (cursor.at, cursor.value_type());
+        cursor.skip(0)?;
+        let value = &line[start..cursor.at];
+        let values = (kind == Type::Array).then(|| elements(value)).flatten();
+        columns.push((&line[key], value, values));
+        Ok(())
+    });
+    read.ok()?;
+    let column = |name: &str| {
+        let mut columns = columns.iter();
+        columns.find(|column| column.0 == name)?.2.as_ref()
+    };
+    let rows = column("rewards").or(column("scores"))?.len();
+    for row in 0..rows {
+        let mut separator = "{";
+        let mut add = |key: &str, value: &str| {
+            out.extend_from_slice(format!("{separator}\"{key}\": {value}").as_bytes());
+            separator = ", ";
+        };
+        for (key, value, values) in &columns {
+            let values = values.as_ref().filter(|values| values.len() == rows);
+            add(key, values.map_or(value, |values| values[row]));
+        }
+        // NeMo-RL's groups are the responses to the same tokens.
+        if let (Some(tokens), Some(mask)) = (column("token_ids"), column("token_loss_mask"))
+            && let (Some(tokens), Some(mask)) = (tokens.get(row), mask.get(row))
+        {
+            let (tokens, mask) = (elements(tokens)?, elements(mask)?);
+            let is_first = |counts: &&str| counts.starts_with(['1', 't']);
+            let prompt = mask.iter().position(is_first).unwrap_or(mask.len());
+            let hash = Hash::hash(tokens.get(..prompt)?.join(",").as_bytes());
+            let name: String = hash[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+            add("prompt_hash", &format!("\"{name}\""));
+        }
+        out.extend_from_slice(b"}\n");
+    }
+    Some(())
+}
+
+/// A line of AReaL's, which counts the tokens of prompt and response together.
+fn length(line: &str, out: &mut Vec<u8>) -> Option<()> {
+    let mut line: Map<String, Value> = serde_json::from_str(line).ok()?;
+    let of = |name: &str| line.get(name)?.as_u64();
+    let length = of("seqlen")?.checked_sub(of("prompt_len")?)?;
+    line.insert("length".to_string(), length.into());
+    write(&Value::Object(line), out)
+}
+
+fn write(line: &Value, out: &mut Vec<u8>) -> Option<()> {
+    serde_json::to_writer(&mut *out, line).ok()?;
+    out.push(b'\n');
+    Some(())
+}
+
+/// A line of prime-rl's: an episode with the traces of its agents, of which those that train the policy become lines.
+fn episode(line: &str, out: &mut Vec<u8>) -> Option<()> {
+    let episode: Value = serde_json::from_str(line).ok()?;
+    let task = &episode["task"];
+    let group = [
+        &episode["group"]["id"],
+        &task["key"],
+        &task["hash"],
+        &episode["id"],
+    ];
+    let group = group.into_iter().find(|id| id.is_string())?;
+    for trace in episode["traces"].as_array()? {
+        let agent = &trace["agent"];
+        if agent["trainable"] == json!(false) {
+            continue;
+        }
+        let mut line = Map::new();
+        let mut add = |name: &str, value: Value| drop(line.insert(name.to_string(), value));
+        add("group_id", group.clone());
+        add("episode", episode["id"].clone());
+        add("agent", agent["name"].clone());
+        if let step @ Value::Number(_) = &episode["run"]["work"]["step"] {
+            add("step", step.clone());
+        }
+        let mut sum = 0.0;
+        for (name, reward) in trace["rewards"].as_object().into_iter().flatten() {
+            let score = reward["score"].as_f64();
+            sum += score.unwrap_or_default() * reward["weight"].as_f64().unwrap_or(1.0);
+            add(name, reward["score"].clone());
+        }
+        for (name, metric) in trace["metrics"].as_object().into_iter().flatten() {
+            add(name, metric.clone());
+        }
+        add("reward", sum.into());
+        tokens(trace["nodes"].as_array()?, &mut add);
+        write(&Value::Object(line), out)?;
+    }
+    Some(())
+}
+
+/// The messages and the tokens of a trace's nodes: each node has those that it adds, and values of the sampled ones.
+fn tokens(nodes: &[Value], add: &mut impl FnMut(&str, Value)) {
+    let is_sampled = |node: &Value| node["sampled"] == json!(true);
+    let first = nodes.iter().position(is_sampled).unwrap_or(nodes.len());
+    let message = |node: &Value| {
+        let message = &node["message"];
+        json!({"role": message["role"], "content": message["content"]})
+    };
+    let (prompt, rest) = nodes.split_at(first);
+    add("prompt", prompt.iter().map(message).collect());
+    let replies = rest.iter().filter(|node| is_sampled(node));
+    add("completion", replies.map(message).collect());
+    let of = |node: &'_ Value, name: &str| node[name].as_array().cloned().unwrap_or_default();
+    let mask: Vec<Value> = rest.iter().flat_map(|node| of(node, "mask")).collect();
+    if mask.is_empty() {
+        return;
+    }
+    for (ours, theirs) in [
+        ("old_logp", "logprobs"),
+        ("advantage", "advantages"),
+        ("ref_logp", "reference_logprobs"),
+    ] {
+        let mut values = rest.iter().flat_map(|node| of(node, theirs));
+        let spread = mask.iter().map(|counts| match counts.as_bool() {
+            Some(true) => values.next(),
+            _ => Some(0.into()),
+        });
+        if let Some(spread) = spread.collect::<Option<Vec<Value>>>() {
+            add(ours, spread.into());
+        }
+    }
+    add("mask", mask.into());
+}

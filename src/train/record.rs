@@ -1,0 +1,229 @@
+//! The folder of a run whose steps another program does: what a live recipe did in a trainer, in a run's own layout, so that the
+//! prompt opens it and a replay computes it again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zerocopy::IntoBytes;
+
+use super::config::{Config, TRAINER};
+use super::error::{damaged, io};
+use super::event::Event;
+use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, STATES, journal};
+use super::policy::Platform;
+use super::replay::{Difference, difference};
+use super::trainer::rounded;
+use crate::batch::{Batch, FloatBuffer, ReadOptions, read};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::live::{LiveRecipe, Loaded};
+use crate::script::{Host, Outcome, Recipe, Spread, State, Summary};
+
+/// A folder that is being written.
+#[derive(Debug)]
+pub struct Record {
+    recorder: Recorder,
+    before: Arc<Loaded>,
+    /// The version that the folder has as the one in use.
+    used: String,
+    /// The first step that has no row yet, and whether one was made since the folder was opened.
+    next: u64,
+    is_begun: bool,
+}
+
+impl Record {
+    /// Opens the folder of a live recipe with these settings, or makes it. The last `keep_batches` batches are kept.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder is another run's, is being written, or cannot be written.
+    pub fn open(
+        path: &Path,
+        live: &LiveRecipe,
+        settings: &[(String, String)],
+        keep_batches: usize,
+    ) -> Result<Record, Diagnostics> {
+        let before = live.in_use().clone();
+        let mut config = Config {
+            task: TRAINER.to_string(),
+            recipe: before.recipe().name().to_string(),
+            batch_every: u64::from(keep_batches > 0),
+            keep_batches: keep_batches.max(1),
+            tensorboard: false,
+            out: path.display().to_string(),
+            ..Config::default()
+        };
+        for (name, text) in settings {
+            config.set(name, text);
+        }
+        let folder = if path.join(CONFIG).is_file() {
+            let (folder, old) = Folder::open(path)?;
+            if old.task != TRAINER {
+                let message = format!("{} is a run of `advlab train`", path.display());
+                let help = "name a folder that is empty or does not exist yet";
+                return Err(Diagnostic::error(message).with_help(help).into());
+            }
+            folder.write_config(&config)?;
+            folder
+        } else {
+            Folder::create(&mut config)?
+        };
+        let rows = journal::read(&path.join(METRICS))?;
+        let last = rows.last().and_then(|row| row["step"].as_u64());
+        let mut record = Record {
+            recorder: Recorder::open(folder, &config, u64::MAX)?,
+            used: String::new(),
+            next: last.map_or(0, |last| last + 1),
+            is_begun: false,
+            before,
+        };
+        record.recorder.tell(&Event::Started {
+            step: record.next,
+            recipe: record.before.recipe(),
+            loss_recipe: &config.host().load(&config.loss_recipe)?,
+            platform: &Platform::default(),
+        })?;
+        record.cut(u64::MAX)?;
+        Ok(record)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.recorder.folder.path
+    }
+
+    /// The step that is being done, or comes next.
+    pub fn step_now(&self) -> u64 {
+        self.next
+    }
+
+    /// Cuts off what the folder has of a step and later ones.
+    fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
+        let run = &self.recorder.folder.path;
+        for (own, path) in BATCHES.all(run)? {
+            if own >= step {
+                std::fs::remove_file(&path).map_err(io("remove", &path))?;
+            }
+        }
+        self.recorder.cut(step)?;
+        let used = History::read(&self.recorder.folder.path)?.used().last();
+        self.used = used.map_or(String::new(), |(_, kept)| kept.version);
+        Ok(())
+    }
+
+    /// The step of a call: the trainer's own number, but that no two calls have the same one. Where the trainer has gone back
+    /// to an earlier step, what the folder had from there on is cut off.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder cannot be written.
+    pub fn begin(&mut self, theirs: Option<u64>) -> Result<(), Diagnostics> {
+        if let Some(step) = theirs.filter(|step| !self.is_begun && *step < self.next) {
+            self.cut(step)?;
+            self.next = step;
+        }
+        self.is_begun = true;
+        self.next = self.next.max(theirs.unwrap_or(0));
+        Ok(())
+    }
+
+    /// An event of this step, as of a run: what has become of the recipe's file, or a version that failed.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it cannot be written.
+    pub fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
+        self.recorder.tell(event)
+    }
+
+    /// The step is done: by the version in use, which began it with the state `before`.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it cannot be written; there is no row of the step then.
+    pub fn step(
+        &mut self,
+        live: &LiveRecipe,
+        batch: &Batch,
+        before: &State,
+        outcome: &Outcome,
+    ) -> Result<(), Diagnostics> {
+        let (step, loaded) = (self.next, live.in_use().clone());
+        // A call without a row has its number all the same.
+        self.next += 1;
+        if loaded.version().as_str() != self.used {
+            self.recorder.tell(&Event::Switched {
+                step,
+                recipe: loaded.recipe(),
+                change: &live.change(&self.before, &loaded),
+            })?;
+            self.used = loaded.version().as_str().to_string();
+        }
+        let mut line = row(step, loaded.recipe(), batch, outcome);
+        line["ms"] = json!({ "recipe": rounded(outcome.time) });
+        self.before = loaded;
+        self.recorder.step(step, &line, batch, Some(before))
+    }
+}
+
+/// The row of a step, as that of a run with what a recipe knows.
+fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
+    let reward = batch.response_column("reward");
+    let reward = reward.map(|values| Spread::of(values.iter().copied()));
+    let summary = Summary::of(outcome);
+    let advantage = summary.advantage;
+    let without_signal = summary.groups_without_signal as f64 / summary.groups.max(1) as f64;
+    let metrics: BTreeMap<_, _> = outcome.metrics.iter().cloned().collect();
+    let bytes = match outcome.advantage.buffer() {
+        FloatBuffer::F32(values) => crc32c::crc32c(values.as_bytes()),
+        FloatBuffer::F64(values) => crc32c::crc32c(values.as_bytes()),
+    };
+    json!({
+        "step": step,
+        "version": recipe.version().as_str(),
+        // What `batch.step` was.
+        "batch_step": batch.step(),
+        "responses": summary.responses,
+        "groups": summary.groups,
+        "reward_mean": reward.map(|reward| reward.mean),
+        "reward_std": reward.map(|reward| reward.std),
+        "groups_without_signal": without_signal,
+        "advantage_mean": advantage.mean,
+        "advantage_std": advantage.std,
+        "advantage_min": advantage.min,
+        "advantage_max": advantage.max,
+        "loss": outcome.loss,
+        "metrics": metrics,
+        // Last, as a difference that one of these shows is told by it.
+        "crc32c": bytes,
+    })
+}
+
+/// Computes the steps again whose rows these are and whose batches are kept, each by its version from the state that it began
+/// with; gives the first number that is not the same.
+pub(super) fn recompute(
+    kept: &Kept,
+    host: &Host,
+    rows: &[Value],
+) -> Result<Option<Difference>, Diagnostics> {
+    for recorded in rows {
+        let (step, version) = (recorded["step"].as_u64(), recorded["version"].as_str());
+        let step = step.unwrap_or_default();
+        let lost = || {
+            damaged(
+                kept.folder(),
+                format!("it has not kept the version of step {step}"),
+            )
+        };
+        let recipe = kept.recipe_named(host, version.unwrap_or_default())?;
+        let recipe = recipe.ok_or_else(lost)?;
+        let path = STATES.path(kept.folder(), step);
+        let state = std::fs::read(&path).map_err(io("read", &path))?;
+        let state =
+            serde_json::from_slice(&state).map_err(|error| damaged(&path, error.to_string()))?;
+        let batch = read(BATCHES.path(kept.folder(), step), &ReadOptions::default())?.batch;
+        let outcome = recipe.advantage(&batch, &mut State::from_json(&state)?)?;
+        let repeated = row(step, &recipe, &batch, &outcome);
+        if let Some(difference) = difference(step, recorded, &repeated) {
+            return Ok(Some(difference));
+        }
+    }
+    Ok(None)
+}

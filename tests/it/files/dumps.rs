@@ -1,0 +1,159 @@
+//! What trainers write is read as it is: their own files, compressed ones, folders of them. `tests/data/dumps` says where each
+//! is from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::per_response;
+use advlab::batch::{self, ReadOptions, Rollouts, steps};
+
+fn data(name: &str) -> PathBuf {
+    let dumps = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/dumps");
+    dumps.join(name)
+}
+
+fn read(path: impl AsRef<Path>) -> Rollouts {
+    batch::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// All that a reader makes of a file.
+fn told(rollouts: &Rollouts) -> String {
+    let (batch, layout) = (&rollouts.batch, rollouts.batch.layout());
+    let groups: Vec<String> = (0..layout.groups())
+        .map(|group| {
+            format!(
+                "{:?} {:?}",
+                layout.group_id(group).name(),
+                layout.members(group)
+            )
+        })
+        .collect();
+    let texts: Vec<String> = batch
+        .texts()
+        .map(|(name, texts)| format!("{name} {:?}", texts[0]))
+        .collect();
+    let lengths: Vec<usize> = (0..layout.responses())
+        .map(|response| layout.tokens_of(response).len())
+        .collect();
+    let notes: Vec<String> = rollouts.notes.iter().map(ToString::to_string).collect();
+    format!(
+        "step {}, tokens {lengths:?}, reward {:?}\ncolumns {}\ngroups {}\ntexts {}\n{}\n",
+        batch.step(),
+        batch.response_column("reward").unwrap_or_default(),
+        batch.columns().collect::<Vec<_>>().join(", "),
+        groups.join(", "),
+        texts.join(", "),
+        notes.join("\n")
+    )
+}
+
+#[test]
+fn every_trainer_s_dump_reads_without_a_map() {
+    let dumps = [
+        "trl", "verl", "roll", "nemo_rl", "skyrl", "areal", "prime_rl",
+    ];
+    let mut all = String::new();
+    for dump in dumps {
+        let steps = steps(data(dump)).unwrap();
+        assert_eq!(steps.len(), 2, "{dump}: {steps:?}");
+        let names: Vec<_> = steps.iter().map(|step| step.file_name().unwrap()).collect();
+        all += &format!("# {dump} {names:?}\n{}\n", told(&read(&steps[1])));
+    }
+    for dump in ["trl_plain.parquet", "verl_validation.jsonl"] {
+        all += &format!("# {dump}\n{}\n", told(&read(data(dump))));
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn compressed_lines_and_parquet_come_back_with_an_advantage() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = told(&read(data("verl/9.jsonl")));
+    for (input, output) in [
+        ("verl_9.jsonl.gz", "a.jsonl.zst"),
+        ("verl_9.jsonl.zst", "a.jsonl.gz"),
+        ("verl/9.jsonl", "a.parquet"),
+        ("trl/completions_00001.parquet", "b.jsonl"),
+        ("trl/completions_00001.parquet", "b.parquet"),
+        ("roll/rollout_dump_data.step_3.jsonl", "c.jsonl"),
+    ] {
+        let rollouts = read(data(input));
+        if input.starts_with("verl_9") {
+            assert_eq!(told(&rollouts), whole);
+        }
+        let out = folder.path().join(output);
+        let responses = rollouts.batch.layout().responses();
+        let values: Vec<f64> = (0..responses).map(|at| at as f64 / 7.0).collect();
+        rollouts
+            .write_advantage(&out, &per_response(&rollouts, &values))
+            .unwrap();
+        let again = read(&out);
+        assert_eq!(
+            again.batch.response_column("advantage"),
+            Some(&values[..]),
+            "{output}"
+        );
+        let reward =
+            |rollouts: &Rollouts| rollouts.batch.response_column("reward").unwrap().to_vec();
+        assert_eq!(reward(&again), reward(&rollouts), "{output}");
+    }
+    let names = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(names, 6, "no part of a file is left");
+}
+
+#[test]
+fn what_does_not_unpack_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let error = batch::read(&path, &ReadOptions::default()).unwrap_err();
+        error
+            .to_string()
+            .replace(&format!("{}/", folder.path().display()), "")
+    };
+    let bytes = |name: &str| fs::read(data(name)).unwrap();
+    let mut zst = bytes("verl_9.jsonl.zst");
+    let (last, gz) = (zst.len() - 1, bytes("verl_9.jsonl.gz"));
+    let cut = zst[..last - 20].to_vec();
+    zst[last] ^= 1;
+    let trl = bytes("trl_plain.parquet");
+    let all = [
+        read("sum.jsonl.zst", &zst),
+        read("cut.jsonl.zst", &cut),
+        read("cut.jsonl.gz", &gz[..gz.len() - 9]),
+        read("text.jsonl.gz", b"{\"group\": 1, \"reward\": 1}"),
+        read("text.parquet", b"{\"group\": 1, \"reward\": 1}"),
+        read("cut.parquet", &trl[..trl.len() - 9]),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn folders_are_read_in_the_order_of_their_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "step_10.jsonl",
+        "step_9.jsonl",
+        "config.toml",
+        ".hidden",
+        "step_9b.jsonl.gz",
+    ] {
+        fs::write(folder.path().join(name), "").unwrap();
+    }
+    fs::create_dir(folder.path().join("checkpoint-3")).unwrap();
+    let names: Vec<_> = steps(folder.path()).unwrap();
+    let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap()).collect();
+    assert_eq!(names, ["step_9.jsonl", "step_9b.jsonl.gz", "step_10.jsonl"]);
+    assert_eq!(
+        batch::step_of(Path::new("a/global_step_12_evals")),
+        Some(12)
+    );
+    assert_eq!(batch::step_of(Path::new("a2/b.jsonl")), None);
+    let empty = folder.path().join("checkpoint-3");
+    let error = steps(&empty).unwrap_err().to_string();
+    assert!(
+        error.contains("there are no rollouts in the folder"),
+        "{error}"
+    );
+}

@@ -1,0 +1,160 @@
+//! Keys: responses told apart by texts, and what is remembered under them.
+
+use advlab::batch::Batch;
+use advlab::script::{Recipe, State};
+
+use super::lab::{message, recipe};
+
+/// Two prompts, two agents over two episodes.
+fn batch() -> Batch {
+    Batch::builder()
+        .groups(["x", "x", "y", "y", "x"])
+        .lengths([1, 2, 1, 1, 1])
+        .response("reward", vec![1.0, 0.0, 1.0, 0.0, 2.0])
+        .response("seat", vec![0.0, 1.0, -0.0, 1.0, 0.0])
+        .text("agent", ["a", "b", "a", "b", "a"])
+        .text("episode", ["/", "1", "1", "1", "/"])
+        .build()
+        .unwrap()
+}
+
+fn advantage(recipe: &Recipe, state: &mut State) -> Vec<f64> {
+    let outcome = recipe.advantage(&batch(), state);
+    let outcome = outcome.unwrap_or_else(|error| panic!("{}", error.render(false)));
+    outcome.advantage.buffer().iter().collect()
+}
+
+#[test]
+fn they_compare_and_group() {
+    for (formula, expected) in [
+        (r#"(batch.key("agent") == "a")"#, [1., 0., 1., 0., 1.]),
+        (r#"(batch.key("agent") != "a") + 0"#, [0., 1., 0., 1., 0.]),
+        (r#"("none" == batch.key("agent"))"#, [0.; 5]),
+        (r#"(batch.key("seat") == 0)"#, [1., 0., 1., 0., 1.]),
+        (r#"(batch.key("group") == batch.key(["group"]))"#, [1.; 5]),
+        (
+            r#"(batch.key("agent", "episode") == batch.key("agent"))"#,
+            [0.; 5],
+        ),
+        (
+            r#"batch.regroup(batch.key("agent")).reward.sum("group").expand("response")"#,
+            [3., 0., 1., 0., 3.],
+        ),
+        (
+            r#"batch.group_by(batch.key("agent")).reward.sum("group").expand("response")"#,
+            [4., 0., 4., 0., 4.],
+        ),
+        (
+            r#"batch.group_by(batch.seat).reward.sum("group").expand("response")"#,
+            [4., 0., 4., 0., 4.],
+        ),
+        (
+            r#"batch.group_by(batch.key("agent", "episode")).reward.count("group").expand("response")"#,
+            [2., 2., 1., 2., 2.],
+        ),
+        (
+            r#"batch.map_groups(|g| g.reward * (g.key("agent") == "a") + if g.key == "y" { 9 } else { 0 })"#,
+            [1., 0., 10., 9., 2.],
+        ),
+    ] {
+        let recipe = recipe(&format!("fn advantage(batch, p) {{ {formula} }}"));
+        assert_eq!(
+            advantage(&recipe, &mut State::default()),
+            expected,
+            "{formula}"
+        );
+    }
+}
+
+#[test]
+fn what_is_none_says_what_there_is() {
+    for (formula, said) in [
+        (
+            r#"batch.key("agents")"#,
+            "there is no column \"agents\" to make a key of",
+        ),
+        (
+            r#"batch.agent"#,
+            "`agent` is a column of texts, which are no numbers",
+        ),
+        (r#"batch.key"#, "`key` is the name of one group"),
+        (
+            r#"batch.regroup("agent")"#,
+            "responses are grouped by a key or a response tensor",
+        ),
+        (
+            r#"batch.key("agent") == batch"#,
+            "a key is compared with a text, a number or a key",
+        ),
+        (
+            r#"running("b", batch.key("agent"), 0, 1, 1 / batch.reward)"#,
+            "inf cannot be remembered, at response 1 of group \"x\"",
+        ),
+        (
+            r#"recall("b", batch.key("agent"), batch.length.expand("token"))"#,
+            "is a number or a response tensor, not a token tensor",
+        ),
+    ] {
+        let recipe = recipe(&format!("fn advantage(batch, p) {{ {formula} }}"));
+        let refused = recipe.advantage(&batch(), &mut State::default());
+        let refused = refused.unwrap_err()[0].message.clone();
+        assert!(refused.contains(said), "{formula}: {refused}");
+    }
+}
+
+const MEAN: &str = r#"
+fn advantage(batch, p) {
+    let b = running("mean", batch.key("agent"), 0.5, 0.5, 0.5 * batch.reward);
+    remember("last", batch.key("agent"), batch.reward);
+    b
+}
+"#;
+
+/// Of one key each response sees the one before; what is remembered is there in the next step, in a checkpoint and in the next
+/// version.
+#[test]
+fn what_is_remembered_lasts() {
+    let first = recipe(MEAN);
+    let mut state = State::default();
+    assert_eq!(advantage(&first, &mut state), [0.5, 0.5, 0.75, 0.25, 0.875]);
+    assert_eq!(state.recall("mean", "a"), Some(1.4375));
+    assert_eq!(state.recall("last", "a"), Some(2.0));
+    let kept = state.clone();
+    let mut restored = State::from_json(&state.to_json()).unwrap();
+    assert_eq!(restored, state);
+    assert_eq!(advantage(&first, &mut restored)[..2], [1.4375, 0.125]);
+    assert_eq!(
+        kept.recall("mean", "b"),
+        Some(0.125),
+        "the older state has its own"
+    );
+    let other = recipe(
+        r#"fn init(p) { #{ n: 1 } } fn advantage(batch, p) { recall("mean", batch.key("agent"), -1) }"#,
+    );
+    let mut migrated = other.migrate(&state).unwrap();
+    assert_eq!(advantage(&other, &mut migrated)[0], 1.4375);
+}
+
+/// A step that fails has remembered nothing.
+#[test]
+fn a_failed_step_leaves_no_memory() {
+    let failing =
+        recipe(r#"fn advantage(batch, p) { remember("b", batch.key("agent"), 1); batch.none }"#);
+    let mut state = State::default();
+    message(failing.advantage(&batch(), &mut state));
+    assert_eq!(state, State::default());
+}
+
+#[test]
+fn a_table_has_at_most_so_many_keys_and_says_so() {
+    let bounded = recipe(
+        r#"fn advantage(batch, p) { remember("b", batch.key("agent", "episode"), batch.reward, 2); batch.reward }"#,
+    );
+    let mut state = State::default();
+    let outcome = bounded.advantage(&batch(), &mut state).unwrap();
+    let said = "\"b\" has had more than 2 keys: those written longest ago are forgotten";
+    assert_eq!(outcome.notes, [said]);
+    assert_eq!(state.recall("b", "a/ //"), Some(2.0));
+    assert_eq!(state.recall("b", "b/ 1"), Some(0.0));
+    assert_eq!(state.recall("b", "a/ 1"), None, "{state:?}");
+}
