@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::batch::{Verified, verify_lines};
 use advlab::figures::count;
 use advlab::paint::{Paint, cut, visible};
 use advlab::verify::Verdict;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use console::Term;
 
-use super::streams;
+use super::{end_cleanly, streams};
 
 /// Compare the answers of completions with reference solutions.
 ///
@@ -53,11 +51,7 @@ impl Verify {
         if let Some(output) = &self.output {
             streams::spare_the_input(&self.input, output, self.force)?;
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = stop.clone();
-        // A second one finds the process as it was.
-        ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
-            .context("cannot catch Ctrl-C")?;
+        end_cleanly()?;
         let is_stdout = self.output.as_deref().is_some_and(streams::is_stdout);
         let stream = if is_stdout {
             Term::stderr()
@@ -73,19 +67,14 @@ impl Verify {
                     // Nobody reads it any more: the next line of the table will say so.
                     let _ = stream.write_line(&explained(&verified, paint));
                 }
-                !stop.load(Ordering::Relaxed)
             };
             let asked = [self.completion.as_deref(), self.solution.as_deref()];
             let bar = streams::reading_bar();
             Ok(verify_lines(&self.input, asked, &bar, output, told)?)
         };
-        let is_whole = match &self.output {
+        match &self.output {
             Some(output) => streams::written(output, |output| verify(Some(output)))?,
             None => verify(None)?,
-        };
-        if !is_whole {
-            eprintln!("stopped; nothing is written");
-            return Ok(ExitCode::from(130));
         }
         let all: usize = counts.values().sum();
         stream.write_line(&format!(

@@ -208,25 +208,24 @@ fn read_lines(path: &Path, file: impl Read + Send, schema: Schema) -> Result<Raw
 }
 
 /// Lines of a file in parallel, block by block: what `of_line` makes of each one with its number, and of blank ones nothing,
-/// comes in order to `take`, which says whether to go on. The result is the file's checksum; `None` where it did not.
+/// comes in order to `take`, which says whether to go on.
 pub(super) fn map_lines<R: Send>(
     path: &Path,
-    progress: Option<&(dyn Fn(u64, u64) + Sync)>,
+    progress: &Progress,
     of_line: impl Fn(usize, &str) -> Result<R, Diagnostic> + Sync,
     mut take: impl FnMut(&str, Option<R>) -> Result<bool, Diagnostics>,
-) -> Result<Option<u32>, Diagnostics> {
+) -> Result<(), Diagnostics> {
     let no_read = |error: io::Error| cannot_be_read(path, &error);
-    let file = File::open(path).map_err(no_read)?;
-    let total = file.metadata().map_err(no_read)?.len();
+    let file = lines::open(path, progress).map_err(no_read)?;
     let (rest, sum) = (Vec::new(), 0);
     let mut blocks = Blocks { file, rest, sum };
-    let (mut number, mut done) = (0, 0);
+    let mut number = 0;
     let mut block = blocks.next().map_err(no_read)?;
     while !block.is_empty() {
-        let lines: Vec<&[u8]> = columns::lines(&block).collect();
+        let all: Vec<&[u8]> = columns::lines(&block).collect();
         let (made, next) = rayon::join(
             || {
-                let lines = lines.par_iter().enumerate().map(|(index, line)| {
+                let texts = all.par_iter().enumerate().map(|(index, line)| {
                     let here = |error: Diagnostic| error.on_line(number + index + 1).in_file(path);
                     let text = columns::text(line).map_err(here)?;
                     let text = text.map(|text| text.trim_start_matches('\u{feff}'));
@@ -235,24 +234,21 @@ pub(super) fn map_lines<R: Send>(
                         .transpose();
                     Ok((text, made.map_err(here)?))
                 });
-                lines.collect::<Vec<Result<_, Diagnostic>>>()
+                texts.collect::<Vec<Result<_, Diagnostic>>>()
             },
             || blocks.next(),
         );
-        for (made, line) in made.into_iter().zip(&lines) {
+        for (made, line) in made.into_iter().zip(&all) {
             let (text, made) = made?;
             let text = text.or_else(|| std::str::from_utf8(line).ok());
             if !take(text.unwrap_or_default(), made)? {
-                return Ok(None);
+                return Ok(());
             }
         }
-        (number, done) = (number + lines.len(), done + block.len() as u64);
-        if let Some(told) = progress {
-            told(done, total);
-        }
+        number += all.len();
         block = next.map_err(no_read)?;
     }
-    Ok(Some(blocks.sum))
+    Ok(())
 }
 
 /// Writes the lines of `input` to `out`, each with its advantage and otherwise to the byte as it is.

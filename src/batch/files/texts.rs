@@ -8,7 +8,7 @@ use std::path::Path;
 use super::json::{self, Cursor, Type, unescape};
 use super::jsonl::map_lines;
 use super::replace::Replacement;
-use super::words;
+use super::{Progress, words};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::verify::{self, Verdict};
@@ -59,11 +59,9 @@ pub struct Verified {
     pub verdict: Verdict,
 }
 
-/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each in order;
-/// it says whether to go on. Where there is an `output`, each line is written there with the field `correct`.
+/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each in order. Where there is an `output`, each line is written there with the field `correct`.
 ///
-/// `asked` has names for the fields of the completion and the solution, where they are not the usual ones. The result is
-/// whether it went on to the end.
+/// `asked` has names for the fields of the completion and the solution, where they are not the usual ones.
 ///
 /// # Errors
 /// The line and what is wrong in it, a field that is not there, or why the output cannot be written; nothing half-written
@@ -73,8 +71,8 @@ pub fn verify_lines(
     asked: [Option<&str>; 2],
     progress: &(dyn Fn(u64, u64) + Sync),
     output: Option<&Path>,
-    mut told: impl FnMut(Verified) -> bool,
-) -> Result<bool, Diagnostics> {
+    mut told: impl FnMut(Verified),
+) -> Result<(), Diagnostics> {
     let names = fields_of(path, asked)?;
     let mut out = output.map(Replacement::new).transpose()?;
     let is_written = output.is_some();
@@ -93,7 +91,11 @@ pub fn verify_lines(
             room,
         ))
     };
-    let is_whole = map_lines(path, Some(progress), of_line, |line, verified| {
+    let progress = Progress {
+        told: Some(progress),
+        ..Progress::default()
+    };
+    map_lines(path, &progress, of_line, |line, verified| {
         let Some((verified, room)) = verified else {
             if let Some(out) = &mut out {
                 out.write_all(line.as_bytes())
@@ -107,13 +109,11 @@ pub fn verify_lines(
             write!(out, "{}{key}{is_right}{}", parts.0, parts.1)
                 .map_err(|error| out.error(&error))?;
         }
-        Ok(told(verified))
+        told(verified);
+        Ok(true)
     })?;
-    match out.filter(|_| is_whole.is_some()) {
-        Some(out) => out.finish()?,
-        None => {}
-    }
-    Ok(is_whole.is_some())
+    progress.finish();
+    out.map_or(Ok(()), Replacement::finish)
 }
 
 /// The fields of completions and solutions in a file of lines.
@@ -121,7 +121,7 @@ fn fields_of(path: &Path, asked: [Option<&str>; 2]) -> Result<[String; 2], Diagn
     let mut there = None;
     map_lines(
         path,
-        None,
+        &Progress::default(),
         |_, _| Ok(()),
         |line, is_response| {
             if is_response.is_some() {
