@@ -45,9 +45,13 @@ extern crate self as advlab;
 pub mod batch;
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "cli")]
+pub mod compare;
 pub mod diagnostic;
 #[cfg(feature = "cli")]
 pub mod doc;
+#[cfg(feature = "cli")]
+pub mod figure;
 pub mod figures;
 pub mod live;
 pub mod native;
@@ -58,6 +62,8 @@ pub mod profile;
 #[cfg(feature = "cli")]
 pub mod repl;
 pub mod script;
+#[cfg(feature = "cli")]
+pub mod study;
 mod suggest;
 pub mod tensor;
 #[cfg(feature = "text")]

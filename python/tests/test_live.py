@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -131,6 +133,30 @@ def test_a_live_recipe_is_not_pickled_and_not_used_once_closed(live):
     live.close()
     with pytest.raises(ValueError, match="closed"):
         live.advantage(**COLUMNS)
+
+
+GROWTH = """
+import numpy as np, advlab
+pages = lambda: int(open("/proc/self/statm").read().split()[1])
+columns = {"groups": np.arange(64) // 8, "mask": np.ones((64, 512), int), "reward": np.arange(64.0) % 3,
+           "old_logp": np.full((64, 512), -0.5, "f4")}
+recipes = advlab.load("reinforce_pp_baseline"), advlab.watch("grpo")
+def calls(count):
+    for _ in range(count):
+        for recipe in recipes:
+            recipe.advantage(**columns)
+    return pages()
+before = calls(200)
+grown = (calls(1000) - before) * 4096
+# An output alone is 131 kB: one that stayed in a hundred calls would show.
+assert grown < 8 << 20, grown
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="there is no /proc here")
+def test_memory_does_not_grow_with_calls():
+    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_call_uses_a_version_that_was_accepted(script):

@@ -81,6 +81,19 @@ impl Computed {
         })
     }
 
+    /// The values by response; of one that has values by token, their mean.
+    pub fn by_response(&self) -> Vec<f64> {
+        let mean = |response: usize| {
+            let tokens = self.layout.tokens_of(response).len();
+            let sum: f64 = (0..tokens).map(|token| self.at(response, token)).sum();
+            sum / tokens.max(1) as f64
+        };
+        match self.level {
+            Level::Token => (0..self.layout.responses()).map(mean).collect(),
+            _ => self.values.iter().collect(),
+        }
+    }
+
     /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input.
     pub fn to_padded(&self) -> Array2<f32> {
         // Zeros come from the system: rows' ends that are never written take no memory.

@@ -2,10 +2,13 @@
 
 mod apply;
 mod check;
+mod compare;
 mod convert;
 mod export;
 mod library;
 mod look;
+mod mass;
+mod objective;
 mod profile;
 mod repl;
 mod replay;
@@ -25,6 +28,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
 use advlab::script::{Host, Recipe};
+use advlab::study::recipes_of;
 use advlab::tensor::Executor;
 use advlab::tokenizer::Tokenizer;
 use advlab::train::Kept;
@@ -80,6 +84,9 @@ enum Command {
     Check(check::Check),
     /// See where the time of a recipe goes, by stage and by line
     Profile(profile::Profile),
+    Objective(objective::ShowObjective),
+    Mass(mass::ShowMass),
+    Compare(compare::Compare),
     Recipes(library::Recipes),
     /// Explain a recipe or a function, with an example
     Doc(library::Doc),
@@ -99,6 +106,9 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Profile(command) => command.run(),
+        Command::Objective(command) => command.run(),
+        Command::Mass(command) => command.run(),
+        Command::Compare(command) => command.run(),
         Command::Recipes(recipes) => recipes.run(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
@@ -193,6 +203,23 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
             .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
     }
     Ok(())
+}
+
+/// The recipes that words name, each with the settings behind it, and those for all of them.
+fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Result<Vec<Recipe>> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let recipes = recipes_of(&words)
+        .map_err(|word| anyhow::anyhow!("{word} stands before any recipe: `passk k=8`"))?;
+    let mut loaded = Vec::new();
+    for (name, own) in recipes {
+        let own: Vec<(String, String)> =
+            own.into_iter().filter_map(|word| pair(word).ok()).collect();
+        let mut recipe = host.load(name)?;
+        set(&mut recipe, settings)?;
+        set(&mut recipe, &own)?;
+        loaded.push(recipe);
+    }
+    Ok(loaded)
 }
 
 /// A recipe's name, version and settings.

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use advlab::script::Builtin;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::script::{Builtin, Host};
 use advlab::train::{Config, Run};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -96,6 +97,7 @@ impl Train {
         config.steps = self.steps.unwrap_or(config.steps);
         config.seed = self.seed.unwrap_or(config.seed);
         for (name, value) in &self.set {
+            no_key_is_set(&config.recipe, name, value)?;
             config.set(name, value);
         }
         config.executor = self.computing.executor;
@@ -103,6 +105,24 @@ impl Train {
         config.check()?;
         Ok(config)
     }
+}
+
+/// Refuses what is a key of the configuration and no parameter of the recipe, as in `--set lr=0.001`.
+fn no_key_is_set(recipe: &str, name: &str, value: &str) -> Result<()> {
+    let Some(key) = Config::key(name) else {
+        return Ok(());
+    };
+    // A recipe that does not load has its own message.
+    let recipe = Host::new().load(recipe);
+    if recipe.is_ok_and(|recipe| recipe.params().get(name).is_none()) {
+        let message =
+            format!("--set {name}={value} sets a parameter of the recipe, which has no `{name}`");
+        let help = format!(
+            "`{key}` is a key of the configuration: a line of the file in `advlab train FILE.toml`"
+        );
+        return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
+    }
+    Ok(())
 }
 
 fn whole(text: &str) -> Result<u64, &'static str> {
@@ -117,7 +137,7 @@ fn is_recipe(path: &Path) -> bool {
 }
 
 /// Set by the first Ctrl-C; the second one ends the process at once.
-fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
+pub(super) fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let is_set = stop.clone();
     let handler = move || {

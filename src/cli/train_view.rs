@@ -201,6 +201,36 @@ impl View {
         }
     }
 
+    /// A version failed at a step.
+    fn failed(&mut self, event: &Event<'_>) {
+        let Event::Failed {
+            step,
+            recipe,
+            error,
+            batch,
+            back_to,
+        } = *event
+        else {
+            return;
+        };
+        // Where there is nothing to go back to, the run ends with the error of the step's first failure.
+        if back_to.is_some() {
+            self.say(&error.render_within(self.paint));
+        }
+        self.failed += 1;
+        let version = recipe.version();
+        let mut line = format!("{} {version} failed", self.name);
+        if let Some(back_to) = back_to {
+            line.push_str(&format!("  back to {}", back_to.version()));
+        }
+        if batch.is_some() {
+            let batch = format!("batches/failed-{step:06}-{version}.safetensors");
+            let path = self.folder.join(batch);
+            line.push_str(&format!("  (its batch is {})", path.display()));
+        }
+        self.at(step, &line);
+    }
+
     /// Prints lines above the bar. A run goes on where nobody reads them any more.
     fn say(&self, lines: &str) {
         self.bar.suspend(|| {
@@ -223,8 +253,9 @@ impl View {
         let config = &self.config;
         self.say(&title(&self.name, recipe, self.paint));
         let text = format!(
-            "{}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
+            "{} with policy {}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
             config.task,
+            config.policy,
             config.rollout_batch_size,
             config.group_size,
             config.steps,
@@ -260,34 +291,12 @@ impl View {
                 self.reloads += 1;
                 self.at(step, &format!("{} {change}", self.name));
             }
-            Event::Failed {
-                step,
-                recipe,
-                error,
-                batch,
-                back_to,
-            } => {
-                // Where there is nothing to go back to, the run ends with the error of the step's first failure.
-                if back_to.is_some() {
-                    self.say(&error.render_within(self.paint));
-                }
-                self.failed += 1;
-                let version = recipe.version();
-                let mut line = format!("{} {version} failed", self.name);
-                if let Some(back_to) = back_to {
-                    line.push_str(&format!("  back to {}", back_to.version()));
-                }
-                if batch.is_some() {
-                    let batch = format!("batches/failed-{step:06}-{version}.safetensors");
-                    let path = self.folder.join(batch);
-                    line.push_str(&format!("  (its batch is {})", path.display()));
-                }
-                self.at(step, &line);
-            }
+            Event::Failed { .. } => self.failed(event),
             Event::Native { step, change } => {
                 let name = Path::new(&change.recipe).file_name().unwrap_or_default();
                 self.at(step, &format!("{} {change}", name.to_string_lossy()));
             }
+            Event::Warned { step, message } => self.at(step, &format!("warning: {message}")),
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
                 done,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use advlab::paint::wrapped;
+use advlab::train::Config;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use console::Term;
@@ -51,9 +52,24 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     match error.kind() {
         // `--k 2`, `--k=2`
         ErrorKind::UnknownArgument if wrong.starts_with("--") => {
-            let has_parameters = ["apply", "check", "profile", "repl", "train"].contains(&command);
+            let has_parameters = [
+                "apply",
+                "check",
+                "compare",
+                "mass",
+                "objective",
+                "profile",
+                "repl",
+                "train",
+            ]
+            .contains(&command);
             let is_new = context(ContextKind::SuggestedArg).is_none() && has_parameters;
             let name = wrong.trim_start_matches('-');
+            if let Some(key) = Config::key(name).filter(|_| command == "train") {
+                return Some(format!(
+                    "'{key}' is a key of the file in 'advlab train FILE.toml'"
+                ));
+            }
             let mut from = words.iter().skip_while(|word| !word.starts_with(wrong));
             let value = match from.next()?.split_once('=') {
                 Some((_, value)) => value,

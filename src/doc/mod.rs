@@ -121,6 +121,13 @@ pub fn overview(paint: Paint) -> String {
     lines.join("\n")
 }
 
+/// A title with a capital.
+fn capital(title: &str) -> String {
+    let mut letters = title.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).collect()
+}
+
 /// A part of the reference: the members of one owner, or the functions of one class.
 struct Section {
     title: String,

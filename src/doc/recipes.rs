@@ -1,5 +1,6 @@
 //! `docs/recipes.md`: every built-in recipe, and what other trainers call it.
 
+use super::capital;
 use super::trainers::{Alias, trainers};
 use crate::diagnostic::Diagnostics;
 use crate::script::{BUILTINS, Host, Kind, Recipe, needed};
@@ -12,7 +13,7 @@ pub fn recipes() -> Result<String, Diagnostics> {
     let host = Host::new();
     let (mut page, mut entries) = (String::from(HEAD), String::new());
     for kind in Kind::OF_RECIPES {
-        let title = titled(kind.title());
+        let title = capital(kind.title());
         let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let names: Vec<String> = own().map(|one| format!("[{0}](#{0})", one.name)).collect();
         page.push_str(&format!("\n- {title}: {}", names.join(", ")));
@@ -50,11 +51,6 @@ const NAMES: &str = "
 What other trainers call these, read in their code at the version given, though not all of it was run; `advlab recipes verl`
 shows one trainer's. With the parameters in the second column the formulas are the same but for what stands in the third.
 ";
-
-fn titled(text: &str) -> String {
-    let (first, rest) = text.split_at(1);
-    first.to_uppercase() + rest
-}
 
 fn entry(recipe: &Recipe) -> String {
     let code = |name: &str| format!("`{name}`");

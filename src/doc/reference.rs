@@ -1,7 +1,7 @@
 //! `docs/reference.md`: every function on one page.
 
 use super::entry::{Entry, filled};
-use super::{TOPICS, sections};
+use super::{TOPICS, capital, sections};
 use crate::paint::WIDTH;
 
 /// The reference page, in Markdown. The examples' results are those of the tables, which tests compare with what comes
@@ -40,11 +40,7 @@ all values in order.
 ";
 
 fn section(title: &str, about: &str) -> String {
-    let mut letters = title.chars();
-    let first = letters
-        .next()
-        .map_or(String::new(), |first| first.to_uppercase().collect());
-    format!("\n## {first}{}\n\n*{about}*\n\n", letters.as_str())
+    format!("\n## {}\n\n*{about}*\n\n", capital(title))
 }
 
 fn entry(entry: &Entry) -> String {

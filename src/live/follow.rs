@@ -22,12 +22,12 @@ pub(super) struct Thread {
     shared: Arc<Shared>,
     handle: Option<JoinHandle<()>>,
     bell: SyncSender<Instant>,
-    looks: Arc<Looks>,
+    looks: Arc<Requests>,
 }
 
-/// Looks at the files that were asked for, and how many of them are done.
+/// Requests at the files that were asked for, and how many of them are done.
 #[derive(Debug, Default)]
-struct Looks {
+struct Requests {
     asked: AtomicU64,
     done: Mutex<u64>,
     is_done: Condvar,
@@ -110,7 +110,7 @@ struct Follower {
     reading: Reading,
     said: Said,
     is_polling_said: bool,
-    looks: Arc<Looks>,
+    looks: Arc<Requests>,
 }
 
 /// The last report of the files, so as not to repeat it.
@@ -147,7 +147,7 @@ impl Follower {
         }
     }
 
-    /// Looks at the files, at an event of this moment or without one, and judges them once they are quiet, where they
+    /// Requests at the files, at an event of this moment or without one, and judges them once they are quiet, where they
     /// hold something new, or where that is asked for.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.reading.again();

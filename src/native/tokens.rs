@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::columns::Columns;
 use crate::batch::{Computed, Layout, Level, Rows, TokenValues};
 use crate::script::Placed;
-use crate::tensor::{BLOCK, Location, Reservation, Share, TILE, Token, by_blocks};
+use crate::tensor::{BLOCK, Location, Reservation, Share, Stopped, TILE, Token, by_blocks};
 
 /// The tokens of a tile: some of one response's.
 #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ pub(super) enum Output<'a, T> {
 }
 
 /// The part of an output that one thread writes.
-enum Part<'a, T> {
+enum Target<'a, T> {
     Compact(&'a mut [T]),
     Rows(Rows<'a>),
     Nothing,
@@ -92,10 +92,10 @@ impl<'a, T: Token> Output<'a, T> {
         })
     }
 
-    fn part(&mut self) -> Part<'_, T> {
+    fn part(&mut self) -> Target<'_, T> {
         match self {
-            Output::Compact { values, .. } => Part::Compact(values),
-            Output::Rows(rows) => Part::Rows(rows.reborrow()),
+            Output::Compact { values, .. } => Target::Compact(values),
+            Output::Rows(rows) => Target::Rows(rows.reborrow()),
         }
     }
 
@@ -142,21 +142,17 @@ impl<'a, T: Token> Output<'a, T> {
     }
 }
 
-impl<'a, T: Token> Share for Part<'a, T> {
-    fn split(&mut self, responses: usize, tokens: usize) -> Part<'a, T> {
+impl<'a, T: Token> Share for Target<'a, T> {
+    fn split(&mut self, responses: usize, tokens: usize) -> Target<'a, T> {
         match self {
-            Part::Compact(values) => {
-                let (head, tail) = std::mem::take(values).split_at_mut(tokens);
-                *values = tail;
-                Part::Compact(head)
-            }
-            Part::Rows(rows) => Part::Rows(rows.split(responses)),
-            Part::Nothing => Part::Nothing,
+            Target::Compact(values) => Target::Compact(values.split(responses, tokens)),
+            Target::Rows(rows) => Target::Rows(rows.split(responses)),
+            Target::Nothing => Target::Nothing,
         }
     }
 }
 
-impl<T: Token> Part<'_, T> {
+impl<T: Token> Target<'_, T> {
     /// Writes a response's tokens, the first of the part's own.
     fn write<R>(
         &mut self,
@@ -167,9 +163,9 @@ impl<T: Token> Part<'_, T> {
     ) -> R {
         let tokens = layout.tokens_of(response).len();
         let mut rows = match self.split(1, tokens) {
-            Part::Compact(values) => return of(values),
-            Part::Nothing => return of(&mut []),
-            Part::Rows(rows) => rows,
+            Target::Compact(values) => return of(values),
+            Target::Nothing => return of(&mut []),
+            Target::Rows(rows) => rows,
         };
         let row = rows.row(0);
         layout.clear_padding(response, row);
@@ -196,7 +192,7 @@ pub(super) fn each_response<S, R: Send>(
     scratch: impl Fn() -> S + Send + Sync,
     of: impl Fn(&mut S, usize) -> R + Sync,
 ) -> Option<Vec<R>> {
-    let part: Part<'_, f32> = Part::Nothing;
+    let part: Target<'_, f32> = Target::Nothing;
     each_part(columns, part, scratch, |scratch, response, _| {
         of(scratch, response)
     })
@@ -204,23 +200,19 @@ pub(super) fn each_response<S, R: Send>(
 
 fn each_part<T: Token, S, R: Send>(
     columns: &Columns<'_>,
-    part: Part<'_, T>,
+    part: Target<'_, T>,
     scratch: impl Fn() -> S + Send + Sync,
     of: impl Fn(&mut S, usize, &mut [T]) -> R + Sync,
 ) -> Option<Vec<R>> {
     let layout = &**columns.layout;
+    let of_block = |memory: &mut (S, Vec<T>), responses: Range<usize>, mut part: Target<'_, T>| {
+        let (scratch, holes) = memory;
+        let each = responses
+            .map(|response| part.write(layout, response, holes, |own| of(scratch, response, own)));
+        Ok::<Vec<R>, Stopped>(each.collect())
+    };
     let scratch = || (scratch(), Vec::new());
-    let done = by_blocks(
-        layout,
-        columns.guard(),
-        part,
-        scratch,
-        |(scratch, holes), responses, mut part| {
-            let each = responses.map(|response| {
-                part.write(layout, response, holes, |own| of(scratch, response, own))
-            });
-            Ok(each.collect::<Vec<R>>())
-        },
-    );
+    let place = (layout, Level::Token);
+    let done = by_blocks(place, columns.guard(), part, scratch, of_block);
     Some(done.ok()?.into_iter().flatten().collect())
 }

@@ -59,6 +59,53 @@ pub struct Measured {
     bandwidth: f64,
 }
 
+/// A recipe, with a loss behind it or none, that is run again and again into one padded array.
+struct Runs<'a> {
+    recipe: &'a Recipe,
+    loss: Option<&'a Recipe>,
+    batch: &'a Batch,
+    padded: Array2<f32>,
+}
+
+impl<'a> Runs<'a> {
+    fn new(recipe: &'a Recipe, loss: Option<&'a Recipe>, batch: &'a Batch) -> Runs<'a> {
+        let layout = batch.layout();
+        Runs {
+            recipe,
+            loss,
+            batch,
+            padded: Array2::zeros((layout.responses(), layout.width())),
+        }
+    }
+
+    fn once(&mut self, host: &Host, profile: Option<&Profile>) -> Result<Trial, Diagnostics> {
+        let (recipe, loss) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
+        Trial::of(
+            &recipe,
+            loss.as_ref(),
+            self.batch,
+            &mut self.padded,
+            profile,
+        )
+    }
+
+    /// Seconds, run by run; none where kernels do not answer as `native` says.
+    fn times(&mut self, host: &Host, runs: usize, native: bool) -> Result<Vec<f64>, Diagnostics> {
+        // The first run finds memory and caches as no later one does.
+        let first = self.once(host, None)?;
+        let runs = if first.is_native == native { runs } else { 0 };
+        let seconds = (0..runs).map(|_| Ok(self.once(host, None)?.seconds()));
+        seconds.collect()
+    }
+
+    /// A run with its stages noted down.
+    fn noted(&mut self, host: &Host, detail: Detail) -> Result<Trial, Diagnostics> {
+        let profile = Arc::new(Profile::new(detail));
+        let host = host.clone().with_profile(profile.clone());
+        self.once(&host, Some(&profile))
+    }
+}
+
 impl Measured {
     /// Runs all hooks of a recipe, a number of times with each executor (with libtorch where that is the host's), from the
     /// state that `init` makes. The advantage is written into a padded array, or where there is a loss, its gradient. A loss
@@ -74,59 +121,31 @@ impl Measured {
         runs: usize,
     ) -> Result<Measured, Diagnostics> {
         let host = host.clone().with_guard(host.guard());
-        let layout = batch.layout();
-        let new_array = || Array2::zeros((layout.responses(), layout.width()));
-        let mut padded = new_array();
-        let mut times = |host: Host, runs: usize, native: bool| -> Result<Vec<f64>, Diagnostics> {
-            let (recipe, loss) = (recipe.on(&host), loss.map(|loss| loss.on(&host)));
-            // The first run finds memory and caches as no later one does.
-            let first = Trial::of(&recipe, loss.as_ref(), batch, &mut padded, None)?;
-            let runs = if first.is_native == native { runs } else { 0 };
-            let mut seconds = Vec::new();
-            for _ in 0..runs {
-                let trial = Trial::of(&recipe, loss.as_ref(), batch, &mut padded, None)?;
-                seconds.push(trial.seconds());
-            }
-            Ok(seconds)
-        };
         let by = |executor: Executor| host.clone().with_executor(executor);
-        let fused = times(by(Executor::Fused), runs, false)?;
-        let naive = times(by(Executor::Naive), runs.min(NAIVE_RUNS), false)?;
+        let mut all = Runs::new(recipe, loss, batch);
+        let fused = all.times(&by(Executor::Fused), runs, false)?;
+        let naive = all.times(&by(Executor::Naive), runs.min(NAIVE_RUNS), false)?;
         let kernels = Native::new(Mode::On);
-        let native = times(host.clone().with_native(&kernels), runs, true)?;
+        let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
         let torch = match host.executor() {
             #[cfg(feature = "torch")]
-            Executor::Torch => times(host.clone(), runs, false)?,
+            Executor::Torch => all.times(&host, runs, false)?,
             _ => Vec::new(),
         };
         let fused_anew = |_| {
             let started = Instant::now();
-            let (mut padded, host) = (new_array(), by(Executor::Fused));
-            let loss = loss.map(|loss| loss.on(&host));
-            Trial::of(&recipe.on(&host), loss.as_ref(), batch, &mut padded, None)?;
+            Runs::new(recipe, loss, batch).once(&by(Executor::Fused), None)?;
             Ok(started.elapsed().as_secs_f64())
         };
         let fused_anew: Result<_, Diagnostics> = (0..runs).map(fused_anew).collect();
-        let mut noted = |detail: Detail| {
-            let profile = Arc::new(Profile::new(detail));
-            let host = host.clone().with_profile(profile.clone());
-            let loss = loss.map(|loss| loss.on(&host));
-            Trial::of(
-                &recipe.on(&host),
-                loss.as_ref(),
-                batch,
-                &mut padded,
-                Some(&profile),
-            )
-        };
-        let mut trial = noted(Detail::Stages)?;
+        let mut trial = all.noted(&host, Detail::Stages)?;
         for _ in 1..runs {
-            let other = noted(Detail::Stages)?;
+            let other = all.noted(&host, Detail::Stages)?;
             if other.seconds() < trial.seconds() {
                 trial = other;
             }
         }
-        trial.share_out(&noted(Detail::Operations)?);
+        trial.share_out(&all.noted(&host, Detail::Operations)?);
         let place = |origin: &Origin| lines::of_recipes(recipe, loss, origin);
         Ok(Measured {
             name: recipe.name().to_string(),
@@ -135,14 +154,14 @@ impl Measured {
             lines: Line::of(&trial, place),
             in_full: InFull::of(&trial, place),
             executor: host.executor(),
-            layout: layout.clone(),
+            layout: batch.layout().clone(),
             fused,
             fused_anew: fused_anew?,
             naive,
             native,
             torch,
             trial,
-            bandwidth: bandwidth(layout.tokens()),
+            bandwidth: bandwidth(batch.layout().tokens()),
         })
     }
 

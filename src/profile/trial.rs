@@ -13,7 +13,7 @@ use crate::tensor::profile::{Profile, Stage, StageKind};
 #[derive(Debug)]
 pub(super) struct Trial {
     /// What it did, one after the other.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<HookTime>,
     /// What the executor did meanwhile, where it noted that down.
     pub(super) stages: Vec<Stage>,
     /// The most bytes that tensors held at once, beside the batch and the padded array.
@@ -26,7 +26,7 @@ pub(super) struct Trial {
 
 /// The run of a hook.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct HookTime {
     pub(super) name: &'static str,
     /// In seconds, from the beginning of the profile or of the run.
     pub(super) started: f64,
@@ -53,7 +53,7 @@ impl Trial {
         let mut parts = Vec::new();
         let mut part = |name, started: f64| {
             let seconds = clock() - started;
-            parts.push(Part {
+            parts.push(HookTime {
                 name,
                 started,
                 seconds,
@@ -101,7 +101,7 @@ impl Trial {
 
     /// The trial of an input at the prompt.
     pub(super) fn of_input(trial: InputTrial) -> Trial {
-        let part = Part {
+        let part = HookTime {
             name: "input",
             started: trial.started,
             seconds: trial.seconds,

@@ -87,8 +87,8 @@ impl Session {
         let typed = &before[word..];
         if typed.starts_with("--") {
             let options: &[&str] = match command.name {
-                "curve" => &["--n ", "--out "],
-                "plot" => &["--out "],
+                "curve" | "objective" => &["--n ", "--out "],
+                "plot" | "surface" => &["--out "],
                 _ => &[],
             };
             return (word, plain(options.iter().copied()));

@@ -5,6 +5,7 @@ use super::data::Data;
 use super::session::{Session, join};
 use crate::diagnostic::Diagnostics;
 use crate::script::{Defines, Hook, Outcome, Recipe, State, is_typed};
+use crate::study::with_advantage;
 
 impl Session {
     /// Makes a recipe the one in use, as `:recipe` does.
@@ -38,7 +39,8 @@ impl Session {
     pub(super) fn try_recipe(&self, recipe: &Recipe) -> Result<(Outcome, State), Diagnostics> {
         self.script.guard().rearm();
         let mut state = recipe.init()?;
-        let outcome = recipe.advantage(&self.data.batch, &mut state)?;
+        let (batch, _) = with_advantage(recipe, &self.data.batch)?;
+        let outcome = recipe.advantage(&batch, &mut state)?;
         Ok((outcome, state))
     }
 

@@ -3,13 +3,11 @@
 mod command;
 mod complete;
 mod data;
-mod figure;
 mod in_use;
 mod session;
 mod show;
 mod terminal;
 
-pub use command::{Curve, Point};
 pub use data::builtin;
 pub use session::{Reply, Session};
 pub use terminal::{piped, terminal};

@@ -71,6 +71,9 @@ pub struct Summary {
     pub without_weight: Option<usize>,
     /// Tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
+    /// Over how many responses the sum of |A|, weighted, is spread: its square over the sum of the squares of the responses' sums
+    /// over their tokens; 0 where there is no signal.
+    pub effective_responses: f64,
 }
 
 impl Summary {
@@ -105,6 +108,22 @@ impl Summary {
                 right.get(response as usize) == label
             }))
         };
+        let sum = |response: usize| -> f64 {
+            let tokens = layout.tokens_of(response);
+            let weight = weight.map_or(1.0, |weight| weight.get(response));
+            weight
+                * match advantage.level() {
+                    Level::Token => tokens.map(|token| value(response, token).abs()).sum(),
+                    // Rollouts that say nothing of tokens count by response.
+                    _ if layout.tokens() == 0 => value(response, 0).abs(),
+                    _ => value(response, 0).abs() * tokens.len() as f64,
+                }
+        };
+        let sums = || (0..layout.responses()).map(sum);
+        let (whole, squares) = (
+            sums().sum::<f64>(),
+            sums().map(|sum| sum * sum).sum::<f64>(),
+        );
         Summary {
             groups: layout.groups(),
             group_size: [sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)],
@@ -127,6 +146,11 @@ impl Summary {
                 })
                 .sum(),
             without_weight: weight.map(|weight| weight.iter().filter(|x| *x == 0.0).count()),
+            effective_responses: if squares > 0.0 {
+                whole * whole / squares
+            } else {
+                0.0
+            },
         }
     }
 

@@ -112,13 +112,13 @@ pub(crate) struct Looks(Mutex<HashMap<Form, Look>>);
 
 #[derive(Debug)]
 struct Look {
-    values: Values,
+    values: LookedAt,
     /// No other tensor comes to lie where those lie that the form names. Weak: what is named may name this in turn.
     _named: Vec<Weak<Node>>,
 }
 
 #[derive(Clone, Debug)]
-enum Values {
+enum LookedAt {
     /// Asked for of one group so far.
     Once,
     Shared(Arc<Value>),
@@ -147,17 +147,17 @@ impl Tensor {
                 return None;
             }
             let look = Look {
-                values: Values::Once,
+                values: LookedAt::Once,
                 _named: named.into_iter().map(Tensor::downgrade).collect(),
             };
             looks.insert(form, look);
             return None;
         };
-        if let Values::Once = look.values {
+        if let LookedAt::Once = look.values {
             let all = self.of_all_groups(home, &of.whole);
-            look.values = all.map_or(Values::Single, Values::Shared);
+            look.values = all.map_or(LookedAt::Single, LookedAt::Shared);
         }
-        let Values::Shared(all) = look.values.clone() else {
+        let LookedAt::Shared(all) = look.values.clone() else {
             return None;
         };
         drop(looks);

@@ -4,15 +4,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::error::{Origin, TensorError, TensorErrorKind};
-use super::exec::Sink;
 use super::frame::meet;
 use super::guard::Reservation;
-use super::lift::Mapped;
 use super::op::{Kernel, Op, Within};
-use super::plan::Plan;
-use super::profile::Profile;
+pub(crate) use super::prim::Prim;
 use super::{Frame, Level, Value};
-use crate::batch::{Buffer, FloatBuffer, Rows, TokenValues};
+use crate::batch::{Buffer, FloatBuffer, TokenValues};
 
 /// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and what the allocator
 /// adds: a script that only builds and never computes is bounded too.
@@ -41,82 +38,6 @@ pub(crate) struct Node {
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,
     reservation: Option<Reservation>,
-}
-
-/// An executor's operations: the op table's rows come down to these.
-#[derive(Clone, Debug)]
-pub(crate) enum Prim {
-    /// A number; a batch tensor.
-    Number(f64),
-    /// Values that are there already.
-    Values(Arc<Value>),
-    Column(TokenValues),
-    /// An elementwise row of the op table, over arguments that are broadcast to the node's level.
-    Map(&'static Op),
-    /// The same value in each finer cell.
-    Expand,
-    /// A reduction row of the op table; a second argument selects where it is not 0.
-    Reduce(&'static Op),
-    /// How many values of a finer level each cell has.
-    Count(Level),
-    /// A row of the op table that gives each value a result of its own within its cell of a coarser level.
-    Within(&'static Op, Level),
-    /// A scan row over the tokens of each response, with its number (a discount or a fill); a second argument has a
-    /// discount for each response instead.
-    Scan(&'static Op, f64),
-    /// A response's value on its last token, 0 on the others.
-    AtLastToken,
-    /// Uniform numbers in [0, 1), by a key and the value's index.
-    Random(u64),
-    /// The part of the argument that belongs to one group, in that group's own frame.
-    Select(usize),
-    /// Puts tensors of the groups' own frames together; 0 where no argument has the group.
-    Assemble(Arc<[usize]>),
-    /// The argument, as what is made of all groups at once reads it: for each group what [`Prim::Select`] gives it.
-    OfGroups,
-    /// The argument, which is what a function gives for all groups at once.
-    Mapped(Arc<Mapped>),
-}
-
-impl Prim {
-    /// The name of the operation, as scripts write it or as messages call it.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Prim::Number(_) => "number",
-            Prim::Values(_) => "values",
-            Prim::Column(_) => "column",
-            Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => op.name,
-            Prim::Expand => "expand",
-            Prim::Count(_) => "count",
-            Prim::AtLastToken => "at_last_token",
-            Prim::Random(_) => "random",
-            Prim::Select(_) | Prim::OfGroups => "groups",
-            Prim::Assemble(_) | Prim::Mapped(_) => "map_groups",
-        }
-    }
-
-    /// What tells the operation from others on the same arguments, at the same level and in the same frame; `None` of
-    /// values that are there, and of what takes groups apart.
-    pub(super) fn signature(&self) -> Option<[u64; 3]> {
-        let row = |op: &'static Op| std::ptr::from_ref(op) as u64;
-        Some(match self {
-            Prim::Number(value) => [0, 0, value.to_bits()],
-            Prim::Map(op) => [1, row(op), 0],
-            Prim::Expand => [2, 0, 0],
-            Prim::Reduce(op) => [3, row(op), 0],
-            Prim::Count(level) => [4, *level as u64, 0],
-            Prim::Within(op, level) => [5, row(op), *level as u64],
-            Prim::Scan(op, number) => [7, row(op), number.to_bits()],
-            Prim::AtLastToken => [8, 0, 0],
-            Prim::Random(key) => [9, 0, *key],
-            Prim::Values(_)
-            | Prim::Column(_)
-            | Prim::Select(_)
-            | Prim::Assemble(_)
-            | Prim::OfGroups
-            | Prim::Mapped(_) => return None,
-        })
-    }
 }
 
 impl Tensor {
@@ -386,80 +307,6 @@ impl Tensor {
             }
             stack.extend(tensor.0.args.iter().cloned());
         }
-    }
-
-    /// Computes the tensor's values, or returns those that were computed before.
-    ///
-    /// # Errors
-    /// [`TensorError`] where the values do not allow an operation, or the guard stopped it.
-    pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
-        if let Some(value) = self.known().cloned().or_else(|| self.looked_at()) {
-            self.remember(value.clone());
-            return Ok(value);
-        }
-        Tensor::evaluate_together(std::slice::from_ref(self))?;
-        Ok(match self.known() {
-            Some(value) => value.clone(),
-            None => Value::number(self.alone()),
-        })
-    }
-
-    /// Computes several tensors, what they share once; [`Tensor::evaluate`] then returns their values.
-    ///
-    /// # Errors
-    /// As [`Tensor::evaluate`], for the first that fails.
-    pub(crate) fn evaluate_together(tensors: &[Tensor]) -> Result<(), TensorError> {
-        Tensor::compute(tensors, None)
-    }
-
-    /// As [`Tensor::evaluate_together`], with the values of the first written into padded rows, 0 where the mask is 0.
-    /// These values are not kept. Returns whether all are finite.
-    pub(crate) fn evaluate_into(
-        tensors: &[Tensor],
-        mut rows: Rows<'_>,
-    ) -> Result<bool, TensorError> {
-        let mut sink = Sink {
-            rows: rows.reborrow(),
-            is_finite: None,
-        };
-        Tensor::compute(tensors, Some(&mut sink))?;
-        if let Some(is_finite) = sink.is_finite {
-            return Ok(is_finite);
-        }
-        let value = tensors[0].evaluate()?;
-        if let Some(frame) = tensors[0].frame() {
-            let profile = frame.context.profile();
-            let started = profile.map(Profile::clock);
-            value.over(&frame.layout).fill_rows(&mut rows, true);
-            if let Some((profile, started)) = profile.zip(started) {
-                profile.note_padding(started, &value, &frame.layout);
-            }
-        }
-        Ok(value.first_not_finite().is_none())
-    }
-
-    fn compute(tensors: &[Tensor], sink: Option<&mut Sink<'_>>) -> Result<(), TensorError> {
-        let unknown = |tensor: &&Tensor| tensor.known().is_none() && tensor.frame().is_some();
-        let sink = sink.filter(|_| tensors.first().as_ref().is_some_and(unknown));
-        let tensors: Vec<Tensor> = tensors.iter().filter(unknown).cloned().collect();
-        let Some(frame) = tensors.first().and_then(Tensor::frame) else {
-            return Ok(());
-        };
-        let plan = Plan::new(&tensors);
-        let frames = plan.steps().iter().filter_map(|step| step.tensor.frame());
-        frames.for_each(|frame| frame.look_at());
-        let values = frame.context.run(&plan, sink)?;
-        for (tensor, &output) in tensors.iter().zip(plan.outputs()) {
-            if let Some(value) = &values[output] {
-                tensor.remember(value.clone());
-            }
-        }
-        for (step, value) in plan.steps().iter().zip(values) {
-            if let Some(value) = value {
-                step.tensor.remember(value);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ use super::{Frame, Level};
 #[derive(Debug)]
 pub(crate) struct Mapped {
     /// What it gave for one group, where it was called for that alone.
-    part: Option<Part>,
+    part: Option<OneGroup>,
     /// Whether the gradient of what is computed is that of the groups one by one, to the bit.
     is_exact: bool,
     /// The groups one by one.
@@ -24,7 +24,7 @@ pub(crate) struct Mapped {
 }
 
 #[derive(Debug)]
-struct Part {
+struct OneGroup {
     tensor: Tensor,
     home: Arc<Frame>,
     since: u64,
@@ -68,7 +68,7 @@ impl Tensor {
         let all = copy.whole_of(part, level)?;
         Tensor::evaluate_together(&copy.checked)?;
         let mapped = Mapped {
-            part: Some(Part {
+            part: Some(OneGroup {
                 tensor: part.clone(),
                 home: home.clone(),
                 since,
@@ -134,7 +134,7 @@ impl Mapped {
 
     /// The gradient of the argument, from that of the result.
     pub(crate) fn gradient(&self, of_result: Tensor) -> Result<Tensor, TensorError> {
-        let is_batch = |part: &Part| part.tensor.level() == Level::Batch;
+        let is_batch = |part: &OneGroup| part.tensor.level() == Level::Batch;
         // A loop would have expanded the group's one value, and sums its gradient up.
         if self.is_exact && self.part.as_ref().is_some_and(is_batch) {
             op::sum_of_one(&of_result)

@@ -3,6 +3,7 @@
 mod alike;
 mod binomial;
 mod error;
+mod evaluate;
 mod exec;
 mod exp;
 mod frame;
@@ -12,6 +13,7 @@ mod guard;
 mod lift;
 pub mod op;
 mod plan;
+mod prim;
 pub mod profile;
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,7 @@ mod value;
 
 pub use crate::batch::Level;
 pub(crate) use alike::{Looks, by_form};
-pub(crate) use binomial::binomial_ratio;
+pub(crate) use binomial::{binomial_ratio, ln_binomial};
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
 pub(crate) use exec::moments::{Depth, Moments, TILE};

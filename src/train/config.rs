@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::policy::{AdamWConfig, Mlp, Policy};
 use super::task::{Arithmetic, DIGITS, MOST_TURNS, Maze, SIZES, Task};
+use super::warnings::WarningConfig;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::LiveOptions;
 use crate::native::{Mode, Native};
@@ -69,6 +70,7 @@ pub struct Config {
     pub out: String,
     pub params: toml::Table,
     pub loss_params: toml::Table,
+    pub warnings: WarningConfig,
     pub math: MathConfig,
     pub transformer: TransformerConfig,
     /// Not a key of the file: the numbers of a run are the same with any, but with libtorch.

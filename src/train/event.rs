@@ -65,6 +65,13 @@ pub enum Event<'a> {
         /// The recipe, the hook and the times.
         change: &'a KernelChange,
     },
+    /// The run's numbers are such that somebody should look.
+    Warned {
+        /// The step after which they are.
+        step: u64,
+        /// What they are, and what to look at.
+        message: &'a str,
+    },
     /// The script printed a line.
     Printed {
         /// The step in which it was printed.

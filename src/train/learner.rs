@@ -286,6 +286,8 @@ fn report(sampled: Row, outcome: &Outcome) -> Row {
     let Summary {
         groups,
         groups_without_signal,
+        responses,
+        effective_responses,
         advantage,
         ..
     } = Summary::of(outcome);
@@ -297,6 +299,7 @@ fn report(sampled: Row, outcome: &Outcome) -> Row {
     Row {
         recipe_reward_mean: outcome.reward.as_ref().map(mean_of_responses),
         groups_without_signal: groups_without_signal as f64 / groups.max(1) as f64,
+        effective_responses: effective_responses / responses.max(1) as f64,
         advantage_mean: advantage.mean,
         advantage_std: advantage.std,
         advantage_min: advantage.min,

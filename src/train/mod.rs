@@ -42,12 +42,14 @@ mod row;
 mod run;
 pub mod task;
 mod trainer;
+mod warnings;
 
 pub use config::{Config, MathConfig, TransformerConfig};
 pub use event::Event;
 pub use export::export;
-pub use folder::Kept;
+pub use folder::{Kept, Logged};
 pub use record::Record;
 pub use replay::{Difference, Replay};
 pub use row::{Evaluation, Milliseconds, PassAt, Row};
 pub use run::{Ending, Run};
+pub use warnings::WarningConfig;

@@ -23,6 +23,8 @@ pub enum Purpose {
     Minibatches,
     /// The prompts of supervised fine-tuning.
     FineTuning,
+    /// The draws of an estimate, where nothing is trained.
+    Estimates,
 }
 
 /// The name of a family of streams: one for each index.

@@ -32,6 +32,8 @@ pub struct Row {
     /// Groups that were drawn again, since none of their responses had weight; not where the run does not do that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resampled: Option<usize>,
+    /// Over how many responses the sum of |A| is spread, as a share of the step's.
+    pub effective_responses: f64,
     /// Mean advantage, over its own level.
     pub advantage_mean: f64,
     /// Standard deviation of the advantage, ddof 1.

@@ -12,6 +12,7 @@ use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
+use super::warnings::Lookout;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, LiveRecipe};
@@ -36,6 +37,7 @@ pub(super) struct Trainer {
     pub(super) initial: Option<Evaluation>,
     /// The milliseconds of writing the last step.
     write: f64,
+    lookout: Lookout,
 }
 
 /// The data of a step, and its report so far.
@@ -69,6 +71,7 @@ impl Trainer {
             sampled: None,
             initial: None,
             write: 0.0,
+            lookout: Lookout::default(),
         })
     }
 
@@ -150,6 +153,9 @@ impl Trainer {
             row.evaluation = Some(self.evaluate(tell)?);
             row.ms.evaluate = milliseconds(started);
         }
+        for message in &self.lookout.look(&row, &self.config.warnings) {
+            tell(&Event::Warned { step, message })?;
+        }
         row.ms.write = self.write;
         row.device_memory = self.learner.policy.device_memory();
         let started = Instant::now();
@@ -165,7 +171,8 @@ impl Trainer {
     fn sample(&mut self) -> Result<Sampled, Diagnostics> {
         let step = self.step;
         let started = Instant::now();
-        let mut rollout = self.draw(self.config.rollout_batch_size, 0)?;
+        let groups: Vec<usize> = (0..self.config.rollout_batch_size).collect();
+        let mut rollout = self.draw(groups, 0)?;
         let resampled = match self.config.resample {
             true => Some(self.resample(&mut rollout)?),
             false => None,
@@ -195,15 +202,15 @@ impl Trainer {
         })
     }
 
-    /// Verified responses to so many prompts of the step, at its first attempt or a later one.
-    fn draw(&mut self, count: usize, attempt: u8) -> Result<Rollout, Diagnostics> {
+    /// Verified responses to a prompt for each of some groups of the step, at its first attempt or a later one. A group has
+    /// its own name, or that of its prompt in the pool.
+    fn draw(&mut self, groups: Vec<usize>, attempt: u8) -> Result<Rollout, Diagnostics> {
+        let count = groups.len();
         let seed = self.config.seed;
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
         let prompts = key(Purpose::TrainingPrompts);
         let (ids, prompts) = match self.config.prompts {
-            0 => (0..count)
-                .zip(drawn_prompts(&*self.task, prompts, count)?)
-                .unzip(),
+            0 => (groups, drawn_prompts(&*self.task, prompts, count)?),
             pool => {
                 let pooled = pooled_prompts(&*self.task, prompts, pool, count)?;
                 pooled.into_iter().unzip()
@@ -243,7 +250,7 @@ impl Trainer {
                 break;
             }
             resampled += empty.len();
-            let other = self.draw(empty.len(), attempt)?;
+            let other = self.draw(empty.clone(), attempt)?;
             rollout.replace(&empty, &other);
         }
         Ok(resampled)

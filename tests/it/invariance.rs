@@ -288,7 +288,7 @@ fn what_check_calls_group_independent_is() {
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name()).collect();
     // With k = 1 all groups of `passk_by_entropy` are alike.
     let expected = "grpo dr_grpo rloo grpo_loo maxrl opo opmd asymre rec w_reinforce passk passk_full_sampling passk_exceeding \
-        passk_combination passk_by_entropy pkpo grpo_passk reinforce entropy_advantage dapo_overlong kimi_length \
+        passk_combination passk_by_entropy pkpo grpo_passk reinforce entropy_advantage dapo_overlong kimi_length step_grpo \
         zero_variance_filter difficulty_filter";
     let expected: Vec<&str> = expected.split_whitespace().collect();
     assert_eq!(names, expected);

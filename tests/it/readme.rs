@@ -63,6 +63,11 @@ fn every_command_runs() {
         "tests/data/verl.jsonl",
         "tests/data/math.jsonl",
         "tests/data/tokenizers/gpt.json",
+        "tests/data/dumps/trl/completions_00001.parquet",
+        "tests/data/dumps/trl/completions_00002.parquet",
+        "tests/data/dumps/trl_plain.parquet",
+        "tests/data/dumps/prime_rl/step_41/train/effective/traces.jsonl",
+        "tests/data/dumps/prime_rl/step_42/train/effective/traces.jsonl",
         "scripts/k_annealed.rhai",
     ] {
         let copy = folder.path().join(file);

@@ -404,3 +404,109 @@ def test_the_default_trainer_computes_and_logs_by_the_recipe(monkeypatch, script
     expected = nested(rewards.sum(1)[:, None] * mask)
     assert torch.allclose(put["advantages"].values(), expected.values().float())
     assert metrics == {"advlab/step": 5.0, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
+
+
+class Workers:
+    """verl's workers: a tiny Qwen2 on the CPU, its log-probs and its update by verl's own `ppo_loss`."""
+
+    def __init__(self, store, actor):
+        from transformers import Qwen2Config, Qwen2ForCausalLM
+
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        self.model = Qwen2ForCausalLM(Qwen2Config(vocab_size=23, num_key_value_heads=1, **sizes))
+        self.store, self.actor = store, actor
+
+    def log_probs(self):
+        """Nested, as verl's engines give them: at each place the log-prob of the next token."""
+        rows = []
+        for prompt, response in zip(self.store["prompts"].unbind(), self.store["responses"].unbind()):
+            tokens = torch.cat([prompt, response])
+            logp = self.model(tokens[None]).logits[0].log_softmax(-1)
+            rows.append(torch.cat([logp[:-1].gather(1, tokens[1:, None])[:, 0], logp.new_zeros(1)]))
+        return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+    def compute_log_prob(self, batch):
+        with torch.no_grad():
+            self.store["log_probs"] = self.log_probs()
+        self.store["entropy"] = self.store["log_probs"] * 0
+        return batch
+
+    def update_actor(self, batch):
+        from verl.utils import tensordict_utils as tu
+        from verl.workers.utils.losses import ppo_loss
+
+        fields = ("prompts", "responses", "response_mask", "old_log_probs", "advantages")
+        data = self.store.select(*fields)
+        tokens = int(self.store["response_mask"].values().sum())
+        tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=tokens, global_batch_size=None)
+        loss, metrics = ppo_loss(self.actor, {"log_probs": self.log_probs()}, data)
+        loss.backward()
+        self.gradient = torch.cat([weight.grad.flatten() for weight in self.model.parameters()])
+        return {"metrics": {"mfu": [0.0], "pg_loss": [loss.item()]}}
+
+
+@pytest.mark.parametrize("loss_mode", ["vanilla", "advlab"])
+def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, script, loss_mode):
+    """v1's `_step_once`, with a tiny model in the place of the workers and a dictionary in that of the queue."""
+    from types import MethodType, SimpleNamespace
+
+    from tensordict import NonTensorStack, TensorDict
+    from verl.trainer.ppo.v1 import trainer_base
+    from verl.workers.config import ActorConfig
+
+    draw, rows = torch.Generator().manual_seed(3), 8
+    some = lambda low, high: [torch.randint(0, 23, (int(torch.randint(low, high, (1,), generator=draw)),)) for _ in range(rows)]
+    jagged = lambda parts: torch.nested.as_nested_tensor(list(parts), layout=torch.jagged)
+    prompts, responses = some(2, 5), some(2, 7)
+    scores = torch.tensor([1.0, 0, 0, 1, 1, 0, 1, 1])
+    rewards = [torch.cat([torch.zeros(len(row) - 1), score[None]]) for row, score in zip(responses, scores)]
+    uid = [f"uid-{row // 4}" for row in range(rows)]
+    fields = {"prompts": jagged(prompts), "responses": jagged(responses), "rm_scores": jagged(rewards)}
+    fields["response_mask"] = jagged(torch.ones_like(row) for row in responses)
+    store = TensorDict({**fields, "uid": NonTensorStack(*uid)}, batch_size=rows)
+    queue = SimpleNamespace(
+        kv_batch_get=lambda select_fields, **_: store.select(*(name for name in select_fields if name in store.keys())),
+        kv_batch_put=lambda keys, partition_id, fields: (store.update(fields), batch)[1],
+    )
+    monkeypatch.setattr(trainer_base, "tq", queue)
+
+    path = script(MEAN + 'fn loss(batch, p) { (-batch.advantage * exp(batch.logp - batch.old_logp)).mean("batch") }')
+    actor = ActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, use_kl_loss=False)
+    object.__setattr__(actor, "policy_loss", adapter.PolicyLossConfig(loss_mode=loss_mode, advlab=adapter.pinned(str(path))))
+
+    class Batch(list):
+        keys, partition_id, extra_info = [f"{uid[row]}_{row}_0" for row in range(rows)], "train", {}
+
+    batch, workers = Batch(range(rows)), Workers(store, actor)
+    own = {
+        "algorithm": {"adv_estimator": "advlab", "gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False, "advlab": {"recipe": str(path)}},
+        "actor_rollout_ref": {
+            "rollout": {"n": 4, "temperature": 1.0, "calculate_log_probs": False},
+            "actor": {
+                "ppo_mini_batch_size": 2, "calculate_entropy": False, "entropy_coeff": 0.0, "ppo_epochs": 1, "data_loader_seed": 1,
+                "shuffle": False, "loss_agg_mode": "token-mean", "loss_scale_factor": None,
+            },
+        },
+        "trainer": {"critic_warmup": 0},
+    }  # fmt: skip
+    cls = next(c for c in vars(trainer_base).values() if isinstance(c, type) and "_step_once" in vars(c))
+    trainer = SimpleNamespace(
+        config=OmegaConf.create(own), global_steps=5, use_reference_policy=False, use_critic=False, actor_rollout_wg=workers,
+        on_sample_begin=lambda: None, on_sample_end=lambda: None, distillation_config=None,
+        replay_buffer=SimpleNamespace(sample=lambda **_: (batch, {})),
+        reward_loop_manager=SimpleNamespace(reward_loop_worker_handles=[]), _balance_batch=lambda batch, metrics: batch,
+    )  # fmt: skip
+    for name in ("_compute_old_log_prob", "_compute_advantage", "_update_actor"):
+        setattr(trainer, name, MethodType(getattr(cls, name), trainer))
+    metrics = {}
+    cls._step_once(trainer, metrics, {}, rows)
+    assert metrics["advlab/serial"] == 0.0 and "actor/pg_loss" in metrics
+    # The gradient of the recipe's advantage at ratio 1, by hand.
+    advantage = (scores.view(2, 4) - scores.view(2, 4).mean(1, keepdim=True)).flatten()
+    workers.model.zero_grad()
+    shifted = [row[len(prompt) - 1 : -1] for row, prompt in zip(workers.log_probs().unbind(), prompts)]
+    tokens = sum(map(len, responses))
+    (-sum((a * row).sum() for a, row in zip(advantage, shifted)) / tokens).backward()
+    expected = torch.cat([weight.grad.flatten() for weight in workers.model.parameters()])
+    assert torch.allclose(workers.gradient, expected, atol=1e-6) and expected.abs().max() > 1e-3

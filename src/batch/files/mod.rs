@@ -179,7 +179,15 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let mut found = list().map_err(|error| cannot_be_read(path, &error))?;
     if found.is_empty() {
         let error = Diagnostic::error("there are no rollouts in the folder");
-        let help = "name the folder that has one file a step, or one folder with a number a step";
+        // TRL's are in `completions`, below the run's folder.
+        let below = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let mut below = below.map(|entry| entry.path());
+        let some = below.find(|entry| lines::files(entry).is_ok_and(|files| !files.is_empty()));
+        let help = match some {
+            Some(folder) => format!("there are some in {}", folder.display()),
+            None => "name the folder that has a file, or a folder with a number, for each step"
+                .to_string(),
+        };
         return Err(error.in_file(path).with_help(help).into());
     }
     found.sort_by_cached_key(|entry| order(entry));

@@ -7,26 +7,32 @@ use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
 /// A number type (or bool) that masks and response columns may have.
-pub trait Numeric: Copy + Send + Sync {
-    /// The value as a number. In a mask, 1 marks a token that counts and 0 one that does not.
+pub trait Numeric: Copy + PartialEq + Send + Sync {
+    /// 0 and 1: what does not count in a mask, and what does.
+    const BITS: [Self; 2];
+    /// The value as a number.
     fn number(self) -> f64;
 }
 
 macro_rules! numeric {
-    ($($element:ty: $widen:expr),+ $(,)?) => {$(
+    ($([$zero:expr, $one:expr] $($element:ty: $widen:expr),+;)+) => {$($(
         impl Numeric for $element {
+            const BITS: [Self; 2] = [$zero, $one];
             fn number(self) -> f64 {
                 let widen: fn($element) -> f64 = $widen;
                 widen(self)
             }
         }
-    )+};
+    )+)+};
 }
 // `as` rounds only beyond 2^53, far from any mask, count or label.
 numeric!(
-    bool: |x| f64::from(u8::from(x)), f16: f64::from, bf16: f64::from, f32: f64::from, f64: |x| x,
-    u8: f64::from, u16: f64::from, u32: f64::from, u64: |x| x as f64, usize: |x| x as f64,
-    i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64,
+    [false, true] bool: |x| f64::from(u8::from(x));
+    [f16::ZERO, f16::ONE] f16: f64::from;
+    [bf16::ZERO, bf16::ONE] bf16: f64::from;
+    [0.0, 1.0] f32: f64::from, f64: |x| x;
+    [0, 1] u8: f64::from, u16: f64::from, u32: f64::from, u64: |x| x as f64, usize: |x| x as f64,
+    i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64;
 );
 
 /// Neighbouring tokens of one response that all count, by their columns in the padded row (or the ragged array).
@@ -152,17 +158,27 @@ impl Tokens {
     }
 }
 
-/// The runs of a mask. Each is searched in two passes without branches: most masks have long ones.
+/// Numbers of a mask that are compared at once, without a branch.
+const LANES: usize = 32;
+
+/// The runs of a mask: most have long ones, so they are searched by many numbers at once.
 fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<Run>, (usize, f64)> {
-    let how_many = |from: usize, wanted: f64| {
-        let values = row[from..].iter();
-        values.take_while(|value| value.number() == wanted).count()
+    let how_many = |from: usize, wanted: M| {
+        let rest = &row[from..];
+        let is_whole = |lanes: &&[M]| {
+            lanes
+                .iter()
+                .fold(true, |all, value| all & (*value == wanted))
+        };
+        let whole = rest.chunks_exact(LANES).take_while(is_whole).count() * LANES;
+        let values = rest[whole..].iter();
+        whole + values.take_while(|value| **value == wanted).count()
     };
     let mut runs = Vec::new();
     let mut end = 0;
     loop {
-        let start = end + how_many(end, 0.0);
-        end = start + how_many(start, 1.0);
+        let start = end + how_many(end, M::BITS[0]);
+        end = start + how_many(start, M::BITS[1]);
         match row.get(start) {
             None => return Ok(runs),
             Some(value) if end == start => return Err((start, value.number())),

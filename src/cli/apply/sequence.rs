@@ -169,13 +169,11 @@ impl Applied {
     /// Prints a step of several in a line; what is to note of all is told with the first.
     fn tell_line(&self, step: u64, is_first: bool) -> Result<()> {
         let outcome = &self.outcome;
-        let summary = Summary::of(outcome);
-        let [mean, std] = [summary.advantage.mean, summary.advantage.std].map(value);
-        let share = 100.0 * summary.groups_without_signal as f64 / summary.groups as f64;
-        let mut line = format!(
-            "step {step:<6} {}   advantage mean {mean}   std {std}   no signal {share:.1} %",
-            shape(self.rollouts.batch.layout()),
-        );
+        let rows = Summary::of(outcome).rows();
+        let advantage = rows.iter().find(|(name, _)| *name == "advantage");
+        let advantage = advantage.map_or("", |(_, text)| text);
+        let shape = shape(self.rollouts.batch.layout());
+        let mut line = format!("step {step:<6} {shape}   advantage {advantage}");
         for (name, x) in &outcome.metrics {
             line.push_str(&format!("   {name} {}", value(*x)));
         }

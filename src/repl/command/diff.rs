@@ -6,8 +6,9 @@ use super::{Answered, wrong};
 use crate::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, share, value};
-use crate::paint::{Paint, beside};
+use crate::paint::{Paint, beside, wrapped};
 use crate::script::{Outcome, Recipe};
+use crate::study::with_advantage;
 use crate::tensor::Level;
 
 /// Advantages that differ by less, beside the largest, differ by rounding.
@@ -64,14 +65,18 @@ fn recipes(session: &Session, words: &[&str]) -> Result<(Recipe, Recipe), Diagno
 
 /// Where and how much two recipes differ on a batch.
 pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Answered {
-    let one = a.advantage(batch, &mut a.init()?)?;
-    let two = b.advantage(batch, &mut b.init()?)?;
+    let (of_a, note) = with_advantage(a, batch)?;
+    let (of_b, other) = with_advantage(b, batch)?;
+    let one = a.advantage(&of_a, &mut a.init()?)?;
+    let two = b.advantage(&of_b, &mut b.init()?)?;
     let both = Both::of(&one, &two);
     let head = |letter: &str, recipe| {
         let title = paint.bold(&title(recipe));
         beside(&format!("  {letter}"), 5, &title, paint.width)
     };
     let mut lines = vec![head("a", a), head("b", b)];
+    let note = note.or(other);
+    lines.extend(note.map(|note| paint.dim(&wrapped("", &format!("note: {note}"), paint.width))));
     lines.extend(both.overall(&one));
     if let Some(right) = one.correct.as_ref().or(two.correct.as_ref()) {
         let right: Vec<bool> = right.buffer().iter().map(|label| label == 1.0).collect();
@@ -79,20 +84,6 @@ pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) ->
         lines.extend(both.by_accuracy([&one, &two], &right, paint));
     }
     Ok(lines.join("\n"))
-}
-
-/// The advantage of each response: of a token tensor, the mean over its tokens.
-fn by_response(outcome: &Outcome) -> Vec<f64> {
-    let (advantage, layout) = (&outcome.advantage, outcome.advantage.layout());
-    if advantage.level() != Level::Token {
-        return advantage.buffer().iter().collect();
-    }
-    let mean = |response: usize| {
-        let tokens = layout.tokens_of(response).len();
-        let sum: f64 = (0..tokens).map(|token| advantage.at(response, token)).sum();
-        sum / tokens.max(1) as f64
-    };
-    (0..layout.responses()).map(mean).collect()
 }
 
 /// Both advantages where each of them has its values: token by token, if either is by token.
@@ -115,7 +106,10 @@ impl Both {
             let values = |outcome: &Outcome| outcome.advantage.per_token().collect();
             (Level::Token, outcomes.map(values))
         } else {
-            (Level::Response, outcomes.map(by_response))
+            (
+                Level::Response,
+                outcomes.map(|outcome| outcome.advantage.by_response()),
+            )
         };
         let all = a.iter().chain(&b);
         let largest = all.fold(0.0, |most: f64, x| most.max(x.abs()));
@@ -196,7 +190,7 @@ impl Both {
             rights * parts / sizes[group].max(1)
         };
         let bins: Vec<usize> = (0..layout.groups()).map(bin).collect();
-        let advantages = outcomes.map(by_response);
+        let advantages = outcomes.map(|outcome| outcome.advantage.by_response());
         for index in 0..=parts {
             let groups = (0..layout.groups()).filter(|&group| bins[group] == index);
             let all: Vec<usize> = groups.clone().flat_map(members).collect();

@@ -6,6 +6,7 @@ use super::Answered;
 use crate::figures::{count, counted, time as shown};
 use crate::profile::Measured;
 use crate::script::{Answer, Builtin, Graph, GraphNode};
+use crate::study::with_advantage;
 
 /// How often `:profile` runs a recipe.
 const RUNS: usize = 5;
@@ -17,6 +18,16 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
         "" => "loss",
         text => text,
     };
+    if let Some(recipe) = session.script.recipe().filter(|_| text == "loss()") {
+        let (batch, note) = with_advantage(recipe, &session.data.batch)?;
+        if let Some(note) = note {
+            session.script.guard().rearm();
+            let gradient = recipe.loss(&batch, None, &mut recipe.init()?)?.gradient;
+            let title = session.paint.dim("d loss() / d logp");
+            let shown = show::tensor(&gradient, session.paint);
+            return Ok(format!("{title}\n{}\n{shown}", session.note(&note)));
+        }
+    }
     // Where no recipe is loaded, a formula that was typed has a loss too, that of `:run`.
     let is_formula = session.script.recipe().is_none() && session.script.inputs().has_advantage();
     if text == "loss()" && is_formula {

@@ -7,6 +7,7 @@ mod data;
 mod diff;
 mod graph;
 mod look;
+mod objective;
 mod plot;
 mod recipe;
 mod source;
@@ -18,7 +19,6 @@ use crate::doc;
 use crate::paint::{Paint, beside, wrapped};
 use crate::suggest;
 
-pub use self::curve::{Curve, Point};
 pub(super) use self::look::look;
 pub(super) use self::recipe::{named, title};
 pub(super) use self::source::source;
@@ -86,6 +86,9 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "run" => recipe::run,
         "diff" => diff::diff,
         "curve" => curve::curve,
+        "surface" => curve::surface,
+        "objective" => objective::objective,
+        "mass" => objective::mass,
         "watch" => watch::watch,
         "edit" | "e" => source::edit,
         "plot" => plot::plot,

@@ -1,13 +1,12 @@
-//! `:plot`: a histogram, a line or a scatter, in the terminal or as SVG.
+//! `:plot`: a histogram, a line or a scatter, in the terminal or as a file.
 
 use std::path::Path;
 
-use super::super::figure::{Figure, Mark, Panel, Series};
 use super::super::session::Session;
 use super::super::show::counts;
 use super::{Answered, option};
-use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figure::{Figure, Mark, Panel, Series};
 use crate::figures::{self, counted};
 use crate::paint::cut;
 
@@ -82,20 +81,7 @@ fn one_variable(session: &mut Session, text: &str) -> Result<Figure, Diagnostics
 }
 
 fn figure(title: String, x: &str, y: &str, mark: Mark, points: Vec<(f64, f64)>) -> Figure {
-    let series = Series {
-        name: "",
-        mark,
-        points,
-    };
-    let panel = Panel {
-        x: x.to_string(),
-        y: y.to_string(),
-        series: vec![series],
-    };
-    Figure {
-        title,
-        panels: vec![panel],
-    }
+    Figure::one(title, Panel::new(x, y, vec![Series::new("", mark, points)]))
 }
 
 /// How many values can be drawn, and how a title says which cannot; an error where none can.
@@ -126,9 +112,6 @@ pub(super) fn finish(session: &Session, figure: &Figure, file: Option<String>) -
     let Some(file) = file else {
         return Ok(figure.text(session.paint));
     };
-    if !file.ends_with(".svg") {
-        return Err(Diagnostic::error(format!("{file}: figures are written as .svg")).into());
-    }
-    Replacement::write(Path::new(&file), figure.svg().as_bytes())?;
+    figure.write(Path::new(&file))?;
     Ok(format!("written to {file}"))
 }

@@ -9,6 +9,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::{time, value};
 use crate::paint::{cut, laid_out, wrapped};
 use crate::script::{Computed, Hook, Recipe, State, Summary};
+use crate::study::{recipes_of, with_advantage};
 
 /// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or a
 /// version that the batch's run has used, `8cdb4e`.
@@ -44,6 +45,22 @@ pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnosti
         return Err(error.into());
     };
     Ok(recipe.set_text(name.trim(), text.trim())?)
+}
+
+/// The recipes that words name, each with the settings behind it, `passk k=2 grpo`; the recipe in use where there is none.
+pub(in crate::repl) fn chosen(session: &Session, words: &str) -> Result<Vec<Recipe>, Diagnostics> {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let recipes = recipes_of(&words).map_err(|word| {
+        let help = "a setting stands behind its recipe: `passk k=8`";
+        super::wrong(format!("`{word}` stands before any recipe"), help)
+    })?;
+    if recipes.is_empty() {
+        return Ok(vec![session.recipe()?]);
+    }
+    let recipes = recipes.iter();
+    recipes
+        .map(|(name, settings)| named(session, name, settings))
+        .collect()
 }
 
 /// A recipe's name, version and settings in one line.
@@ -100,7 +117,9 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let recipe = session.recipe_of(arguments)?;
     let paint = session.paint;
     let (outcome, state) = session.try_recipe(&recipe)?;
+    let (batch, note) = with_advantage(&recipe, &session.data.batch)?;
     let mut lines = outcome.prints.clone();
+    lines.extend(note.map(|note| session.note(&note)));
     lines.extend(outcome.notes.iter().map(|note| session.note(note)));
     lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
     let mut row = |name: &str, text: String| {
@@ -130,11 +149,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     let loss = with_loss.init().and_then(|mut state| {
         // The advantage of a recipe that is a loss alone comes from its gradient: the loss itself reads the batch's column.
         let advantage = recipe.has(Hook::Advantage).then_some(&outcome.advantage);
-        with_loss.loss(
-            &outcome.weighted(&session.data.batch),
-            advantage,
-            &mut state,
-        )
+        with_loss.loss(&outcome.weighted(&batch), advantage, &mut state)
     });
     match loss {
         Ok(loss) => {

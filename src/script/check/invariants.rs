@@ -66,13 +66,8 @@ impl Checks<'_> {
 
     pub(super) fn worth_knowing(&mut self, mixed: &Rollouts, base: &Outcome) {
         let layout = base.advantage.layout();
-        let mean = |response: usize| {
-            let tokens = layout.tokens_of(response).len();
-            let sum: f64 = (0..tokens)
-                .map(|token| base.advantage.at(response, token))
-                .sum();
-            sum / tokens.max(1) as f64
-        };
+        let means = base.advantage.by_response();
+        let mean = |response: usize| means[response];
         let sums = (0..layout.groups()).map(|group| {
             let members = layout.members(group).iter();
             members.map(|&response| mean(response as usize)).sum()

@@ -3,11 +3,12 @@
 use super::CheckResult::{self, Fails, Holds, Note};
 use super::rollouts::{Rollouts, wave};
 use super::{Checks, largest};
-use crate::batch::{Computed, FloatBuffer, Level};
+use crate::batch::{Computed, Level};
 use crate::diagnostic::Diagnostics;
 use crate::script::explain::text;
 use crate::script::hooks::Loss;
 use crate::script::recipe::{Hook, Recipe};
+use crate::script::session::Answer;
 use crate::script::syntax::{TokenKind, code};
 
 /// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
@@ -54,19 +55,17 @@ impl Checks<'_> {
             let loss = self.recipe.loss(&batch, Some(&advantage), &mut state)?;
             return Ok((loss, advantage));
         }
-        let column = batch.response_buffer("advantage");
-        let column = column.map(|values| (Level::Response, FloatBuffer::F64(values.clone())));
-        let (level, values) = match (column, batch.token_column("advantage")) {
-            (Some(column), _) => column,
-            (None, Some(values)) => {
-                let rows = (0..layout.responses()).flat_map(|i| values.of_response(&layout, i));
-                (Level::Token, FloatBuffer::F64(rows.collect()))
-            }
+        let advantage = match self.recipe.host().evaluate("batch.advantage", &batch) {
+            Ok(Answer::Tensor(advantage)) => advantage,
             // Nothing says what is good.
-            (None, None) => (Level::Response, vec![0.0; layout.responses()].into()),
+            _ => Computed::new(
+                layout.clone(),
+                Level::Response,
+                vec![0.0; layout.responses()],
+            ),
         };
         let loss = self.recipe.loss(&batch, None, &mut state)?;
-        Ok((loss, Computed::new(layout, level, values)))
+        Ok((loss, advantage))
     }
 
     /// The gradient against finite differences, away from logp = old_logp, where ratios are clipped.

@@ -184,7 +184,7 @@ impl Rollouts {
     }
 
     /// The rollouts with `logp` as it was when the tokens were drawn.
-    pub(super) fn on_policy(mut self) -> Rollouts {
+    pub(crate) fn on_policy(mut self) -> Rollouts {
         if let Some(old) = self.tokens.get("old_logp").cloned() {
             self.tokens.insert("logp".into(), old);
         }
@@ -213,7 +213,7 @@ impl Rollouts {
 
     /// Gives other rewards, made from the index of the response and that of its group, in each form that the rewards
     /// have.
-    pub(super) fn with_rewards(mut self, reward: impl Fn(usize, usize) -> f64) -> Rollouts {
+    pub(crate) fn with_rewards(mut self, reward: impl Fn(usize, usize) -> f64) -> Rollouts {
         let mut groups = HashMap::new();
         let ids = self.groups.iter().enumerate();
         let rewards = ids.map(|(i, id)| {
@@ -242,7 +242,7 @@ impl Rollouts {
         self
     }
 
-    pub(super) fn with_groups(mut self, group: impl Fn(usize) -> usize) -> Rollouts {
+    pub(crate) fn with_groups(mut self, group: impl Fn(usize) -> usize) -> Rollouts {
         self.groups = (0..self.groups.len()).map(|i| group(i).into()).collect();
         self
     }

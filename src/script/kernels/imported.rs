@@ -114,7 +114,7 @@ fn offer(
         let values: Computed = guarded("in a kernel", signal).ok().flatten()?.into();
         let is_f64 = values.buffer().is_f64();
         let is_like = (values.level(), is_f64) == (tensor.level(), tensor.is_f64());
-        is_like.then(|| Values {
+        is_like.then(|| Offered {
             values,
             native: Some(started.elapsed()),
         })
@@ -122,11 +122,11 @@ fn offer(
     let by_script = |_: Array<'_, '_>| {
         let values = tensor.evaluate()?.over(whole.layout());
         let native = None;
-        Ok::<_, TensorError>(Values { values, native })
+        Ok::<_, TensorError>(Offered { values, native })
     };
     let answer = importer.kernels.answer(&asked, None, by_script, by_kernel);
     // An error is told where the value is needed, as without a kernel.
-    let Values { values, native } = answer.ok()?;
+    let Offered { values, native } = answer.ok()?;
     let took = native?;
     let buffer = values.buffer().clone();
     let reservation = batch.call().guard.reserve(buffer.bytes()).ok()?;
@@ -137,12 +137,12 @@ fn offer(
 }
 
 /// The values of a hook's result, with the time of the kernel that computed them.
-struct Values {
+struct Offered {
     values: Computed,
     native: Option<Duration>,
 }
 
-impl Same for Values {
+impl Same for Offered {
     fn same(&self, other: &Self) -> bool {
         self.values.same(&other.values)
     }

@@ -25,7 +25,7 @@ const LONG: Duration = Duration::from_millis(50);
 const KEYS: usize = 1 << 10;
 
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct KernelLedger {
     hooks: HashMap<Key, Known>,
     /// Hooks whose kernels gave other bits than their scripts, with any settings: these are not asked again.
     refused: HashSet<(String, String)>,
@@ -94,7 +94,7 @@ impl Kernels {
         self.ledger().refused.insert(refused);
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn ledger(&self) -> MutexGuard<'_, KernelLedger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,7 +168,7 @@ impl Kernels {
     }
 }
 
-impl Ledger {
+impl KernelLedger {
     fn is_refused(&self, key: &Key) -> bool {
         let mut refused = self.refused.iter();
         refused.any(|(version, hook)| version == key.version.as_str() && *hook == key.hook)

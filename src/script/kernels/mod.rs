@@ -12,7 +12,7 @@ use ndarray::ArrayViewMut2;
 
 pub(super) use answer::{Asked, Same};
 pub(super) use imported::{AROUND, Importer, offered};
-use ledger::Ledger;
+use ledger::KernelLedger;
 pub use ledger::Mode;
 
 use super::batch_type::ScriptBatch;
@@ -78,7 +78,7 @@ pub(crate) struct Kernels {
     mode: Mode,
     /// The share of a step from which on a hook is worth a kernel.
     threshold: f64,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<KernelLedger>,
 }
 
 /// The caller's array [B, T] that a result may be written into.

@@ -137,19 +137,7 @@ pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
                     }
                     _ => {}
                 }
-                let ending = match token {
-                    EngineToken::LexError(_) if text[start..].starts_with(['"', '\'']) => {
-                        let (length, ending) = quoted(&text[start..]);
-                        stream.at = start + length;
-                        ending
-                    }
-                    EngineToken::StringConstant(_)
-                        if state.is_within_text_terminated_by.take().is_some() =>
-                    {
-                        Ending::Open
-                    }
-                    _ => Ending::Closed,
-                };
+                let ending = ending(&token, &mut stream, &mut state, start);
                 let kind = kind_of(&token, &text[start..stream.at]);
                 if kind == TokenKind::Symbol {
                     // The lexer takes the blank of `# ` along.
@@ -166,6 +154,28 @@ pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
             column,
             ending,
         });
+    }
+}
+
+/// How a token ends that begins at `start`; a string that the lexer does not take is read to its end.
+fn ending(
+    token: &EngineToken,
+    stream: &mut Stream<'_>,
+    state: &mut TokenizeState,
+    start: usize,
+) -> Ending {
+    let text = stream.text;
+    let own = &text[start..];
+    match token {
+        EngineToken::LexError(_) if own.starts_with(['"', '\'']) => {
+            let (length, ending) = quoted(own);
+            stream.at = start + length;
+            ending
+        }
+        EngineToken::StringConstant(_) if state.is_within_text_terminated_by.take().is_some() => {
+            Ending::Open
+        }
+        _ => Ending::Closed,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use super::Precision;
 use super::fused::Loop;
-use super::tokens::{Location, Token};
-use super::{Precision, fill};
+use super::tokens::{Location, Token, fill, row_range};
 use crate::batch::{FloatBuffer, Layout, TokenValues};
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::op::{Kernel, Op};
@@ -119,7 +119,7 @@ pub(super) fn map<T: Precision>(
                 source.read(chunk * CHUNK, &mut read[..out.len()]);
             }
             if let Kernel::Checked(f) = op.kernel {
-                let start = super::row_range(layout, level, row).start + chunk * CHUNK;
+                let start = row_range(layout, level, row).start + chunk * CHUNK;
                 checked(f, &read, out, start, guard)?;
             } else {
                 unchecked(op, &read, out);

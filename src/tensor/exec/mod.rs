@@ -12,18 +12,14 @@ pub(crate) mod tokens;
 #[cfg(feature = "torch")]
 mod torch;
 
-use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
-
-use rayon::prelude::*;
 
 pub(crate) use reduce::finish;
 
 use super::error::{TensorError, TensorErrorKind};
-use super::guard::Stopped;
-use super::{Context, Guard, Level, Plan, Value};
-use crate::batch::{FloatBuffer, Layout, Rows, TokenValues};
+use super::{Context, Plan, Value};
+use crate::batch::{FloatBuffer, Rows, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
@@ -189,63 +185,3 @@ impl Precision for f64 {
 
 /// About how many values one task computes: some 10 microseconds of work, and the grain at which a guard is looked at.
 pub(crate) const BLOCK: usize = 1 << 14;
-
-/// The rows of a level: stretches of values that broadcasting sees as one. They are responses at the token level and
-/// groups at the position level; the coarser levels are one row.
-fn rows(layout: &Layout, level: Level) -> usize {
-    match level {
-        Level::Token => layout.responses(),
-        Level::Position => layout.groups(),
-        _ => 1,
-    }
-}
-
-fn row_range(layout: &Layout, level: Level, row: usize) -> Range<usize> {
-    match level {
-        Level::Token => layout.tokens_of(row),
-        Level::Position => layout.positions_of(row),
-        _ => 0..layout.size(level),
-    }
-}
-
-/// Computes the values of a level row by row, blocks of rows in parallel. The error of the first row that has one is
-/// returned, whatever the number of threads.
-fn fill<T: Precision, E: Send + From<Stopped>>(
-    layout: &Layout,
-    level: Level,
-    guard: &Guard,
-    row: impl Fn(usize, &mut [T]) -> Result<(), E> + Sync,
-) -> Result<Vec<T>, E> {
-    let mut values = vec![T::default(); layout.size(level)];
-    let rows = rows(layout, level);
-    let mut blocks: Vec<(Range<usize>, &mut [T])> = Vec::new();
-    let mut rest: &mut [T] = &mut values;
-    let mut first = 0;
-    while first < rows {
-        let mut length = 0;
-        let mut end = first;
-        while end < rows && (length < BLOCK || end == first) {
-            length += row_range(layout, level, end).len();
-            end += 1;
-        }
-        let (block, after) = std::mem::take(&mut rest).split_at_mut(length);
-        blocks.push((first..end, block));
-        rest = after;
-        first = end;
-    }
-    let outcomes: Vec<Result<(), E>> = blocks
-        .into_par_iter()
-        .map(|(range, mut block)| {
-            guard.check()?;
-            for index in range {
-                let length = row_range(layout, level, index).len();
-                let (out, after) = std::mem::take(&mut block).split_at_mut(length);
-                row(index, out)?;
-                block = after;
-            }
-            Ok(())
-        })
-        .collect();
-    outcomes.into_iter().collect::<Result<(), E>>()?;
-    Ok(values)
-}

@@ -182,26 +182,33 @@ fn compute_as<T: Precision>(
         Prim::Random(key) => random(*key, node, layout),
         Prim::Select(group) => {
             let parent = layout_of(&node.args[0], layout);
-            let own = cells::stretches(parent, node.level, Level::Group, *group);
-            let values = args[0].buffer().view();
-            (own.into_iter().flatten())
-                .map(|index| values.get(index))
-                .collect()
+            selected(args[0], parent, *group)
         }
-        Prim::Assemble(groups) => {
-            let mut out = vec![0.0; layout.size(node.level)];
-            for (&group, value) in groups.iter().zip(args) {
-                let own = cells::stretches(layout, node.level, Level::Group, group);
-                let values = own.into_iter().flatten().zip(value.iter());
-                values.for_each(|(index, value)| out[index] = value);
-            }
-            out
-        }
+        Prim::Assemble(groups) => assembled(groups, args, layout, node.level),
         Prim::OfGroups | Prim::Mapped(_) => {
             unreachable!("a plan has their argument in their place")
         }
     };
     Ok(T::wrap(wide.into_iter().map(T::narrow).collect()))
+}
+
+/// One group's values, in the order that the group's own layout has them.
+fn selected(of: &Value, layout: &Layout, group: usize) -> Vec<f64> {
+    let own = cells::stretches(layout, of.level(), Level::Group, group);
+    let values = of.buffer().view();
+    let own = own.into_iter().flatten();
+    own.map(|index| values.get(index)).collect()
+}
+
+/// The groups' values put together; 0 where a group has none.
+fn assembled(groups: &[usize], parts: &[&Arc<Value>], layout: &Layout, level: Level) -> Vec<f64> {
+    let mut out = vec![0.0; layout.size(level)];
+    for (&group, part) in groups.iter().zip(parts) {
+        let own = cells::stretches(layout, level, Level::Group, group);
+        let values = own.into_iter().flatten().zip(part.iter());
+        values.for_each(|(index, value)| out[index] = value);
+    }
+    out
 }
 
 /// Uniform numbers in [0, 1), drawn in order by one stream: the same for any number of threads.

@@ -5,8 +5,9 @@
 
 use std::array::from_fn;
 
+use super::Precision;
 use super::moments::TILE;
-use super::{Precision, fill};
+use super::tokens::fill;
 use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::op::Scan;
 use crate::tensor::{Guard, Level, Stopped, Value};

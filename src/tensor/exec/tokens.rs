@@ -1,4 +1,4 @@
-//! Token columns read where they lie, and responses shared out to threads: for the fused executor and for kernels.
+//! Token columns read where they lie, and rows shared out to threads: for executors and for kernels.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::{BLOCK, Precision};
 use crate::batch::{self, Layout, Padded, Rows, TokenValues};
-use crate::tensor::{Guard, Stopped};
+use crate::tensor::{Guard, Level, Stopped};
 
 /// Where some neighbouring tokens lie in padded columns.
 pub(crate) struct Location<'a> {
@@ -41,10 +41,15 @@ impl Location<'_> {
         }
     }
 
-    /// A padded array's values where they lie, if they lie one after another.
-    fn slice<'t, T: batch::Element>(&self, array: &'t Padded<T>) -> Option<&'t [T]> {
-        let (response, columns) = self.stretch()?;
-        array.row(response, columns)
+    /// A padded array's values where they lie, or gathered if they do not lie one after another.
+    fn read<'t, T: batch::Element<Wide = T>>(
+        &self,
+        array: &'t Padded<T>,
+        gathered: &'t mut Vec<T>,
+    ) -> &'t [T] {
+        let stretch = self.stretch();
+        let row = stretch.and_then(|(response, columns)| array.row(response, columns));
+        row.unwrap_or_else(|| self.gather(array, gathered))
     }
 
     /// Copies the tokens' values between rows of a padded array, the first of which is that of a response, and a tile.
@@ -116,10 +121,7 @@ impl Token for f32 {
         match column {
             TokenValues::F16(array) => location.gather(array, gathered),
             TokenValues::Bf16(array) => location.gather(array, gathered),
-            TokenValues::F32(array) => match location.slice(array) {
-                Some(values) => values,
-                None => location.gather(array, gathered),
-            },
+            TokenValues::F32(array) => location.read(array, gathered),
             _ => unreachable!("an f64 column has f64 tokens, a compact one is no padded one"),
         }
     }
@@ -132,48 +134,91 @@ impl Token for f64 {
         gathered: &'t mut Vec<f64>,
     ) -> &'t [f64] {
         match column {
-            TokenValues::F64(array) => match location.slice(array) {
-                Some(values) => values,
-                None => location.gather(array, gathered),
-            },
+            TokenValues::F64(array) => location.read(array, gathered),
             _ => unreachable!("only an f64 column has f64 tokens"),
         }
     }
 }
 
-/// Memory that responses' results go into.
+/// Memory that results go into, row by row.
 pub(crate) trait Share: Send {
-    /// Cuts off what the first responses write, which have some tokens.
-    fn split(&mut self, responses: usize, tokens: usize) -> Self;
+    /// Cuts off what the first rows write, which have some values.
+    fn split(&mut self, rows: usize, values: usize) -> Self;
 }
 
-/// Computes blocks of neighbouring responses, in parallel: `of` a thread's scratch, the block's responses and their share of
-/// the memory. Returns the blocks' results in their order.
-pub(crate) fn by_blocks<W: Share, S, R: Send>(
-    layout: &Layout,
+impl<T: Send> Share for &mut [T] {
+    fn split(&mut self, _: usize, values: usize) -> Self {
+        let (head, tail) = std::mem::take(self).split_at_mut(values);
+        *self = tail;
+        head
+    }
+}
+
+/// Computes blocks of neighbouring rows of a level, in parallel: `of` a thread's scratch, the block's rows and their share
+/// of the memory. Returns the blocks' results in their order, or the error of the first block that has one, whatever the
+/// number of threads.
+pub(crate) fn by_blocks<W: Share, S, R: Send, E: Send + From<Stopped>>(
+    (layout, level): (&Layout, Level),
     guard: &Guard,
     mut memory: W,
     scratch: impl Fn() -> S + Send + Sync,
-    of: impl Fn(&mut S, Range<usize>, W) -> Result<R, Stopped> + Sync,
-) -> Result<Vec<R>, Stopped> {
+    of: impl Fn(&mut S, Range<usize>, W) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E> {
     let mut blocks = Vec::new();
-    let mut first = 0;
-    while first < layout.responses() {
-        let start = layout.tokens_of(first).start;
+    let (mut first, rows) = (0, rows(layout, level));
+    while first < rows {
+        let start = row_range(layout, level, first).start;
         let mut end = first + 1;
-        // Responses without tokens count as well.
-        while end < layout.responses() && layout.tokens_of(end).end - start + (end - first) < BLOCK
-        {
+        // Rows without values count as well.
+        while end < rows && row_range(layout, level, end).end - start + (end - first) < BLOCK {
             end += 1;
         }
-        let tokens = layout.tokens_of(end - 1).end - start;
-        blocks.push((first..end, memory.split(end - first, tokens)));
+        let values = row_range(layout, level, end - 1).end - start;
+        blocks.push((first..end, memory.split(end - first, values)));
         first = end;
     }
     let blocks = blocks.into_par_iter();
-    let done = blocks.map_init(scratch, |scratch, (responses, memory)| {
+    let done = blocks.map_init(scratch, |scratch, (rows, memory)| {
         guard.check()?;
-        of(scratch, responses, memory)
+        of(scratch, rows, memory)
     });
-    done.collect()
+    let done: Vec<Result<R, E>> = done.collect();
+    done.into_iter().collect()
+}
+
+/// Computes the values of a level row by row.
+pub(super) fn fill<T: Precision, E: Send + From<Stopped>>(
+    layout: &Layout,
+    level: Level,
+    guard: &Guard,
+    row: impl Fn(usize, &mut [T]) -> Result<(), E> + Sync,
+) -> Result<Vec<T>, E> {
+    let mut values = vec![T::default(); layout.size(level)];
+    let each = |(): &mut (), rows: Range<usize>, mut block: &mut [T]| {
+        for index in rows {
+            let length = row_range(layout, level, index).len();
+            row(index, block.split(1, length))?;
+        }
+        Ok::<(), E>(())
+    };
+    by_blocks((layout, level), guard, &mut values[..], || (), each)?;
+    Ok(values)
+}
+
+/// The rows of a level: stretches of values that broadcasting sees as one. They are responses at the token level and
+/// groups at the position level; the coarser levels are one row.
+fn rows(layout: &Layout, level: Level) -> usize {
+    match level {
+        Level::Token => layout.responses(),
+        Level::Position => layout.groups(),
+        _ => 1,
+    }
+}
+
+pub(super) fn row_range(layout: &Layout, level: Level, row: usize) -> Range<usize> {
+    match level {
+        Level::Token => layout.tokens_of(row),
+        Level::Position => layout.positions_of(row),
+        _ => 0..layout.size(level),
+    }
 }

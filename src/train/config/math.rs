@@ -47,30 +47,13 @@ impl Config {
         use std::path::Path;
 
         use crate::train::policy::{Text, Transformer};
-        use crate::train::task::{Math, MathOptions};
+        use crate::train::task::Math;
         let folder = Path::new(&self.transformer.model);
         let vocabulary = Transformer::read_config(folder)?.vocabulary;
         let text = Text::load(folder, u32::try_from(vocabulary).unwrap_or(u32::MAX))?
             .with_stops(&self.transformer.stop_strings);
-        let MathConfig {
-            data,
-            question_field,
-            answer_field,
-            prompt_template,
-            chat_template,
-        } = &self.math;
-        let options = MathOptions {
-            question_field,
-            answer_field,
-            prompt_template,
-            with_chat_template: *chat_template,
-            max_response_tokens: self.transformer.max_new_tokens,
-        };
-        Ok(Box::new(Math::load(
-            Path::new(data),
-            text.into(),
-            &options,
-        )?))
+        let longest = self.transformer.max_new_tokens;
+        Ok(Box::new(Math::load(&self.math, text.into(), longest)?))
     }
 
     #[cfg(not(feature = "torch"))]

@@ -82,6 +82,15 @@ impl Config {
         problem.map_or(Ok(config), |problem| Err(problem.into()))
     }
 
+    /// The key that a name means, `transformer.temperature` for one of a table; `None` where there is none of that name.
+    pub fn key(name: &str) -> Option<String> {
+        let other = OTHER_NAMES.iter().find(|(other, _)| *other == name);
+        let name = other.map_or(name, |(_, ours)| ours);
+        let is_it = |line: &DefaultLine| line.key == Some(name);
+        let table = lines().find(is_it)?.table;
+        Some(table.map_or(name.to_string(), |table| format!("{table}.{name}")))
+    }
+
     /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
     pub fn to_commented(&self) -> String {
         let plain = match toml::Table::try_from(self) {
@@ -196,8 +205,12 @@ fn instead_of(name: &str) -> String {
             (table, None) => table.map(str::to_string),
         })
         .collect();
-    if let Some(table) = table_of(name) {
-        return format!("it is a key of `[{table}]`: `{table}.{name}`");
+    let bare = name.rsplit('.').next().unwrap_or(name);
+    if let Some(table) = table_of(bare) {
+        return format!("it is a key of `[{table}]`: `{table}.{bare}`");
+    }
+    if bare != name && keys.iter().any(|key| key == bare) {
+        return format!("`{bare}` stands above all tables");
     }
     let near = other
         .map(|(_, ours)| *ours)

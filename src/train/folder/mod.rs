@@ -11,6 +11,7 @@
 
 mod checkpoint;
 pub(super) mod journal;
+mod logged;
 mod numbered;
 mod recorder;
 mod tensorboard;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::{Checkpoint, LeftState};
+pub use logged::Logged;
 use numbered::CHECKPOINTS;
 pub(super) use numbered::{BATCHES, STATES};
 pub(super) use recorder::Recorder;

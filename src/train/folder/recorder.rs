@@ -207,7 +207,10 @@ impl Recorder {
                 line
             }
             Event::Step { row, batch } => return self.step(row.step, &row.to_json(), batch, None),
-            Event::FineTuned { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
+            Event::FineTuned { .. }
+            | Event::Warned { .. }
+            | Event::Printed { .. }
+            | Event::Evaluated { .. } => {
                 return Ok(());
             }
         };

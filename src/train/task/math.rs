@@ -10,27 +10,13 @@ use rayon::prelude::*;
 
 use super::{Prompt, Task, TaskShape, is_held_out};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::train::config::MathConfig;
 use crate::train::policy::{Message, Text};
 use crate::train::random::RandomStream;
 use crate::verify::{self, Verdict};
 
 /// Where the question stands in a template.
 const QUESTION: &str = "{question}";
-
-/// How questions and answers are read from a file, and how a question becomes a prompt.
-#[derive(Clone, Copy, Debug)]
-pub struct MathOptions<'a> {
-    /// The field of the questions; found by its name where it is empty.
-    pub question_field: &'a str,
-    /// The field of the answers; found by its name where it is empty.
-    pub answer_field: &'a str,
-    /// The text of a prompt, with `{question}` in it.
-    pub prompt_template: &'a str,
-    /// Whether that text is a user's message in the model's chat template, where it has one.
-    pub with_chat_template: bool,
-    /// The longest response.
-    pub max_response_tokens: usize,
-}
 
 /// Questions with answers that can be compared, such as GSM8K's: a response is right where [`verify`] says so.
 ///
@@ -52,27 +38,27 @@ struct Row {
 }
 
 impl Math {
-    /// The questions of a JSONL file, in the tokens of a model.
+    /// The questions of a JSONL file, in the tokens of a model, for responses of up to so many tokens.
     ///
     /// # Errors
     /// [`Diagnostics`] with the file and its line, where one has no question or no answer; and where the
     /// template is none.
     pub fn load(
-        path: &Path,
+        config: &MathConfig,
         text: Arc<Text>,
-        options: &MathOptions<'_>,
+        max_response_tokens: usize,
     ) -> Result<Self, Diagnostics> {
-        let template = options.prompt_template;
+        let (path, template) = (Path::new(&config.data), &config.prompt_template);
         if !template.contains(QUESTION) {
             let problem = Diagnostic::error(format!("prompt_template is {template:?}"));
             return Err(problem
                 .expected(format!("a text with {QUESTION} in it"))
                 .into());
         }
-        let pairs = data::read(path, options.question_field, options.answer_field)?;
+        let pairs = data::read(path, &config.question_field, &config.answer_field)?;
         let row = |(question, answer): (String, String)| {
             let content = template.replace(QUESTION, &question);
-            let prompt = if options.with_chat_template && text.has_template() {
+            let prompt = if config.chat_template && text.has_template() {
                 let role = "user";
                 let content = &content;
                 text.encode_chat(&[Message { role, content }])?
@@ -95,7 +81,7 @@ impl Math {
             by_prompt: by_prompt.collect(),
             rows,
             text,
-            max_response_tokens: options.max_response_tokens,
+            max_response_tokens,
         };
         let mut indices = 0..task.rows.len();
         if indices.all(|index| is_held_out(&task, &task.prompt(index))) {
@@ -191,16 +177,17 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::train::Config;
     use crate::train::random::{Purpose, StreamKey};
     use crate::train::task::{evaluation_prompts, training_prompts};
 
-    const PLAIN: MathOptions<'_> = MathOptions {
-        question_field: "",
-        answer_field: "",
-        prompt_template: "Q: {question}\nA:",
-        with_chat_template: false,
-        max_response_tokens: 64,
-    };
+    fn without_chat() -> MathConfig {
+        MathConfig {
+            prompt_template: "Q: {question}\nA:".to_string(),
+            chat_template: false,
+            ..Config::default().math
+        }
+    }
 
     fn text(model: &str) -> Arc<Text> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -226,20 +213,25 @@ mod tests {
         (0..count).map(line).collect()
     }
 
-    fn load(content: &str, options: &MathOptions<'_>) -> Result<Math, Diagnostics> {
+    fn load(content: &str, config: &MathConfig) -> Result<Math, Diagnostics> {
         let (_folder, path) = file(content);
-        Math::load(&path, text("qwen2"), options)
+        let data = path.display().to_string();
+        let config = MathConfig {
+            data,
+            ..config.clone()
+        };
+        Math::load(&config, text("qwen2"), 64)
     }
 
     #[test]
     fn a_prompt_is_its_template_or_a_chat() {
-        let plain = load(&sums(40), &PLAIN).unwrap();
+        let plain = load(&sums(40), &without_chat()).unwrap();
         let decoded = plain.text.decode(&plain.rows[2].prompt).unwrap();
         assert_eq!(decoded, "Q: What is 2 + 5?\nA:");
-        let chat = MathOptions {
-            with_chat_template: true,
-            prompt_template: "{question} Think.",
-            ..PLAIN
+        let chat = MathConfig {
+            chat_template: true,
+            prompt_template: "{question} Think.".to_string(),
+            ..without_chat()
         };
         let chat = load(&sums(40), &chat).unwrap();
         let decoded = chat.text.decode(&chat.rows[2].prompt).unwrap();
@@ -257,7 +249,7 @@ mod tests {
     #[test]
     fn questions_are_for_training_or_for_evaluation_and_one_is_one_prompt() {
         let twice = sums(200).repeat(2);
-        let task = load(&twice, &PLAIN).unwrap();
+        let task = load(&twice, &without_chat()).unwrap();
         assert_eq!(task.rows.len(), 200);
         let evaluation = evaluation_prompts(&task, 100);
         assert!((5..25).contains(&evaluation.len()), "{}", evaluation.len());
@@ -268,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_verifier_decides() {
-        let task = load(&sums(40), &PLAIN).unwrap();
+        let task = load(&sums(40), &without_chat()).unwrap();
         let prompt = task.prompt(6);
         let verdict = |completion: &str| {
             let mut response = task.text.encode(completion).unwrap();
@@ -292,7 +284,7 @@ mod tests {
 
     #[test]
     fn draws_are_of_the_whole_file() {
-        let task = load(&sums(20), &PLAIN).unwrap();
+        let task = load(&sums(20), &without_chat()).unwrap();
         let key = StreamKey::new(1, Purpose::TrainingPrompts, 0);
         let drawn = (0..400).map(|index| task.by_prompt[&task.draw(&mut key.stream(index)).tokens]);
         let drawn: std::collections::HashSet<usize> = drawn.collect();
@@ -303,15 +295,15 @@ mod tests {
     fn fields_are_found_by_their_names_or_named() {
         let line =
             r#"{"id": 1, "problem": "2+3?", "solution": "It is 5", "answer": 5, "hint": "4"}"#;
-        let row = |options: &MathOptions<'_>| {
+        let row = |options: &MathConfig| {
             let task = load(line, options).unwrap();
             (task.rows[0].question.clone(), task.rows[0].answer.clone())
         };
-        assert_eq!(row(&PLAIN), ("2+3?".to_string(), "5".to_string()));
-        let named = MathOptions {
-            question_field: "hint",
-            answer_field: "solution",
-            ..PLAIN
+        assert_eq!(row(&without_chat()), ("2+3?".to_string(), "5".to_string()));
+        let named = MathConfig {
+            question_field: "hint".to_string(),
+            answer_field: "solution".to_string(),
+            ..without_chat()
         };
         assert_eq!(row(&named), ("4".to_string(), "It is 5".to_string()));
     }
@@ -319,37 +311,37 @@ mod tests {
     #[test]
     fn a_file_that_is_no_data_says_where() {
         let good = sums(2);
-        let named = MathOptions {
-            answer_field: "anwser",
-            ..PLAIN
+        let named = MathConfig {
+            answer_field: "anwser".to_string(),
+            ..without_chat()
         };
-        let no_place = MathOptions {
-            prompt_template: "Q:",
-            ..PLAIN
+        let no_place = MathConfig {
+            prompt_template: "Q:".to_string(),
+            ..without_chat()
         };
         let cases = [
             (
                 good.clone() + "{\"question\": \"?\"}",
-                PLAIN,
+                without_chat(),
                 "questions.jsonl, line 3: there is no `answer`",
             ),
             (
                 good.clone() + "\n{\"question\": \"?\", \"answer\": \" \"}",
-                PLAIN,
+                without_chat(),
                 "line 4, `answer`: the answer is empty",
             ),
             (
                 good.clone() + "{\"question\": \"?\", \"answer\": \"\\\\boxed{}\"}",
-                PLAIN,
+                without_chat(),
                 "line 3, `answer`: the solution has no answer",
             ),
             (
                 good.clone() + "{\"question\": 3, \"answer\": 4}",
-                PLAIN,
+                without_chat(),
                 "line 3, `question`: this is no question: found 3; expected a string",
             ),
-            (good.clone() + "{\"question\"", PLAIN, "line 3: "),
-            (good.clone() + "[1]", PLAIN, "line 3: "),
+            (good.clone() + "{\"question\"", without_chat(), "line 3: "),
+            (good.clone() + "[1]", without_chat(), "line 3: "),
             (
                 good.clone(),
                 named,
@@ -357,12 +349,12 @@ mod tests {
             ),
             (
                 "{\"q\": 1}".to_string(),
-                PLAIN,
+                without_chat(),
                 "line 1: no field has a name of questions",
             ),
             (
                 String::new(),
-                PLAIN,
+                without_chat(),
                 "questions.jsonl: the file has no questions",
             ),
             (good, no_place, "prompt_template is \"Q:\""),

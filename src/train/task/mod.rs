@@ -16,7 +16,7 @@ use rayon::prelude::*;
 pub use arithmetic::Arithmetic;
 pub(super) use arithmetic::DIGITS;
 #[cfg(feature = "torch")]
-pub use math::{Math, MathOptions};
+pub use math::Math;
 pub use maze::Maze;
 pub(super) use maze::{MOST_TURNS, SIZES};
 

@@ -25,6 +25,7 @@ fn messages() {
         ("no_script_near", "apply typos.rhai rollouts.jsonl"),
         ("native_naive", "apply grpo rollouts.jsonl --native naive"),
         ("profile_parameter", "profile passk --k 2"),
+        ("train_key", "train --policy transformer"),
         ("no_parameter", "apply grpo rollouts.jsonl --set epsilon=1"),
         ("out_of_range", "apply grpo rollouts.jsonl --set eps=-1"),
         ("k_beyond_the_group", "apply passk rollouts.jsonl --set k=9"),

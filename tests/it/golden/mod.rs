@@ -6,6 +6,7 @@ mod cases;
 mod grpo;
 mod grpo_lambda;
 mod kl;
+mod objectives;
 mod pacs;
 mod passk;
 mod reinforce_pp;

@@ -413,6 +413,10 @@ fn figures_are_written_as_svg() {
         ":curve passk --n 8 --out",
         ":plot batch.length --out",
         ":plot batch.length, batch.reward --out",
+        ":curve passk grpo dr_grpo --n 8 --out",
+        ":objective grpo_lambda grpo --n 8 --out",
+        ":surface ppo_clip --out",
+        ":surface gspo loss --out",
     ] {
         let outcome = session.submit(&format!("{command} {}", file.display()));
         assert!(!outcome.is_error, "{}", outcome.text);
@@ -427,4 +431,47 @@ fn figures_are_written_as_svg() {
             .is_error
     );
     assert!(session.submit(":plot batch.length --out").is_error);
+    for (ending, begins) in [("csv", "panel,series,x,y,z\n"), ("json", "{\"title\":")] {
+        let file = folder.path().join(format!("curve.{ending}"));
+        session.submit(&format!(
+            ":curve passk k=2 grpo --n 4 --out {}",
+            file.display()
+        ));
+        let text = std::fs::read_to_string(&file).expect("the numbers");
+        assert!(
+            text.starts_with(begins) && text.contains("passk k=2"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_designs_optimise_and_whom_they_teach() {
+    let text = transcript(
+        &mut session(),
+        r#"
+:objective rloo maxrl --n 8
+
+:objective pacs reinforce_pp --n 4
+
+:objective k=2
+
+:mass grpo
+
+:mass kl_advantage
+
+:surface ppo_clip
+
+:surface grpo
+
+:curve grpo passk k=2 --n 4
+
+:diff ppo_clip gspo
+
+:recipe gspo
+
+:grad
+"#,
+    );
+    assert_snapshot!(text);
 }

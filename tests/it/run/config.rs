@@ -94,8 +94,14 @@ fn wrong_configurations() {
         "task = \"math\"\npolicy = \"transformer\"\n[transformer]\nmodel = \"x\"\n",
         "[transformer]\ntemperature = -1.0\n",
         "[transformer]\nhidden_size = 64\n",
+        "policy = \"transformer\"\n[transformer]\nstop_strings = [\"\\n\"]\n",
+        "policy = \"transformer\"\n[transformer]\nstop_strings = \"x\"\n",
+        "task = \"math\"\npolicy = \"transformer\"\n[transformer]\nstop_strings = [\"\"]\n",
         "[math]\ndata = \"questions.jsonl\"\n",
         "[transformer]\ntemprature = 0.5\n",
+        // Keys of another table, or of none.
+        "[transformer]\ndata = \"questions.jsonl\"\n",
+        "[transformer]\nlr = 0.001\n",
         "steps 10\n",
         "steps = 10\nsteps = 11\n",
         "[params]\nk = [1, 2]\n",
@@ -127,6 +133,8 @@ fn wrong_configurations() {
     for arguments in [
         ["train", "--seed", "18446744073709551615"],
         ["train", "--steps", "9223372036854775808"],
+        // A key of the file.
+        ["train", "--set", "lr=0.001"],
     ] {
         writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
     }

@@ -55,3 +55,76 @@ fn arithmetic_is_a_task_of_runs_too() {
     lab.config.steps = 6;
     assert_eq!(lab.unstopped().len(), 6);
 }
+
+/// Walks in turns, with a baseline for each prompt of a pool: `group` is the prompt's index, in every step.
+#[test]
+fn trajectories_keys_and_memory_have_a_run() {
+    let mut lab = Lab::new("");
+    lab.config.maze_turns = 4;
+    lab.config.prompts = 6;
+    lab.config.steps = 6;
+    for (recipe, metric) in [
+        (
+            r#"import "gigpo" as gigpo;
+            fn params() { gigpo::params() }
+            fn advantage(batch, p) {
+                metric("turns", batch.reward.count("trajectory").max("batch"));
+                metric("trajectories", batch.reward.sum("trajectory").count("group").mean("batch"));
+                gigpo::advantage(batch, p)
+            }"#,
+            "trajectories",
+        ),
+        (
+            r#"fn advantage(batch, p) {
+                let key = batch.key("group");
+                metric("seen", (recall("seen", key, 0) > 0).mean("batch"));
+                remember("seen", key, 1);
+                batch.reward - running("rate", key, 0.5, 0.9, 0.1 * batch.reward)
+            }"#,
+            "seen",
+        ),
+    ] {
+        std::fs::write(lab.script(), recipe).unwrap();
+        let rows = lab.unstopped();
+        assert_eq!(rows, lab.unstopped(), "the same again");
+        let last = &rows[5]["metrics"];
+        match metric {
+            "trajectories" => {
+                assert_eq!(last["trajectories"], 4.0);
+                assert!(last["turns"].as_f64().unwrap() > 1.0);
+            }
+            // Six prompts, four a step: by the last step all have been met.
+            _ => assert_eq!(
+                (&rows[0]["metrics"]["seen"], &last["seen"]),
+                (&0.0.into(), &1.0.into())
+            ),
+        }
+    }
+}
+
+/// Groups whose rewards are equal are drawn again: more have a signal, and the run says how many it drew.
+#[test]
+fn a_run_samples_again_until_groups_have_weight() {
+    let mut lab = Lab::new(
+        r#"fn weight(batch, p) { batch.reward.population_std("group") > 0 }
+        fn advantage(batch, p) {
+            metric("groups", batch.groups.len());
+            batch.reward - batch.reward.mean("group")
+        }"#,
+    );
+    lab.config.steps = 8;
+    lab.config.maze_size = 3;
+    let without_signal = |lab: &Lab| -> f64 {
+        let rows = lab.unstopped();
+        rows.iter()
+            .map(|row| row["groups_without_signal"].as_f64().unwrap())
+            .sum()
+    };
+    let once = without_signal(&lab);
+    lab.config.resample = true;
+    assert!(without_signal(&lab) < once, "{once}");
+    let rows = lab.unstopped();
+    assert!(rows.iter().all(|row| row["metrics"]["groups"] == 4.0));
+    let drawn = rows.iter().filter_map(|row| row["resampled"].as_u64());
+    assert!(drawn.sum::<u64>() > 0);
+}

@@ -1,6 +1,7 @@
 //! A training run with its folder: it learns, stops and goes on to the same numbers, survives what happens to it, and
 //! repeats itself.
 
+mod compare;
 mod config;
 mod fallback;
 mod folder;

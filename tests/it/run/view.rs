@@ -85,7 +85,8 @@ fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
     let mut shown = Shown::start(&["train", config.to_str().unwrap()]);
     let begin = shown.until("save it");
     assert!(
-        begin.contains("recipe.rhai") && begin.contains("4 x 4 responses a step"),
+        begin.contains("recipe.rhai")
+            && begin.contains("maze with policy mlp: 4 x 4 responses a step"),
         "{begin}"
     );
     let evaluation = shown.until("step 10    evaluation pass@1 ");

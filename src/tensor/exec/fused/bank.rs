@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::stage::{Input, Operand};
+use super::program::{Arg, Input};
 use super::tile::Tile;
 use crate::tensor::exec::tokens::{Location, Token};
 
@@ -30,11 +30,11 @@ impl<'t, T> Bank<'t, T> {
     }
 
     /// The values of an operand that is no slot.
-    pub(super) fn values(&self, operand: Operand) -> &[T] {
+    pub(super) fn values(&self, operand: Arg) -> &[T] {
         match operand {
-            Operand::Buffer(buffer) => self.buffers[buffer],
-            Operand::Input(input) => self.inputs[input],
-            Operand::Slot(_) | Operand::Output(_) => {
+            Arg::Buffer(buffer) => self.buffers[buffer],
+            Arg::Input(input) => self.inputs[input],
+            Arg::Slot(_) | Arg::Output(_) => {
                 unreachable!("a slot is filled into a buffer, an output is one")
             }
         }

@@ -7,12 +7,12 @@
 //! the naive executor, as are all values that are no tokens. Sums and scans are those of the naive executor, so that the
 //! two agree bit for bit.
 
+mod assembler;
 mod bank;
 mod kernels;
 mod noted;
 mod passes;
 mod program;
-mod stage;
 mod tile;
 mod tiles;
 
@@ -20,12 +20,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use self::assembler::Assembler;
 pub(super) use self::kernels::Loop;
 use self::noted::Clock;
 pub(super) use self::noted::why_in_full;
 use self::program::Program;
-use self::stage::Stage;
-use self::tiles::{Padded, Written};
+use self::tiles::{PaddedOutput, Written};
 use super::kind::Kind;
 use super::moments::Moments;
 use super::reduce::{depth, finish, of_responses};
@@ -42,7 +42,7 @@ pub(super) fn run(
     context: &Context,
     sink: Option<&mut Sink<'_>>,
 ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-    Run::new(plan).run(context, sink)
+    Schedule::new(plan).run(context, sink)
 }
 
 /// Stands for the tokens' part of a pass, which comes after all that is computed in full.
@@ -67,7 +67,7 @@ impl Pass {
     }
 }
 
-struct Run<'a> {
+struct Schedule<'a> {
     plan: &'a Plan,
     /// The frame whose tokens are computed tile by tile; those of others are left to the naive executor.
     home: Option<&'a Arc<Frame>>,
@@ -107,7 +107,7 @@ enum Memory {
     Padded,
 }
 
-impl Run<'_> {
+impl Schedule<'_> {
     fn run(
         mut self,
         context: &Context,
@@ -163,21 +163,21 @@ impl Run<'_> {
         // The padded array comes after the outputs that lie in memory of their own.
         written.sort_by_key(|&step| self.is_padded(step));
         let (mut outputs, reused) = self.memory(at, pass, &written, layout.tokens(), guard)?;
-        let (stage, reductions) = self.stage(at, pass, &written, &reused);
-        clock.time(&stage);
+        let (program, reductions) = self.program(at, pass, &written, &reused);
+        clock.time(&program);
         let any = (written.first().copied()).or(reductions.first().map(|(step, ..)| *step));
         let any = any.unwrap_or(0);
-        let scratch = stage.scratch_bytes() * rayon::current_num_threads();
-        let bytes = stage.reduces.len() * layout.responses() * size_of::<Moments>();
+        let scratch = program.scratch_bytes() * rayon::current_num_threads();
+        let bytes = program.reduces.len() * layout.responses() * size_of::<Moments>();
         let reserved = guard.reserve(bytes + scratch);
         let _scratch = reserved.map_err(|stopped| self.stopped(any, stopped))?;
-        let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; stage.reduces.len()];
+        let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; program.reduces.len()];
         let is_read = |&step: &usize| (!self.private[step]).then(|| AtomicBool::new(false));
         let not_finite: Vec<Option<AtomicBool>> = written.iter().map(is_read).collect();
         let padded = written.last().filter(|&&step| self.is_padded(step));
         let mut sink = sink.filter(|_| padded.is_some());
         let mut memory = Written {
-            padded: sink.as_mut().map(|sink| Padded {
+            padded: sink.as_mut().map(|sink| PaddedOutput {
                 rows: sink.rows.reborrow(),
                 is_last: padded.copied() == self.padded,
             }),
@@ -191,10 +191,10 @@ impl Run<'_> {
                 Memory::Padded => {}
             }
         }
-        tiles::run(&stage, layout, guard, memory, &not_finite, &clock)
+        tiles::run(&program, layout, guard, memory, &not_finite, &clock)
             .map_err(|stopped| self.stopped(any, stopped))?;
         let reused: Vec<usize> = reused.into_iter().map(|(step, _)| step).collect();
-        self.note(clock, &stage, layout, &written, &reused);
+        self.note(clock, &program, layout, &written, &reused);
         for ((step, output), not_finite) in written.into_iter().zip(outputs).zip(not_finite) {
             let is_finite = not_finite.map(|not_finite| !not_finite.into_inner());
             if let (Some(sink), Memory::Padded) = (&mut sink, &output.memory) {
@@ -203,15 +203,28 @@ impl Run<'_> {
             self.keep(step, output, is_finite);
         }
         for (step, reduction, at) in reductions {
-            let tensor = &self.plan.steps()[step].tensor;
-            let layout = tensor.frame().map_or(layout, |frame| &frame.layout);
-            let cells = of_responses(layout, &moments[at], tensor.level());
-            let values: Vec<f64> = cells.iter().map(|cell| finish(reduction, cell)).collect();
-            let reserved = guard.reserve(values.len() * 8);
-            let reserved = reserved.map_err(|stopped| self.stopped(step, stopped))?;
-            self.values[step] = Some(Value::new(tensor.level(), values.into(), Some(reserved)));
+            let value = self.reduced(step, reduction, &moments[at], guard);
+            self.values[step] = Some(value.map_err(|stopped| self.stopped(step, stopped))?);
         }
         Ok(())
+    }
+
+    /// The values of a reduction, from what is known of the responses' tokens.
+    fn reduced(
+        &self,
+        step: usize,
+        reduction: Reduction,
+        moments: &[Moments],
+        guard: &Arc<Guard>,
+    ) -> Result<Arc<Value>, Stopped> {
+        let tensor = &self.plan.steps()[step].tensor;
+        let Some(frame) = tensor.frame() else {
+            unreachable!("a reduction of tokens has the frame of a batch")
+        };
+        let cells = of_responses(&frame.layout, moments, tensor.level());
+        let values: Vec<f64> = cells.iter().map(|cell| finish(reduction, cell)).collect();
+        let reserved = guard.reserve(values.len() * size_of::<f64>())?;
+        Ok(Value::new(tensor.level(), values.into(), Some(reserved)))
     }
 
     fn stopped(&self, step: usize, stopped: Stopped) -> TensorError {
@@ -282,45 +295,45 @@ impl Run<'_> {
     }
 
     /// A pass's program, and its reductions with the entry of the program that each is made of.
-    fn stage(
+    fn program(
         &self,
         at: usize,
         pass: &Pass,
         written: &[usize],
         reused: &[(usize, usize)],
-    ) -> (Stage<'_>, Vec<(usize, Reduction, usize)>) {
-        let mut program = Program::new(self, at);
+    ) -> (Program<'_>, Vec<(usize, Reduction, usize)>) {
+        let mut assembler = Assembler::new(self, at);
         for &(step, output) in reused {
-            program.stage.step = step;
-            program.reuse(step, output);
+            assembler.program.step = step;
+            assembler.reuse(step, output);
         }
         for &step in &pass.computed {
-            program.stage.step = step;
-            program.add(step);
+            assembler.program.step = step;
+            assembler.add(step);
         }
         for &step in written {
-            program.stage.step = step;
-            program.store(step);
+            assembler.program.step = step;
+            assembler.store(step);
         }
         // Reductions of the same values share what is found out about them.
         let mut reductions: Vec<(usize, Reduction, usize)> = Vec::new();
         let mut by_args: HashMap<&[usize], usize> = HashMap::new();
         for &(index, reduction) in &pass.reduced {
             let args = &self.plan.steps()[index].args[..];
-            let next = program.stage.reduces.len();
+            let next = assembler.program.reduces.len();
             let reduce = *by_args.entry(args).or_insert(next);
             if reduce == next {
-                program.stage.step = index;
-                program.reduce(args, reduction);
+                assembler.program.step = index;
+                assembler.reduce(args, reduction);
             }
-            let shared = &mut program.stage.reduces[reduce];
+            let shared = &mut assembler.program.reduces[reduce];
             shared.depth = shared.depth.max(depth(reduction));
             reductions.push((index, reduction, reduce));
         }
-        let mut stage = program.stage;
-        stage.assign_registers();
-        stage.from_the_end = self.direction.get(&at).copied().unwrap_or(false);
-        (stage, reductions)
+        let mut program = assembler.program;
+        program.assign_registers();
+        program.from_the_end = self.direction.get(&at).copied().unwrap_or(false);
+        (program, reductions)
     }
 
     /// Keeps what a pass has written.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::Run;
-use super::stage::Stage;
+use super::Schedule;
+use super::program::Program;
 use crate::batch::Layout;
 use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::op::Kernel;
@@ -35,11 +35,11 @@ impl<'a> Clock<'a> {
         }
     }
 
-    /// Makes room for the times of a stage's instructions, reductions and inputs, where they are asked for.
-    pub(super) fn time(&mut self, stage: &Stage<'_>) {
+    /// Makes room for the times of a pass's instructions, reductions and inputs, where they are asked for.
+    pub(super) fn time(&mut self, program: &Program<'_>) {
         if let Some(of_clock) = self.profile.and_then(Profile::of_clock) {
             self.of_clock = of_clock;
-            self.times = stage.steps().map(|_| AtomicU64::new(0)).collect();
+            self.times = program.steps().map(|_| AtomicU64::new(0)).collect();
         }
     }
 
@@ -50,7 +50,7 @@ impl<'a> Clock<'a> {
         };
         let started = Instant::now();
         let result = run();
-        // Nanoseconds of a stage are far below 2^64.
+        // Nanoseconds of a pass are far below 2^64.
         let own = (started.elapsed().as_nanos() as u64).saturating_sub(self.of_clock);
         time.fetch_add(own, Ordering::Relaxed);
         result
@@ -73,12 +73,12 @@ impl<'a> Clock<'a> {
     }
 }
 
-impl Run<'_> {
+impl Schedule<'_> {
     /// Notes down a pass that has just ended: what it wrote, and which memory it read first that it wrote then.
     pub(super) fn note(
         &self,
         clock: Clock<'_>,
-        stage: &Stage<'_>,
+        program: &Program<'_>,
         layout: &Layout,
         written: &[usize],
         reused: &[usize],
@@ -88,7 +88,7 @@ impl Run<'_> {
         };
         let seconds = profile.clock() - clock.started;
         let times = clock.times.into_iter().map(AtomicU64::into_inner);
-        // Nanoseconds of a stage are far below 2^53.
+        // Nanoseconds of a pass are far below 2^53.
         let times: Vec<f64> = times.map(|time| time as f64).collect();
         let all: f64 = times.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         let mut operations: BTreeMap<usize, Operation> = BTreeMap::new();
@@ -105,10 +105,10 @@ impl Run<'_> {
             operation.read += read;
             operation.written += written;
         };
-        for (index, step) in stage.steps().enumerate() {
+        for (index, step) in program.steps().enumerate() {
             of(step, times.get(index).unwrap_or(&0.0) / all, 0, 0);
         }
-        for (step, read, written) in self.moved(stage, layout, written, reused) {
+        for (step, read, written) in self.moved(program, layout, written, reused) {
             of(step, 0.0, read, written);
         }
         let operations: Vec<Operation> = operations.into_values().collect();
@@ -129,7 +129,7 @@ impl Run<'_> {
     /// The bytes that a pass reads and writes, by the steps that read them first and whose values they are.
     fn moved(
         &self,
-        stage: &Stage<'_>,
+        program: &Program<'_>,
         layout: &Layout,
         written: &[usize],
         reused: &[usize],
@@ -139,9 +139,9 @@ impl Run<'_> {
             true => size_of::<f64>(),
             false => size_of::<f32>(),
         };
-        let inputs = stage.inputs.iter().enumerate();
+        let inputs = program.inputs.iter().enumerate();
         let inputs =
-            inputs.map(|(index, (input, _))| (stage.reader(index), input.bytes(tokens), 0));
+            inputs.map(|(index, (input, _))| (program.reader(index), input.bytes(tokens), 0));
         let reused = reused.iter().map(|&step| (step, tokens * size(step), 0));
         let written = written.iter().map(|&step| {
             // What stays in the padded array has zeros around it.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Kind, Pass, Run, SWEEP};
+use super::{Kind, Pass, SWEEP, Schedule};
 use crate::tensor::exec::kind::{home, kind_of, scan_of};
 use crate::tensor::exec::scan::Running;
 use crate::tensor::graph::Prim;
@@ -13,10 +13,10 @@ use crate::tensor::{Guard, Level, Plan, Stopped};
 /// The operations that it is cheaper to do again in a later pass than to store their results.
 const CHEAP: usize = 6;
 
-impl<'a> Run<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Run<'a> {
+impl<'a> Schedule<'a> {
+    pub(super) fn new(plan: &'a Plan) -> Schedule<'a> {
         let steps = plan.steps();
-        let mut run = Run {
+        let mut run = Schedule {
             plan,
             home: home(plan),
             kind: Vec::new(),
@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
         if in_full.count() > MANY {
             return self.kind.fill(Kind::Whole);
         }
-        let is_token = |run: &Run<'_>, step: usize| run.kind[step] == Kind::Token;
+        let is_token = |run: &Schedule<'_>, step: usize| run.kind[step] == Kind::Token;
         let mut only_whole = vec![true; steps.len()];
         self.plan
             .outputs()

@@ -1,221 +1,331 @@
-//! Makes a pass's program of the plan's steps.
+//! A program: one pass over the tokens, in instructions that runs tile by tile.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use super::stage::{Code, Input, Operand, Reduce, Slot, Stage};
-use super::{Memory, Run};
-use crate::batch::FloatBuffer;
-use crate::tensor::exec::kind::scan_of;
-use crate::tensor::exec::reduce::depth;
+use crate::batch::{FloatBuffer, Layout, TokenValues};
+use crate::tensor::Level;
+use crate::tensor::exec::moments::{Depth, TILE};
 use crate::tensor::exec::scan::Running;
-use crate::tensor::graph::Prim;
-use crate::tensor::op::{Binary, Kernel, Reduction, Ternary, Unary};
-use crate::tensor::plan::Step;
-use crate::tensor::{Level, Value};
+use crate::tensor::op::{Binary, Ternary, Unary};
 
-/// A pass's program while it is made.
-pub(super) struct Program<'r, 'a> {
-    run: &'r Run<'a>,
-    pass: usize,
-    pub(super) stage: Stage<'r>,
-    /// Where the token steps are, by step.
-    operands: HashMap<usize, Operand>,
-    /// The slots of values of coarser levels, by step.
-    slots: HashMap<usize, usize>,
+/// Where a program's instruction finds an argument.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Arg {
+    /// A buffer of the argument's precision: a register, or an output's tile. While a program is built, its number in
+    /// the order of instructions.
+    Buffer(usize),
+    /// A tile of memory that is only read.
+    Input(usize),
+    /// One number for a response's tokens.
+    Slot(usize),
+    /// What an output's memory holds before it is written.
+    Output(usize),
 }
 
-impl<'r, 'a> Program<'r, 'a> {
-    pub(super) fn new(run: &'r Run<'a>, pass: usize) -> Self {
-        Program {
-            run,
-            pass,
-            stage: Stage::default(),
-            operands: HashMap::new(),
-            slots: HashMap::new(),
-        }
+/// Memory that a pass reads.
+pub(super) enum Input<'a> {
+    Column(&'a TokenValues),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+}
+
+impl Input<'_> {
+    /// The bytes of its values for some tokens.
+    pub(super) fn bytes(&self, tokens: usize) -> usize {
+        tokens
+            * match self {
+                Input::Column(TokenValues::F16(_) | TokenValues::Bf16(_)) => 2,
+                Input::Column(column) if column.is_f64() => 8,
+                Input::Column(_) | Input::F32(_) => 4,
+                Input::F64(_) => 8,
+            }
+    }
+}
+
+/// How a response's number comes about, from those before it.
+pub(super) enum Slot<'a> {
+    Number(f64),
+    /// A value of a coarser level.
+    Cell(&'a FloatBuffer, Level, &'a Layout),
+    Unary(Unary, usize),
+    Binary(Binary, [usize; 2]),
+    Ternary(Ternary, [usize; 3]),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Code {
+    Unary(Unary),
+    Binary(Binary),
+    Ternary(Ternary),
+    /// A slot's number for all tokens.
+    Fill,
+    /// A slot's number on the last token of each response, 0 on the others.
+    AtLastToken,
+    /// A scan, with the index of its carry.
+    Scan(Running, usize),
+    /// f32 tokens as f64.
+    Widen,
+}
+
+pub(super) struct Instruction {
+    pub(super) code: Code,
+    pub(super) args: Vec<Arg>,
+    pub(super) out: usize,
+    pub(super) is_f64: bool,
+    /// Whether it is run response by response, not over a tile of several at once.
+    pub(super) by_response: bool,
+    /// The plan's step that it belongs to.
+    step: usize,
+}
+
+/// A reduction of tokens to what is known of each response.
+pub(super) struct Reduce {
+    pub(super) values: (Arg, bool),
+    pub(super) selection: Option<(Arg, bool)>,
+    pub(super) depth: Depth,
+    pub(super) step: usize,
+}
+
+/// One pass over the tokens.
+#[derive(Default)]
+pub(super) struct Program<'a> {
+    pub(super) inputs: Vec<(Input<'a>, bool)>,
+    pub(super) slots: Vec<(Slot<'a>, bool)>,
+    /// Whether a slot differs between responses.
+    varies: Vec<bool>,
+    pub(super) code: Vec<Instruction>,
+    pub(super) reduces: Vec<Reduce>,
+    /// What scans start from.
+    pub(super) carries: Vec<f64>,
+    /// Registers by precision, f32 first; the buffers after them are the outputs.
+    pub(super) registers: [usize; 2],
+    /// The precision of each output.
+    pub(super) outputs: Vec<bool>,
+    pub(super) from_the_end: bool,
+    /// The plan's step that is being added.
+    pub(super) step: usize,
+    filled: HashMap<(usize, bool), Arg>,
+    /// The output that an instruction writes to, by the instruction.
+    pinned: HashMap<usize, usize>,
+}
+
+impl<'a> Program<'a> {
+    pub(super) fn input(&mut self, input: Input<'a>, is_f64: bool) -> Arg {
+        self.inputs.push((input, is_f64));
+        Arg::Input(self.inputs.len() - 1)
     }
 
-    /// A step as an argument of an operation in a precision.
-    fn argument(&mut self, step: usize, is_f64: bool) -> Operand {
-        let tensor = &self.run.plan.steps()[step].tensor;
-        if tensor.level() != Level::Token {
-            return Operand::Slot(self.slot(step));
-        }
-        let operand = self.token(step);
+    /// A number for each response; narrowed to f32 as tokens are, unless `is_f64`.
+    pub(super) fn slot(&mut self, slot: Slot<'a>, is_f64: bool) -> usize {
+        let of = |args: &[usize]| args.iter().any(|&arg| self.varies[arg]);
+        let varies = match &slot {
+            Slot::Number(_) => false,
+            Slot::Cell(_, level, _) => *level != Level::Batch,
+            Slot::Unary(_, arg) => of(&[*arg]),
+            Slot::Binary(_, args) => of(args),
+            Slot::Ternary(_, args) => of(args),
+        };
+        self.varies.push(varies);
+        self.slots.push((slot, is_f64));
+        self.slots.len() - 1
+    }
+
+    /// Adds an instruction and returns where its result is.
+    pub(super) fn push(&mut self, code: Code, args: Vec<Arg>, is_f64: bool) -> Arg {
+        let by_response = match code {
+            Code::AtLastToken | Code::Scan(..) => true,
+            _ => (args.iter()).any(|arg| matches!(arg, Arg::Slot(slot) if self.varies[*slot])),
+        };
+        self.code.push(Instruction {
+            code,
+            args,
+            out: self.code.len(),
+            is_f64,
+            by_response,
+            step: self.step,
+        });
+        Arg::Buffer(self.code.len() - 1)
+    }
+
+    /// An operand as a tile of values in a precision.
+    pub(super) fn values(&mut self, operand: Arg, from_f64: bool, is_f64: bool) -> Arg {
         match operand {
-            Operand::Slot(_) => operand,
-            _ => self.stage.values(operand, tensor.is_f64(), is_f64),
-        }
-    }
-
-    /// A token step's operand: computed in this pass, or in memory.
-    fn token(&mut self, step: usize) -> Operand {
-        if let Some(operand) = self.operands.get(&step) {
-            return *operand;
-        }
-        let run: &'r Run<'_> = self.run;
-        let input = match (run.temporary.get(&step), &run.values[step]) {
-            (Some(temporary), _) => match &temporary.memory {
-                Memory::F32(values) => Input::F32(values),
-                Memory::F64(values) => Input::F64(values),
-                Memory::Padded => unreachable!("is read by the output that overwrites it"),
+            Arg::Slot(slot) => match self.filled.get(&(slot, is_f64)) {
+                Some(filled) => *filled,
+                None => {
+                    let filled = self.push(Code::Fill, vec![operand], is_f64);
+                    self.filled.insert((slot, is_f64), filled);
+                    filled
+                }
             },
-            (None, Some(value)) => match value.buffer() {
-                FloatBuffer::F32(values) => Input::F32(values),
-                FloatBuffer::F64(values) => Input::F64(values),
+            _ if is_f64 && !from_f64 => self.push(Code::Widen, vec![operand], true),
+            _ => operand,
+        }
+    }
+
+    /// Has values written out; the index of the output.
+    pub(super) fn store(&mut self, operand: Arg, is_f64: bool) -> usize {
+        let output = self.outputs.len();
+        self.outputs.push(is_f64);
+        let values = self.values(operand, is_f64, is_f64);
+        let instruction = match values {
+            Arg::Buffer(instruction) if !self.pinned.contains_key(&instruction) => instruction,
+            other => match self.push(Code::Unary(Unary::Detach), vec![other], is_f64) {
+                Arg::Buffer(instruction) => instruction,
+                _ => unreachable!("`push` gives a buffer"),
             },
-            (None, None) => unreachable!("a step's arguments are computed before it"),
         };
-        let is_f64 = run.plan.steps()[step].tensor.is_f64();
-        let operand = self.stage.input(input, is_f64);
-        self.operands.insert(step, operand);
-        operand
+        self.pinned.insert(instruction, output);
+        output
     }
 
-    /// The slot of a coarser step, or of a token step with one value a response.
-    fn slot(&mut self, step: usize) -> usize {
-        if let Some(Operand::Slot(slot)) = self.operands.get(&step) {
-            return *slot;
-        }
-        if let Some(slot) = self.slots.get(&step) {
-            return *slot;
-        }
-        let tensor = &self.run.plan.steps()[step].tensor;
-        let value: &'r Option<Arc<Value>> = &self.run.values[step];
-        let slot = match (tensor.frame(), value) {
-            (Some(frame), Some(value)) => Slot::Cell(value.buffer(), tensor.level(), &frame.layout),
-            (None, _) => Slot::Number(tensor.alone()),
-            _ => unreachable!("coarser values are computed before the pass that reads them"),
+    /// The bytes of a thread's registers, and of the tiles that it gathers.
+    pub(super) fn scratch_bytes(&self) -> usize {
+        let wide = self.inputs.iter().filter(|(_, is_f64)| *is_f64).count();
+        let narrow = self.inputs.len() - wide;
+        // One more for the tile of a padded output.
+        let f32s = self.registers[0] + narrow + 1;
+        TILE * (f32s * size_of::<f32>() + (self.registers[1] + wide) * size_of::<f64>())
+    }
+
+    /// The plan's steps of instructions, then of reductions, then of what reads the inputs.
+    pub(super) fn steps(&self) -> impl Iterator<Item = usize> {
+        let reduces = self.reduces.iter().map(|reduce| reduce.step);
+        let code = self.code.iter().map(|instruction| instruction.step);
+        let inputs = (0..self.inputs.len()).map(|input| self.reader(input));
+        code.chain(reduces).chain(inputs)
+    }
+
+    /// The plan's step that reads an input first.
+    pub(super) fn reader(&self, input: usize) -> usize {
+        let input = Arg::Input(input);
+        let mut code = self.code.iter();
+        let first = code.find(|instruction| instruction.args.contains(&input));
+        let is_read = |reduce: &&Reduce| {
+            let selection = reduce.selection.map(|(operand, _)| operand);
+            reduce.values.0 == input || selection == Some(input)
         };
-        let slot = self.stage.slot(slot, true);
-        self.slots.insert(step, slot);
-        slot
+        let reduce = || self.reduces.iter().find(is_read);
+        (first.map(|instruction| instruction.step))
+            .or_else(|| reduce().map(|reduce| reduce.step))
+            .unwrap_or(self.step)
     }
 
-    /// A step of an earlier pass whose memory an output gets: read before that is written.
-    pub(super) fn reuse(&mut self, step: usize, output: usize) {
-        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
-        let code = Code::Unary(Unary::Detach);
-        let operand = self.stage.push(code, vec![Operand::Output(output)], is_f64);
-        self.operands.insert(step, operand);
+    /// The buffer of an output, once registers are assigned.
+    pub(super) fn buffer_of_output(&self, output: usize) -> usize {
+        let is_f64 = self.outputs[output];
+        let before = self.outputs[..output]
+            .iter()
+            .filter(|&&other| other == is_f64);
+        self.registers[usize::from(is_f64)] + before.count()
     }
 
-    pub(super) fn store(&mut self, step: usize) {
-        let operand = self.operands[&step];
-        let is_f64 = self.run.plan.steps()[step].tensor.is_f64();
-        self.stage.store(operand, is_f64);
-    }
-
-    pub(super) fn add(&mut self, index: usize) {
-        let (run, step) = (self.run, &self.run.plan.steps()[index]);
-        if run.is_loaded(index, self.pass) {
-            self.token(index);
-            return;
-        }
-        let is_f64 = step.tensor.is_f64();
-        let operand = if run.uniform[index] {
-            Operand::Slot(self.uniform(step, is_f64))
-        } else {
-            self.varying(step, is_f64)
-        };
-        self.operands.insert(index, operand);
-    }
-
-    fn uniform(&mut self, step: &'r Step, is_f64: bool) -> usize {
-        let args: Vec<usize> = match &step.tensor.inner().prim {
-            // Of the value on the last token; the sum makes a 0 of -0.
-            Prim::Scan(..) => {
-                let on_last = step.args[0];
-                let value = self.run.plan.steps()[on_last].args[0];
-                let is_f64_there = self.run.plan.steps()[on_last].tensor.is_f64();
-                let value = self.slot(value);
-                let value = self
-                    .stage
-                    .slot(Slot::Unary(Unary::Detach, value), is_f64_there);
-                let zero = self.stage.slot(Slot::Number(0.0), true);
-                return self
-                    .stage
-                    .slot(Slot::Binary(Binary::Add, [value, zero]), is_f64);
+    /// Gives each result a register, which is free again after the result's last use.
+    pub(super) fn assign_registers(&mut self) {
+        let last_use = self.last_uses();
+        let in_place = self.read_in_place(&last_use);
+        let mut register: Vec<usize> = Vec::with_capacity(self.code.len());
+        let mut free: [Vec<usize>; 2] = Default::default();
+        let is_fixed =
+            |result: usize| self.pinned.contains_key(&result) || in_place.contains_key(&result);
+        for (index, instruction) in self.code.iter().enumerate() {
+            let bank = usize::from(instruction.is_f64);
+            register.push(if is_fixed(index) {
+                usize::MAX
+            } else {
+                free[bank].pop().unwrap_or_else(|| {
+                    self.registers[bank] += 1;
+                    self.registers[bank] - 1
+                })
+            });
+            // A result that nobody reads, and arguments that nobody reads after this.
+            let mut done: Vec<usize> = (instruction.args.iter())
+                .filter_map(|arg| match arg {
+                    Arg::Buffer(result) if last_use[*result] == index => Some(*result),
+                    _ => None,
+                })
+                .collect();
+            done.sort_unstable();
+            done.dedup();
+            if last_use[index] == index {
+                done.push(index);
             }
-            _ => step.args.iter().map(|&arg| self.slot(arg)).collect(),
-        };
-        let slot = match &step.tensor.inner().prim {
-            Prim::Map(op) => match (op.kernel, &args[..]) {
-                (Kernel::One(op), &[a]) => Slot::Unary(op, a),
-                (Kernel::Two(op), &[a, b]) => Slot::Binary(op, [a, b]),
-                (Kernel::Three(op), &[a, b, c]) => Slot::Ternary(op, [a, b, c]),
-                _ => unreachable!("{op:?} has as many arguments as its kernel takes"),
-            },
-            _ => Slot::Unary(Unary::Detach, args[0]),
-        };
-        self.stage.slot(slot, is_f64)
+            for result in done.into_iter().filter(|&result| !is_fixed(result)) {
+                free[usize::from(self.code[result].is_f64)].push(register[result]);
+            }
+        }
+        for (&instruction, &output) in self.pinned.iter().chain(&in_place) {
+            register[instruction] = self.buffer_of_output(output);
+        }
+        self.rename(&register);
+        let mut index = 0;
+        self.code.retain(|_| {
+            index += 1;
+            !in_place.contains_key(&(index - 1))
+        });
     }
 
-    fn varying(&mut self, step: &'r Step, is_f64: bool) -> Operand {
-        let prim = &step.tensor.inner().prim;
-        if let Prim::Column(column) = prim {
-            return self.stage.input(Input::Column(column), is_f64);
+    /// The last instruction that reads each result: its own where none does, one past the last for a reduction.
+    fn last_uses(&self) -> Vec<usize> {
+        let mut last_use: Vec<usize> = (0..self.code.len()).collect();
+        for (index, instruction) in self.code.iter().enumerate() {
+            for arg in &instruction.args {
+                if let Arg::Buffer(result) = arg {
+                    last_use[*result] = index;
+                }
+            }
         }
-        let mut args: Vec<Operand> = (step.args.iter())
-            .map(|&arg| self.argument(arg, is_f64))
+        let reduced = |reduce: &Reduce| {
+            let selection = reduce.selection.map(|(operand, _)| operand);
+            [Some(reduce.values.0), selection]
+        };
+        for operand in self.reduces.iter().flat_map(reduced).flatten() {
+            if let Arg::Buffer(result) = operand {
+                last_use[result] = self.code.len();
+            }
+        }
+        last_use
+    }
+
+    /// The copies of what outputs hold that are not needed, with the outputs: all that read them come before the
+    /// instruction that writes the output.
+    fn read_in_place(&self, last_use: &[usize]) -> HashMap<usize, usize> {
+        let copies = self
+            .code
+            .iter()
+            .enumerate()
+            .filter_map(
+                |(index, instruction)| match (instruction.code, &instruction.args[..]) {
+                    (Code::Unary(Unary::Detach), &[Arg::Output(output)]) => Some((index, output)),
+                    _ => None,
+                },
+            );
+        let is_early = |&(copy, output): &(usize, usize)| {
+            let mut writers = self.pinned.iter().filter(|(_, pinned)| **pinned == output);
+            !self.pinned.contains_key(&copy) && writers.all(|(writer, _)| last_use[copy] < *writer)
+        };
+        copies.filter(is_early).collect()
+    }
+
+    /// Turns the numbers of results into those of buffers.
+    fn rename(&mut self, register: &[usize]) {
+        let outputs: Vec<usize> = (0..self.outputs.len())
+            .map(|output| self.buffer_of_output(output))
             .collect();
-        let code = match prim {
-            Prim::Map(op) => match op.kernel {
-                Kernel::One(op) => Code::Unary(op),
-                Kernel::Two(op) => Code::Binary(op),
-                // In two steps, each of which is done in f32 where the tokens are f32.
-                Kernel::Three(Ternary::Clamp) => {
-                    let most = Code::Binary(Binary::Max);
-                    let raised = self.stage.push(most, vec![args[0], args[1]], is_f64);
-                    args = vec![raised, args[2]];
-                    Code::Binary(Binary::Min)
-                }
-                Kernel::Three(op) => Code::Ternary(op),
-                _ => unreachable!("{op:?} is elementwise"),
-            },
-            Prim::Expand => Code::Unary(Unary::Detach),
-            Prim::AtLastToken => Code::AtLastToken,
-            Prim::Scan(op, number) => {
-                let running = Running {
-                    scan: scan_of(op),
-                    number: *number,
-                };
-                args[0] = self.stage.values(args[0], is_f64, is_f64);
-                self.stage.carries.push(running.start());
-                Code::Scan(running, self.stage.carries.len() - 1)
+        let rename = |operand: &mut Arg| match operand {
+            Arg::Buffer(result) => *result = register[*result],
+            Arg::Output(output) => *operand = Arg::Buffer(outputs[*output]),
+            Arg::Input(_) | Arg::Slot(_) => {}
+        };
+        for (index, instruction) in self.code.iter_mut().enumerate() {
+            instruction.out = register[index];
+            instruction.args.iter_mut().for_each(rename);
+        }
+        for reduce in &mut self.reduces {
+            rename(&mut reduce.values.0);
+            if let Some((operand, _)) = &mut reduce.selection {
+                rename(operand);
             }
-            other => unreachable!("{} does not go by tiles", other.name()),
-        };
-        self.stage.push(code, args, is_f64)
-    }
-
-    fn is_f64(&self, step: usize) -> bool {
-        self.run.plan.steps()[step].tensor.is_f64()
-    }
-
-    /// A token step as a tile of values, and its precision.
-    fn values(&mut self, step: usize) -> (Operand, bool) {
-        let is_f64 = self.is_f64(step);
-        let operand = self.token(step);
-        (self.stage.values(operand, is_f64, is_f64), is_f64)
-    }
-
-    /// A reduction of a step's values, with the selection that may follow.
-    pub(super) fn reduce(&mut self, args: &[usize], reduction: Reduction) {
-        let selection = args.get(1).map(|&selection| self.values(selection));
-        let reduce = Reduce {
-            values: match self.operands.get(&args[0]) {
-                // One number for all tokens of a response: its sum is exact, where it is an f32.
-                Some(&slot @ Operand::Slot(_)) if selection.is_none() && !self.is_f64(args[0]) => {
-                    (slot, false)
-                }
-                _ => self.values(args[0]),
-            },
-            selection,
-            depth: depth(reduction),
-            step: self.stage.step,
-        };
-        self.stage.reduces.push(reduce);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::bank::{Bank, Banked, read};
 use super::kernels::{Source, binary, is_finite, ternary, unary};
 use super::noted::Clock;
-use super::stage::{Code, Instruction, Operand, Reduce, Slot, Stage};
+use super::program::{Arg, Code, Instruction, Program, Reduce, Slot};
 use crate::tensor::Level;
 use crate::tensor::exec::Precision;
 use crate::tensor::exec::moments::Moments;
@@ -22,9 +22,9 @@ pub(super) struct Segment {
 }
 
 /// Appends the slots of a response.
-pub(super) fn fill_slots(stage: &Stage<'_>, response: usize, slots: &mut Vec<f64>) {
+pub(super) fn fill_slots(program: &Program<'_>, response: usize, slots: &mut Vec<f64>) {
     let base = slots.len();
-    for (slot, is_f64) in &stage.slots {
+    for (slot, is_f64) in &program.slots {
         let at = |index: usize| slots[base + index];
         let value = match slot {
             Slot::Number(number) => *number,
@@ -54,18 +54,18 @@ pub(super) struct Tile<'t> {
 }
 
 impl<'t> Tile<'t> {
-    /// Gets at the tiles of the stage's inputs.
+    /// Gets at the tiles of the program's inputs.
     pub(super) fn read(
         &mut self,
-        stage: &'t Stage<'_>,
+        program: &'t Program<'_>,
         location: &Location<'_>,
         gathered32: &'t mut [Vec<f32>],
         gathered64: &'t mut [Vec<f64>],
         clock: &Clock<'_>,
     ) {
         let gathered = gathered32.iter_mut().zip(gathered64);
-        let timed = stage.code.len() + stage.reduces.len();
-        let inputs = stage.inputs.iter().zip(gathered).enumerate();
+        let timed = program.code.len() + program.reduces.len();
+        let inputs = program.inputs.iter().zip(gathered).enumerate();
         for (index, ((input, is_f64), (narrow, wide))) in inputs {
             clock.timed(timed + index, || {
                 if *is_f64 {
@@ -80,8 +80,8 @@ impl<'t> Tile<'t> {
     }
 
     /// Runs the instructions.
-    pub(super) fn run(&mut self, stage: &Stage<'_>, carries: &mut [f64], clock: &Clock<'_>) {
-        for (index, instruction) in stage.code.iter().enumerate() {
+    pub(super) fn run(&mut self, program: &Program<'_>, carries: &mut [f64], clock: &Clock<'_>) {
+        for (index, instruction) in program.code.iter().enumerate() {
             clock.timed(index, || {
                 if instruction.is_f64 {
                     self.step::<f64>(instruction, carries);
@@ -93,13 +93,13 @@ impl<'t> Tile<'t> {
     }
 
     /// Notes down which outputs have a value that is not finite.
-    pub(super) fn find_not_finite(&self, stage: &Stage<'_>, not_finite: &[Option<AtomicBool>]) {
+    pub(super) fn find_not_finite(&self, program: &Program<'_>, not_finite: &[Option<AtomicBool>]) {
         for (output, not_finite) in not_finite.iter().enumerate() {
             let Some(not_finite) = not_finite else {
                 continue;
             };
-            let buffer = stage.buffer_of_output(output);
-            let finite = if stage.outputs[output] {
+            let buffer = program.buffer_of_output(output);
+            let finite = if program.outputs[output] {
                 is_finite(self.f64s.buffers[buffer])
             } else {
                 is_finite(self.f32s.buffers[buffer])
@@ -111,9 +111,14 @@ impl<'t> Tile<'t> {
     }
 
     /// Appends what the reductions need to know of each segment.
-    pub(super) fn reduce(&self, stage: &Stage<'_>, tiles: &mut [Vec<Moments>], clock: &Clock<'_>) {
-        for (index, (reduce, tiles)) in stage.reduces.iter().zip(tiles).enumerate() {
-            clock.timed(stage.code.len() + index, || {
+    pub(super) fn reduce(
+        &self,
+        program: &Program<'_>,
+        tiles: &mut [Vec<Moments>],
+        clock: &Clock<'_>,
+    ) {
+        for (index, (reduce, tiles)) in program.reduces.iter().zip(tiles).enumerate() {
+            clock.timed(program.code.len() + index, || {
                 if reduce.values.1 {
                     self.reduce_as::<f64>(reduce, tiles);
                 } else {
@@ -163,11 +168,11 @@ impl<'t> Tile<'t> {
         let values = |index: usize| &bank.values(instruction.args[index])[segment.range.clone()];
         let number = |slot: usize| self.slots[slots + slot];
         let source = |index: usize| match instruction.args[index] {
-            Operand::Slot(slot) => Source::Number(number(slot)),
+            Arg::Slot(slot) => Source::Number(number(slot)),
             _ => Source::Values(values(index)),
         };
         let number_of = || match instruction.args[0] {
-            Operand::Slot(slot) => T::narrow(number(slot)),
+            Arg::Slot(slot) => T::narrow(number(slot)),
             _ => unreachable!("only a slot is filled in"),
         };
         match instruction.code {
@@ -187,7 +192,7 @@ impl<'t> Tile<'t> {
     }
 
     fn reduce_as<T: Banked>(&self, reduce: &Reduce, tiles: &mut Vec<Moments>) {
-        if let Operand::Slot(slot) = reduce.values.0 {
+        if let Arg::Slot(slot) = reduce.values.0 {
             let slots = self.slots.len() / self.segments.len();
             let segments = self.segments.iter().enumerate();
             tiles.extend(segments.map(|(index, segment)| {

@@ -1,49 +1,44 @@
-//! Runs a stage: blocks of responses in parallel, each tile by tile, each tile through the whole program.
+//! Runs a program: blocks of responses in parallel, each tile by tile, each tile through the whole program.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use super::bank::Bank;
 use super::noted::Clock;
-use super::stage::Stage;
+use super::program::Program;
 use super::tile::{Segment, Tile, fill_slots};
 use crate::batch::{Layout, Rows};
 use crate::tensor::exec::moments::{Moments, TILE};
 use crate::tensor::exec::tokens::{Location, Share, by_blocks};
-use crate::tensor::{Guard, Stopped};
+use crate::tensor::{Guard, Level, Stopped};
 
 /// A padded array that an output goes into.
-pub(super) struct Padded<'a> {
+pub(super) struct PaddedOutput<'a> {
     pub(super) rows: Rows<'a>,
     /// Whether the values stay, with zeros around them.
     pub(super) is_last: bool,
 }
 
-/// The memory that a stage writes, an entry an output or a reduction.
+/// The memory that a pass writes, an entry an output or a reduction.
 #[derive(Default)]
 pub(super) struct Written<'a> {
     pub(super) f32s: Vec<&'a mut [f32]>,
     pub(super) f64s: Vec<&'a mut [f64]>,
     /// The last f32 output, where it goes into a padded array.
-    pub(super) padded: Option<Padded<'a>>,
+    pub(super) padded: Option<PaddedOutput<'a>>,
     /// What is known of each response, by reduction.
     pub(super) moments: Vec<&'a mut [Moments]>,
 }
 
 impl<'a> Share for Written<'a> {
     fn split(&mut self, responses: usize, tokens: usize) -> Written<'a> {
-        fn cut<'a, T>(slices: &mut [&'a mut [T]], at: usize) -> Vec<&'a mut [T]> {
-            let each = slices.iter_mut().map(|slice| {
-                let (head, tail) = std::mem::take(slice).split_at_mut(at);
-                *slice = tail;
-                head
-            });
-            each.collect()
+        fn cut<'a, T: Send>(slices: &mut [&'a mut [T]], at: usize) -> Vec<&'a mut [T]> {
+            slices.iter_mut().map(|slice| slice.split(0, at)).collect()
         }
         Written {
             f32s: cut(&mut self.f32s, tokens),
             f64s: cut(&mut self.f64s, tokens),
-            padded: self.padded.as_mut().map(|padded| Padded {
+            padded: self.padded.as_mut().map(|padded| PaddedOutput {
                 rows: padded.rows.split(responses),
                 is_last: padded.is_last,
             }),
@@ -52,24 +47,24 @@ impl<'a> Share for Written<'a> {
     }
 }
 
-/// Runs a stage.
+/// Runs a program.
 pub(super) fn run(
-    stage: &Stage<'_>,
+    program: &Program<'_>,
     layout: &Layout,
     guard: &Guard,
     written: Written<'_>,
     not_finite: &[Option<AtomicBool>],
     clock: &Clock<'_>,
 ) -> Result<(), Stopped> {
-    let scratch = || Scratch::new(stage);
+    let scratch = || Scratch::new(program);
     by_blocks(
-        layout,
+        (layout, Level::Token),
         guard,
         written,
         scratch,
         |scratch, responses, written| {
             let mut block = Block {
-                stage,
+                program,
                 layout,
                 scratch,
                 start: layout.tokens_of(responses.start).start,
@@ -80,8 +75,8 @@ pub(super) fn run(
             };
             clock.block(|| block.run(responses, guard))
         },
-    )?;
-    Ok(())
+    )
+    .map(drop)
 }
 
 /// A thread's own memory.
@@ -100,24 +95,24 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn new(stage: &Stage<'_>) -> Scratch {
-        let inputs = stage.inputs.len();
+    fn new(program: &Program<'_>) -> Scratch {
+        let inputs = program.inputs.len();
         Scratch {
-            f32s: vec![vec![0.0; TILE]; stage.registers[0]],
-            f64s: vec![vec![0.0; TILE]; stage.registers[1]],
+            f32s: vec![vec![0.0; TILE]; program.registers[0]],
+            f64s: vec![vec![0.0; TILE]; program.registers[1]],
             gathered32: vec![Vec::new(); inputs],
             gathered64: vec![Vec::new(); inputs],
             padded: vec![0.0; TILE],
             slots: Vec::new(),
-            carries: stage.carries.clone(),
-            tiles: vec![Vec::new(); stage.reduces.len()],
+            carries: program.carries.clone(),
+            tiles: vec![Vec::new(); program.reduces.len()],
         }
     }
 }
 
 /// A run of responses that one thread computes.
 struct Block<'a, 's> {
-    stage: &'a Stage<'a>,
+    program: &'a Program<'a>,
     layout: &'a Layout,
     scratch: &'s mut Scratch,
     /// The first token and response.
@@ -154,10 +149,10 @@ impl Block<'_, '_> {
                 });
                 next += 1;
             }
-            self.scratch.carries.copy_from_slice(&self.stage.carries);
+            self.scratch.carries.copy_from_slice(&self.program.carries);
             self.tile(tokens.start, &segments);
             self.pad(segments.iter().map(|segment| segment.response));
-            for index in 0..self.stage.reduces.len() {
+            for index in 0..self.program.reduces.len() {
                 let tiles = &mut self.scratch.tiles[index];
                 let out = &mut self.written.moments[index][segments[0].response - self.first..];
                 out[..tiles.len()].copy_from_slice(tiles);
@@ -175,9 +170,9 @@ impl Block<'_, '_> {
         guard: &Guard,
     ) -> Result<(), Stopped> {
         let tiles = tokens.len().div_ceil(TILE);
-        self.scratch.carries.copy_from_slice(&self.stage.carries);
+        self.scratch.carries.copy_from_slice(&self.program.carries);
         for index in 0..tiles {
-            let tile = if self.stage.from_the_end {
+            let tile = if self.program.from_the_end {
                 tiles - 1 - index
             } else {
                 index
@@ -192,9 +187,9 @@ impl Block<'_, '_> {
             };
             self.tile(start, &[segment]);
         }
-        for index in 0..self.stage.reduces.len() {
+        for index in 0..self.program.reduces.len() {
             let tiles = &mut self.scratch.tiles[index];
-            if self.stage.from_the_end {
+            if self.program.from_the_end {
                 tiles.reverse();
             }
             let merged = tiles.drain(..).fold(Moments::EMPTY, Moments::and);
@@ -208,7 +203,7 @@ impl Block<'_, '_> {
         let Some(last) = segments.last() else {
             return;
         };
-        let (stage, layout) = (self.stage, self.layout);
+        let (program, layout) = (self.program, self.layout);
         let tokens = start..start + last.range.end;
         let Scratch {
             f32s,
@@ -222,7 +217,7 @@ impl Block<'_, '_> {
         } = &mut *self.scratch;
         slots.clear();
         for segment in segments {
-            fill_slots(stage, segment.response, slots);
+            fill_slots(program, segment.response, slots);
         }
         let own = tokens.start - self.start..tokens.end - self.start;
         let location = Location {
@@ -247,10 +242,10 @@ impl Block<'_, '_> {
             slots,
             segments,
         };
-        tile.read(stage, &location, gathered32, gathered64, self.clock);
-        tile.run(stage, carries, self.clock);
-        tile.find_not_finite(stage, self.not_finite);
-        tile.reduce(stage, tiles, self.clock);
+        tile.read(program, &location, gathered32, gathered64, self.clock);
+        tile.run(program, carries, self.clock);
+        tile.find_not_finite(program, self.not_finite);
+        tile.reduce(program, tiles, self.clock);
         if let (true, Some(padded)) = (is_scattered, &mut self.written.padded) {
             location.copy(&mut padded.rows, first, |row, tile| {
                 row.copy_from_slice(&scattered[tile])

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::config::ModelConfig;
 use super::layers::{Heads, Turns, mlp, rms_norm};
+use super::micro_batch::Inputs;
 use super::weights::Weights;
 use crate::torch::Result;
 
@@ -21,22 +22,19 @@ pub(super) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Over whole rows, padded at their end: what stands there reaches nothing before it.
-    pub(super) fn causal(
+    /// Over a micro-batch, to what gives its targets.
+    pub(super) fn over(
         config: &'a ModelConfig,
         weights: &'a Weights,
-        tokens: &'a Tensor,
-        places: Option<&'a Tensor>,
+        inputs: &'a Inputs,
     ) -> Result<Self> {
-        let (_, length) = tokens.size2()?;
-        let positions = Tensor::f_arange(length, (Kind::Int64, tokens.device()))?;
-        let turns = Turns::new(config, &positions, weights.embedding.tensor.f_kind()?)?;
+        let dtype = weights.embedding.tensor.f_kind()?;
         Ok(Decoder {
             config,
             weights,
-            tokens,
-            turns,
-            places,
+            tokens: &inputs.tokens,
+            turns: Turns::new(config, &inputs.positions, dtype)?,
+            places: Some(&inputs.places),
         })
     }
 
@@ -95,9 +93,4 @@ impl<'a> Decoder<'a> {
         let normed = rms_norm(&x, &layer.mlp_norm.tensor, eps)?;
         Ok(x.f_add(&mlp(layer, &normed)?)?)
     }
-}
-
-/// Attention of whole rows, in any layer.
-pub(super) fn causal(_: usize, heads: Heads) -> Result<Tensor> {
-    heads.attend(None)
 }

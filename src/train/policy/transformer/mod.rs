@@ -38,7 +38,7 @@ use crate::torch::{self, to_vec};
 use crate::train::random::{Purpose, StreamKey};
 use crate::train::task::Prompt;
 use backward::Graph;
-use decoder::{Decoder, causal};
+use decoder::Decoder;
 use head::Head;
 use initial::Initial;
 use micro_batch::{MicroBatch, micro_batches};
@@ -230,12 +230,12 @@ impl Transformer {
     /// Log-probs and entropies of a micro-batch's targets.
     fn score_batch(&self, batch: &MicroBatch) -> torch::Result<(Vec<f32>, Vec<f32>)> {
         let _guard = no_grad_guard();
-        let [tokens, targets, places] = batch.tensors(self.compute.device)?;
-        let decoder = Decoder::causal(&self.config, &self.weights, &tokens, Some(&places))?;
+        let inputs = batch.inputs(self.compute.device)?;
+        let decoder = Decoder::over(&self.config, &self.weights, &inputs)?;
         let head = Head {
             weight: &self.weights.head().tensor,
-            hidden: &decoder.states(causal)?,
-            tokens: &targets,
+            hidden: &decoder.states(|_, heads| inputs.sight.attend(&heads))?,
+            tokens: &inputs.targets,
         };
         let (logp, entropy) = head.scores()?;
         Ok((to_vec::<f32>(&logp)?, to_vec::<f32>(&entropy)?))
@@ -244,13 +244,13 @@ impl Transformer {
     fn accumulate_batch(&mut self, batch: &MicroBatch, dloss_dlogp: &[f64]) -> torch::Result<()> {
         self.begin_gradient()?;
         let dlogp = torch::floats(&batch.read(dloss_dlogp), self.compute.device)?;
-        let [tokens, targets, places] = batch.tensors(self.compute.device)?;
-        let decoder = Decoder::causal(&self.config, &self.weights, &tokens, Some(&places))?;
-        let graph = Graph::new(decoder, self.compute.gradient_checkpointing)?;
+        let inputs = batch.inputs(self.compute.device)?;
+        let decoder = Decoder::over(&self.config, &self.weights, &inputs)?;
+        let graph = Graph::new(decoder, &inputs.sight, self.compute.gradient_checkpointing)?;
         let head = Head {
             weight: &self.weights.head().tensor,
             hidden: &graph.hidden.f_detach()?,
-            tokens: &targets,
+            tokens: &inputs.targets,
         };
         let head_index = self.weights.head_index();
         let dhidden = head.gradient(&dlogp, &mut self.gradient[head_index])?;

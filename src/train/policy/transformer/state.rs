@@ -9,7 +9,7 @@ use super::Transformer;
 use super::files::Tensors;
 use super::optimizer::{self, Optimizer};
 use super::saved;
-use super::weights::{Parameter, Source};
+use super::weights::{Parameter, Source, Weights};
 use crate::diagnostic::Diagnostics;
 use crate::torch::{Result, TorchError};
 use crate::train::error::damaged;
@@ -75,7 +75,8 @@ impl Transformer {
     /// # Errors
     /// [`Diagnostics`] where memory does not suffice.
     pub fn frozen(&self) -> std::result::Result<Transformer, Diagnostics> {
-        let weights = self.weights.copied()?;
+        let all: BTreeMap<_, _> = self.weights.split()?.into_iter().collect();
+        let weights = Weights::load(&self.config, &all, self.compute)?;
         let config = self.config.clone();
         Ok(Transformer::with(config, weights, self.compute))
     }

@@ -1,20 +1,28 @@
 //! The weights of a decoder, under the names that transformers gives them. Matrices that read the same input are one
 //! matrix, their rows one behind the other.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tch::{Tensor, no_grad_guard};
+use tch::Tensor;
 
 use super::Compute;
 use super::config::{Architecture, ModelConfig};
-use super::optimizer::copy;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::torch::{Result, TorchError};
 
 /// Where weights come from.
 pub(super) trait Source {
-    /// The tensor of that name and shape, float32 in the host's memory.
+    /// The tensor of that name and shape.
     fn read(&self, name: &str, shape: &[i64]) -> std::result::Result<Tensor, Diagnostics>;
+}
+
+/// Those of another model of these sizes; what is made of them has memory of its own.
+impl Source for BTreeMap<String, Tensor> {
+    fn read(&self, name: &str, _shape: &[i64]) -> std::result::Result<Tensor, Diagnostics> {
+        let tensor = self.get(name).map(Tensor::shallow_clone);
+        tensor.ok_or_else(|| Diagnostic::error(format!("there is no tensor `{name}`")).into())
+    }
 }
 
 /// A tensor that is trained.
@@ -26,13 +34,6 @@ pub(super) struct Parameter {
 }
 
 impl Parameter {
-    fn copied(&self) -> Result<Self> {
-        let _guard = no_grad_guard();
-        let tensor = copy(&self.tensor)?.f_set_requires_grad(true)?;
-        let parts = self.parts.clone();
-        Ok(Parameter { tensor, parts })
-    }
-
     /// Its parts by name, or those of a tensor of its shape: views, outside of the tensor's graph.
     pub(super) fn split(&self, tensor: &Tensor) -> Result<Vec<(String, Tensor)>> {
         let rows: Vec<i64> = self.parts.iter().map(|(_, rows)| *rows).collect();
@@ -88,17 +89,6 @@ impl Weights {
                 true => None,
                 false => Some(loader.matrix([("lm_head.weight", vocabulary)], hidden)?),
             },
-        })
-    }
-
-    /// With memory of their own.
-    pub(super) fn copied(&self) -> Result<Self> {
-        let layers = self.layers.iter().map(Layer::copied);
-        Ok(Weights {
-            embedding: self.embedding.copied()?,
-            layers: layers.collect::<Result<_>>()?,
-            norm: self.norm.copied()?,
-            head: self.head.as_ref().map(Parameter::copied).transpose()?,
         })
     }
 
@@ -191,22 +181,6 @@ impl Layer {
             mlp_norm: norm("post_attention_layer", hidden)?,
             gate_up: loader.matrix([mlp("gate"), mlp("up")], hidden)?,
             down: matrix("mlp.down", hidden, intermediate)?,
-        })
-    }
-
-    fn copied(&self) -> Result<Self> {
-        let copied = |parameter: &Parameter| parameter.copied();
-        let head_norms = self.head_norms.as_ref();
-        let head_norms = head_norms.map(|(q, k)| Ok::<_, TorchError>((q.copied()?, k.copied()?)));
-        Ok(Layer {
-            input_norm: self.input_norm.copied()?,
-            qkv: self.qkv.copied()?,
-            qkv_bias: self.qkv_bias.as_ref().map(copied).transpose()?,
-            head_norms: head_norms.transpose()?,
-            output: self.output.copied()?,
-            mlp_norm: self.mlp_norm.copied()?,
-            gate_up: self.gate_up.copied()?,
-            down: self.down.copied()?,
         })
     }
 

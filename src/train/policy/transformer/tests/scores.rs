@@ -6,7 +6,8 @@ use tch::{Device, Tensor};
 use super::*;
 use crate::torch::to_vec;
 use crate::train::policy::transformer::ModelConfig;
-use crate::train::policy::transformer::decoder::{Decoder, causal};
+use crate::train::policy::transformer::decoder::Decoder;
+use crate::train::policy::transformer::micro_batch::micro_batches;
 use crate::train::policy::{AdamWConfig, Arrays, NonFinite, Scores};
 
 #[test]
@@ -20,13 +21,20 @@ fn the_logits_of_every_position_are_those_of_transformers() {
         let logits = expected.floats("logits");
         let masks = expected.integers("attention_mask");
         for (row, tokens) in all.iter().enumerate() {
-            let tokens: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
-            let tokens = torch::indices(&tokens, Device::Cpu).unwrap().unsqueeze(0);
+            let prompt = Prompt {
+                tokens: tokens[..1].to_vec(),
+                features: vec![],
+            };
+            let mut response = Responses::new();
+            response.push(0, &[&tokens[1..], &[0]].concat());
+            let mut batches = micro_batches(std::slice::from_ref(&prompt), &response, 1);
+            let inputs = batches.next().unwrap().inputs(Device::Cpu).unwrap();
             let Transformer {
                 config, weights, ..
             } = &transformer;
-            let decoder = Decoder::causal(config, weights, &tokens, None).unwrap();
-            let hidden = decoder.states(causal).unwrap();
+            let decoder = Decoder::over(config, weights, &inputs).unwrap();
+            let hidden = decoder.states(|_, heads| inputs.sight.attend(&heads));
+            let hidden = hidden.unwrap();
             let head = &transformer.weights.head().tensor;
             let found = to_vec::<f32>(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
             // Left-padded there.
@@ -109,6 +117,63 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
                 );
             }
         }
+    }
+}
+
+/// Prompts that several responses share, beside the same prompts once for each.
+#[test]
+fn a_shared_prompt_is_one_of_their_own_to_each_response() {
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let (prompts, once) = (expected.prompts(), expected.responses());
+        let (mut shared, mut apart) = (Responses::new(), Responses::new());
+        let mut own = Vec::new();
+        // Of other lengths, one token among them, and one response that is alone with its prompt.
+        for (index, end) in [(0, 4), (0, 1), (1, 9), (0, 7), (0, 2), (0, 9), (0, 9)] {
+            let tokens = &once.response(index)[..end];
+            shared.push(index, tokens);
+            apart.push(own.len(), tokens);
+            own.push(prompts[index].clone());
+        }
+        let derivative = |token: usize| (token as f64 * 0.7).sin();
+        let weights: Vec<f64> = (0..shared.tokens().len()).map(derivative).collect();
+        for gradient_checkpointing in [false, true] {
+            let compute = Compute {
+                gradient_checkpointing,
+                ..compute(1 << 20)
+            };
+            let mut transformer = Transformer::load(&folder(model), compute).unwrap();
+            let found = transformer.score(&prompts, &shared).unwrap();
+            let single = transformer.score(&own, &apart).unwrap();
+            assert_close(&found.logp, &single.logp, 1e-5, model);
+            assert_close(&found.entropy, &single.entropy, 1e-5, model);
+            let accumulated = transformer.accumulate(&prompts, &shared, &weights);
+            accumulated.unwrap();
+            let all = transformer.gradient().unwrap();
+            transformer
+                .update(
+                    &AdamWConfig {
+                        lr: 0.0,
+                        ..AdamWConfig::default()
+                    },
+                    None,
+                )
+                .unwrap()
+                .unwrap();
+            transformer.accumulate(&own, &apart, &weights).unwrap();
+            for (name, expected) in transformer.gradient().unwrap() {
+                let largest = expected.iter().fold(0.0f32, |most, g| most.max(g.abs()));
+                let [found, expected] =
+                    [&all[&name], &expected].map(|g| g.iter().copied().collect::<Vec<f32>>());
+                assert_close(&found, &expected, 1e-5 * largest, &name);
+            }
+        }
+        let blocks = |prompts, responses| {
+            let mut batches = micro_batches(prompts, responses, 1 << 20);
+            let inputs = batches.next().unwrap().inputs(Device::Cpu).unwrap();
+            inputs.tokens.numel()
+        };
+        assert!(4 * blocks(&prompts, &shared) < 3 * blocks(&own, &apart));
     }
 }
 

@@ -1,0 +1,119 @@
+//! `advlab compare A B C`, `advlab compare RUN...`: designs by seeds, run or read, with a report.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use advlab::compare::{self, Comparison, Planned};
+use advlab::script::Host;
+use advlab::study::recipes_of;
+use advlab::train::Config;
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::streams::{self, on_stdout, out};
+use super::train::stop_at_ctrl_c;
+use super::{designs, pair};
+
+/// Compare designs over several seeds, with intervals, learning curves and a report
+///
+/// Recipes are run, several at a time; what was stopped goes on when the same is called again. Folders of runs, or folders
+/// that have runs in them, are read.
+#[derive(Args)]
+pub struct Compare {
+    /// Recipes, each with its settings behind it: grpo passk k=4 mine.rhai; or folders of runs
+    #[arg(value_name = "RECIPE [K=V]|RUN", required = true)]
+    designs: Vec<String>,
+    /// How many seeds each design is run with: 0, 1, ...
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// How many steps each run has
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// Set a parameter of every recipe
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+    /// What all runs have in common: a configuration as `advlab train` takes it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The folder of the runs and of the report; runs/compare if not given, and no report where runs are read
+    #[arg(short, long = "out", value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Compare {
+    pub fn run(self) -> Result<ExitCode> {
+        let paths: Vec<PathBuf> = self.designs.iter().map(PathBuf::from).collect();
+        let folders = paths.iter().filter(|path| path.is_dir()).count();
+        let (folder, runs) = match folders {
+            0 => {
+                let folder = self.out.clone().unwrap_or_else(|| "runs/compare".into());
+                let runs = self.train(&folder)?;
+                (Some(folder), runs)
+            }
+            all if all == paths.len() => {
+                if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
+                    bail!(
+                        "runs that are there are read as they are: --steps, --config and --set are for recipes"
+                    );
+                }
+                (self.out.clone(), paths)
+            }
+            _ => bail!("recipes are run and folders of runs are read: give the one or the other"),
+        };
+        let comparison = Comparison::of(compare::read(&runs)?);
+        let paint = on_stdout();
+        let mut figure = comparison.figure();
+        figure.panels.truncate(1);
+        out!("{}\n\n{}", figure.text(paint), comparison.text(paint));
+        if let Some(folder) = folder {
+            comparison.write(&folder)?;
+            let folder = folder.display();
+            out!("\n{folder}/report.html, report.md, curves.svg, curves.csv, runs.csv");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Runs what has not been run yet; the folders of all.
+    fn train(&self, folder: &std::path::Path) -> Result<Vec<PathBuf>> {
+        // A recipe that cannot be loaded or set is told of before anything is run.
+        designs(&Host::new(), &self.designs, &self.set)?;
+        let words: Vec<&str> = self.designs.iter().map(String::as_str).collect();
+        let base = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        let mut configs = Vec::new();
+        for (name, own) in recipes_of(&words).unwrap_or_default() {
+            let mut config = Config {
+                recipe: name.to_string(),
+                steps: self.steps.unwrap_or(base.steps),
+                ..base.clone()
+            };
+            let own = own.into_iter().filter_map(|word| pair(word).ok());
+            for (name, value) in self.set.iter().cloned().chain(own) {
+                config.set(&name, &value);
+            }
+            configs.push(config);
+        }
+        let planned = Planned::all(&configs, self.seeds, folder)?;
+        let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
+        let all = steps(|run| run.config.steps);
+        let done = steps(|run| run.done.min(run.config.steps));
+        let stop = stop_at_ctrl_c()?;
+        let bar = streams::steps_bar("comparing", all, done);
+        let ended = compare::run(&planned, &stop, &|finished| match finished {
+            Some(folder) => bar.suspend(|| eprintln!("{} is done", folder.display())),
+            None => bar.inc(1),
+        });
+        bar.finish_and_clear();
+        ended?;
+        if stop.load(Ordering::Relaxed) {
+            bail!("stopped: the same command goes on with what is left");
+        }
+        Ok(planned
+            .iter()
+            .map(|run| PathBuf::from(&run.config.out))
+            .collect())
+    }
+}

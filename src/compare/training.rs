@@ -1,0 +1,136 @@
+//! The runs of a comparison: each in its folder, several at a time, and those that were stopped go on.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::{alike, name};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::train::{Config, Ending, Event, Logged, Run};
+
+/// A run that is to be done, or has been.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Its configuration, with its seed, its steps and its folder.
+    pub config: Config,
+    /// The steps that are done already.
+    pub done: u64,
+}
+
+/// A step of one of the runs is done, or all of a run.
+pub type Progress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
+
+impl Planned {
+    /// The runs of some designs with the seeds 0, 1, ..., each in a folder of its own below `folder`.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a configuration is wrong, or a folder has the run of another one.
+    pub fn all(designs: &[Config], seeds: u64, folder: &Path) -> Result<Vec<Planned>, Diagnostics> {
+        let mut all: Vec<Planned> = Vec::new();
+        // Seed by seed: what is stopped early has all designs.
+        for seed in 0..seeds {
+            for design in designs {
+                let letters = name(design)
+                    .replace(|c: char| !c.is_alphanumeric() && !"._=-".contains(c), "-");
+                let out = folder.join(letters).join(format!("seed-{seed}"));
+                let config = Config {
+                    seed,
+                    out: out.display().to_string(),
+                    ..design.clone()
+                };
+                config.check()?;
+                if all.iter().any(|other| other.config.out == config.out) {
+                    let message = format!("two designs are called {}", name(design));
+                    let help = "give their scripts other names, or their recipes other settings";
+                    return Err(Diagnostic::error(message).with_help(help).into());
+                }
+                let there = out.join("config.toml").is_file();
+                let logged = there.then(|| Logged::open(&out)).transpose()?;
+                let other = logged.as_ref().and_then(|logged| logged.config.as_ref());
+                if other.is_some_and(|other| alike(other) != alike(&config)) {
+                    let message = format!("{} has a run with another configuration", out.display());
+                    let help = "choose another folder with -o, or remove that one";
+                    return Err(Diagnostic::error(message).with_help(help).into());
+                }
+                let done = logged.map_or(0, |logged| logged.rows.len() as u64);
+                all.push(Planned { config, done });
+            }
+        }
+        Ok(all)
+    }
+
+    fn is_done(&self) -> bool {
+        self.done >= self.config.steps
+    }
+
+    fn go(&self, stop: &AtomicBool, progress: &Progress<'_>) -> Result<(), Diagnostics> {
+        let folder = PathBuf::from(&self.config.out);
+        let mut run = match folder.join("config.toml").is_file() {
+            true => Run::resume(&folder, Some(self.config.steps))?,
+            false => Run::create(self.config.clone())?,
+        };
+        let ending = run.go(stop, &mut |event| {
+            if let Event::Step { row, .. } = event
+                && row.step >= self.done
+            {
+                progress(None);
+            }
+        })?;
+        if ending == Ending::Finished {
+            progress(Some(&folder));
+        }
+        Ok(())
+    }
+}
+
+/// Does what is left of the runs, as many at a time as there are cores, which they divide among them; until all is done,
+/// `stop` is set, or a run fails.
+///
+/// # Errors
+/// That of the first run that fails.
+pub fn run(
+    runs: &[Planned],
+    stop: &AtomicBool,
+    progress: &Progress<'_>,
+) -> Result<(), Diagnostics> {
+    let left: Vec<&Planned> = runs.iter().filter(|run| !run.is_done()).collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    // libtorch has threads of its own, and a model is large.
+    let is_large = left.iter().any(|run| run.config.policy != "mlp");
+    let jobs = if is_large { 1 } else { cores.min(left.len()) };
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+    let worker = || {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads((cores / jobs.max(1)).max(1))
+            .build();
+        while !stop.load(Ordering::Relaxed) {
+            let Some(run) = left.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                break;
+            };
+            let done = match &pool {
+                Ok(pool) => pool.install(|| run.go(stop, progress)),
+                // Without threads of its own it takes those of all.
+                Err(_) => run.go(stop, progress),
+            };
+            if let Err(mut error) = done {
+                error
+                    .first_mut()
+                    .notes
+                    .push(format!("in the run {}", run.config.out));
+                failed
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get_or_insert(error);
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(worker);
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.map_or(Ok(()), Err)
+}

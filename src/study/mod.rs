@@ -1,0 +1,101 @@
+//! What a design does: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
+//! ([`Objective`]), and a loss over ratio and advantage ([`surface`]).
+
+mod curve;
+mod mass;
+mod objective;
+pub mod objectives;
+mod surface;
+
+use std::borrow::Cow;
+
+pub use self::curve::{Curve, Point};
+pub use self::mass::{Mass, Part};
+pub use self::objective::{Known, Objective};
+pub use self::surface::{Drawn, surface};
+use crate::Batch;
+use crate::diagnostic::Diagnostics;
+use crate::script::{Hook, Outcome, Recipe, needs};
+
+/// The advantage that a loss sees which has none of its own: it optimises the reward itself, so that what is seen is the
+/// loss.
+pub const NEUTRAL: &str = "rloo";
+
+/// A recipe, with an advantage for it where it is a loss on `batch.advantage` alone.
+struct Design<'a> {
+    recipe: &'a Recipe,
+    advantage: Option<Recipe>,
+}
+
+impl Design<'_> {
+    fn of(recipe: &Recipe) -> Result<Design<'_>, Diagnostics> {
+        let is_loss = !recipe.has(Hook::Advantage) && needs(recipe, "advantage");
+        let advantage = is_loss.then(|| recipe.host().load(NEUTRAL)).transpose()?;
+        Ok(Design { recipe, advantage })
+    }
+
+    /// The batch with the advantage that the recipe needs, in place of one that it may have.
+    fn batch<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>, Diagnostics> {
+        let Some(advantage) = &self.advantage else {
+            return Ok(Cow::Borrowed(batch));
+        };
+        let given = advantage.advantage(batch, &mut advantage.init()?)?;
+        Ok(Cow::Owned(
+            batch.clone().with("advantage", &given.advantage),
+        ))
+    }
+
+    fn outcome(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
+        let mut state = self.recipe.init()?;
+        self.recipe.advantage(&*self.batch(batch)?, &mut state)
+    }
+}
+
+/// The batch on which a recipe runs: where it is a loss on `batch.advantage`, and the batch has none, one with the
+/// [`NEUTRAL`] advantage, and a note that says so.
+///
+/// # Errors
+/// [`Diagnostics`] where that cannot be computed.
+pub fn with_advantage<'b>(
+    recipe: &Recipe,
+    batch: &'b Batch,
+) -> Result<(Cow<'b, Batch>, Option<String>), Diagnostics> {
+    let batch = match batch.has("advantage") {
+        true => Cow::Borrowed(batch),
+        false => Design::of(recipe)?.batch(batch)?,
+    };
+    let note = "a loss on `batch.advantage`, which the batch has not: it sees that of";
+    let note = matches!(batch, Cow::Owned(_)).then(|| format!("{note} {NEUTRAL}"));
+    Ok((batch, note))
+}
+
+/// A recipe's name with the settings that it has otherwise than it declares: `passk k=8`.
+pub fn label(recipe: &Recipe) -> String {
+    let path = std::path::Path::new(recipe.name());
+    let name = path
+        .file_stem()
+        .map(|stem| stem.to_string_lossy())
+        .unwrap_or_default();
+    let set = recipe
+        .params()
+        .iter()
+        .filter(|(parameter, value)| **value != parameter.default);
+    let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));
+    format!("{name}{}", set.collect::<String>())
+}
+
+/// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
+///
+/// # Errors
+/// The first word, where it is a setting.
+pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>, &'w str> {
+    let mut recipes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for &word in words {
+        match (word.contains('='), recipes.last_mut()) {
+            (true, Some((_, settings))) => settings.push(word),
+            (true, None) => return Err(word),
+            (false, _) => recipes.push((word, Vec::new())),
+        }
+    }
+    Ok(recipes)
+}

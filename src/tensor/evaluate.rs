@@ -1,0 +1,84 @@
+//! Computing tensors: what is asked for together is one plan, and what was computed is remembered.
+
+use std::sync::Arc;
+
+use super::exec::Sink;
+use super::profile::Profile;
+use super::{Plan, Tensor, TensorError, Value};
+use crate::batch::Rows;
+
+impl Tensor {
+    /// Computes the tensor's values, or returns those that were computed before.
+    ///
+    /// # Errors
+    /// [`TensorError`] where the values do not allow an operation, or the guard stopped it.
+    pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
+        if let Some(value) = self.known().cloned().or_else(|| self.looked_at()) {
+            self.remember(value.clone());
+            return Ok(value);
+        }
+        Tensor::evaluate_together(std::slice::from_ref(self))?;
+        Ok(match self.known() {
+            Some(value) => value.clone(),
+            None => Value::number(self.alone()),
+        })
+    }
+
+    /// Computes several tensors, what they share once; [`Tensor::evaluate`] then returns their values.
+    ///
+    /// # Errors
+    /// As [`Tensor::evaluate`], for the first that fails.
+    pub(crate) fn evaluate_together(tensors: &[Tensor]) -> Result<(), TensorError> {
+        Tensor::compute(tensors, None)
+    }
+
+    /// As [`Tensor::evaluate_together`], with the values of the first written into padded rows, 0 where the mask is 0.
+    /// These values are not kept. Returns whether all are finite.
+    pub(crate) fn evaluate_into(
+        tensors: &[Tensor],
+        mut rows: Rows<'_>,
+    ) -> Result<bool, TensorError> {
+        let mut sink = Sink {
+            rows: rows.reborrow(),
+            is_finite: None,
+        };
+        Tensor::compute(tensors, Some(&mut sink))?;
+        if let Some(is_finite) = sink.is_finite {
+            return Ok(is_finite);
+        }
+        let value = tensors[0].evaluate()?;
+        if let Some(frame) = tensors[0].frame() {
+            let profile = frame.context.profile();
+            let started = profile.map(Profile::clock);
+            value.over(&frame.layout).fill_rows(&mut rows, true);
+            if let Some((profile, started)) = profile.zip(started) {
+                profile.note_padding(started, &value, &frame.layout);
+            }
+        }
+        Ok(value.first_not_finite().is_none())
+    }
+
+    fn compute(tensors: &[Tensor], sink: Option<&mut Sink<'_>>) -> Result<(), TensorError> {
+        let unknown = |tensor: &&Tensor| tensor.known().is_none() && tensor.frame().is_some();
+        let sink = sink.filter(|_| tensors.first().as_ref().is_some_and(unknown));
+        let tensors: Vec<Tensor> = tensors.iter().filter(unknown).cloned().collect();
+        let Some(frame) = tensors.first().and_then(Tensor::frame) else {
+            return Ok(());
+        };
+        let plan = Plan::new(&tensors);
+        let frames = plan.steps().iter().filter_map(|step| step.tensor.frame());
+        frames.for_each(|frame| frame.look_at());
+        let values = frame.context.run(&plan, sink)?;
+        for (tensor, &output) in tensors.iter().zip(plan.outputs()) {
+            if let Some(value) = &values[output] {
+                tensor.remember(value.clone());
+            }
+        }
+        for (step, value) in plan.steps().iter().zip(values) {
+            if let Some(value) = value {
+                step.tensor.remember(value);
+            }
+        }
+        Ok(())
+    }
+}
