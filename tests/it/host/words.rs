@@ -24,10 +24,6 @@ fn functions_see_the_constants_of_their_script() {
             -1.0,
         ),
         (
-            "const OF = [1, 2];\nfn advantage(batch, p) { batch.map_groups(|g| OF[1] * g.reward) }",
-            2.0,
-        ),
-        (
             "const NAME = \"reward\";\nfn advantage(batch, p) { batch.column(NAME) }",
             1.0,
         ),
