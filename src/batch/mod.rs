@@ -128,15 +128,17 @@ impl Batch {
 
     /// Whether there is what [`Batch::verified`] compares.
     pub(crate) fn is_verifiable(&self) -> bool {
-        self.text("completion").is_some() && self.solutions().is_some()
+        let has = |name: &&str| self.text(name).is_some() || self.response_column(name).is_some();
+        self.text("completion").is_some() && SOLUTIONS.iter().any(has)
     }
 
-    /// Whether there are references, as texts or as numbers.
-    fn solutions(&self) -> Option<(Option<&[Arc<str>]>, Option<&[f64]>)> {
-        let mut found = SOLUTIONS
-            .iter()
-            .map(|name| (self.text(name), self.response_column(name)));
-        found.find(|(texts, numbers)| texts.is_some() || numbers.is_some())
+    /// The reference of a response, a text or a number.
+    pub(crate) fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
+        SOLUTIONS.iter().find_map(|name| {
+            let text = self.text(name).map(|texts| Cow::from(&*texts[response]));
+            let number = || Some(self.response_column(name)?[response].to_string().into());
+            text.or_else(number)
+        })
     }
 
     /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere: found once, in parallel. `None`
@@ -145,14 +147,9 @@ impl Batch {
         if let Some(found) = self.verified.get() {
             return Some(found.clone());
         }
-        let (completions, (texts, numbers)) = (self.text("completion")?, self.solutions()?);
-        let solution = |at: usize| match (texts, numbers) {
-            (Some(texts), _) => Cow::from(&*texts[at]),
-            (None, Some(numbers)) => numbers[at].to_string().into(),
-            (None, None) => Cow::default(),
-        };
+        let completions = self.text("completion")?;
         let right = completions.par_iter().enumerate().map(|(at, completion)| {
-            let is_right = verify::equal(&solution(at), completion) == Verdict::Equal;
+            let is_right = verify::equal(&self.solution(at)?, completion) == Verdict::Equal;
             may_go_on().then_some(f64::from(u8::from(is_right)))
         });
         let right = right.collect::<Option<Vec<f64>>>()?;

@@ -222,6 +222,8 @@ pub(super) struct Names {
     pub(super) count_words: bool,
     /// Its tokens are counted by this, its words without it.
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
+    /// There is no reward: the answers of completions are compared with references.
+    pub(super) compares_answers: bool,
     /// The note on a known dump, if the file is one.
     pub(super) note: Option<String>,
     /// The token columns that are asked for; all, where it is `None`.
@@ -281,10 +283,12 @@ impl Names {
         }
         let rewards = ["reward", "token_reward", "correct"];
         let provides = |ours: &&str| names.provides(ours, fields);
-        let is_verifiable =
-            provides(&"completion") && SOLUTIONS.iter().any(|solution| provides(solution));
+        let is_verifiable = matches!(header, Header::Lines)
+            && provides(&"completion")
+            && SOLUTIONS.iter().any(provides);
         let is_rewarded = rewards.iter().any(|ours| names.provides(ours, fields));
-        if !is_rewarded && !(is_verifiable && matches!(header, Header::Lines)) {
+        names.compares_answers = !is_rewarded && is_verifiable;
+        if !is_rewarded && !is_verifiable {
             let wanted = wanted(
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",

@@ -189,10 +189,7 @@ impl Looker<'_> {
             lines.extend(marked(text, marks, paint));
         }
         if let Some(completion) = completion {
-            lines.push(answer(
-                completion,
-                text_of("solution").or_else(|| text_of("answer")),
-            ));
+            lines.push(answer(completion, self.batch.solution(response).as_deref()));
         }
         if let Some(tokens) = tokens {
             lines.push(self.told(&tokens, completion.zip(spans.as_ref())));

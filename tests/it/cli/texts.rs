@@ -52,7 +52,7 @@ fn verify_says_what_is_wrong() {
             "verify texts.jsonl --solution gold",
             "there is no field `gold`",
         ),
-        ("verify rollouts.jsonl", "which field has the completion"),
+        ("verify rollouts.jsonl", "which field has the solution"),
         ("verify texts.jsonl -o texts.jsonl", "is the input itself"),
         ("verify none.jsonl", "cannot be read"),
     ] {
@@ -63,7 +63,7 @@ fn verify_says_what_is_wrong() {
     lab.write("cut.jsonl", &format!("{TEXTS}{{\"completion\": \"4"));
     let ran = lab.run("verify cut.jsonl -o out.jsonl");
     assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("cut.jsonl:7"), "{}", ran.err);
+    assert!(ran.err.contains("cut.jsonl, line 7"), "{}", ran.err);
     assert!(!lab.path().join("out.jsonl").exists());
 }
 
@@ -117,6 +117,21 @@ fn scripts_have_verdicts_as_a_column() {
     let first = lab.read("out.jsonl");
     let first = first.lines().next().expect("a line");
     assert!(first.contains("\"advantage\": 0.333"), "{first}");
+    // References may be numbers, but not now a number and now a text.
+    let number = "{\"group\": 1, \"completion\": \"It is 42.\", \"solution\": 42}\n";
+    lab.write("numbers.jsonl", number);
+    let ran = lab.run("apply mine.rhai numbers.jsonl");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.write(
+        "mixed.jsonl",
+        &format!("{number}{}", number.replace("42}", "\"x\"}")),
+    );
+    let mixed = lab.run("apply mine.rhai mixed.jsonl");
+    assert!(
+        mixed.status == 1 && mixed.err.contains("cannot be compared"),
+        "{}",
+        mixed.err
+    );
     let without = lab.run("apply mine.rhai rollouts.jsonl");
     assert!(
         without.status == 1 && without.err.contains("verified"),

@@ -56,6 +56,12 @@ pub(super) fn rollouts(
             .add(format!("the tokenizer counts nothing: {why}"));
     }
     let mut batch = inference.batch()?;
+    if inference.raw.names.compares_answers && !batch.is_verifiable() {
+        let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
+        let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
+        let error = Diagnostic::error(what).with_help(help);
+        return Err(error.in_file(&inference.raw.path).into());
+    }
     let has_tokens = !batch.tokens.is_empty();
     if let Some(is_f64) = inference.unread {
         // Columns that are not read have a say in the precision all the same.
