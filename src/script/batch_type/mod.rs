@@ -56,10 +56,11 @@ enum Source {
 }
 
 /// Columns that follow from others where the batch has not its own, with those of which each is enough.
-const DERIVED: [(&str, &[&str]); 5] = [
-    ("reward", &["token_reward", "correct"]),
-    ("token_reward", &["reward", "correct"]),
-    ("correct", &["reward", "token_reward"]),
+const DERIVED: [(&str, &[&str]); 6] = [
+    ("reward", &["token_reward", "correct", "verified"]),
+    ("token_reward", &["reward", "correct", "verified"]),
+    ("correct", &["reward", "token_reward", "verified"]),
+    ("verified", &[]),
     ("logp", &["old_logp"]),
     ("length", &[]),
 ];
