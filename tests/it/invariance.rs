@@ -81,6 +81,10 @@ impl Rollouts {
             let values: Vec<f64> = rows.iter().map(of_reward).collect();
             builder = builder.response(name, values);
         }
+        // Each response is a trajectory of one turn.
+        builder = builder
+            .text("trajectory", order.iter().map(|index| index.to_string()))
+            .response("turn", vec![0.0; rows.len()]);
         // From the response alone, so that they are permuted with it.
         for (name, of) in [("role", 2), ("agent", 3), ("episode", 2), ("state", 3)] {
             let values = rows.iter().map(|row| (row.cells.len() % of) as f64);
