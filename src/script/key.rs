@@ -57,16 +57,12 @@ impl Key {
     fn is(&self, other: &Dynamic) -> Result<Tensor, Problem> {
         if let Some(other) = other.read_lock::<Key>() {
             // By the names of this key; where the other one has another name, no code.
-            let code = |name: &Arc<str>| self.names.iter().position(|own| own == name);
-            let codes: HashMap<&Arc<str>, Option<usize>> =
-                other.names.iter().map(|name| (name, code(name))).collect();
+            let own = self.names.iter().enumerate();
+            let own: HashMap<&Arc<str>, usize> = own.map(|(code, name)| (name, code)).collect();
+            let code = |name: &Arc<str>| own.get(name).map_or(-1.0, |code| *code as f64);
+            let codes: Vec<f64> = other.names.iter().map(code).collect();
             let of_other = other.codes.evaluate()?;
-            let in_own = of_other
-                .iter()
-                .map(|at| match codes[&other.names[at as usize]] {
-                    Some(code) => code as f64,
-                    None => -1.0,
-                });
+            let in_own = of_other.iter().map(|at| codes[at as usize]);
             let Some(frame) = other.codes.frame() else {
                 unreachable!("a key is one of a batch");
             };

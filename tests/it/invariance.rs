@@ -74,11 +74,21 @@ impl Rollouts {
             ("reward_baseline", 0.5),
             ("input_tokens", 3.0),
             ("turns", 1.0),
+            ("step_reward", 0.7),
             ("truncated", 0.0),
         ] {
             let of_reward = |row: &&Response| (scale * row.reward).abs();
             let values: Vec<f64> = rows.iter().map(of_reward).collect();
             builder = builder.response(name, values);
+        }
+        // Each response is a trajectory of one turn.
+        builder = builder
+            .text("trajectory", order.iter().map(|index| index.to_string()))
+            .response("turn", vec![0.0; rows.len()]);
+        // From the response alone, so that they are permuted with it.
+        for (name, of) in [("role", 2), ("agent", 3), ("episode", 2), ("state", 3)] {
+            let values = rows.iter().map(|row| (row.cells.len() % of) as f64);
+            builder = builder.response(name, values.collect::<Vec<f64>>());
         }
         for (name, values) in [
             ("old_logp", numbers(&|x| x[0])),
@@ -127,8 +137,8 @@ fn recipes(host: &Host) -> Vec<Recipe> {
     BUILTINS.iter().map(|builtin| load(builtin.name)).collect()
 }
 
-/// Recipes that draw, or that take the first of tokens that tie.
-const BY_ORDER: [&str; 3] = ["passk_bootstrap", "clip_cov", "kl_cov"];
+/// Recipes that draw, that take the first of tokens that tie, or that remember by key from response to response.
+const BY_ORDER: [&str; 4] = ["passk_bootstrap", "clip_cov", "kl_cov", "rae"];
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Computed, TestCaseError> {
     let mut state = recipe.init().expect("no state");

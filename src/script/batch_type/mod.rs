@@ -142,7 +142,7 @@ impl ScriptBatch {
     }
 
     /// The batch with its groups split by a key or the values of a response tensor, or with groups by these alone.
-    fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, Problem> {
+    fn regroup(&self, name: &str, by: &Dynamic, across: bool) -> Result<ScriptBatch, Problem> {
         self.frame().look_at();
         let key = by.read_lock::<Key>();
         let codes = match (&key, by.read_lock::<Tensor>()) {
@@ -150,7 +150,16 @@ impl ScriptBatch {
             (None, Some(tensor)) => tensor.clone(),
             _ => return Err(said("keyed", "regroup", &[&describe(by)]).into()),
         };
-        let value = op::expand(&codes, Level::Response)?.evaluate()?;
+        let own = self.frame();
+        let of = codes.frame().filter(|_| codes.level() != Level::Batch);
+        if of.is_some_and(|of| of.responses != own.responses) {
+            return Err(said("keyed", "foreign", &[name]).into());
+        }
+        let codes = match of {
+            Some(_) => op::expand(&codes, Level::Response)?,
+            None => codes.expanded(Level::Response, own)?,
+        };
+        let value = codes.evaluate()?;
         let values: Vec<f64> = value.iter().collect();
         let layout = self
             .frame()
@@ -366,7 +375,7 @@ fn groupings(engine: &mut Engine) {
         .register_fn(
             "key",
             move |context: Context, batch: &mut ScriptBatch, names: Array| {
-                let names: Vec<Name> = names.into_iter().filter_map(Dynamic::try_cast).collect();
+                let names = texts_in(&names).map_err(|problem| raise(&context, problem))?;
                 let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
                 key(&context, batch, &names)
             },
@@ -375,11 +384,23 @@ fn groupings(engine: &mut Engine) {
         engine.register_fn(
             name,
             move |context: Context, batch: &mut ScriptBatch, by: Dynamic| {
-                let regrouped = batch.regroup(&by, across);
+                let regrouped = batch.regroup(name, &by, across);
                 regrouped.map_err(|problem| raise(&context, problem))
             },
         );
     }
+}
+
+/// The names of the columns of a key, of which there is one at least.
+fn texts_in(names: &Array) -> Result<Vec<ImmutableString>, Problem> {
+    if names.is_empty() {
+        return Err(said("keyed", "names", &["an empty array"]).into());
+    }
+    let text = |name: &Dynamic| match name.read_lock::<ImmutableString>() {
+        Some(name) => Ok(name.clone()),
+        None => Err(said("keyed", "names", &[&describe(name)]).into()),
+    };
+    names.iter().map(text).collect()
 }
 
 /// The texts of a row; of several columns, put together so that no two rows of other texts are alike.

@@ -107,10 +107,21 @@ impl Checks<'_> {
         );
         // A loss alone is told by its own check.
         if base.loss.is_none() && prefers_wrong(layout, right, mean) {
+            if self.ignores_rewards(mixed, base, right) {
+                let why = format!("{why}: its reward is in other columns");
+                return self.add(SIGN, Note, why);
+            }
             let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
             return self.add(SIGN, Fails, why);
         }
         self.holds_or(SIGN, (wrong_up, right_down) == (0, 0), Note, why);
+    }
+
+    /// Whether the advantages are the same where right and wrong change places.
+    fn ignores_rewards(&self, mixed: &Rollouts, base: &Outcome, right: &Computed) -> bool {
+        let turned = mixed.clone().with_rewards(|i, _| 1.0 - right.at(i, 0));
+        let turned = self.advantage(&turned.whole());
+        turned.is_ok_and(|turned| bits(&turned) == bits(base))
     }
 
     /// How far the advantages of a group are off where it is alone in its batch.

@@ -459,54 +459,64 @@ mod tests {
         assert_eq!(by_groups, at_once);
     }
 
-    /// A response of weight 0 is in no sum and no count of any loss, and one of weight 2 counts as two.
+    fn column(batch: &Batch, name: &str, level: Level, values: Vec<f64>) -> Batch {
+        let values = Computed::new(batch.layout().clone(), level, values);
+        batch.clone().with(name, &values)
+    }
+
+    /// The loss of a built-in with some settings, such as `aggregate=token`.
+    fn loss_of(name: &str, settings: &str, batch: &Batch) -> Loss {
+        let (layout, value) = (batch.layout(), batch.token_column("value").unwrap());
+        let values = |response| value.of_response(layout, response);
+        let sums = (0..layout.responses()).map(|response| values(response).sum());
+        let rollout = (0..layout.responses()).flat_map(|i| values(i).map(|value| -value));
+        let with = column(batch, "advantage", Level::Response, sums.collect());
+        let with = column(&with, "rollout_logp", Level::Token, rollout.collect());
+        let mut recipe = Host::new().load(name).unwrap();
+        for setting in settings.split_whitespace() {
+            let (name, value) = setting.split_once('=').unwrap();
+            recipe.set_text(name, value).unwrap();
+        }
+        let loss = recipe.loss(&with, None, &mut State::default());
+        loss.unwrap_or_else(|error| panic!("{}", error.render(false)))
+    }
+
+    /// A response of weight 0 is in no sum and no count of any loss, and one of weight 2 counts as two; among others it is
+    /// one.
     #[test]
     fn losses_honour_weights() {
-        let host = Host::new();
         let example = Batch::example();
-        let alone = example.select(&[0, 2, 2, 3]);
-        let weights = [1.0, 0.0, 2.0, 1.0, 0.0];
-        let column = |batch: &Batch, name: &str, values: Vec<f64>| {
-            let values = Computed::new(batch.layout().clone(), Level::Response, values);
-            batch.clone().with(name, &values)
-        };
-        let loss = |name: &str, aggregate: &str, batch: &Batch| {
-            let advantage = (0..batch.layout().responses()).map(|response| {
-                batch
-                    .token_column("value")
-                    .unwrap()
-                    .of_response(batch.layout(), response)
-                    .sum()
-            });
-            let batch = column(batch, "advantage", advantage.collect());
-            let mut recipe = host.load(name).unwrap();
-            let _ = recipe.set_text("aggregate", aggregate);
-            let _ = recipe.set_text("horizon", "8");
-            let loss = recipe.loss(&batch, None, &mut State::default());
-            loss.unwrap_or_else(|error| panic!("{}", error.render(false)))
-        };
-        for (name, aggregate) in [
-            ("ppo_clip", "token"),
-            ("ppo_clip", "response"),
-            ("ppo_clip", "response_sum_norm"),
-            ("ppo_clip", "token_sum"),
-            ("ppo_clip", "prompt"),
-            ("gspo", "response_sum"),
-            ("gmpo", ""),
-            ("opmd_loss", ""),
+        for (twice, name, settings) in [
+            (true, "ppo_clip", "aggregate=token"),
+            (true, "ppo_clip", "aggregate=response"),
+            (true, "ppo_clip", "aggregate=response_sum_norm horizon=8"),
+            (true, "ppo_clip", "aggregate=token_sum"),
+            (true, "ppo_clip", "aggregate=prompt"),
+            (true, "gspo", "aggregate=response_sum"),
+            (true, "gmpo", ""),
+            (true, "opmd_loss", ""),
+            (true, "tis", "normalize=true"),
+            (true, "tis", "normalize=true level=sequence"),
+            (true, "pacs", "adv_estimator=naive weight_mode=none"),
+            (false, "pacs", ""),
+            (false, "pacs", "adv_estimator=grpo"),
+            (false, "pacs", "adv_estimator=grpo std=false"),
         ] {
-            let weighted = loss(
-                name,
-                aggregate,
-                &column(&example, "weight", weights.to_vec()),
-            );
-            let expected = loss(name, aggregate, &alone).value;
+            let (alone, two) = match twice {
+                true => (example.select(&[0, 2, 2, 3]), 2.0),
+                false => (example.select(&[0, 2, 3]), 1.0),
+            };
+            let weights = vec![1.0, 0.0, two, 1.0, 0.0];
+            let weighted = column(&example, "weight", Level::Response, weights);
+            let weighted = loss_of(name, settings, &weighted);
+            let expected = loss_of(name, settings, &alone).value;
             assert!(
                 (weighted.value - expected).abs() < 1e-15,
-                "{name} {aggregate}: {expected}"
+                "{name} {settings}: {} for {expected}",
+                weighted.value
             );
             let of_none = weighted.gradient.buffer().iter().skip(2).take(3);
-            assert_eq!(of_none.collect::<Vec<_>>(), [0.0; 3]);
+            assert_eq!(of_none.collect::<Vec<_>>(), [0.0; 3], "{name} {settings}");
         }
     }
 

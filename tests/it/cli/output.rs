@@ -125,7 +125,8 @@ fn apply_shows_the_loss_beside_the_advantage() {
 }
 
 /// Columns that recipes need and no rollouts without a critic, a teacher or the like have.
-const NOT_IN_ROLLOUTS: [&str; 12] = [
+const NOT_IN_ROLLOUTS: [&str; 13] = [
+    "agent",
     "step_reward",
     "state",
     "role",

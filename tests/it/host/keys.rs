@@ -71,7 +71,7 @@ fn what_is_none_says_what_there_is() {
     for (formula, said) in [
         (
             r#"batch.key("agents")"#,
-            "there is no column \"agents\" to make a key of",
+            "there is no column `agents` to make a key of",
         ),
         (
             r#"batch.agent"#,
@@ -81,6 +81,26 @@ fn what_is_none_says_what_there_is() {
         (
             r#"batch.regroup("agent")"#,
             "responses are grouped by a key or a response tensor",
+        ),
+        (
+            r#"batch.map_groups(|g| g.regroup(batch.key("agent")).reward.mean("group").expand("response"))"#,
+            "`regroup` takes a key or tensor of the batch itself, not of another batch",
+        ),
+        (
+            r#"let g = batch.groups[1]; batch.regroup(g.reward)"#,
+            "`regroup` takes a key or tensor of the batch itself, not of another batch",
+        ),
+        (
+            r#"let g = batch.groups[1]; g.group_by(batch.seat)"#,
+            "`group_by` takes a key or tensor of the batch itself, not of another batch",
+        ),
+        (
+            r#"batch.key(["agent", 1])"#,
+            "a key is made of the names of columns, not of a number (1)",
+        ),
+        (
+            r#"batch.key([])"#,
+            "a key is made of the names of columns, not of an empty array",
         ),
         (
             r#"batch.key("agent") == batch"#,
