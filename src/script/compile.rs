@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
+use rhai::{AST, ASTNode, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope, Stmt};
 
 use super::call::Call;
 use super::engine::bare;
