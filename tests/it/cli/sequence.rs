@@ -184,7 +184,7 @@ fn a_text_trajectory_is_there_for_every_recipe() {
     );
     lab.write(
         "by.rhai",
-        "fn params() { #{ by: #{ value: \"group\" } } }\nfn advantage(batch, p) { batch.reward - batch.reward.mean(batch.key(p.by)) }",
+        "fn params() { #{ by: #{ value: \"group\" } } }\nfn advantage(batch, p) { batch.reward * (batch.key(p.by) != \"a\") }",
     );
     for command in [
         "sum.rhai",
