@@ -116,10 +116,13 @@ fn elements(array: &str) -> Option<Vec<&str>> {
     Some(elements)
 }
 
+/// Where something stands in a line.
+type Place = Range<usize>;
+
 /// A line of columns: arrays with a value for each response, beside values for all of them.
 struct Columns {
     /// Where the key and the value of each stand in the line, and the elements of an array.
-    columns: Vec<(Range<usize>, Range<usize>, Option<Vec<Range<usize>>>)>,
+    columns: Vec<(Place, Place, Option<Vec<Place>>)>,
     rows: usize,
     /// The next row.
     row: usize,
@@ -151,7 +154,7 @@ impl Columns {
         Some(columns)
     }
 
-    fn column(&self, line: &str, name: &str) -> Option<&Vec<Range<usize>>> {
+    fn column(&self, line: &str, name: &str) -> Option<&Vec<Place>> {
         let mut columns = self.columns.iter();
         columns
             .find(|column| &line[column.0.clone()] == name)?
