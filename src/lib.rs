@@ -66,6 +66,8 @@ pub mod script;
 pub mod study;
 mod suggest;
 pub mod tensor;
+#[cfg(feature = "text")]
+pub mod tokenizer;
 #[cfg(feature = "torch")]
 pub mod torch;
 #[cfg(feature = "cli")]

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use advlab::paint::Paint;
 use advlab::script::{BUILTINS, CheckResult, Hook, Host, check};
+use advlab::verify::Verdict;
 use advlab::{Diagnostics, doc};
 use pyo3::prelude::*;
 
@@ -33,7 +34,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(recipes, module)?)?;
     module.add_function(wrap_pyfunction!(explain, module)?)?;
-    module.add_function(wrap_pyfunction!(check_recipe, module)?)
+    module.add_function(wrap_pyfunction!(check_recipe, module)?)?;
+    module.add_function(wrap_pyfunction!(verify, module)?)?;
+    module.add_function(wrap_pyfunction!(answer, module)?)
 }
 
 /// Runs the command line, and gives its exit status.
@@ -67,6 +70,23 @@ fn explain(py: Python<'_>, name: Option<&str>) -> PyResult<String> {
         Some(name) => doc::explain(&Host::new(), name, Paint::PLAIN).map_err(raise(py)),
         None => Ok(doc::overview(Paint::PLAIN)),
     }
+}
+
+/// How the answer of a completion compares with that of a reference: `right`, `wrong`, `no answer` or `not decided`.
+#[pyfunction]
+fn verify(py: Python<'_>, solution: &str, completion: &str) -> &'static str {
+    match py.detach(|| advlab::verify::equal(solution, completion)) {
+        Verdict::Equal => "right",
+        Verdict::Different => "wrong",
+        Verdict::NoAnswer => "no answer",
+        Verdict::Undecided => "not decided",
+    }
+}
+
+/// The answer of a completion; `None` where it has none.
+#[pyfunction]
+fn answer(py: Python<'_>, completion: &str) -> Option<String> {
+    py.detach(|| advlab::verify::answer(completion))
 }
 
 /// A check, how it came out, the detail, and the recipe's own error.

@@ -193,6 +193,7 @@ impl BatchBuilder {
             responses,
             tokens,
             texts: self.texts,
+            verified: Arc::default(),
             layout: Arc::new(layout),
             step: self.step,
         })

@@ -12,8 +12,13 @@ pub(crate) mod layout;
 mod level;
 mod zeros;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use rayon::prelude::*;
+
+use crate::verify::{self, Verdict};
 
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::BatchBuilder;
@@ -24,11 +29,15 @@ pub(crate) use computed::{Rows, has_shape_of};
 pub(crate) use files::Replacement;
 #[cfg(feature = "files")]
 pub use files::{
-    Dtype, Mapping, ReadOptions, Rollouts, convert, discard_unfinished, read, step_of, steps,
+    Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, convert, discard_unfinished, read,
+    step_of, steps, verify_lines,
 };
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub(crate) use zeros::Zeros;
+
+/// Columns of references, the first of which counts.
+pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 
 /// Texts by name, one a response each.
 type Texts = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
@@ -43,6 +52,8 @@ pub struct Batch {
     responses: BTreeMap<Arc<str>, Buffer<f64>>,
     tokens: BTreeMap<Arc<str>, TokenValues>,
     texts: Texts,
+    /// Whether the answers of completions are those of their solutions, once somebody has asked.
+    verified: Arc<OnceLock<Buffer<f64>>>,
     is_f64: bool,
     step: u64,
 }
@@ -115,6 +126,36 @@ impl Batch {
         self.texts.get(name).map(|texts| &**texts)
     }
 
+    /// Whether there is what [`Batch::verified`] compares.
+    pub(crate) fn is_verifiable(&self) -> bool {
+        let has = |name: &&str| self.text(name).is_some() || self.response_column(name).is_some();
+        self.text("completion").is_some() && SOLUTIONS.iter().any(has)
+    }
+
+    /// The reference of a response, a text or a number.
+    pub(crate) fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
+        SOLUTIONS.iter().find_map(|name| {
+            let text = self.text(name).map(|texts| Cow::from(&*texts[response]));
+            let number = || Some(self.response_column(name)?[response].to_string().into());
+            text.or_else(number)
+        })
+    }
+
+    /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere: found once, in parallel. `None`
+    /// where there are no such texts, or it may not go on.
+    pub(crate) fn verified(&self, may_go_on: &(dyn Fn() -> bool + Sync)) -> Option<Buffer<f64>> {
+        if let Some(found) = self.verified.get() {
+            return Some(found.clone());
+        }
+        let completions = self.text("completion")?;
+        let right = completions.par_iter().enumerate().map(|(at, completion)| {
+            let is_right = verify::equal(&self.solution(at)?, completion) == Verdict::Equal;
+            may_go_on().then_some(f64::from(u8::from(is_right)))
+        });
+        let right = right.collect::<Option<Vec<f64>>>()?;
+        Some(self.verified.get_or_init(|| right.into()).clone())
+    }
+
     /// All token columns with their names.
     pub fn token_columns(&self) -> impl Iterator<Item = (&str, &TokenValues)> {
         self.tokens.iter().map(|(name, values)| (&**name, values))
@@ -149,6 +190,7 @@ impl Batch {
             responses: self.responses.iter().map(of_responses).collect(),
             tokens: self.tokens.iter().map(of_tokens).collect(),
             texts: self.texts.iter().map(of_texts).collect(),
+            verified: Arc::default(),
             ..self.clone()
         }
     }

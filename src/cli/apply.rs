@@ -22,7 +22,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{Computing, Natively, load, pair, rollouts, streams, title};
+use super::{Computing, Natively, Tokenizing, load, pair, rollouts, streams, title};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -67,6 +67,8 @@ pub struct Apply {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    tokenizing: Tokenizing,
+    #[command(flatten)]
     computing: Computing,
     #[command(flatten)]
     natively: Natively,
@@ -93,10 +95,12 @@ impl Apply {
         // Only what the sources name.
         let named = named(recipe);
         let mut columns = named.as_deref();
+        let tokenizer = self.tokenizing.load()?;
         let mut reading = Duration::ZERO;
         let (rollouts, notes, mut outcome) = loop {
             let started = Instant::now();
-            let (mut rollouts, notes) = rollouts(input, &self.map, self.dtype, columns)?;
+            let (mut rollouts, notes) =
+                rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
             reading += started.elapsed();
             self.spare_the_input(rollouts.path())?;
             if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {

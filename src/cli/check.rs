@@ -91,7 +91,7 @@ impl Check {
         let Some(input) = self.recipes.pop_if(|name| is_behind && is_rollouts(name)) else {
             return Ok(None);
         };
-        let (rollouts, notes) = rollouts(Path::new(&input), &self.map, None, None)?;
+        let (rollouts, notes) = rollouts(Path::new(&input), &self.map, None, None, None)?;
         for note in notes {
             streams::tell(&[Diagnostic::note(note)]);
         }

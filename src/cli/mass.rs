@@ -41,7 +41,7 @@ impl ShowMass {
             true => Kept::open(&self.input)?.loss(&host)?,
             false => host.loss()?,
         };
-        let (rollouts, notes) = rollouts(&self.input, &self.map, None, None)?;
+        let (rollouts, notes) = rollouts(&self.input, &self.map, None, None, None)?;
         let mass = Mass::of(&recipe, &loss, &rollouts.batch)?;
         if self.json {
             out!("{}", json!(mass));

@@ -6,6 +6,7 @@ mod compare;
 mod convert;
 mod export;
 mod library;
+mod look;
 mod mass;
 mod objective;
 mod profile;
@@ -15,18 +16,21 @@ mod streams;
 mod train;
 mod train_view;
 mod usage;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, discard_unfinished, read};
+use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, discard_unfinished, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
 use advlab::script::{Host, Recipe};
 use advlab::study::recipes_of;
 use advlab::tensor::Executor;
+use advlab::tokenizer::Tokenizer;
 use advlab::train::Kept;
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -71,6 +75,8 @@ enum Command {
     Export(export::Export),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
+    Verify(verify::Verify),
+    Look(look::Look),
     /// Write rollouts as another kind of file
     Convert(convert::Convert),
     /// Try formulas at a prompt, on a real batch
@@ -95,6 +101,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Replay(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Apply(command) => command.run(),
+        Command::Verify(command) => command.run(),
+        Command::Look(command) => command.run(),
         Command::Convert(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
@@ -152,6 +160,26 @@ struct Computing {
         value_parser = PossibleValuesParser::new(Executor::NAMES)
             .try_map(|name| name.parse::<Executor>()))]
     executor: Executor,
+}
+
+/// What counts the tokens of completions.
+#[derive(clap::Args)]
+struct Tokenizing {
+    /// Count the tokens of completions by a model's tokenizer.json, where nothing else says how long responses are; without it,
+    /// words are counted
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// Count those tokens too that the tokenizer puts around a text by itself
+    #[arg(long, requires = "tokenizer")]
+    special_tokens: bool,
+}
+
+impl Tokenizing {
+    fn load(&self) -> Result<Option<Arc<dyn Tokenize>>> {
+        let load = |path: &PathBuf| Tokenizer::load(path, self.special_tokens);
+        let tokenizer = self.tokenizer.as_ref().map(load).transpose()?;
+        Ok(tokenizer.map(|tokenizer| Arc::new(tokenizer) as Arc<dyn Tokenize>))
+    }
 }
 
 /// Whether kernels answer hooks of built-ins.
@@ -236,6 +264,7 @@ fn rollouts(
     map: &[(String, String)],
     dtype: Option<Dtype>,
     columns: Option<&[String]>,
+    tokenizer: Option<&Arc<dyn Tokenize>>,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
     if let Ok(kept) = Kept::open(input) {
@@ -249,6 +278,7 @@ fn rollouts(
         map: &mappings(map),
         dtype,
         columns,
+        tokenizer,
         progress: Some(&streams::reading_bar()),
     };
     let rollouts = read(&path, &options)?;

@@ -42,7 +42,7 @@ impl ShowObjective {
         let recipes = designs(&Host::new(), &self.recipes, &self.set)?;
         let input = self.input.as_deref();
         let input = input
-            .map(|path| rollouts(path, &self.map, None, None))
+            .map(|path| rollouts(path, &self.map, None, None, None))
             .transpose()?;
         let batch = input.map(|(rollouts, _)| rollouts.batch);
         let largest = batch.as_ref().map(|batch| {

@@ -63,7 +63,7 @@ impl Profile {
     fn recipe_on_batch(&self, host: &Host) -> Result<(Recipe, Option<Recipe>, Batch)> {
         let folder = Path::new(&self.recipe);
         let read = |input: &Path| {
-            let (rollouts, notes) = rollouts(input, &self.map, None, None)?;
+            let (rollouts, notes) = rollouts(input, &self.map, None, None, None)?;
             for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
                 out!("{note}");
             }

@@ -9,7 +9,7 @@ use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
-use super::{Computing, pair, streams};
+use super::{Computing, Tokenizing, pair, streams};
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
@@ -36,6 +36,8 @@ pub struct Repl {
     #[arg(long)]
     stdin: bool,
     #[command(flatten)]
+    tokenizing: Tokenizing,
+    #[command(flatten)]
     computing: Computing,
 }
 
@@ -45,6 +47,7 @@ impl Repl {
             .with_seed(self.seed)
             .with_executor(self.computing.executor);
         let mut session = Session::new(&host, streams::on_stdout());
+        session.set_tokenizer(self.tokenizing.load()?);
         if let Some(path) = &self.input {
             session.open(path, &super::mappings(&self.map))?;
         }

@@ -2,11 +2,14 @@
 //! progress on standard error, where that is a terminal.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
-use advlab::diagnostic::Diagnostic;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::paint::{NARROWEST, Paint, WIDTH};
+use anyhow::Result;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
@@ -59,6 +62,34 @@ pub fn tell(problems: &[Diagnostic]) {
     for problem in problems {
         eprint!("{}", problem.render_within(paint));
     }
+}
+
+/// Refuses an output that is the input, also by way of a link, unless it is `forced`.
+pub fn spare_the_input(input: &Path, output: &Path, forced: bool) -> Result<(), Diagnostics> {
+    if forced || !same_file::is_same_file(input, output).unwrap_or(false) {
+        return Ok(());
+    }
+    let message = format!("{} is the input itself", output.display());
+    let help = "choose another name, or `--force` to replace it";
+    Err(Diagnostic::error(message).with_help(help).into())
+}
+
+pub fn is_stdout(output: &Path) -> bool {
+    output == Path::new("-")
+}
+
+/// Has an output written; standard output, `-`, by way of a file: who reads the pipe gets all of it or nothing.
+pub fn written<R>(output: &Path, write: impl FnOnce(&Path) -> Result<R>) -> Result<R> {
+    if !is_stdout(output) {
+        return write(output);
+    }
+    let file = tempfile::NamedTempFile::new()?;
+    let result = write(file.path())?;
+    let mut out = io::stdout().lock();
+    io::copy(&mut File::open(file.path())?, &mut out)?;
+    // At the exit nobody would be told of what cannot be written.
+    out.flush()?;
+    Ok(result)
 }
 
 fn bar_style(template: &str) -> ProgressStyle {

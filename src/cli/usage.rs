@@ -56,6 +56,7 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
                 "apply",
                 "check",
                 "compare",
+                "look",
                 "mass",
                 "objective",
                 "profile",
@@ -63,8 +64,10 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
                 "train",
             ]
             .contains(&command);
-            let is_new = context(ContextKind::SuggestedArg).is_none() && has_parameters;
             let name = wrong.trim_start_matches('-');
+            // One letter is like any option that has it somewhere.
+            let is_like = context(ContextKind::SuggestedArg).is_some() && name.len() > 1;
+            let is_new = has_parameters && !is_like;
             if let Some(key) = Config::key(name).filter(|_| command == "train") {
                 return Some(format!(
                     "'{key}' is a key of the file in 'advlab train FILE.toml'"

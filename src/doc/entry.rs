@@ -154,9 +154,11 @@ pub(super) fn shown(answer: &Answer) -> String {
         }
         Answer::String(text) => text.clone(),
         Answer::Array(items, _) => {
-            let items = items.iter().flat_map(Answer::numbers);
-            let items: Vec<String> = items.map(|item| format!("{item:?}")).collect();
-            format!("[{}]", items.join(", "))
+            let items = items.iter().flat_map(|item| match item {
+                Answer::String(text) => vec![format!("{text:?}")],
+                item => item.numbers().iter().map(|x| format!("{x:?}")).collect(),
+            });
+            format!("[{}]", items.collect::<Vec<_>>().join(", "))
         }
         answer => {
             let numbers = answer.numbers();

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::command::wrong;
 use crate::Batch;
-use crate::batch::{Mapping, ReadOptions, read, steps};
+use crate::batch::{Mapping, ReadOptions, Tokenize, read, steps};
 use crate::diagnostic::Diagnostics;
 use crate::figures::counted;
 use crate::script::{Builtin, Host, Recipe, TEST_BATCH};
@@ -76,14 +76,19 @@ impl Data {
         Data::new("the built-in batch", builtin())
     }
 
-    pub(super) fn open(host: &Host, path: &Path, map: &[Mapping]) -> Result<Data, Diagnostics> {
+    pub(super) fn open(
+        host: &Host,
+        path: &Path,
+        map: &[Mapping],
+        tokenizer: Option<&Arc<dyn Tokenize>>,
+    ) -> Result<Data, Diagnostics> {
         let name = path.display().to_string();
         if path.is_dir() {
             let kept = Kept::open(path);
             if let (Err(_), Ok(steps)) = (&kept, steps(path))
                 && let Some(last) = steps.last()
             {
-                let mut data = Data::open(host, last, map)?;
+                let mut data = Data::open(host, last, map, tokenizer)?;
                 let note = format!(
                     "the last of {} in {name}: `:load FILE` opens another",
                     counted(steps.len(), "step")
@@ -105,6 +110,7 @@ impl Data {
         }
         let options = ReadOptions {
             map,
+            tokenizer,
             ..ReadOptions::default()
         };
         let rollouts = read(path, &options)?;
@@ -160,7 +166,7 @@ impl Data {
             let message = format!("the run has kept no batch of step {step}");
             return Err(wrong(message, help));
         };
-        let mut data = Data::open(&Host::new(), path, &[])?;
+        let mut data = Data::open(&Host::new(), path, &[], None)?;
         data.run = Some((kept, step));
         Ok(data)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::command::{self, Watching, lock, wrong};
 use super::data::Data;
 use super::show;
-use crate::batch::Mapping;
+use crate::batch::{Mapping, Tokenize};
 use crate::diagnostic::Diagnostics;
 use crate::figures::{shape, value};
 use crate::paint::{Paint, width, wrapped};
@@ -56,6 +56,7 @@ pub struct Session {
     pub(super) saved: BTreeMap<PathBuf, String>,
     pub(super) watched: Watching,
     editor: Option<Editor>,
+    pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
     pub(super) is_over: bool,
 }
 
@@ -74,6 +75,7 @@ impl Session {
             saved: BTreeMap::new(),
             watched: Watching::default(),
             editor: None,
+            tokenizer: None,
             is_over: false,
         }
     }
@@ -83,13 +85,18 @@ impl Session {
         self.editor = Some(Box::new(edit));
     }
 
+    /// Counts the tokens of completions in files that are opened from here on by this.
+    pub fn set_tokenizer(&mut self, tokenizer: Option<Arc<dyn Tokenize>>) {
+        self.tokenizer = tokenizer;
+    }
+
     /// Goes on with the batch of a path: a file of rollouts, whose fields may have other names, a run's folder, or a
     /// script with a test batch.
     ///
     /// # Errors
     /// [`Diagnostics`] of what cannot be read.
     pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
-        let data = Data::open(&self.host, path, map)?;
+        let data = Data::open(&self.host, path, map, self.tokenizer.as_ref())?;
         self.use_data(data)
     }
 
@@ -207,6 +214,14 @@ impl Session {
         lines.extend(show::answer(&evaluated.answer, self.paint));
         lines.extend(self.take_up_typed(Defines::of(text)));
         Ok(lines.join("\n"))
+    }
+
+    /// Responses with their texts and what they got: by number, by group, the best, or by a condition.
+    ///
+    /// # Errors
+    /// What names no response, or why the texts cannot be read.
+    pub fn look(&mut self, what: &str) -> Result<String, Diagnostics> {
+        command::look(self, what)
     }
 
     /// Has a file edited.

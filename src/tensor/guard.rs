@@ -98,6 +98,11 @@ impl Guard {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
+    /// Whether somebody cancelled the computation.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
     /// Starts the clock again and takes a cancel back: for a guard that bounds one input of a session after the other.
     pub fn rearm(&self) {
         self.start_clock();
@@ -113,7 +118,7 @@ impl Guard {
         used
     }
 
-    fn start_clock(&self) {
+    pub(crate) fn start_clock(&self) {
         self.started.store(self.elapsed(), Ordering::Relaxed);
     }
 
@@ -149,7 +154,7 @@ impl Guard {
     /// # Errors
     /// [`Stopped`] with the reason where it may not.
     pub fn check(&self) -> Result<(), Stopped> {
-        if self.cancelled.load(Ordering::Relaxed) {
+        if self.is_cancelled() {
             return Err(Stopped::Cancelled);
         }
         let Some(time) = self.time else {

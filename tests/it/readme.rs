@@ -61,6 +61,8 @@ fn every_command_runs() {
     for file in [
         "examples/rollouts.jsonl",
         "tests/data/verl.jsonl",
+        "tests/data/math.jsonl",
+        "tests/data/tokenizers/gpt.json",
         "tests/data/dumps/trl/completions_00001.parquet",
         "tests/data/dumps/trl/completions_00002.parquet",
         "tests/data/dumps/trl_plain.parquet",

@@ -10,7 +10,7 @@
 the CPU; what comes back is of the kind that went in.
 """
 
-from ._native import RecipeError, __version__
+from ._native import RecipeError, __version__, answer, verify
 from ._recipe import Advantage, Batch, Finding, LiveEvent, LiveRecipe, Loss, Recipe, check, doc, load, read, recipes, watch
 
 __all__ = [
@@ -23,10 +23,12 @@ __all__ = [
     "Recipe",
     "RecipeError",
     "__version__",
+    "answer",
     "check",
     "doc",
     "load",
     "read",
     "recipes",
+    "verify",
     "watch",
 ]

@@ -18,7 +18,7 @@ use super::raw::{Header, Origin, Raw, Schema};
 use super::replace::{Replacement, cannot_be_written};
 use super::spread::Spread;
 use super::{Progress, cannot_be_read, changed};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Bytes that are read, parsed and added to the columns together, for each thread.
 const BLOCK: usize = 1 << 20;
@@ -205,6 +205,50 @@ fn read_lines(path: &Path, file: impl Read + Send, schema: Schema) -> Result<Raw
             sum: blocks.sum,
         },
     })
+}
+
+/// Lines of a file in parallel, block by block: what `of_line` makes of each one with its number, and of blank ones nothing,
+/// comes in order to `take`, which says whether to go on.
+pub(super) fn map_lines<R: Send>(
+    path: &Path,
+    progress: &Progress,
+    of_line: impl Fn(usize, &str) -> Result<R, Diagnostic> + Sync,
+    mut take: impl FnMut(&str, Option<R>) -> Result<bool, Diagnostics>,
+) -> Result<(), Diagnostics> {
+    let no_read = |error: io::Error| cannot_be_read(path, &error);
+    let file = lines::open(path, progress).map_err(no_read)?;
+    let (rest, sum) = (Vec::new(), 0);
+    let mut blocks = Blocks { file, rest, sum };
+    let mut number = 0;
+    let mut block = blocks.next().map_err(no_read)?;
+    while !block.is_empty() {
+        let all: Vec<&[u8]> = columns::lines(&block).collect();
+        let (made, next) = rayon::join(
+            || {
+                let texts = all.par_iter().enumerate().map(|(index, line)| {
+                    let here = |error: Diagnostic| error.on_line(number + index + 1).in_file(path);
+                    let text = columns::text(line).map_err(here)?;
+                    let text = text.map(|text| text.trim_start_matches('\u{feff}'));
+                    let made = text
+                        .map(|text| of_line(number + index + 1, text))
+                        .transpose();
+                    Ok((text, made.map_err(here)?))
+                });
+                texts.collect::<Vec<Result<_, Diagnostic>>>()
+            },
+            || blocks.next(),
+        );
+        for (made, line) in made.into_iter().zip(&all) {
+            let (text, made) = made?;
+            let text = text.or_else(|| std::str::from_utf8(line).ok());
+            if !take(text.unwrap_or_default(), made)? {
+                return Ok(());
+            }
+        }
+        number += all.len();
+        block = next.map_err(no_read)?;
+    }
+    Ok(())
 }
 
 /// Writes the lines of `input` to `out`, each with its advantage and otherwise to the byte as it is.

@@ -17,16 +17,20 @@ mod safetensors;
 mod saved;
 mod spread;
 mod tensor;
+mod texts;
 mod words;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use convert::convert;
 pub(crate) use replace::Replacement;
 pub use replace::discard_unfinished;
+pub use texts::{Verified, verify_lines};
+pub use words::Tokenize;
 
 use self::json::Type;
 use self::names::Names;
@@ -69,6 +73,8 @@ pub struct ReadOptions<'a> {
     pub dtype: Option<Dtype>,
     /// Of token columns, only these and those that they follow from are read; all, where it is `None`.
     pub columns: Option<&'a [String]>,
+    /// What counts the tokens of completions where nothing else says how long responses are; without it, words are.
+    pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
     /// Told from time to time how many bytes of how many have been read.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }

@@ -1,11 +1,14 @@
 //! Which of the batch's names each field of a file is read under: `--map`, the aliases of padded files, known dumps.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::json::Type;
 use super::raw::Header;
 use super::spread;
+use super::words::Tokenize;
 use super::{Mapping, ReadOptions};
+use crate::batch::SOLUTIONS;
 use crate::batch::known;
 use crate::batch::level::Level;
 use crate::diagnostic::Diagnostic;
@@ -217,6 +220,10 @@ pub(super) struct Names {
     pub(super) are_dumped: bool,
     /// Nothing but the words of a completion says how long a response is.
     pub(super) count_words: bool,
+    /// Its tokens are counted by this, its words without it.
+    pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
+    /// There is no reward: the answers of completions are compared with references.
+    pub(super) compares_answers: bool,
     /// The note on a known dump, if the file is one.
     pub(super) note: Option<String>,
     /// The token columns that are asked for; all, where it is `None`.
@@ -237,6 +244,7 @@ impl Names {
         let mut names = Names {
             has_aliases: matches!(header, Header::Tensors),
             is_saved: matches!(header, Header::Saved { .. }),
+            tokenizer: options.tokenizer.cloned(),
             ..Names::default()
         };
         let all = || fields.iter().map(|(field, _)| field.as_str());
@@ -274,7 +282,13 @@ impl Names {
             return missing(what, wanted, hint("group", LIKELY_GROUPS, all()));
         }
         let rewards = ["reward", "token_reward", "correct"];
-        if !rewards.iter().any(|ours| names.provides(ours, fields)) {
+        let provides = |ours: &&str| names.provides(ours, fields);
+        let is_verifiable = matches!(header, Header::Lines)
+            && provides(&"completion")
+            && SOLUTIONS.iter().any(provides);
+        let is_rewarded = rewards.iter().any(|ours| names.provides(ours, fields));
+        names.compares_answers = !is_rewarded && is_verifiable;
+        if !is_rewarded && !is_verifiable {
             let wanted = wanted(
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
@@ -292,6 +306,10 @@ impl Names {
         if let (Header::Lines, Some(wanted)) = (header, &mut names.wanted) {
             // It is told of rewards that the mask takes away.
             wanted.push("token_reward".to_string());
+            if !is_rewarded || wanted.iter().any(|name| name == "verified") {
+                let texts = ["completion"].into_iter().chain(SOLUTIONS);
+                wanted.extend(texts.map(str::to_string));
+            }
         }
         names.has_reward = names.provides("reward", fields);
         Ok(names)

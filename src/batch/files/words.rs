@@ -2,30 +2,59 @@
 
 use serde_json::{Map, Value as Json};
 
+use std::fmt;
+use std::ops::Range;
+
 use super::json::{HIGH, LOW, before, beyond_ascii, eight, equal};
+
+/// What makes tokens of a text.
+pub trait Tokenize: fmt::Debug + Send + Sync {
+    /// Its name in messages.
+    fn name(&self) -> String;
+
+    /// How many tokens a text has.
+    ///
+    /// # Errors
+    /// Why it has none, such as a part for which there is no token.
+    fn count(&self, text: &str) -> Result<usize, String>;
+
+    /// The bytes of the text that each of its tokens stands for; none for a token that the tokenizer adds.
+    ///
+    /// # Errors
+    /// As [`Tokenize::count`].
+    fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
+}
 
 /// The values that a completion may have, for messages.
 pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 
-/// The words in all messages of a chat, as TRL's conversational format has them.
-pub(super) fn of_messages(raw: &str) -> Option<usize> {
-    let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
+/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens.
+pub(super) fn of_messages(
+    raw: &str,
+    tokenizer: Option<&dyn Tokenize>,
+) -> Result<Option<usize>, String> {
+    let Ok(messages) = serde_json::from_str::<Vec<Map<String, Json>>>(raw) else {
+        return Ok(None);
+    };
+    let count = |text: &str| match tokenizer {
+        Some(tokenizer) => tokenizer.count(text),
+        None => Ok(text.split_whitespace().count()),
+    };
     let mut words = 0;
     for message in &messages {
-        words += match message.get("content")? {
-            Json::String(text) => text.split_whitespace().count(),
+        words += match message.get("content") {
+            Some(Json::String(text)) => count(text)?,
             // A message may be a call of a tool alone.
-            Json::Null => 0,
+            Some(Json::Null) => 0,
             // Some chats hold a message in parts, of which those of text have a `text`.
-            Json::Array(parts) => parts
-                .iter()
-                .filter_map(|part| part.get("text")?.as_str())
-                .map(|text| text.split_whitespace().count())
-                .sum(),
-            _ => return None,
+            Some(Json::Array(parts)) => {
+                let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+                texts.map(count).sum::<Result<usize, String>>()?
+            }
+            _ => return Ok(None),
         };
     }
-    Some(words)
+    Ok(Some(words))
 }
 
 /// The messages of a chat as one text, each after its role where there are several; as they stand where there is more to
@@ -132,15 +161,23 @@ mod tests {
     #[test]
     fn messages_are_counted_by_their_content() {
         assert_eq!(
-            of_messages(r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#),
+            of_messages(
+                r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#,
+                None
+            )
+            .unwrap(),
             Some(3)
         );
         assert_eq!(
-            of_messages(r#"[{"content":null,"tool_calls":[1]}]"#),
+            of_messages(r#"[{"content":null,"tool_calls":[1]}]"#, None).unwrap(),
             Some(0)
         );
         assert_eq!(
-            of_messages(r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#),
+            of_messages(
+                r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#,
+                None
+            )
+            .unwrap(),
             Some(2)
         );
         for other in [
@@ -149,7 +186,7 @@ mod tests {
             r#"["a b"]"#,
             "{}",
         ] {
-            assert_eq!(of_messages(other), None, "{other}");
+            assert_eq!(of_messages(other, None).unwrap(), None, "{other}");
         }
     }
 }

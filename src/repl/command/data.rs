@@ -1,11 +1,11 @@
-//! `:load`, `:batch`, `:look`, `:vars`, `:reset`: the batch and the variables.
+//! `:load`, `:batch`, `:vars`, `:reset`: the batch and the variables.
 
 use std::path::Path;
 
 use super::super::data::Data;
 use super::super::session::Session;
 use super::super::show;
-use super::{Answered, option, wrong};
+use super::{Answered, option};
 use crate::batch::Mapping;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -23,7 +23,10 @@ pub(super) fn load(session: &mut Session, path: &str) -> Answered {
     }
     let data = match path.trim_matches('"') {
         "" => Data::builtin(),
-        path => Data::open(session.script.host(), Path::new(path), &map)?,
+        path => {
+            let tokenizer = session.tokenizer.as_ref();
+            Data::open(session.script.host(), Path::new(path), &map, tokenizer)?
+        }
     };
     session.use_data(data)?;
     Ok(session.about_data())
@@ -40,21 +43,6 @@ pub(super) fn batch(session: &mut Session, step: &str) -> Answered {
     let data = session.data.at_step(step)?;
     session.use_data(data)?;
     Ok(session.about_data())
-}
-
-pub(super) fn look(session: &mut Session, number: &str) -> Answered {
-    let batch = &session.data.batch;
-    let responses = batch.layout().responses();
-    let number = if number.is_empty() { "0" } else { number };
-    let Some(response) = number.parse().ok().filter(|&own| own < responses) else {
-        let message = format!("`{number}` is not the number of a response");
-        return Err(wrong(message, format!("there are 0 to {}", responses - 1)));
-    };
-    if batch.texts().next().is_none() {
-        let help = "batches of runs on a task with text have it";
-        return Err(wrong("the batch has no texts of its responses", help));
-    }
-    Ok(show::response(batch, response, session.paint))
 }
 
 pub(super) fn vars(session: &mut Session, _: &str) -> Answered {

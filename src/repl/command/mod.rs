@@ -6,6 +6,7 @@ mod curve;
 mod data;
 mod diff;
 mod graph;
+mod look;
 mod objective;
 mod plot;
 mod recipe;
@@ -18,6 +19,7 @@ use crate::doc;
 use crate::paint::{Paint, beside, wrapped};
 use crate::suggest;
 
+pub(super) use self::look::look;
 pub(super) use self::recipe::{named, title};
 pub(super) use self::source::source;
 pub(super) use self::watch::{Watched, Watching, lock};
@@ -96,7 +98,7 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "profile" => graph::profile,
         "load" => data::load,
         "batch" => data::batch,
-        "look" => data::look,
+        "look" => look::look,
         "vars" => data::vars,
         "save" => source::save,
         "reset" => data::reset,

@@ -3,10 +3,9 @@
 mod tensor;
 
 pub(super) use self::tensor::{spread_line, tensor};
-use crate::batch::Batch;
 pub(super) use crate::doc::{parameters, recipe};
 use crate::figures::{self, BLOCKS, along, column, shape};
-use crate::paint::{self, Paint, filled, visible, width, wrapped};
+use crate::paint::{self, Paint, filled, visible, width};
 use crate::script::{Answer, Columns, Computed, Spread};
 
 /// An answer, as lines; `None` where there is nothing to show.
@@ -101,27 +100,6 @@ fn batch(columns: &Columns, paint: Paint) -> String {
         }
         let name = filled(&visible(name), widest);
         lines.push(format!("  {name}  {}", about_column(computed, paint)));
-    }
-    lines.join("\n")
-}
-
-/// A response: its group and its columns in a line, and its texts, each line of which is wrapped.
-pub(super) fn response(batch: &Batch, response: usize, paint: Paint) -> String {
-    let layout = batch.layout();
-    let group = layout.group_id(layout.group_of(response));
-    let columns = batch.response_columns();
-    let columns = columns.map(|(name, values)| {
-        let value = figures::value(values[response]);
-        format!("{} {value}", visible(name))
-    });
-    let about = format!("group {}", visible(&group.name()));
-    let about: Vec<String> = std::iter::once(about).chain(columns).collect();
-    let title = paint.bold(&format!("response {response}"));
-    let mut lines = vec![format!("{title}   {}", paint.dim(&about.join(", ")))];
-    for (name, texts) in batch.texts() {
-        lines.push(paint.dim(&format!("  {}", visible(name))));
-        let text = texts[response].lines().map(visible);
-        lines.extend(text.map(|line| wrapped("    ", &line, paint.width)));
     }
     lines.join("\n")
 }

@@ -13,7 +13,7 @@ use crate::script::error::Problem;
 use crate::script::explain::said;
 use crate::suggest;
 use crate::tensor::op;
-use crate::tensor::{Level, Tensor};
+use crate::tensor::{Level, Stopped, Tensor, TensorError};
 
 /// The note where a batch has no `logp`.
 pub(crate) const OLD_FOR_LOGP: &str =
@@ -60,9 +60,16 @@ impl ScriptBatch {
             Some(("length", _)) => {
                 batch.layout().width() > 0 || batch.token_columns().next().is_some()
             }
-            Some((_, from)) => from.iter().any(|column| self.has(column)),
+            Some(("verified", _)) => batch.is_verifiable(),
+            Some((_, from)) => from
+                .iter()
+                .any(|column| self.has(column) || self.follows_text(batch, column)),
             None => false,
         }
+    }
+
+    fn follows_text(&self, batch: &Batch, name: &str) -> bool {
+        name == "verified" && self.follows(batch, name)
     }
 
     /// A column by its name: one of the batch, or one that follows from others.
@@ -107,6 +114,13 @@ impl ScriptBatch {
                 self.sum_of_tokens(&self.column("token_reward")?)?
             }
             "reward" => self.column("correct")?,
+            "correct" if !batch.has("reward") && !batch.has("token_reward") => {
+                let note = "there is no reward: it is 1 where the answer of the completion is that of the solution";
+                self.call()
+                    .report(|reports| reports.notes.push(note.to_string()));
+                self.column("verified")?
+            }
+            "verified" => self.verified(batch)?,
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
                 // Right or wrong is about the reward that the verifier gave: a shaped one stands above this batch.
@@ -128,6 +142,19 @@ impl ScriptBatch {
                 Tensor::of_responses(self.frame(), lengths.collect())
             }
         }))
+    }
+
+    /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere.
+    fn verified(&self, batch: &Batch) -> Result<Tensor, Problem> {
+        let guard = &self.call().guard;
+        let right = batch.verified(&|| !guard.is_cancelled());
+        // The comparing is not the script's time.
+        guard.start_clock();
+        let stopped = || TensorError::new("verified", Stopped::Cancelled);
+        Ok(Tensor::of_responses(
+            self.frame(),
+            right.ok_or_else(stopped)?,
+        ))
     }
 
     /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the

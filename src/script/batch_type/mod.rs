@@ -56,10 +56,11 @@ enum Source {
 }
 
 /// Columns that follow from others where the batch has not its own, with those of which each is enough.
-const DERIVED: [(&str, &[&str]); 5] = [
-    ("reward", &["token_reward", "correct"]),
-    ("token_reward", &["reward", "correct"]),
-    ("correct", &["reward", "token_reward"]),
+const DERIVED: [(&str, &[&str]); 6] = [
+    ("reward", &["token_reward", "correct", "verified"]),
+    ("token_reward", &["reward", "correct", "verified"]),
+    ("correct", &["reward", "token_reward", "verified"]),
+    ("verified", &[]),
     ("logp", &["old_logp"]),
     ("length", &[]),
 ];
@@ -303,9 +304,10 @@ pub(super) fn batch_type(engine: &mut Engine) {
             },
         )
         .register_fn("columns", |batch: &mut ScriptBatch, start: &str| -> Array {
-            let names = batch.column_names().0.into_iter();
-            let named = names.filter(|name| name.starts_with(start));
-            named.map(Dynamic::from).collect()
+            let mut names = batch.column_names().0;
+            names.retain(|name| name.starts_with(start));
+            names.sort();
+            names.into_iter().map(Dynamic::from).collect()
         })
         .register_fn(
             "with",

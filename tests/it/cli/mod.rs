@@ -6,4 +6,5 @@ mod output;
 mod profile;
 mod sequence;
 mod status;
+mod texts;
 mod wrong;

@@ -78,7 +78,7 @@ fn what_does_not_go_by_tiles_is_told_with_the_reason() {
         ),
         (
             "x - x.median(\"batch\")",
-            "`median` in line 3: it needs all values of a cell at once",
+            "`rank` in line 3: it needs all values of a cell at once",
         ),
         (
             "x - x.mean(\"position\")",

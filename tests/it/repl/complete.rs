@@ -24,7 +24,10 @@ fn members_are_those_of_what_stands_before_the_dot() {
     assert_eq!(offers(&session, "batch.old"), ["old_logp"]);
     assert_eq!(offers(&session, "1 + batch.rew"), ["reward"]);
     assert_eq!(offers(&session, "batch.ran"), ["random("]);
-    assert_eq!(offers(&session, "r.others"), ["others_mean(", "others_std("]);
+    assert_eq!(
+        offers(&session, "r.others"),
+        ["others_mean(", "others_std("]
+    );
     assert_eq!(
         offers(&session, "batch.reward.val"),
         ["value()", "values()"]

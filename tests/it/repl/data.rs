@@ -218,17 +218,18 @@ fn texts_of_a_run_are_shown_by_response() {
     let batch = batch.build().expect("a batch");
     batch.write_safetensors(&path).expect("a file");
     let mut session = session();
-    assert!(session.submit(":look").is_error);
     session.open(&path, &[]).expect("a batch");
     let shown = session.submit(":look 1").text;
-    let expected = "response 1   group 7, reward 0
+    let expected = "response 1   group 7, reward 0, length 9
+  mean of its 2 responses: reward 0.5, length 5.5
   completion
     Two and two
     are \\u{1b}[31mfive.
 
     #### 5
   prompt
-    What is 2 + 2?";
+    What is 2 + 2?
+  answer found: 5";
     assert_eq!(shown.replace("\n    \n", "\n\n"), expected);
     assert!(session.submit(":look").text.starts_with("response 0"));
     let beyond = session.submit(":look 2");

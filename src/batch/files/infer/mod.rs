@@ -47,7 +47,22 @@ pub(super) fn rollouts(
         progress,
     };
     inference.bind()?;
+    if options.tokenizer.is_some() && inference.find("completion").is_none() {
+        let why = match inference.raw.names.count_words {
+            true => "there is no `completion` that is text everywhere",
+            false => "the file itself says how many tokens a response has",
+        };
+        inference
+            .notes
+            .add(format!("the tokenizer counts nothing: {why}"));
+    }
     let mut batch = inference.batch()?;
+    if inference.raw.names.compares_answers && !batch.is_verifiable() {
+        let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
+        let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
+        let error = Diagnostic::error(what).with_help(help);
+        return Err(error.in_file(&inference.raw.path).into());
+    }
     let has_tokens = !batch.tokens.is_empty();
     if let Some(is_f64) = inference.unread {
         // Columns that are not read have a say in the precision all the same.

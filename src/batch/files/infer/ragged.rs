@@ -15,8 +15,8 @@ struct Lengths {
     of_response: Vec<usize>,
     /// The field that says so.
     from: String,
-    /// Whether they are the words of a completion.
-    are_words: bool,
+    /// What they are, where they are not its own tokens: the words of a completion, or the tokens of it as a text.
+    counted: Option<&'static str>,
 }
 
 /// The kind of values that a column should hold, for messages.
@@ -128,12 +128,12 @@ impl Inference<'_> {
                 return Err(self.raw.error(Some(at), Diagnostic::error(what)));
             }
             let line = self.raw.origin.name_of(at);
-            let why = match (found, lengths.are_words) {
-                (0, true) => format!("it is empty in {line}"),
-                (found, true) => format!(
-                    "it has {found} numbers in {line}, where `{from}` has {length} words (`--map {field}={field}` makes it the array that says how many tokens a response has)"
+            let why = match (found, lengths.counted) {
+                (0, Some(_)) => format!("it is empty in {line}"),
+                (found, Some(what)) => format!(
+                    "it has {found} numbers in {line}, where `{from}` has {length} {what} (`--map {field}={field}` makes it the array that says how many tokens a response has)"
                 ),
-                (found, false) => {
+                (found, None) => {
                     format!("it has {found} numbers in {line}, where `{from}` says {length} tokens")
                 }
             };
@@ -170,7 +170,7 @@ impl Inference<'_> {
                 .map(|response| rows.length(response))
                 .collect(),
             from: self.raw.columns[index].name.clone(),
-            are_words: false,
+            counted: None,
         }
     }
 
@@ -193,7 +193,7 @@ impl Inference<'_> {
             return lengths.iter().all(is_length).then(|| Lengths {
                 of_response: lengths.iter().map(|&length| length as usize).collect(),
                 from: reading.theirs,
-                are_words: false,
+                counted: None,
             });
         }
         let mut readings = self.readings.iter_mut();
@@ -206,8 +206,12 @@ impl Inference<'_> {
             true => "the `content` of each message of ",
             false => "",
         };
+        let (what, by) = match &self.raw.names.tokenizer {
+            Some(tokenizer) => ("tokens", format!(", by {}", tokenizer.name())),
+            None => ("words", String::new()),
+        };
         self.notes.add(format!(
-            "the length of a response is the number of words in {of_messages}`{field}`: there is no `length` and no token array"
+            "the length of a response is the number of {what} in {of_messages}`{field}`{by}: there is no `length` and no token array"
         ));
         // They are the column `length` from here on.
         reading.ours = "length".to_string();
@@ -215,7 +219,7 @@ impl Inference<'_> {
         Some(Lengths {
             of_response: counts.iter().map(|&count| count as usize).collect(),
             from: field,
-            are_words: true,
+            counted: Some(what),
         })
     }
 

@@ -12,7 +12,7 @@ use crate::batch::column::Ragged;
 use crate::batch::files::json::{Cursor, Type, fields, shorten, unescape};
 use crate::batch::files::names::{Names, Role};
 use crate::batch::files::raw::{Line, Odd, RawColumn, Values, of_numbers};
-use crate::batch::files::words;
+use crate::batch::files::words::{self, Tokenize};
 use crate::diagnostic::Diagnostic;
 
 /// The columns of the lines so far.
@@ -238,7 +238,8 @@ impl Columns {
             numbers: &self.array,
             mixed,
         };
-        match value.give_to(column, &mut self.ids) {
+        let tokenizer = self.names.tokenizer.as_deref();
+        match value.give_to(column, &mut self.ids, tokenizer) {
             Ok(()) => column.take(response),
             Err(found) => {
                 if column.filled == 0 {
@@ -269,15 +270,24 @@ struct Value<'a> {
 
 impl Value<'_> {
     /// Adds it to its column, or says what it is where that holds something else.
-    fn give_to(&self, column: &mut RawColumn, known: &mut HashSet<Arc<str>>) -> Result<(), String> {
+    fn give_to(
+        &self,
+        column: &mut RawColumn,
+        known: &mut HashSet<Arc<str>>,
+        tokenizer: Option<&dyn Tokenize>,
+    ) -> Result<(), String> {
         if matches!(column.values, Values::None) {
             column.values = self.first(column.texts.is_some());
         }
         match &mut column.values {
             Values::Words { counts, messages } => {
-                let words = match self.kind {
-                    Type::String => Some(words::of_string(between(self.raw))),
-                    _ => words::of_messages(self.raw),
+                let words = match (self.kind, tokenizer) {
+                    (Type::String, None) => Some(words::of_string(between(self.raw))),
+                    (Type::String, Some(tokenizer)) => {
+                        let text = unescape(between(self.raw));
+                        text.map(|text| tokenizer.count(&text)).transpose()?
+                    }
+                    _ => words::of_messages(self.raw, tokenizer)?,
                 };
                 // A line has far fewer than 2^53 words.
                 counts.push(words.ok_or_else(|| self.describe())? as f64);
@@ -325,7 +335,7 @@ impl Value<'_> {
             Type::Number | Type::Bool | Type::Null => Values::Numbers(Vec::new()),
             Type::Array if self.mixed.is_none() => Values::Arrays(Ragged::new(true)),
             Type::String => Values::Strings(self.describe()),
-            Type::Array if is_text && words::of_messages(self.raw).is_some() => {
+            Type::Array if is_text && words::text_of_messages(self.raw).is_some() => {
                 Values::Strings(self.describe())
             }
             _ => Values::None,
@@ -430,7 +440,7 @@ impl Values {
 }
 
 /// Lines with their endings.
-fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (line, rest) = bytes.split_at(line_end(bytes));
         bytes = rest;
@@ -439,7 +449,7 @@ fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A line as a string; `None` where it is blank.
-fn text(line: &[u8]) -> Result<Option<&str>, Diagnostic> {
+pub(super) fn text(line: &[u8]) -> Result<Option<&str>, Diagnostic> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let (before, after) = line.split_at(error.valid_up_to());
         let byte = after.first().copied().unwrap_or_default();

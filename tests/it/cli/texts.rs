@@ -1,0 +1,180 @@
+//! Completions as text: verified, counted in tokens, looked at.
+
+use std::path::Path;
+
+use super::lab::Lab;
+
+/// Two prompts and three responses to each; the last has no answer.
+const TEXTS: &str = include_str!("../../data/math.jsonl");
+
+fn lab() -> Lab {
+    let lab = Lab::new();
+    lab.write("texts.jsonl", TEXTS);
+    lab
+}
+
+fn tokenizer(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokenizers");
+    folder.join(name).display().to_string()
+}
+
+#[test]
+fn verify_counts_writes_and_explains() {
+    let lab = lab();
+    let ran = lab.run("verify texts.jsonl -o out.jsonl --explain");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let words: Vec<&str> = ran.out.split_whitespace().collect();
+    let row = |name: &[&str]| words.windows(name.len()).any(|window| window == name);
+    assert!(row(&["right", "3", "50.0", "%"]), "{}", ran.out);
+    assert!(row(&["wrong", "2", "33.3", "%"]), "{}", ran.out);
+    assert!(row(&["no", "answer", "found", "1"]), "{}", ran.out);
+    assert!(
+        ran.out.contains("wrong: 2/6   (reference: 0.75)"),
+        "{}",
+        ran.out
+    );
+    let written = lab.read("out.jsonl");
+    let lines = written.lines().zip(TEXTS.lines());
+    for ((written, line), right) in lines.zip([true, true, false, true, false, false]) {
+        let head = line.strip_suffix('}').expect("an object");
+        assert_eq!(written, format!("{head}, \"correct\": {right}}}"));
+    }
+    // What is written has its column; written again it is the same.
+    let again = lab.run("verify out.jsonl -o again.jsonl");
+    assert_eq!((again.status, lab.read("again.jsonl")), (0, written));
+}
+
+#[test]
+fn verify_says_what_is_wrong() {
+    let lab = lab();
+    for (command, part) in [
+        (
+            "verify texts.jsonl --solution gold",
+            "there is no field `gold`",
+        ),
+        ("verify rollouts.jsonl", "which field has the solution"),
+        ("verify texts.jsonl -o texts.jsonl", "is the input itself"),
+        ("verify none.jsonl", "cannot be read"),
+    ] {
+        let ran = lab.run(command);
+        assert_eq!(ran.status, 1, "{command}: {}", ran.out);
+        assert!(ran.err.contains(part), "{command}: {}", ran.err);
+    }
+    lab.write("cut.jsonl", &format!("{TEXTS}{{\"completion\": \"4"));
+    let ran = lab.run("verify cut.jsonl -o out.jsonl");
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("cut.jsonl, line 7"), "{}", ran.err);
+    assert!(!lab.path().join("out.jsonl").exists());
+}
+
+/// The listing of the GRPO-lambda paper: completions, references and a tokenizer in, advantages out.
+#[test]
+fn advantages_come_from_completions_and_references() {
+    let lab = lab();
+    for name in ["gpt.json", "sentencepiece.json"] {
+        let tokenizer = tokenizer(name);
+        let ran = lab.run(&format!(
+            "apply grpo_lambda texts.jsonl --tokenizer {tokenizer} -o {name}l"
+        ));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let notes = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            notes.contains("the number of tokens in `completion`, by"),
+            "{notes}"
+        );
+        assert!(notes.contains("there is no reward"), "{notes}");
+        assert_eq!(lab.read(&format!("{name}l")).lines().count(), 6);
+    }
+    let by_words = lab.run("apply grpo_lambda texts.jsonl");
+    assert!(by_words.err.contains("words"), "{}", by_words.err);
+    lab.write("no.json", "{}");
+    let ran = lab.run("apply grpo_lambda texts.jsonl --tokenizer no.json");
+    assert!(
+        ran.status == 1 && ran.err.contains("no tokenizer"),
+        "{}",
+        ran.err
+    );
+    let ran = lab.run(&format!(
+        "apply grpo rollouts.jsonl --tokenizer {}",
+        tokenizer("gpt.json")
+    ));
+    assert!(
+        ran.err.contains("the tokenizer counts nothing"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn scripts_have_verdicts_as_a_column() {
+    let lab = lab();
+    lab.write(
+        "mine.rhai",
+        "fn reward(batch, p) { batch.verified }\nfn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
+    );
+    let ran = lab.run("apply mine.rhai texts.jsonl -o out.jsonl");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let first = lab.read("out.jsonl");
+    let first = first.lines().next().expect("a line");
+    assert!(first.contains("\"advantage\": 0.333"), "{first}");
+    // References may be numbers, but not now a number and now a text.
+    let number = "{\"group\": 1, \"completion\": \"It is 42.\", \"solution\": 42}\n";
+    lab.write("numbers.jsonl", number);
+    let ran = lab.run("apply mine.rhai numbers.jsonl");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.write(
+        "mixed.jsonl",
+        &format!("{number}{}", number.replace("42}", "\"x\"}")),
+    );
+    let mixed = lab.run("apply mine.rhai mixed.jsonl");
+    assert!(
+        mixed.status == 1 && mixed.err.contains("cannot be compared"),
+        "{}",
+        mixed.err
+    );
+    let without = lab.run("apply mine.rhai rollouts.jsonl");
+    assert!(
+        without.status == 1 && without.err.contains("verified"),
+        "{}",
+        without.err
+    );
+}
+
+#[test]
+fn look_shows_why_a_response_got_its_advantage() {
+    let lab = lab();
+    let best = lab.run("look texts.jsonl best --recipe grpo");
+    assert_eq!(best.status, 0, "{}", best.err);
+    for part in [
+        "response 3",
+        "group b",
+        "answer found: 42 (right; the reference's: 42)",
+        "advantage",
+    ] {
+        assert!(best.out.contains(part), "{part}: {}", best.out);
+    }
+    let group = lab.run("look texts.jsonl a --recipe grpo");
+    assert_eq!(
+        group.out.matches("answer found").count(),
+        3,
+        "{}",
+        group.out
+    );
+    let mut prompt = lab.command("repl texts.jsonl --recipe grpo --stdin");
+    let mut prompt = prompt
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the prompt");
+    let input = ":look correct == 0 & advantage < 0\n:look worst\n";
+    std::io::Write::write_all(&mut prompt.stdin.take().expect("a pipe"), input.as_bytes())
+        .expect("input");
+    let out = prompt.wait_with_output().expect("output");
+    let out = String::from_utf8(out.stdout).expect("UTF-8");
+    assert!(
+        out.contains("response 2") && out.contains("response 4") && out.contains("none (no answer"),
+        "{out}"
+    );
+    let none = lab.run("look texts.jsonl nothing");
+    assert_eq!(none.status, 1, "{}", none.out);
+}
