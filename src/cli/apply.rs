@@ -56,7 +56,8 @@ pub struct Apply {
     /// Write a row of figures for each input
     #[arg(long, value_name = "FILE.jsonl")]
     metrics: Option<PathBuf>,
-    /// Go on with the recipe's state in this file, if it is there, and keep the state there after each input
+    /// Go on with the recipe's state in this file, if it is there, and keep the state there after each input; steps that
+    /// it has seen are refused
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// The seed of `batch.random`
@@ -108,7 +109,10 @@ impl Apply {
             let before = state.clone();
             match recipe.advantage(&rollouts.batch, state) {
                 Ok(outcome) => break (rollouts, notes, outcome),
-                Err(_) if rollouts.is_partial() => (columns, *state) = (None, before),
+                // A pipe is read once.
+                Err(_) if rollouts.is_partial() && (input.is_file() || input.is_dir()) => {
+                    (columns, *state) = (None, before)
+                }
                 Err(error) => return Err(error.into()),
             }
         };

@@ -8,7 +8,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use anyhow::Result;
 use clap::Args;
 
-use super::{end_cleanly, mappings, pair, streams};
+use super::{end_cleanly, holds, mappings, pair, streams};
 
 /// Write rollouts as another kind of file: jsonl (.gz, .zst), parquet, safetensors, npz.
 #[derive(Args)]
@@ -29,6 +29,13 @@ impl Convert {
             let message = format!("{} is the input itself", self.output.display());
             let error = Diagnostic::error(message).with_help("choose another name");
             return Err(Diagnostics::from(error).into());
+        }
+        if self.input.is_dir() && holds(&self.input, &self.output) {
+            let (output, input) = (self.output.display(), self.input.display());
+            let error =
+                Diagnostic::error(format!("{output} lies in {input}, whose files are read"));
+            let help = "choose a name outside of the folder";
+            return Err(Diagnostics::from(error.with_help(help)).into());
         }
         let options = ReadOptions {
             map: &mappings(&self.map),

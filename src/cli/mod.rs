@@ -19,7 +19,7 @@ mod usage;
 mod verify;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -35,6 +35,7 @@ use advlab::train::Kept;
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
+use same_file::is_same_file;
 
 /// Runs the command line: the program's name and its arguments, as `advlab apply grpo rollouts.jsonl` has them. Prints
 /// what the command prints, errors included; the status is 0 where it is done, 1 where the input is wrong, 2 at wrong usage.
@@ -113,6 +114,33 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }
+}
+
+/// Whether two paths are one file, also by way of links, there or to come. A device or a pipe loses nothing to a second use.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match one.metadata() {
+        Ok(there) if !there.is_file() => false,
+        _ => is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other),
+    }
+}
+
+/// Whether a path is a file, or lies in a folder.
+fn holds(input: &Path, path: &Path) -> bool {
+    is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
+}
+
+/// The path without links, also of a file to come.
+fn resolved(path: &Path) -> PathBuf {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let (found, beside) = (path.canonicalize(), folder.canonicalize());
+    let to_come = || Some(beside.ok()?.join(path.file_name()?));
+    found
+        .ok()
+        .or_else(to_come)
+        .unwrap_or_else(|| absolute(path).unwrap_or_else(|_| path.to_path_buf()))
 }
 
 /// Ends the process at Ctrl-C, with nothing half written left behind.

@@ -9,6 +9,7 @@ mod unfold;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::vec;
 
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
@@ -38,14 +39,48 @@ pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<
         total += fs::metadata(file)?.len();
     }
     progress.expect(total);
-    let mut opened = files.iter().map(|file| open_file(file, progress));
-    let Some(first) = opened.next() else {
-        return Ok(Box::new(io::empty()));
-    };
-    opened.try_fold(first?, |lines, more| -> io::Result<Lines> {
-        // The last line of a file may lack its end.
-        Ok(Box::new(lines.chain(&b"\n"[..]).chain(more?)))
-    })
+    if let [file] = &files[..] {
+        return open_file(file, progress);
+    }
+    Ok(Box::new(Together {
+        files: files.into_iter(),
+        progress,
+        lines: Box::new(io::empty()),
+        is_ended: true,
+    }))
+}
+
+/// The lines of files one after another, of which one at a time is open.
+struct Together<'a> {
+    files: vec::IntoIter<PathBuf>,
+    progress: &'a Progress<'a>,
+    lines: Lines<'a>,
+    /// Whether what was read ends with the end of a line.
+    is_ended: bool,
+}
+
+impl Read for Together<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while !into.is_empty() {
+            match self.lines.read(into)? {
+                0 if self.files.as_slice().is_empty() => break,
+                0 if !self.is_ended => {
+                    // The last line of a file may lack its end.
+                    self.lines = Box::new(&b"\n"[..]);
+                }
+                0 => {
+                    if let Some(file) = self.files.next() {
+                        self.lines = open_file(&file, self.progress)?;
+                    }
+                }
+                read => {
+                    self.is_ended = into[read - 1] == b'\n';
+                    return Ok(read);
+                }
+            }
+        }
+        Ok(0)
+    }
 }
 
 /// The files of lines in a folder, and in the folders in it, as their names count.

@@ -422,11 +422,13 @@ impl Names {
         }
     }
 
-    /// Whether the batch is to have the strings of a field: it is a column that nobody knows, or the completion.
+    /// Whether the batch is to have the strings of a field: it is a column that nobody knows, or the completion. Levels
+    /// are of the trajectories.
     pub(super) fn wants_text(&self, reading: &Reading) -> bool {
         let mut wanted = self.wanted.iter().flatten();
+        let is_wanted = reading.ours == "trajectory" || self.wanted.is_none();
         matches!(reading.role, Role::Any | Role::Completion)
-            && (self.wanted.is_none() || wanted.any(|column| *column == reading.ours))
+            && (is_wanted || wanted.any(|column| *column == reading.ours))
     }
 
     /// The remark on a field whose own name is given to another one.

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::super::streams::{on_stdout, out, tell};
-use super::super::{end_cleanly, title};
+use super::super::{end_cleanly, holds, is_same, title};
 use super::{Applied, Apply, is_stdout, write};
 
 impl Apply {
@@ -24,8 +24,11 @@ impl Apply {
         let inputs = self.sequence()?;
         let is_many = inputs.len() > 1;
         self.check_output(is_many)?;
-        let (mut state, mut next) = self.carried(&recipe)?;
-        let mut metrics = self.open_metrics(next.is_some())?;
+        let outputs = self.outputs(&inputs)?;
+        self.check_places(&inputs, &outputs)?;
+        self.make_folder(is_many)?;
+        let (mut state, carried) = self.carried(&recipe)?;
+        let (mut next, mut metrics) = (carried, None);
         if is_many && !self.json {
             let paint = on_stdout();
             out!("{}", title(recipe.name(), &recipe, paint));
@@ -33,23 +36,29 @@ impl Apply {
         for (index, input) in inputs.iter().enumerate() {
             let step = match self.step {
                 Some(first) => Some(first + index as u64),
-                None => step_of(input).filter(|_| is_many).or(next),
+                None => step_of(input)
+                    .filter(|_| is_many || self.state.is_some())
+                    .or(next),
             };
             let mut applied = self.apply(&recipe, input, step, &mut state)?;
-            let started = Instant::now();
-            if let Some(output) = self.output.as_deref() {
-                let output = place(output, input, &applied, is_many)?;
-                write(&applied.rollouts, &applied.outcome.advantage, &output)?;
-                applied.writing = Some((output, started.elapsed()));
-            }
             let step = applied.rollouts.batch.step();
+            self.check_step(input, step, carried)?;
+            let started = Instant::now();
+            if let Some(output) = outputs.get(index) {
+                write(&applied.rollouts, &applied.outcome.advantage, output)?;
+                applied.writing = Some((output.clone(), started.elapsed()));
+            }
             next = Some(step + 1);
-            self.keep(&recipe, &state, step)?;
+            if metrics.is_none() {
+                // What was read is not lost to a read that fails.
+                metrics = self.open_metrics(carried.is_some())?;
+            }
             if let Some((file, path)) = &mut metrics {
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
+            self.keep(&recipe, &state, step)?;
             match is_many && !self.json {
                 true => applied.tell_line(step, index == 0)?,
                 false => applied.tell(self.json)?,
@@ -87,7 +96,90 @@ impl Apply {
             let help = "`-o FOLDER` writes one file into it for each of them";
             return Err(Diagnostics::from(error.with_help(help)).into());
         }
+        Ok(())
+    }
+
+    fn make_folder(&self, is_many: bool) -> Result<()> {
+        let Some(output) = self.output.as_deref().filter(|_| is_many) else {
+            return Ok(());
+        };
         fs::create_dir_all(output).with_context(|| format!("{}", output.display()))
+    }
+
+    /// The output for each input: of several, one of its name in the folder.
+    fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>, Diagnostics> {
+        let Some(folder) = self.output.as_deref() else {
+            return Ok(Vec::new());
+        };
+        if let [_] = inputs {
+            return Ok(vec![folder.to_path_buf()]);
+        }
+        let mut outputs: Vec<PathBuf> = Vec::new();
+        for input in inputs {
+            let mut name = input.file_name().unwrap_or_default().to_os_string();
+            if input.is_dir() {
+                name.push(".jsonl");
+            }
+            let output = folder.join(name);
+            let (shown, help) = (output.display(), "choose another folder for the outputs");
+            if inputs.iter().any(|input| holds(input, &output)) {
+                let error = Diagnostic::error(format!("{shown} is an input itself"));
+                return Err(error.with_help(help).into());
+            }
+            let mut before = outputs.iter().zip(inputs);
+            if let Some((_, first)) = before.find(|(other, _)| is_same(other, &output)) {
+                let (first, input) = (first.display(), input.display());
+                let what = format!("{shown} would be the output of both {first} and {input}");
+                let help = "apply it to each folder by itself, with an `-o` of its own, or give the files different names";
+                return Err(Diagnostic::error(what).with_help(help).into());
+            }
+            outputs.push(output);
+        }
+        Ok(outputs)
+    }
+
+    /// Refuses to write two things into one file, or metrics and state over an input.
+    fn check_places(&self, inputs: &[PathBuf], outputs: &[PathBuf]) -> Result<(), Diagnostics> {
+        let metrics = self.metrics.as_deref().map(|path| ("--metrics", path));
+        let state = self.state.as_deref().map(|path| ("--state", path));
+        let refused = |flag: &str, path: &Path, what: &str| {
+            let error = format!("`{flag} {}` names {what}", path.display());
+            let help = "it would be overwritten: choose another name";
+            Err(Diagnostic::error(error).with_help(help).into())
+        };
+        for (flag, path) in metrics.into_iter().chain(state) {
+            if inputs.iter().any(|input| holds(input, path)) {
+                return refused(flag, path, "an input");
+            }
+            if Path::new(&self.recipe).is_file() && is_same(Path::new(&self.recipe), path) {
+                return refused(flag, path, "the recipe");
+            }
+            let mut files = outputs.iter().filter(|output| !is_stdout(output));
+            if files.any(|output| is_same(output, path)) {
+                return refused(flag, path, "the output, too");
+            }
+        }
+        match (metrics, state) {
+            (Some((flag, metrics)), Some((_, state))) if is_same(metrics, state) => {
+                refused(flag, metrics, "the file of `--state`, too")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a step that the state has seen.
+    fn check_step(&self, input: &Path, step: u64, carried: Option<u64>) -> Result<(), Diagnostics> {
+        let (Some(path), Some(next)) = (&self.state, carried.filter(|next| step < *next)) else {
+            return Ok(());
+        };
+        let (state, last) = (path.display(), next - 1);
+        let what =
+            format!("this is step {step}, and the state in {state} is that after step {last}");
+        let help = format!(
+            "go on with the inputs from step {next}, say which step it is with `--step`, or begin again with another `--state`"
+        );
+        let error = Diagnostic::error(what).in_file(input);
+        Err(error.with_help(help).into())
     }
 
     /// The state to begin with, and the step after the last one, where an earlier call left them.
@@ -108,6 +200,10 @@ impl Apply {
             let note = "the state is of another version of the recipe";
             tell(&[Diagnostic::note(note).in_file(path)]);
         }
+        if kept["params"].is_object() && kept["params"] != params(recipe)? && !self.json {
+            let note = "the state is of the recipe with other parameters";
+            tell(&[Diagnostic::note(note).in_file(path)]);
+        }
         let state = State::from_json(&kept["state"]).map_err(|error| error.in_file(path));
         Ok((
             state.map_err(Diagnostics::from)?,
@@ -116,17 +212,18 @@ impl Apply {
     }
 
     /// Keeps the state as it is after a step.
-    fn keep(&self, recipe: &Recipe, state: &State, step: u64) -> Result<(), Diagnostics> {
+    fn keep(&self, recipe: &Recipe, state: &State, step: u64) -> Result<()> {
         let Some(path) = &self.state else {
             return Ok(());
         };
         let kept = json!({
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),
+            "params": params(recipe)?,
             "next_step": step + 1,
             "state": state.to_json(),
         });
-        Replacement::write(path, format!("{kept:#}\n").as_bytes())
+        Ok(Replacement::write(path, format!("{kept:#}\n").as_bytes())?)
     }
 
     /// The file of metrics, which goes on where the state does.
@@ -147,22 +244,12 @@ impl Apply {
     }
 }
 
-/// The output for an input: of several, one of its name in the folder.
-fn place(output: &Path, input: &Path, applied: &Applied, is_many: bool) -> Result<PathBuf> {
-    if !is_many {
-        return Ok(output.to_path_buf());
-    }
-    let mut name = input.file_name().unwrap_or_default().to_os_string();
-    if input.is_dir() {
-        name.push(".jsonl");
-    }
-    let output = output.join(name);
-    if same_file::is_same_file(&output, applied.rollouts.path()).unwrap_or(false) {
-        let error = Diagnostic::error(format!("{} is an input itself", output.display()));
-        let help = "choose another folder for the outputs";
-        return Err(Diagnostics::from(error.with_help(help)).into());
-    }
-    Ok(output)
+/// The parameters of a recipe, as they read back from a file.
+fn params(recipe: &Recipe) -> Result<Value> {
+    let params = recipe.params().iter();
+    let params = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));
+    let text = Value::Object(params.collect()).to_string();
+    Ok(serde_json::from_str(&text)?)
 }
 
 impl Applied {

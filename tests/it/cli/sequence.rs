@@ -84,6 +84,119 @@ fn a_sequence_carries_the_state_and_goes_on_later() {
 }
 
 #[test]
+fn what_is_read_is_not_overwritten() {
+    let lab = lab();
+    std::fs::create_dir_all(lab.path().join("other")).unwrap();
+    let step = lab.read("steps/step_9.jsonl");
+    lab.write("other/step_9.jsonl", &step);
+    lab.write("m.jsonl", &step);
+    for (command, said) in [
+        ("grpo m.jsonl --metrics m.jsonl", "names an input"),
+        ("grpo m.jsonl --state ./m.jsonl", "names an input"),
+        (
+            "counts.rhai m.jsonl --metrics counts.rhai",
+            "names the recipe",
+        ),
+        (
+            "grpo m.jsonl --metrics a.jsonl -o a.jsonl",
+            "names the output, too",
+        ),
+        (
+            "grpo m.jsonl --metrics a.jsonl --state ./a.jsonl",
+            "the file of `--state`, too",
+        ),
+        (
+            "grpo steps/step_9.jsonl other/step_9.jsonl -o out",
+            "would be the output of both",
+        ),
+        (
+            "grpo steps/step_9.jsonl other/step_10.jsonl other/step_9.jsonl -o other",
+            "is an input itself",
+        ),
+    ] {
+        let ran = lab.run(&format!("apply {command}"));
+        assert_eq!(ran.status, 1, "{command}: {}", ran.err);
+        assert!(ran.err.contains(said), "{command}: {}", ran.err);
+    }
+    assert_eq!(lab.read("m.jsonl"), step);
+    assert_eq!(lab.read("other/step_9.jsonl"), step);
+    assert!(!lab.path().join("a.jsonl").exists() && !lab.path().join("out").exists());
+    // Nor are figures lost to a read that fails.
+    lab.write("kept.jsonl", "{}\n");
+    let ran = lab.run("apply grpo missing.jsonl --metrics kept.jsonl");
+    assert_eq!((ran.status, lab.read("kept.jsonl").as_str()), (1, "{}\n"));
+    let ran = lab.run("apply grpo m.jsonl --metrics /dev/null -o /dev/null");
+    assert!(!ran.err.contains("too"), "{}", ran.err);
+    // A folder's files, of which one has no end of its last line, and which has no output of its own.
+    lab.write("other/step_10.jsonl", step.trim_end());
+    lab.write("other/step_11.jsonl", &step);
+    let ran = lab.run("convert other other/all.jsonl");
+    assert!(
+        ran.err.contains("other/all.jsonl lies in other"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(lab.run("convert other all.jsonl").status, 0);
+    assert_eq!(lab.read("all.jsonl"), step.repeat(3));
+}
+
+#[test]
+fn a_step_that_the_state_has_seen_is_refused() {
+    let lab = lab();
+    let steps = "apply counts.rhai steps --state s.json --metrics m.jsonl";
+    assert_eq!(lab.run(steps).status, 0);
+    let (state, rows) = (lab.read("s.json"), lab.read("m.jsonl"));
+    for again in [
+        steps,
+        "apply counts.rhai steps/step_11.jsonl --state s.json",
+    ] {
+        let ran = lab.run(again);
+        assert_eq!(ran.status, 1, "{}", ran.err);
+        assert!(ran.err.contains("that after step 11"), "{}", ran.err);
+    }
+    assert_eq!((lab.read("s.json"), lab.read("m.jsonl")), (state, rows));
+    let set = "apply grpo steps/step_9.jsonl --state g.json --set std=";
+    assert_eq!(lab.run(&format!("{set}sample")).status, 0);
+    let ran = lab.run(&format!("{set}population --step 10"));
+    assert!(
+        ran.status == 0 && ran.err.contains("with other parameters"),
+        "{}",
+        ran.err
+    );
+}
+
+/// A level that is found in a text column has it read, though no source names the column.
+#[test]
+fn a_text_trajectory_is_there_for_every_recipe() {
+    let lab = Lab::new();
+    let line = |at: u8, turn: u8| {
+        format!(
+            "{{\"group\": 1, \"trajectory\": \"t{at}\", \"turn\": {turn}, \"source\": \"s{at}\", \"reward\": {at}}}\n"
+        )
+    };
+    lab.write(
+        "t.jsonl",
+        &[line(0, 0), line(0, 1), line(1, 0), line(1, 1)].concat(),
+    );
+    lab.write(
+        "sum.rhai",
+        "fn advantage(batch, p) { batch.reward.suffix_sum(1.0) }",
+    );
+    lab.write(
+        "by.rhai",
+        "fn params() { #{ by: #{ value: \"group\" } } }\nfn advantage(batch, p) { batch.reward * (batch.key(p.by) != \"a\") }",
+    );
+    for command in [
+        "sum.rhai",
+        "by.rhai --set by=trajectory",
+        "by.rhai --set by=source",
+    ] {
+        let ran = lab.run(&format!("apply {command} t.jsonl"));
+        assert_eq!(ran.status, 0, "{command}: {}", ran.err);
+    }
+}
+
+#[test]
 fn every_kind_of_file_converts_to_every_other() {
     let lab = Lab::new();
     let dumps = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/dumps");

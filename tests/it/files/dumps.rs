@@ -101,6 +101,39 @@ fn compressed_lines_and_parquet_come_back_with_an_advantage() {
     assert_eq!(names, 6, "no part of a file is left");
 }
 
+/// A folder's files are opened one at a time, skippable frames are passed over, and rows do not have what they share all at
+/// once; integers stay what they are in parquet.
+#[test]
+fn odd_dumps_are_read_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let frame = [&[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
+    let zst = fs::read(data("verl_9.jsonl.zst")).unwrap();
+    fs::write(place("a.jsonl.zst"), [&frame[..], &zst, &frame].concat()).unwrap();
+    assert_eq!(
+        told(&read(place("a.jsonl.zst"))),
+        told(&read(data("verl/9.jsonl")))
+    );
+    let rows = |rows: usize| vec!["1"; rows].join(",");
+    let roll = format!(
+        "{{\"responses\": [{}], \"scores\": [{}], \"prompt\": \"{}\"}}\n",
+        vec!["\"a\""; 300].join(","),
+        rows(300),
+        "p".repeat(5000)
+    );
+    fs::write(place("roll.jsonl"), roll.repeat(2)).unwrap();
+    assert_eq!(read(place("roll.jsonl")).batch.layout().responses(), 600);
+    let wide = "{\"group\": 1, \"reward\": 1, \"id\": 9007199254740993}\n{\"group\": 1, \"reward\": 1, \"id\": 0.5}\n";
+    fs::write(place("wide.jsonl"), wide).unwrap();
+    let convert = |from: &str, to: &str| {
+        batch::convert(place(from), place(to), &ReadOptions::default()).unwrap()
+    };
+    convert("wide.jsonl", "wide.parquet");
+    convert("wide.parquet", "back.jsonl");
+    let back = fs::read_to_string(place("back.jsonl")).unwrap();
+    assert!(back.contains("9007199254740993"), "{back}");
+}
+
 #[test]
 fn what_does_not_unpack_is_said() {
     let folder = tempfile::tempdir().unwrap();

@@ -40,6 +40,7 @@ pub(super) fn rollouts(
         width: None,
         is_f64: options.dtype == Some(Dtype::F64),
         unread: None,
+        lacks_texts: false,
         notes: Notes::default(),
         raw,
         options,
@@ -87,7 +88,7 @@ pub(super) fn rollouts(
         } else {
             inference.is_f64
         },
-        is_partial: inference.unread.is_some(),
+        is_partial: inference.unread.is_some() || inference.lacks_texts,
         batch,
     })
 }
@@ -112,6 +113,8 @@ struct Inference<'a> {
     is_f64: bool,
     /// Whether one of the token columns that nobody asked for is f64; `None` where there are no such columns.
     unread: Option<bool>,
+    /// Whether there are strings that nobody asked for.
+    lacks_texts: bool,
 }
 
 impl Inference<'_> {
@@ -142,6 +145,7 @@ impl Inference<'_> {
                     let error = Diagnostic::error(what).with_help(help);
                     return Err(error.in_file(&self.raw.path));
                 }
+                self.lacks_texts |= self.leaves_out_text(&reading, index);
                 if self.raw.columns[index].is_text() && self.raw.names.wants_text(&reading) {
                     self.texts.push((reading.ours.clone(), index));
                 }
@@ -173,6 +177,18 @@ impl Inference<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the batch would have the strings of a column if they were asked for.
+    fn leaves_out_text(&self, reading: &Reading, index: usize) -> bool {
+        let is_text = match &self.raw.columns[index].values {
+            Values::Strings(_) | Values::Words { .. } | Values::Other(_) => true,
+            Values::Tensor(tensor) => matches!(tensor.info.kind, Kind::String(_)),
+            _ => false,
+        };
+        is_text
+            && matches!(reading.role, Role::Any | Role::Completion)
+            && !self.raw.names.wants_text(reading)
     }
 
     fn has_newer_advantage(&self) -> bool {

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, Read, Write};
 
+use ruzstd::decoding::errors::FrameDecoderError;
+use ruzstd::decoding::errors::ReadFrameHeaderError::SkipFrame;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
@@ -35,7 +37,16 @@ impl<R: BufRead> Read for FromZstd<R> {
                 if source.fill_buf()?.is_empty() {
                     break;
                 }
-                decoder.init(&mut *source).map_err(io::Error::other)?;
+                match decoder.init(&mut *source) {
+                    Err(FrameDecoderError::ReadFrameHeaderError(SkipFrame { length, .. })) => {
+                        let mut skipped = source.take(length.into());
+                        if io::copy(&mut skipped, &mut io::sink())? < length.into() {
+                            return Err(io::ErrorKind::UnexpectedEof.into());
+                        }
+                        continue;
+                    }
+                    opened => opened.map_err(io::Error::other)?,
+                }
                 self.is_open = true;
             }
             while decoder.can_collect() == 0 && !decoder.is_finished() {

@@ -2,6 +2,7 @@
 //! columns, prime-rl's episodes, AReaL's lengths. The first line says whose they are.
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
 
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
@@ -9,8 +10,14 @@ use serde_json::{Map, Value, json};
 use super::{LONGEST, Lines};
 use crate::batch::files::json::{Cursor, Type, fields};
 
-/// Writes one line a response for a line of a file; `None` where it is not what it seemed.
-type Unfold = fn(&str, &mut Vec<u8>) -> Option<()>;
+/// What makes one line a response of a line of a file.
+#[derive(Clone, Copy)]
+enum Unfold {
+    /// Row by row: what all of them share would stand there for each.
+    Columns,
+    /// At once; `None` where the line is not what it seemed.
+    Whole(fn(&str, &mut Vec<u8>) -> Option<()>),
+}
 
 /// The lines of text: as they are, but those of trainers that write several responses a line.
 pub(super) fn open<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
@@ -29,6 +36,7 @@ pub(super) fn open<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
             lines: whole,
             unfold,
             line: String::new(),
+            columns: None,
             out: Vec::new(),
             at: 0,
         }),
@@ -42,9 +50,13 @@ fn kind(first: &str) -> Option<Unfold> {
     let is_columns = has("responses", Type::Array) && has("scores", Type::Array)
         || has("content", Type::Array) && has("rewards", Type::Array);
     match () {
-        () if is_columns => Some(columns),
-        () if has("traces", Type::Array) && has("task", Type::Object) => Some(episode),
-        () if has("seqlen", Type::Number) && has("prompt_len", Type::Number) => Some(length),
+        () if is_columns => Some(Unfold::Columns),
+        () if has("traces", Type::Array) && has("task", Type::Object) => {
+            Some(Unfold::Whole(episode))
+        }
+        () if has("seqlen", Type::Number) && has("prompt_len", Type::Number) => {
+            Some(Unfold::Whole(length))
+        }
         () => None,
     }
 }
@@ -53,6 +65,8 @@ struct Unfolded<R> {
     lines: R,
     unfold: Unfold,
     line: String,
+    /// The columns of the line, of which rows may be left.
+    columns: Option<Columns>,
     /// What has become of the line, and how much of that has been read.
     out: Vec<u8>,
     at: usize,
@@ -61,13 +75,26 @@ struct Unfolded<R> {
 impl<R: BufRead> Read for Unfolded<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.at == self.out.len() {
-            self.line.clear();
             self.out.clear();
             self.at = 0;
+            if let Some(columns) = &mut self.columns
+                && columns.row < columns.rows
+            {
+                columns.write_row(&self.line, &mut self.out);
+                continue;
+            }
+            self.line.clear();
             if (&mut self.lines).take(LONGEST).read_line(&mut self.line)? == 0 {
                 return Ok(0);
             }
-            if (self.unfold)(&self.line, &mut self.out).is_none() {
+            let unfolded = match self.unfold {
+                Unfold::Columns => {
+                    self.columns = Columns::of(&self.line);
+                    self.columns.is_some()
+                }
+                Unfold::Whole(unfold) => unfold(&self.line, &mut self.out).is_some(),
+            };
+            if !unfolded {
                 // Who reads it says what is wrong with it.
                 self.out.clear();
                 self.out.extend_from_slice(self.line.as_bytes());
@@ -89,47 +116,85 @@ fn elements(array: &str) -> Option<Vec<&str>> {
     Some(elements)
 }
 
+/// Where something stands in a line.
+type Place = Range<usize>;
+
 /// A line of columns: arrays with a value for each response, beside values for all of them.
-fn columns(line: &str, out: &mut Vec<u8>) -> Option<()> {
-    let mut columns: Vec<(&str, &str, Option<Vec<&str>>)> = Vec::new();
-    let read = Cursor::new(line).object(|cursor, key| {
-        let (start, kind) = (cursor.at, cursor.value_type());
-        cursor.skip(0)?;
-        let value = &line[start..cursor.at];
-        let values = (kind == Type::Array).then(|| elements(value)).flatten();
-        columns.push((&line[key], value, values));
-        Ok(())
-    });
-    read.ok()?;
-    let column = |name: &str| {
-        let mut columns = columns.iter();
-        columns.find(|column| column.0 == name)?.2.as_ref()
-    };
-    let rows = column("rewards").or(column("scores"))?.len();
-    for row in 0..rows {
+struct Columns {
+    /// Where the key and the value of each stand in the line, and the elements of an array.
+    columns: Vec<(Place, Place, Option<Vec<Place>>)>,
+    rows: usize,
+    /// The next row.
+    row: usize,
+}
+
+impl Columns {
+    fn of(line: &str) -> Option<Columns> {
+        let mut columns = Vec::new();
+        let read = Cursor::new(line).object(|cursor, key| {
+            let (start, kind) = (cursor.at, cursor.value_type());
+            cursor.skip(0)?;
+            let mut values = Vec::new();
+            let mut array = Cursor::new(&line[start..cursor.at]);
+            let is_array = kind == Type::Array
+                && array
+                    .elements(|from, to| values.push(start + from..start + to))
+                    .is_ok();
+            columns.push((key, start..cursor.at, is_array.then_some(values)));
+            Ok(())
+        });
+        read.ok()?;
+        let mut columns = Columns {
+            columns,
+            rows: 0,
+            row: 0,
+        };
+        let rewards = columns.column(line, "rewards");
+        columns.rows = rewards.or(columns.column(line, "scores"))?.len();
+        Some(columns)
+    }
+
+    fn column(&self, line: &str, name: &str) -> Option<&Vec<Place>> {
+        let mut columns = self.columns.iter();
+        columns
+            .find(|column| &line[column.0.clone()] == name)?
+            .2
+            .as_ref()
+    }
+
+    /// Writes the line of the next row.
+    fn write_row(&mut self, line: &str, out: &mut Vec<u8>) {
         let mut separator = "{";
         let mut add = |key: &str, value: &str| {
-            out.extend_from_slice(format!("{separator}\"{key}\": {value}").as_bytes());
+            for part in [separator, "\"", key, "\": ", value] {
+                out.extend_from_slice(part.as_bytes());
+            }
             separator = ", ";
         };
-        for (key, value, values) in &columns {
-            let values = values.as_ref().filter(|values| values.len() == rows);
-            add(key, values.map_or(value, |values| values[row]));
+        for (key, value, values) in &self.columns {
+            let values = values.as_ref().filter(|values| values.len() == self.rows);
+            let value = values.map_or(value, |values| &values[self.row]);
+            add(&line[key.clone()], &line[value.clone()]);
         }
-        // NeMo-RL's groups are the responses to the same tokens.
-        if let (Some(tokens), Some(mask)) = (column("token_ids"), column("token_loss_mask"))
-            && let (Some(tokens), Some(mask)) = (tokens.get(row), mask.get(row))
-        {
-            let (tokens, mask) = (elements(tokens)?, elements(mask)?);
-            let is_first = |counts: &&str| counts.starts_with(['1', 't']);
-            let prompt = mask.iter().position(is_first).unwrap_or(mask.len());
-            let hash = Hash::hash(tokens.get(..prompt)?.join(",").as_bytes());
-            let name: String = hash[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+        if let Some(name) = self.prompt(line) {
             add("prompt_hash", &format!("\"{name}\""));
         }
         out.extend_from_slice(b"}\n");
+        self.row += 1;
     }
-    Some(())
+
+    /// NeMo-RL's groups are the responses to the same tokens: a name for those of the next row.
+    fn prompt(&self, line: &str) -> Option<String> {
+        let of = |name| {
+            let values = self.column(line, name)?;
+            elements(&line[values.get(self.row)?.clone()])
+        };
+        let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);
+        let is_first = |counts: &&str| counts.starts_with(['1', 't']);
+        let prompt = mask.iter().position(is_first).unwrap_or(mask.len());
+        let hash = Hash::hash(tokens.get(..prompt)?.join(",").as_bytes());
+        Some(hash[..6].iter().map(|byte| format!("{byte:02x}")).collect())
+    }
 }
 
 /// A line of AReaL's, which counts the tokens of prompt and response together.

@@ -24,6 +24,8 @@ enum Shape {
     Null,
     Bool,
     Int,
+    /// Integers of which some are no f64.
+    Wide,
     Float,
     Text,
     /// Values of several kinds, each as its JSON.
@@ -37,6 +39,7 @@ impl Shape {
         match value {
             Value::Null => Shape::Null,
             Value::Bool(_) => Shape::Bool,
+            Value::Int(value) if value.unsigned_abs() > 1 << f64::MANTISSA_DIGITS => Shape::Wide,
             Value::Int(_) => Shape::Int,
             Value::Float(_) => Shape::Float,
             Value::Text(_) => Shape::Text,
@@ -65,6 +68,7 @@ impl Shape {
         match (self, other) {
             (Shape::Null, shape) | (shape, Shape::Null) => shape,
             (Shape::Float, Shape::Int) | (Shape::Int, Shape::Float) => Shape::Float,
+            (Shape::Wide, Shape::Int) | (Shape::Int, Shape::Wide) => Shape::Wide,
             (Shape::List(items), Shape::List(more)) => Shape::List(Box::new(items.with(*more))),
             (Shape::Fields(mut fields), Shape::Fields(more)) => {
                 for (name, shape) in more {
@@ -116,7 +120,7 @@ impl Shape {
                 return group(name, optional, fields.collect::<Result<_>>()?, None);
             }
             Shape::Bool => (Physical::BOOLEAN, None),
-            Shape::Int => (Physical::INT64, None),
+            Shape::Int | Shape::Wide => (Physical::INT64, None),
             Shape::Float => (Physical::DOUBLE, None),
             Shape::Null | Shape::Text | Shape::Json => {
                 (Physical::BYTE_ARRAY, Some(LogicalType::String))
@@ -141,7 +145,7 @@ impl Shape {
             Shape::List(items) => return items.leaves(leaves),
             Shape::Fields(fields) => return fields.iter().for_each(|(_, of)| of.leaves(leaves)),
             Shape::Bool => Values::Bools(Vec::new()),
-            Shape::Int => Values::Ints(Vec::new()),
+            Shape::Int | Shape::Wide => Values::Ints(Vec::new()),
             Shape::Float => Values::Floats(Vec::new()),
             Shape::Null | Shape::Text | Shape::Json => Values::Texts(Vec::new()),
         };
