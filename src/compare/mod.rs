@@ -84,9 +84,11 @@ impl Finished {
         })
     }
 
-    /// The last number of that name.
-    fn last(&self, name: &str) -> Option<f64> {
-        Some(self.curves.get(name)?.last()?.1)
+    /// The number of that name after so many steps; the last one where none are given.
+    fn at(&self, name: &str, steps: Option<f64>) -> Option<f64> {
+        let curve = self.curves.get(name)?;
+        let own = |point: &&(f64, f64)| steps.is_none_or(|steps| point.0 == steps);
+        Some(curve.iter().rev().find(own)?.1)
     }
 }
 

@@ -39,11 +39,13 @@ pub struct Comparison {
     /// Other numbers, each with its heading.
     others: Vec<String>,
     scores: Vec<Scores>,
+    /// The last steps after which all runs have the score, where some run has later ones.
+    end: Option<f64>,
 }
 
 impl Comparison {
-    /// Compares designs by the last pass@1 of their runs, or by the mean reward where no run has that. The first design is
-    /// the one that the others are held against.
+    /// Compares designs by the last pass@1 that all of their runs have, or by the mean reward where no run has that. The
+    /// first design is the one that the others are held against.
     pub fn of(designs: Vec<Compared>) -> Comparison {
         let runs = || designs.iter().flat_map(|design| &design.runs);
         let has = |name: &str| runs().any(|run| run.curves.contains_key(name));
@@ -62,11 +64,12 @@ impl Comparison {
             .chain(some)
             .filter(|name| has(name))
             .collect();
+        let end = common_end(runs(), &score);
         let scores_of = |design: &Compared| -> Vec<f64> {
             design
                 .runs
                 .iter()
-                .filter_map(|run| run.last(&score))
+                .filter_map(|run| run.at(&score, end))
                 .collect()
         };
         let first = designs.first().map(scores_of).unwrap_or_default();
@@ -76,7 +79,7 @@ impl Comparison {
                 let all: Vec<f64> = design.runs.iter().filter_map(of).collect();
                 (!all.is_empty()).then(|| mean(&all))
             };
-            let last = others.iter().map(|name| mean_of(&|run| run.last(name)));
+            let last = others.iter().map(|name| mean_of(&|run| run.at(name, end)));
             Scores {
                 name: design.name.clone(),
                 seeds: own.len(),
@@ -93,6 +96,7 @@ impl Comparison {
             designs,
             score,
             others,
+            end,
         }
     }
 
@@ -116,13 +120,12 @@ impl Comparison {
                 .improvement
                 .as_ref()
                 .map_or("-".to_string(), |of| spread(of, 2));
-            let mut row = vec![
-                one.name.clone(),
-                one.seeds.to_string(),
-                format!("{:.3}", one.mean),
-                spread(&one.interquartile, 3),
-                better,
-            ];
+            let [mean, middle] = match one.seeds {
+                0 => ["-", "-"].map(str::to_string),
+                _ => [format!("{:.3}", one.mean), spread(&one.interquartile, 3)],
+            };
+            let seeds = one.seeds.to_string();
+            let mut row = vec![one.name.clone(), seeds, mean, middle, better];
             let names = self.others.iter().map(String::as_str).chain(["seconds"]);
             row.extend(
                 names
@@ -206,8 +209,14 @@ impl Comparison {
     }
 
     fn method(&self) -> String {
+        let place = match self.end {
+            Some(end) => {
+                format!("after {end} steps, the last that all runs have: some runs are longer")
+            }
+            None => "of each run's last evaluation".to_string(),
+        };
         format!(
-            "{} and the other numbers are those of each run's last evaluation. IQM is the interquartile mean over seeds, P the chance that a run scores higher than one of the first design; 95 % stratified bootstrap over seeds (arXiv 2108.13264).",
+            "{} and the other numbers are those {place}. IQM is the interquartile mean over seeds, P the chance that a run scores higher than one of the first design; 95 % stratified bootstrap over seeds (arXiv 2108.13264).",
             self.score
         )
     }
@@ -337,8 +346,10 @@ th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; he
         for design in &self.designs {
             for run in &design.runs {
                 let seed = run.seed.map_or(String::new(), |seed| seed.to_string());
-                let number =
-                    |name: &&String| run.last(name).map_or(",".to_string(), |x| format!(",{x}"));
+                let number = |name: &&String| {
+                    run.at(name, self.end)
+                        .map_or(",".to_string(), |x| format!(",{x}"))
+                };
                 let numbers = names.iter().map(number).collect::<String>();
                 let (name, folder) = (quoted(&design.name), run.folder.display().to_string());
                 lines.push(format!(
@@ -352,7 +363,26 @@ th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; he
     }
 }
 
-/// The interquartile mean at each number of steps that all runs have.
+/// The last steps after which all runs with that number have it; `None` where that is the last of each, or there are none.
+fn common_end<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Option<f64> {
+    let curves: Vec<_> = runs.filter_map(|run| run.curves.get(name)).collect();
+    let mut ends = curves.iter().filter_map(|curve| curve.last());
+    let first = ends.next()?.0;
+    if ends.all(|end| end.0 == first) {
+        return None;
+    }
+    let all_have = |steps: f64| {
+        let mut curves = curves.iter();
+        curves.all(|curve| curve.iter().any(|point| point.0 == steps))
+    };
+    let steps = curves[0].iter().rev().map(|point| point.0);
+    steps.into_iter().find(|&steps| all_have(steps))
+}
+
+/// Places of a curve, at most: each is a bootstrap.
+const PLACES: usize = 200;
+
+/// The interquartile mean at numbers of steps that all runs have, the last one included.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let Some(first) = runs.first().and_then(|run| run.curves.get(name)) else {
         return Vec::new();
@@ -363,7 +393,25 @@ fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
             Some(points.find(|(own, _)| *own == steps)?.1)
         };
         let scores: Vec<f64> = runs.iter().map(of).collect::<Option<_>>()?;
-        Some((steps, interquartile(&scores)))
+        // Of one run there is nothing to draw.
+        let estimate = match scores[..] {
+            [value] => Estimate {
+                value,
+                interval: (value, value),
+            },
+            _ => interquartile(&scores),
+        };
+        Some((steps, estimate))
     };
-    first.iter().filter_map(|(steps, _)| at(*steps)).collect()
+    let shared = first.iter().rev().filter_map(|(steps, _)| {
+        let mut others = runs.iter().filter_map(|run| run.curves.get(name));
+        others
+            .all(|curve| curve.iter().any(|(own, _)| own == steps))
+            .then_some(*steps)
+    });
+    let shared: Vec<f64> = shared.collect();
+    let every = shared.len().div_ceil(PLACES).max(1);
+    let mut points: Vec<_> = shared.into_iter().step_by(every).filter_map(at).collect();
+    points.reverse();
+    points
 }

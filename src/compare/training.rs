@@ -53,6 +53,9 @@ impl Planned {
                     let help = "choose another folder with -o, or remove that one";
                     return Err(Diagnostic::error(message).with_help(help).into());
                 }
+                if let Some(logged) = &logged {
+                    check_versions(logged, &config)?;
+                }
                 let done = logged.map_or(0, |logged| logged.rows.len() as u64);
                 all.push(Planned { config, done });
             }
@@ -82,6 +85,27 @@ impl Planned {
         }
         Ok(())
     }
+}
+
+/// Refuses a run whose last version, or whose loss, is not what the file holds now: its numbers are those of another formula.
+fn check_versions(logged: &Logged, config: &Config) -> Result<(), Diagnostics> {
+    let host = config.host();
+    for (path, used) in [&config.recipe, &config.loss_recipe]
+        .into_iter()
+        .zip(&logged.last)
+    {
+        let Some(used) = used else { continue };
+        let now = host.load(path)?;
+        if now.version().as_str() != used {
+            let used: String = used.chars().take(6).collect();
+            let (folder, now) = (logged.folder.display(), now.version().short());
+            let message =
+                format!("{folder} was run with version {used} of {path}, the file is {now} now");
+            let help = "choose another folder with -o, or remove that one";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
+    }
+    Ok(())
 }
 
 /// Does what is left of the runs, as many at a time as there are cores, which they divide among them; until all is done,

@@ -110,8 +110,7 @@ impl Summary {
         };
         let sum = |response: usize| -> f64 {
             let tokens = layout.tokens_of(response);
-            let weight = weight.map_or(1.0, |weight| weight.get(response));
-            weight
+            outcome.counts(response)
                 * match advantage.level() {
                     Level::Token => tokens.map(|token| value(response, token).abs()).sum(),
                     // Rollouts that say nothing of tokens count by response.

@@ -142,12 +142,8 @@ fn points(
 ) -> Result<(Vec<Point>, f64), Diagnostics> {
     let outcome = design.outcome(batch)?;
     let mut advantage = outcome.advantage.by_response();
-    if let Some(weight) = &outcome.weight {
-        let weights = weight.buffer().iter();
-        advantage
-            .iter_mut()
-            .zip(weights)
-            .for_each(|(x, weight)| *x *= weight);
+    for (response, x) in advantage.iter_mut().enumerate() {
+        *x *= outcome.counts(response);
     }
     let labels: Vec<f64> = outcome
         .correct

@@ -163,8 +163,6 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     .into();
     let value = outcome.advantage.lookup();
     let right = outcome.correct.as_ref();
-    let weights = outcome.weight.as_ref();
-    let weight = |response: usize| weights.map_or(1.0, |weights| weights.at(response, 0));
     for response in 0..layout.responses() {
         let tokens = match has_tokens {
             true => layout.tokens_of(response),
@@ -182,7 +180,7 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
         let length = bounds.iter().position(|bound| lengths[response] <= *bound);
         let (start, count) = (tokens.start, tokens.len());
         for token in tokens {
-            let size = weight(response) * value(response, token).abs();
+            let size = outcome.counts(response) * value(response, token).abs();
             let slope = gradient
                 .and_then(|all| all.get(token))
                 .map_or(0.0, |slope| slope.abs());

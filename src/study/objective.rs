@@ -56,7 +56,10 @@ impl Objective {
                 Some("more of a response than whether it is right, such as its tokens")
             }
             Ok(_) => None,
-            Err(_) => Some("columns that rollouts alone have"),
+            Err(error) if error[0].message.starts_with("the batch has no column") => {
+                Some("columns that rollouts alone have")
+            }
+            Err(_) => None,
         };
         let curve = match (why, input) {
             (None, _) => curve?,
@@ -141,18 +144,19 @@ impl Objective {
     }
 
     /// The named objectives by their distances from this one, the nearest first: which share of F' lies elsewhere, between
-    /// p = 1/N and 1 - 1/N. Empty where F' is 0, or somewhere below it.
+    /// p = 1/N and 1 - 1/N. Empty where F' is 0, or somewhere below it, and for N < 3, which has no such p but 1/2.
     pub fn nearest(&self) -> Vec<(Known, f64)> {
-        let places = self.places();
+        let (places, scale) = (self.places(), self.scale(None));
+        let is_below = |&p: &f64| self.is_below(p, scale);
+        if self.size < 3 || scale < 1e-12 || places.iter().any(is_below) {
+            return Vec::new();
+        }
         let density = |slope: &dyn Fn(f64) -> f64| -> Vec<f64> {
             let slopes: Vec<f64> = places.iter().map(|&p| slope(p)).collect();
             let sum: f64 = slopes.iter().sum();
             slopes.iter().map(|slope| slope / sum).collect()
         };
         let own = density(&|p| self.slope(p).0);
-        if !own.iter().all(|share| *share >= 0.0) {
-            return Vec::new();
-        }
         let far = |known: Known| {
             let other = density(&|p| known.slope(p));
             let apart: f64 = own.iter().zip(&other).map(|(a, b)| (a - b).abs()).sum();
@@ -161,6 +165,12 @@ impl Objective {
         let mut all: Vec<(Known, f64)> = Known::all(self.size).into_iter().map(far).collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         all
+    }
+
+    /// Whether F'(p) is below 0 by more than rounding, beside the mean of F', and two standard errors.
+    pub(super) fn is_below(&self, p: f64, scale: f64) -> bool {
+        let (slope, error) = self.slope(p);
+        slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
     }
 
     /// The mean of F' between p = 1/N and 1 - 1/N; of one that is known, by its own F'.

@@ -71,10 +71,10 @@ pub fn figure(all: &[(String, Objective)]) -> Figure {
     }
 }
 
-/// What F' is divided by: its mean, or 1 where that is 0.
+/// What F' is divided by: the size of its mean, as a sign is to stay; or 1 where that is 0.
 fn scale(objective: &Objective) -> f64 {
-    let scale = objective.scale(None);
-    if scale.abs() > 1e-12 { scale } else { 1.0 }
+    let scale = objective.scale(None).abs();
+    if scale > 1e-12 { scale } else { 1.0 }
 }
 
 /// The numbers in lines, and what is worth knowing of each recipe.
@@ -101,7 +101,7 @@ pub fn table(all: &[(String, Objective)], paint: Paint) -> String {
             &total,
         ));
         if !objective.is_exact() {
-            let errors = SHOWN.map(|p| objective.slope(p).1 / scale.abs());
+            let errors = SHOWN.map(|p| objective.slope(p).1 / scale);
             lines.push(row("  standard error", errors, ""));
         }
     }
@@ -135,9 +135,10 @@ fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
     let total = objective.value(1.0).0;
     let mut rows = Vec::new();
     let nearest = objective.nearest();
+    let scale = objective.scale(None);
     let below = (1..100)
         .map(|p| f64::from(p) / 100.0)
-        .find(|&p| objective.slope(p).0 < -1e-12);
+        .find(|&p| objective.is_below(p, scale));
     match (&nearest[..], below) {
         (_, Some(p)) => rows.push((
             "nearest",

@@ -272,7 +272,7 @@ impl Config {
         done == self.steps || self.eval_every > 0 && done.is_multiple_of(self.eval_every)
     }
 
-    pub(super) fn host(&self) -> Host {
+    pub(crate) fn host(&self) -> Host {
         Host::new()
             .with_seed(self.seed)
             .with_executor(self.executor)

@@ -36,6 +36,15 @@ pub struct Outcome<A = Computed> {
     pub native: Option<Duration>,
 }
 
+impl Outcome {
+    /// How much a response's advantage counts: its weight; 1 where the advantage is the equivalent of a loss, which has
+    /// the weight already.
+    pub(crate) fn counts(&self, response: usize) -> f64 {
+        let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
+        weight.map_or(1.0, |weight| weight.at(response, 0))
+    }
+}
+
 /// A loss with its gradient.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -17,6 +17,8 @@ pub struct Logged {
     pub config: Option<Config>,
     /// The version that it began with, where it says so.
     pub version: Option<String>,
+    /// The version that it used last, and that of its loss, where it says so.
+    pub last: [Option<String>; 2],
     /// A row for each step, as `metrics.jsonl` has them.
     pub rows: Vec<Value>,
     /// The steps from which another version was used.
@@ -32,12 +34,17 @@ impl Logged {
         let has_config = folder.join(CONFIG).is_file();
         let reloads = journal::read(&folder.join(RELOADS))?;
         let used = reloads.iter().filter(|line| line["event"] == "use");
+        let named = |line: &Value, key: &str| Some(line[key].as_str()?.to_string());
+        let first = reloads.first();
+        let last = used.clone().last().or(first);
         Ok(Logged {
             folder: folder.to_path_buf(),
             config: has_config.then(|| read_config(folder)).transpose()?,
-            version: reloads
-                .first()
-                .and_then(|line| Some(line["version"].as_str()?.to_string())),
+            version: first.and_then(|line| named(line, "version")),
+            last: [
+                last.and_then(|line| named(line, "version")),
+                first.and_then(|line| named(line, "loss_version")),
+            ],
             rows: journal::read(&folder.join(METRICS))?,
             reloads: used.filter_map(|line| line["step"].as_u64()).collect(),
         })

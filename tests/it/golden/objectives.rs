@@ -175,6 +175,52 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
     );
 }
 
+/// What teaches the opposite has its sign, and nothing is nearest; of groups of two p = 1/2 says nothing; a recipe's own
+/// error stays what it is.
+#[test]
+fn nothing_is_nearest_to_the_opposite() {
+    let of = |body: &str, size| {
+        let script = format!("fn advantage(batch, p) {{ {body} }}");
+        let recipe = host().compile("own", &script).expect("a recipe");
+        Objective::of(&recipe, None, size)
+    };
+    let against = of("-batch.reward", 8).expect("exact");
+    assert!(against.nearest().is_empty() && against.slope(0.5).0 < 0.0);
+    let table = advlab::study::objectives::table(
+        &[("against".to_string(), against)],
+        advlab::paint::Paint::PLAIN,
+    );
+    assert!(
+        table.contains(" -1.00") && table.contains("F' is below 0"),
+        "{table}"
+    );
+    let two = of("batch.reward", 2).expect("exact");
+    assert!(two.nearest().is_empty(), "{:?}", two.nearest());
+    let text = of("throw \"no such thing\"", 8)
+        .expect_err("it throws")
+        .render(false);
+    assert!(
+        text.contains("no such thing") && !text.contains("rollouts alone"),
+        "{text}"
+    );
+}
+
+/// A weight that a loss has seen is not counted again.
+#[test]
+fn the_weight_of_a_loss_counts_once() {
+    let text = "fn weight(batch, p) { where(batch.correct == 1, 3, 1) }
+fn loss(batch, p) { (-batch.logp * batch.reward * batch.weight).mean(\"batch\") }";
+    let once = host().compile("once", text).expect("a recipe");
+    let plain = text.replace(
+        "fn weight(batch, p) { where(batch.correct == 1, 3, 1) }",
+        "",
+    );
+    let plain = plain.replace(" * batch.weight", "");
+    let plain = host().compile("plain", &plain).expect("a recipe");
+    let slope = |recipe: &Recipe| Objective::of(recipe, None, 8).expect("exact").slope(0.5).0;
+    close(slope(&once) / slope(&plain), 3.0, "the weight");
+}
+
 /// Each row of the page on objectives is what the command computes.
 #[test]
 fn the_page_says_what_is_computed() {

@@ -86,6 +86,32 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
         refused.to_string().contains("another configuration"),
         "{refused}"
     );
+    // So is another version of a script; of runs of different lengths all are read where the shortest ends.
+    let own = Config {
+        recipe: lab.config.recipe.clone(),
+        ..designs(&lab)[0].clone()
+    };
+    let edited = lab.folder.path().join("edited");
+    let plan = |steps| {
+        Planned::all(
+            &[Config {
+                steps,
+                ..own.clone()
+            }],
+            1,
+            &edited,
+        )
+    };
+    let goes = |planned: &[Planned]| compare::run(planned, &AtomicBool::new(false), &|_| {});
+    goes(&plan(4).expect("a plan")).expect("a run");
+    let text = Comparison::of(compare::read(&[folder.clone(), edited.clone()]).expect("runs"));
+    let text = text.markdown();
+    assert!(text.contains("after 4 steps"), "{text}");
+    assert!(plan(4).is_ok());
+    std::fs::write(&own.recipe, "fn advantage(batch, p) { -batch.reward }").expect("an edit");
+    let refused = plan(4).expect_err("an edited script").to_string();
+    assert!(refused.contains("was run with version"), "{refused}");
+
     let twice = [other[0].clone(), other[0].clone()];
     let refused = Planned::all(&twice, 1, &lab.folder.path().join("twice")).expect_err("one name");
     assert!(refused.to_string().contains("two designs"), "{refused}");
