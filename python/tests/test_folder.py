@@ -102,7 +102,7 @@ def test_calls_without_a_step_are_numbered_and_two_of_a_step_too(script, tmp_pat
 def test_a_trainer_that_goes_back_has_its_steps_once(script, tmp_path):
     folder, path = tmp_path / "x", script(SCALED)
     with advlab.watch(path, folder=folder, keep_batches=3) as live:
-        for step in range(5):
+        for step in range(9):
             live.advantage(step=step, **columns(step))
             saved = live.state_dict() if step == 1 else saved if step else None
     script(SCALED.replace("* p.by", "* p.by * 2"))

@@ -100,7 +100,7 @@ impl Record {
     /// Cuts off what the folder has of a step and later ones.
     fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
         let run = &self.recorder.folder.path;
-        for (own, path) in BATCHES.all(run)? {
+        for (own, path) in [BATCHES.all(run)?, STATES.all(run)?].concat() {
             if own >= step {
                 std::fs::remove_file(&path).map_err(io("remove", &path))?;
             }
