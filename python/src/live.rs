@@ -58,6 +58,9 @@ impl Held {
         keep: usize,
         shape: Shape,
     ) -> Result<(Advantage, Used), Diagnostics> {
+        if let Some(record) = &self.record {
+            record.check(batch.step)?;
+        }
         self.live.begin_step();
         self.live.observe(&kept(&batch.batch, keep));
         self.record(|record, _| record.begin(batch.step).map(|()| false));
@@ -328,6 +331,9 @@ impl PyLive {
             let left = vec![(state::restored(name, &sources)?, this)];
             held.live = PyLive::open(&self.path, &self.settings, left)?;
             held.before = None;
+            if let Some(record) = &mut held.record {
+                record.resume();
+            }
             Ok(())
         })?;
         resumed.map_err(raise(py))

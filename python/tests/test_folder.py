@@ -102,7 +102,7 @@ def test_calls_without_a_step_are_numbered_and_two_of_a_step_too(script, tmp_pat
 def test_a_trainer_that_goes_back_has_its_steps_once(script, tmp_path):
     folder, path = tmp_path / "x", script(SCALED)
     with advlab.watch(path, folder=folder, keep_batches=3) as live:
-        for step in range(5):
+        for step in range(9):
             live.advantage(step=step, **columns(step))
             saved = live.state_dict() if step == 1 else saved if step else None
     script(SCALED.replace("* p.by", "* p.by * 2"))
@@ -121,6 +121,14 @@ def test_a_trainer_that_goes_back_has_its_steps_once(script, tmp_path):
     with advlab.watch(path, folder=folder) as live:
         live.advantage(**columns(0))
     assert [row["step"] for row in lines(folder / "metrics.jsonl")] == [0, 1, 2, 3, 4]
+    # Another run from the start would be in their place.
+    with advlab.watch(path, folder=folder) as live:
+        with pytest.raises(advlab.RecipeError, match="rows of an earlier run"):
+            live.advantage(step=0, **columns(0))
+        assert len(lines(folder / "metrics.jsonl")) == 5
+        live.load_state_dict(saved)
+        live.advantage(step=0, **columns(0))
+    assert len(lines(folder / "metrics.jsonl")) == 1
 
 
 def test_a_version_that_fails_at_a_step_is_kept_with_its_batch(script, tmp_path):
@@ -187,7 +195,7 @@ import numpy as np
 import advlab
 live = advlab.watch(sys.argv[1], folder=sys.argv[2])
 logp = np.zeros((64, 4096), "f4")
-for step in range(100_000):
+for step in range(int(sys.argv[3]), 100_000):
     live.advantage(groups=np.arange(64) // 8, reward=np.arange(64.0) % 3, old_logp=logp, step=step)
     print(step, flush=True)
 """
@@ -196,7 +204,8 @@ for step in range(100_000):
 def test_a_killed_process_leaves_nothing_half_written(script, tmp_path):
     folder = tmp_path / "x"
     for kill in range(3):
-        with subprocess.Popen([sys.executable, "-c", KILLED, script(MEAN), folder], stdout=subprocess.PIPE, text=True) as run:
+        words = [sys.executable, "-c", KILLED, script(MEAN), folder, str(kill)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
             assert int(run.stdout.readline()) >= 0
             for _ in range(5 + kill):
                 run.stdout.readline()

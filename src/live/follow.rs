@@ -25,7 +25,7 @@ pub(super) struct Thread {
     looks: Arc<Requests>,
 }
 
-/// Requests at the files that were asked for, and how many of them are done.
+/// Looks at the files that were asked for, and how many of them are done.
 #[derive(Debug, Default)]
 struct Requests {
     asked: AtomicU64,
@@ -147,7 +147,7 @@ impl Follower {
         }
     }
 
-    /// Requests at the files, at an event of this moment or without one, and judges them once they are quiet, where they
+    /// Looks at the files, at an event of this moment or without one, and judges them once they are quiet, where they
     /// hold something new, or where that is asked for.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.reading.again();

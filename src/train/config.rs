@@ -145,6 +145,11 @@ impl Config {
             let expected = format!("at most rollout_batch_size, {prompts}");
             return wrong("minibatches", found, expected);
         }
+        if (1..prompts).contains(&self.prompts) {
+            let found = format!("prompts is {}", self.prompts);
+            let expected = format!("0, or at least rollout_batch_size, {prompts}");
+            return wrong("prompts", found, expected);
+        }
         let (sampled, evaluated) = (
             self.group_size * prompts,
             self.eval_prompts * self.eval_samples,

@@ -30,6 +30,9 @@ pub struct Record {
     /// The first step that has no row yet, and whether one was made since the folder was opened.
     next: u64,
     is_begun: bool,
+    /// The first step that the folder had when it was opened.
+    first: Option<u64>,
+    is_resumed: bool,
 }
 
 impl Record {
@@ -75,6 +78,8 @@ impl Record {
             used: String::new(),
             next: last.map_or(0, |last| last + 1),
             is_begun: false,
+            first: rows.first().and_then(|row| row["step"].as_u64()),
+            is_resumed: false,
             before,
         };
         record.recorder.tell(&Event::Started {
@@ -100,7 +105,7 @@ impl Record {
     /// Cuts off what the folder has of a step and later ones.
     fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
         let run = &self.recorder.folder.path;
-        for (own, path) in BATCHES.all(run)? {
+        for (own, path) in [BATCHES.all(run)?, STATES.all(run)?].concat() {
             if own >= step {
                 std::fs::remove_file(&path).map_err(io("remove", &path))?;
             }
@@ -111,12 +116,34 @@ impl Record {
         Ok(())
     }
 
+    /// The trainer goes on from a state that it has kept: its next step may be the folder's first one.
+    pub fn resume(&mut self) {
+        self.is_resumed = true;
+    }
+
+    /// Whether a call may begin: without a state, it may not cut off all rows that an earlier run left.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it would.
+    pub fn check(&self, theirs: Option<u64>) -> Result<(), Diagnostics> {
+        let is_over = theirs
+            .zip(self.first)
+            .is_some_and(|(own, first)| own <= first);
+        if self.is_begun || self.is_resumed || !is_over {
+            return Ok(());
+        }
+        let message = format!("{} has the rows of an earlier run", self.path().display());
+        let help = "choose another folder, or remove this one; `load_state_dict` before the first step goes on with it";
+        Err(Diagnostic::error(message).with_help(help).into())
+    }
+
     /// The step of a call: the trainer's own number, but that no two calls have the same one. Where the trainer has gone back
     /// to an earlier step, what the folder had from there on is cut off.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the folder cannot be written.
+    /// [`Diagnostics`] where the folder cannot be written, and as [`Record::check`].
     pub fn begin(&mut self, theirs: Option<u64>) -> Result<(), Diagnostics> {
+        self.check(theirs)?;
         if let Some(step) = theirs.filter(|step| !self.is_begun && *step < self.next) {
             self.cut(step)?;
             self.next = step;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::config::TRAINER;
 use super::event::Event;
-use super::folder::{History, Kept, METRICS, journal};
+use super::folder::{History, Kept, METRICS, STATES, journal};
 use super::record::recompute;
 use super::row::flatten;
 use super::trainer::Trainer;
@@ -71,7 +71,12 @@ impl Replay {
         let host = history.config.host();
         if history.config.task == TRAINER {
             let kept = Kept::open(folder)?;
-            let is_kept = |row: &Value| kept.batches().iter().any(|(step, _)| row["step"] == *step);
+            // A process that was killed may have left one without the other.
+            let is_kept = |row: &Value| {
+                let mut steps = kept.batches().iter().map(|(step, _)| *step);
+                let step = steps.find(|step| row["step"] == *step);
+                step.is_some_and(|step| STATES.path(folder, step).is_file())
+            };
             rows.retain(is_kept);
             return Ok(Replay {
                 steps: Steps::Kept(kept, host),

@@ -157,6 +157,11 @@ impl Rollout {
         self.rewards = rewards.collect();
     }
 
+    /// The names of the groups.
+    pub(super) fn ids(&self) -> &[usize] {
+        &self.ids
+    }
+
     /// Number of groups.
     pub(super) fn groups(&self) -> usize {
         self.ids.len()

@@ -172,7 +172,7 @@ impl Trainer {
         let step = self.step;
         let started = Instant::now();
         let groups: Vec<usize> = (0..self.config.rollout_batch_size).collect();
-        let mut rollout = self.draw(groups, 0)?;
+        let mut rollout = self.draw(groups, &[], 0)?;
         let resampled = match self.config.resample {
             true => Some(self.resample(&mut rollout)?),
             false => None,
@@ -203,8 +203,13 @@ impl Trainer {
     }
 
     /// Verified responses to a prompt for each of some groups of the step, at its first attempt or a later one. A group has
-    /// its own name, or that of its prompt in the pool.
-    fn draw(&mut self, groups: Vec<usize>, attempt: u8) -> Result<Rollout, Diagnostics> {
+    /// its own name, or that of its prompt in the pool, which is none of those that are `taken`.
+    fn draw(
+        &mut self,
+        groups: Vec<usize>,
+        taken: &[usize],
+        attempt: u8,
+    ) -> Result<Rollout, Diagnostics> {
         let count = groups.len();
         let seed = self.config.seed;
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
@@ -212,7 +217,7 @@ impl Trainer {
         let (ids, prompts) = match self.config.prompts {
             0 => (groups, drawn_prompts(&*self.task, prompts, count)?),
             pool => {
-                let pooled = pooled_prompts(&*self.task, prompts, pool, count)?;
+                let pooled = pooled_prompts(&*self.task, prompts, pool, taken, count)?;
                 pooled.into_iter().unzip()
             }
         };
@@ -245,12 +250,16 @@ impl Trainer {
                 let mut rows = rollout.rows_of(*group);
                 rows.all(|row| weight.buffer().get(row) == 0.0)
             };
-            let empty: Vec<usize> = (0..rollout.groups()).filter(is_empty).collect();
+            let mut empty: Vec<usize> = (0..rollout.groups()).filter(is_empty).collect();
+            if self.config.prompts > 0 {
+                // A group of the batch has its prompt for itself.
+                empty.truncate(self.config.prompts.saturating_sub(rollout.groups()));
+            }
             if empty.is_empty() {
                 break;
             }
             resampled += empty.len();
-            let other = self.draw(empty.clone(), attempt)?;
+            let other = self.draw(empty.clone(), rollout.ids(), attempt)?;
             rollout.replace(&empty, &other);
         }
         Ok(resampled)

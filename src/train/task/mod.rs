@@ -161,8 +161,8 @@ fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt, D
         })
 }
 
-/// Prompts of a pool of `pool` that recur, those of step 0, each with its index in the pool: different ones, where the pool
-/// has as many.
+/// Prompts of a pool of `pool` that recur, those of step 0, each with its index in the pool: different ones, and none of
+/// those that are `taken`; fewer where the pool has no more.
 ///
 /// # Errors
 /// As [`training_prompts`].
@@ -170,22 +170,21 @@ pub(super) fn pooled_prompts(
     task: &dyn Task,
     key: StreamKey,
     pool: usize,
+    taken: &[usize],
     count: usize,
 ) -> Result<Vec<(usize, Prompt)>, Diagnostics> {
-    let mut order: Vec<usize> = (0..pool).collect();
+    let taken: HashSet<&usize> = taken.iter().collect();
+    let mut order: Vec<usize> = (0..pool).filter(|index| !taken.contains(index)).collect();
     // No prompt is drawn with this stream.
     let mut stream = key.stream(u64::MAX);
-    for next in 0..count.min(pool) {
-        order.swap(next, next + stream.below((pool - next) as u64) as usize);
+    for next in 0..count.min(order.len()) {
+        let left = (order.len() - next) as u64;
+        order.swap(next, next + stream.below(left) as usize);
     }
+    order.truncate(count);
     let key = StreamKey::new(key.seed, key.purpose, 0);
-    let chosen = (0..count).map(|index| order[index % pool]);
     let prompt = |index: usize| Ok((index, drawn_prompt(task, key, index as u64)?));
-    chosen
-        .collect::<Vec<_>>()
-        .into_par_iter()
-        .map(prompt)
-        .collect()
+    order.into_par_iter().map(prompt).collect()
 }
 
 /// An error where a size of a task is out of its bounds.
@@ -271,7 +270,7 @@ mod tests {
         let all = training_prompts(&maze, 1, 0, 8).unwrap();
         let of_step = |step| {
             let key = StreamKey::new(1, Purpose::TrainingPrompts, step);
-            pooled_prompts(&maze, key, 8, 5).unwrap()
+            pooled_prompts(&maze, key, 8, &[], 5).unwrap()
         };
         let mut seen = HashSet::new();
         for step in 0..20 {
@@ -282,6 +281,15 @@ mod tests {
             seen.extend(different);
         }
         assert_eq!(seen.len(), 8);
+        // None that the batch has, and no more than there are.
+        for (taken, count) in [(0..3, 5), (0..6, 2), (0..8, 0)] {
+            let taken: Vec<usize> = taken.collect();
+            let key = StreamKey::new(1, Purpose::TrainingPrompts, 0).again(0, 1);
+            let drawn = pooled_prompts(&maze, key, 8, &taken, 5).unwrap();
+            let other: HashSet<usize> = drawn.iter().map(|(index, _)| *index).collect();
+            assert_eq!((drawn.len(), other.len()), (count, count));
+            assert!(taken.iter().all(|index| !other.contains(index)));
+        }
     }
 
     #[test]

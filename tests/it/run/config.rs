@@ -88,6 +88,7 @@ fn wrong_configurations() {
         "task = \"mase\"\n",
         "maze_size = 100\n",
         "minibatches = 65\n",
+        "prompts = 63\n",
         "lr = nan\n",
         "lr_schedule = \"cosinus\"\n",
         "task = \"math\"\n",

@@ -127,4 +127,12 @@ fn a_run_samples_again_until_groups_have_weight() {
     assert!(rows.iter().all(|row| row["metrics"]["groups"] == 4.0));
     let drawn = rows.iter().filter_map(|row| row["resampled"].as_u64());
     assert!(drawn.sum::<u64>() > 0);
+    // Of a pool that has one more: each prompt once.
+    for (pool, most) in [(5, 8), (4, 0)] {
+        lab.config.prompts = pool;
+        let rows = lab.unstopped();
+        assert!(rows.iter().all(|row| row["metrics"]["groups"] == 4.0));
+        let drawn = rows.iter().filter_map(|row| row["resampled"].as_u64());
+        assert!(drawn.max().unwrap() <= most);
+    }
 }
