@@ -36,7 +36,7 @@ impl Logged {
         let used = reloads.iter().filter(|line| line["event"] == "use");
         let named = |line: &Value, key: &str| Some(line[key].as_str()?.to_string());
         let first = reloads.first();
-        let last = used.clone().last().or(first);
+        let last = used.clone().next_back().or(first);
         Ok(Logged {
             folder: folder.to_path_buf(),
             config: has_config.then(|| read_config(folder)).transpose()?,
