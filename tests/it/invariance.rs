@@ -138,7 +138,7 @@ fn recipes(host: &Host) -> Vec<Recipe> {
 }
 
 /// Recipes that draw, that take the first of tokens that tie, or that remember by key from response to response.
-const BY_ORDER: [&str; 4] = ["passk_bootstrap", "clip_cov", "kl_cov", "rae"];
+const BY_ORDER: [&str; 5] = ["passk_bootstrap", "clip_cov", "kl_cov", "rae", "spo"];
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Computed, TestCaseError> {
     let mut state = recipe.init().expect("no state");
