@@ -88,6 +88,10 @@ fn show(times: &[Duration]) -> String {
 }
 
 #[test]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "times are those of a release build: cargo test --release --test live_timing"
+)]
 fn a_save_is_ready_within_300_ms_and_takes_less_than_1_ms_of_the_run() {
     let (ready, _) = reloads(1, 20);
     println!("from the save until it is ready: {}", show(&ready));
