@@ -35,8 +35,11 @@ impl Range {
             }
         }
         for axis in [&mut x, &mut y] {
-            if axis.0 == axis.1 {
-                *axis = (axis.0 - 1.0, axis.1 + 1.0);
+            // What differs by rounding alone is one value.
+            let size = axis.0.abs().max(axis.1.abs());
+            if axis.1 - axis.0 <= 1e-9 * size {
+                let room = (1e-6 * size).max(1.0);
+                *axis = (axis.0 - room, axis.1 + room);
             }
         }
         Some(Range { x, y, cell })
@@ -105,7 +108,7 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
 
 #[cfg(test)]
 mod tests {
-    use super::ticks;
+    use super::{Mark, Panel, Range, Series, ticks};
 
     #[test]
     fn ticks_are_round_numbers_within_the_range() {
@@ -123,5 +126,16 @@ mod tests {
         assert_eq!(shown((0.0, 640.0), 4), ["0", "200", "400", "600"]);
         assert_eq!(shown((1e-7, 5e-7), 2), ["2e-7", "4e-7"]);
         assert_eq!(shown((-f64::MAX, f64::MAX), 4).len(), 2);
+    }
+
+    #[test]
+    fn what_differs_by_rounding_alone_is_one_value() {
+        let of = |a: f64, b: f64| {
+            let series = vec![Series::new("f", Mark::Line, [(0.0, a), (1.0, b)])];
+            Range::of(&Panel::new("x", "y", series)).map(|range| range.y)
+        };
+        assert_eq!(of(1.0, 1.0 + 1e-15), Some((0.0, 2.0 + 1e-15)));
+        assert_eq!(of(1e12, 1e12), Some((1e12 - 1e6, 1e12 + 1e6)));
+        assert_eq!(of(0.0, 1e-15), Some((0.0, 1e-15)));
     }
 }

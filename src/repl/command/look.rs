@@ -98,7 +98,7 @@ impl Looker<'_> {
         match found.is_empty() {
             true => Err(wrong(
                 format!("no response has `{what}`"),
-                ":look shows the first one",
+                "`best`, a response's number or another condition shows one that is there",
             )),
             false => Ok(found),
         }
@@ -157,7 +157,15 @@ impl Looker<'_> {
             about.push(format!("{} {}", visible(&name), value(values[response])));
             if ["reward", "length", "advantage"].contains(&&*name) && members.len() > 1 {
                 let of_group = members.iter().map(|&member| values[member as usize]);
-                let mean = of_group.sum::<f64>() / members.len() as f64;
+                let (sum, size) =
+                    of_group.fold((0.0, 0.0), |(sum, size), x| (sum + x, x.abs().max(size)));
+                let mean = sum / members.len() as f64;
+                // Advantages that sum to 0 do so up to rounding.
+                let mean = if mean.abs() <= 1e-12 * size {
+                    0.0
+                } else {
+                    mean
+                };
                 beside.push(format!("{name} {}", value(mean)));
             }
         }
