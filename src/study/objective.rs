@@ -239,7 +239,7 @@ fn beyond_p(
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
             Some("more of a response than whether it is right, such as its tokens")
         }
-        Err(error) if error[0].message.starts_with("the batch has no column") => {
+        Err(error) if error[0].message.contains("no column") => {
             Some("columns that rollouts alone have")
         }
         _ => None,
