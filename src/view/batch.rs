@@ -86,10 +86,15 @@ impl Seen {
         }))
     }
 
+    /// How many groups there are.
+    pub(super) fn size(&self) -> usize {
+        self.batch.layout().groups()
+    }
+
     /// The responses of a group, with the largest |A| of the batch.
     pub(super) fn responses(&self, group: usize) -> Option<Value> {
         let layout = self.batch.layout();
-        if group >= layout.groups() {
+        if group >= self.size() {
             return None;
         }
         let all = (0..layout.responses()).flat_map(|one| self.advantages(one));

@@ -67,11 +67,13 @@ pub(super) fn around(run: &Followed, step: u64, (least, most): (u64, u64)) -> Va
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn marks_are_few_and_keep_the_extremes() {
-        let mut run = Followed::new("nowhere".into());
+        let mut run = Followed::new("nowhere".into(), Path::new("nowhere"));
         let points = (0..100_000u32).map(|step| (step, f32::from(u8::from(step == 77_777))));
         run.curves
             .insert("reward_mean".to_string(), points.collect());
@@ -88,7 +90,7 @@ mod tests {
 
     #[test]
     fn means_around_a_change_end_at_its_neighbours() {
-        let mut run = Followed::new("nowhere".into());
+        let mut run = Followed::new("nowhere".into(), Path::new("nowhere"));
         let points = (0..100u32).map(|step| (step, if step < 40 { 1.0 } else { 3.0 }));
         run.curves.insert("loss".to_string(), points.collect());
         let evaluations = vec![(0, 5.0), (40, 6.0), (80, 8.0)];

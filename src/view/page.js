@@ -3,7 +3,7 @@ const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 // The curves that are shown first, in this order; the recipe's own numbers come after the fifth.
 const FIRST = ["pass@1", "pass@K", "reward_mean", "length", "entropy", "groups_without_signal", "effective_responses", "advantage_std", "loss", "kl", "clip_share", "grad_norm"];
-const runs = [], panels = new Map();
+const runs = [], panels = new Map(), uses = {};
 let chosen = 0, mark = null, cursor = null, waiting = false;
 const now = () => runs[chosen];
 const isUse = (event) => event.event === "use";
@@ -21,7 +21,7 @@ function el(tag, properties, ...inner) {
 const says = (tag, textContent, className = "") => el(tag, { textContent, className });
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// What the server says at an address; in a file, what was put into it.
+// What the server says at an address, or what was put into the file.
 async function get(address) {
   if (data.news) return data.answers[address];
   const answer = await fetch(address);
@@ -96,18 +96,20 @@ function draw(one, width, end) {
   const room = (most - least) * 0.05;
   if (least) least -= room;
   most += room;
-  const x = (step) => (LEFT + step / end * (width - LEFT - RIGHT)).toFixed(1);
-  const y = (value) => (TOP + (most - value) / (most - least) * (FLOOR - TOP)).toFixed(1);
-  const path = (marks, index) => marks.map((mark) => x(mark[0]) + "," + y(mark[index])).join(" ");
-  const upright = (events, name) => `<path class="${name}" d="${events.map(({ step }) => `M${x(step)} ${TOP}V${FLOOR}`).join("")}"/>`;
+  const x = (step) => Math.round((LEFT + step / end * (width - LEFT - RIGHT)) * 10) / 10;
+  const y = (value) => Math.round((TOP + (most - value) / (most - least) * (FLOOR - TOP)) * 10) / 10;
+  const path = (marks, index) => marks.reduce((path, mark) => `${path}${x(mark[0])},${y(mark[index])} `, "");
   let out = "";
   for (const tick of ticks(least, most, 4)) out += `<path class="grid" d="M${LEFT} ${y(tick)}H${width - RIGHT}"/><text x="${LEFT - 6}" y="${y(tick)}" dy="4" text-anchor="end">${number(tick)}</text>`;
   for (const tick of ticks(0, end, width / 90)) {
     if (tick % 1 === 0) out += `<text x="${x(tick)}" y="159" text-anchor="${tick ? tick === end ? "end" : "middle" : "start"}">${tick >= 1e4 ? tick / 1e3 + "k" : tick}</text>`;
   }
   if (now().shown) {
-    out += upright(now().events.filter(isUse), "moments");
-    if (mark !== null) out += upright([now().events[mark]], "chosen");
+    // The same in all panels.
+    const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(step))))].map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
+    if (uses.key !== (uses.key = [chosen, now().events.length, width, end].join())) uses.path = upright(now().events.filter(isUse));
+    out += `<path class="moments" d="${uses.path}"/>`;
+    if (mark !== null) out += `<path class="chosen" d="${upright([now().events[mark]])}"/>`;
   }
   for (const { marks, run, prefix } of lines) {
     const ink = `var(--${runs.indexOf(run) % 7})`;
@@ -125,12 +127,8 @@ function draw(one, width, end) {
 // Writes the values at the cursor, or the newest.
 function read(one) {
   const values = one.lines.map(({ marks, prefix }) => {
-    let low = 0, high = marks.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (marks[middle][0] <= (cursor ?? Infinity)) low = middle; else high = middle - 1;
-    }
-    return (prefix && "● ") + number(marks[low]?.[1]);
+    const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
+    return (prefix && "● ") + number(last?.[1]);
   });
   const words = (cursor === null ? "" : `step ${cursor}: `) + values.slice(0, 6).join("  ");
   one.value.textContent = words;
@@ -175,12 +173,13 @@ function redraw() {
 // Versions and messages.
 
 const short = (version) => (version ?? "").slice(0, 6);
+const failed = (event) => ["bad", `${event.event} ${short(event.version)}: ${event.error}`];
 // The sort of an event, and what it says in a line.
 const TOLD = {
   start: (event) => ["", `${short(event.version)} begins`],
   use: (event) => ["use", `${short(event.from)} → ${short(event.version)}  +${event.lines_added} −${event.lines_removed}`],
-  rejected: (event) => ["bad", `rejected ${short(event.version)}: ${event.error}`],
-  failed: (event) => ["bad", `failed ${short(event.version)}: ${event.error}`],
+  rejected: failed,
+  failed,
   warned: (event) => ["note", `${short(event.version)}: ${event.warnings.join("; ")}`],
   warning: (event) => ["note", event.message],
   missing: (event) => ["bad", `the script is gone: ${event.why}`],
@@ -195,10 +194,10 @@ function strip(end) {
     if (!said) return;
     const properties = { "data-event": index, "aria-pressed": "false" }, show = () => choose(index);
     $("events").append(el("li", { className: said[0] }, button(show, properties, says("span", event.step), says("b", said[1]))));
-    const label = `step ${event.step}: ${said[1]}`;
-    if (said[0]) $("strip").append(button(show, { ...properties, className: said[0], tabIndex: -1, title: label, "aria-label": label }));
+    if (said[0]) $("strip").append(button(show, { ...properties, className: said[0], tabIndex: -1, title: `step ${event.step}: ${said[1]}` }));
   });
-  now().listed = events.length;
+  if (listed === events.length && now().end === end) return;
+  Object.assign(now(), { listed: events.length, end });
   for (const one of $("strip").children) one.style.setProperty("--x", Math.min(1, events[one.dataset.event].step / end));
   if (!$("strip").querySelector('[tabindex="0"]') && $("strip").lastChild) $("strip").lastChild.tabIndex = 0;
 }
@@ -214,7 +213,7 @@ $("strip").onkeydown = (event) => {
   next.focus();
 };
 
-// A table of texts; a cell with a share has it as a bar behind it.
+// A table of texts; a share is a bar behind its cell.
 function table(heads, rows, share = () => null) {
   const cell = (row) => (text, column) => {
     const part = share(row, column);
@@ -248,7 +247,7 @@ async function choose(index, scroll) {
 // The batch.
 
 const HEADS = ["group", "responses", "accuracy", "mean |A|", "length"];
-let batch = null, group = 0, sorted = [0, 1], loading = false, drawn = "";
+let batch = null, group = -1, sorted = [0, 1], loading = false, drawn = "";
 const at = (what) => `${what}?run=${chosen}&step=${$("steps").value}`;
 
 // Lists the batches that are kept; the newest is followed unless another one was chosen.
@@ -270,15 +269,15 @@ async function load() {
   setTimeout(() => { loading = false; if (address !== at("batch")) load(); }, 1000);
   const summary = seen?.mass?.summary;
   batch = summary ? seen : null;
-  $("batch-about").textContent = summary ? `${seen.recipe} ${seen.version}: ${summary.groups} groups, ${summary.groups_without_signal} without signal, ${summary.responses} responses, ${summary.tokens} tokens${seen.has_state ? "; with the state of a first step" : ""}` : seen?.error ?? "It is not there.";
+  // At first the group with the most to see.
+  if (batch && !batch.groups[group]) group = batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
+  $("batch-about").textContent = summary ? `${seen.recipe} ${seen.version}: ${summary.groups} groups, ${summary.groups_without_signal} without signal, ${summary.responses} responses, ${summary.tokens} tokens${seen.has_state ? "; with a first step's state" : ""}` : seen?.error;
   for (const id of ["groups", "responses", "mass"]) $(id).replaceChildren();
   if (!batch) return;
   list();
   responses();
   mass(batch.mass);
-  const version = chosen + batch.recipe + batch.version;
-  if (version === drawn) return;
-  drawn = version;
+  if (drawn === (drawn = chosen + batch.recipe + batch.version)) return;
   const objective = await get(at("objective"));
   $("objective").innerHTML = objective?.svg ?? "";
   $("objective").append(...(objective?.notes ?? [objective?.error]).map((note) => says("p", note, "hint")));
@@ -362,13 +361,13 @@ async function check() {
     $("text").focus();
     $("text").setSelectionRange(start, start);
   }, { textContent: `${severity}${line ? `, line ${line}:${column}` : ""}: ${message}` }))));
-  if (!problems.length) $("checked").append(says("li", "It passes all checks."));
+  if (!problems.length) $("checked").append("It passes all checks.");
 }
 
 async function save() {
   const answer = await post("save", `&seal=${file.seal}`), told = answer.ok ? await answer.json() : {};
   if (told.seal !== undefined) file = { ...file, seal: told.seal, text: $("text").value };
-  $("saved").textContent = told.error ?? (answer.ok ? "saved: the next step uses it if it passes" : "not saved: the file has changed since; copy your text and reload the page");
+  $("saved").textContent = told.error ?? (answer.ok ? "saved" : "not saved: the file has changed since; copy your text and reload the page");
 }
 
 $("text").oninput = () => { $("saved").textContent = ""; clearTimeout(typed); typed = setTimeout(check, 250); };
@@ -410,7 +409,7 @@ function head(clock) {
   document.title = `${name} – advlab`;
   const ended = steps && step + 1 >= steps, live = !data.news && !ended && clock - written < 20;
   $("state").className = live ? "live" : "";
-  $("state").textContent = (step == null ? "no step yet" : `step ${step + 1}${steps ? ` of ${steps}` : ""}`) + (ended ? ", finished" : live ? "" : `, last written ${new Date(written * 1e3).toLocaleString()}`);
+  $("state").textContent = (step == null ? "no step yet" : `step ${step + 1}${steps ? ` of ${steps}` : ""}`) + (ended ? ", finished" : live ? "" : `, written ${new Date(written * 1e3).toLocaleString()}`);
   kept();
   if (runs.length > 1 && $("runs").children.length !== runs.length + 1) chooser();
   redraw();
@@ -421,7 +420,7 @@ function chooser() {
     const box = el("input", { type: "checkbox", checked: run.shown, onchange: () => { run.shown = box.checked; redraw(); } });
     return el("label", { title: run.heading.folder }, box, el("i", { style: `border-color: var(--${id % 7})` }), run.heading.name);
   });
-  const select = el("select", { onchange: () => { chosen = +select.value; file = null; $("steps").replaceChildren(); forget(); head(0); open(); } }, ...runs.map((run, value) => el("option", { value, textContent: run.heading.name, selected: value === chosen })));
+  const select = el("select", { onchange: () => { chosen = +select.value; file = null; group = -1; $("steps").replaceChildren(); forget(); head(0); open(); } }, ...runs.map((run, value) => el("option", { value, textContent: run.heading.name, selected: value === chosen })));
   $("runs").replaceChildren(...chips, el("label", {}, "details of ", select));
   $("runs").hidden = false;
 }
@@ -437,7 +436,7 @@ else {
     if (document.hidden) return;
     source = new EventSource("events");
     source.onmessage = (event) => take(JSON.parse(event.data));
-    source.onerror = () => { $("state").textContent = "the server is gone: `advlab view RUN` shows the run again"; };
+    source.onerror = () => $("state").textContent = "the server is gone: `advlab view` shows the run again";
   };
   document.onvisibilitychange();
 }

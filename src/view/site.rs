@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 
@@ -23,10 +23,14 @@ const SCRIPT: &str = include_str!("page.js");
 /// The most bytes of responses that a file is given.
 const ROOM: usize = 8 << 20;
 
+/// Which batch it is: the run's folder, how often that was read anew, and the step.
+type Place = (PathBuf, usize, u64);
+
 /// Runs, and what the page shows of them.
 pub struct Site {
     folders: Vec<PathBuf>,
     runs: Mutex<Vec<Followed>>,
+    last: Mutex<Option<(Place, Arc<Seen>)>>,
     /// Whether the recipe's file may be written.
     is_edited: bool,
     /// Nobody else knows it: scripts of the page have it, and what the page sends.
@@ -57,6 +61,7 @@ impl Site {
         let site = Site {
             folders: folders.to_vec(),
             runs: Mutex::default(),
+            last: Mutex::default(),
             is_edited: false,
             secret: secret(),
         };
@@ -75,7 +80,7 @@ impl Site {
         for folder in &self.folders {
             for path in compare::folders_of_runs(folder).unwrap_or_default() {
                 if !runs.iter().any(|run| run.folder == path) {
-                    runs.push(Followed::new(path));
+                    runs.push(Followed::new(path, folder));
                 }
             }
         }
@@ -155,13 +160,18 @@ impl Site {
     /// [`Diagnostics`] where it cannot be written.
     pub fn export(&self, path: &Path) -> Result<(), Diagnostics> {
         let mut news = self.news(&mut Vec::new()).unwrap_or_default();
-        let (mut answers, mut size) = (Map::new(), 0);
+        let mut answers = Map::new();
+        let mut size = 0;
+        let mut add = |what: &str, query: String| {
+            let found = self.find(&format!("/{what}"), &query);
+            let found = found.filter(|_| size < ROOM)?;
+            size += found.to_string().len();
+            answers.insert(format!("{what}?{query}"), found)
+        };
         for run in news["runs"].as_array_mut().into_iter().flatten() {
             let id = run["id"].clone();
             for index in 0..run["events"].as_array().map_or(0, Vec::len) {
-                let query = format!("run={id}&event={index}");
-                let change = self.change(&query);
-                answers.extend(change.map(|change| (format!("change?{query}"), change)));
+                add("change", format!("run={id}&event={index}"));
             }
             let kept = run["heading"]["batches"].as_array_mut();
             let Some(step) = kept.and_then(Vec::pop) else {
@@ -169,37 +179,40 @@ impl Site {
             };
             run["heading"]["batches"] = json!([step]);
             let query = format!("run={id}&step={step}");
-            let seen = match self.seen(&query) {
-                Some(Ok(seen)) => seen,
-                Some(Err(error)) => {
-                    answers.insert(format!("batch?{query}"), told(Err(error)));
-                    continue;
-                }
-                None => continue,
-            };
-            answers.insert(format!("batch?{query}"), told(seen.groups()));
-            answers.insert(format!("objective?{query}"), told(seen.objective()));
-            for group in 0.. {
-                let Some(responses) = seen.responses(group).filter(|_| size < ROOM) else {
-                    break;
-                };
-                size += responses.to_string().len();
-                answers.insert(format!("group?{query}&group={group}"), responses);
+            add("batch", query.clone());
+            add("objective", query.clone());
+            let groups = self.seen(&query).and_then(|seen| Some(seen.ok()?.size()));
+            for group in 0..groups.unwrap_or(0) {
+                add("group", format!("{query}&group={group}"));
             }
         }
         let text = page(&self.secret, &json!({ "news": news, "answers": answers }));
         Replacement::write(path, text.as_bytes())
     }
 
-    /// The batch of a step.
-    fn seen(&self, query: &str) -> Option<Result<Seen, Diagnostics>> {
-        let (folder, config) = {
+    /// The batch of a step; the last one is kept, as somebody looks from group to group.
+    fn seen(&self, query: &str) -> Option<Result<Arc<Seen>, Diagnostics>> {
+        let step = number(query, "step")?;
+        let (folder, config, place) = {
             let runs = self.refreshed();
             let run = runs.get(number(query, "run")? as usize)?;
-            (run.folder.clone(), run.config.clone())
+            (
+                run.folder.clone(),
+                run.config.clone(),
+                (run.folder.clone(), run.readings, step),
+            )
         };
-        let step = number(query, "step")?;
-        Some(Seen::open(&folder, config.as_ref(), step))
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((own, seen)) = &*last
+            && *own == place
+        {
+            return Some(Ok(seen.clone()));
+        }
+        Some(Seen::open(&folder, config.as_ref(), step).map(|seen| {
+            let seen = Arc::new(seen);
+            *last = Some((place, seen.clone()));
+            seen
+        }))
     }
 
     /// A change of the script: how the versions differ, and the numbers before it and after it.
@@ -207,19 +220,14 @@ impl Site {
         let runs = self.refreshed();
         let run = runs.get(number(query, "run")? as usize)?;
         let index = number(query, "event")? as usize;
-        let event = run
-            .events
-            .get(index)
-            .filter(|event| event["event"] == "use")?;
-        let step = event["step"].as_u64()?;
-        let uses = |event: &&Value| event["event"] == "use";
-        let step_of = |event: &Value| event["step"].as_u64();
-        let before = run.events[..index]
-            .iter()
-            .rev()
-            .find(uses)
-            .and_then(step_of);
-        let after = run.events[index + 1..].iter().find(uses).and_then(step_of);
+        let step_of = |event: &Value| {
+            let is_use = event["event"] == "use";
+            event["step"].as_u64().filter(|_| is_use)
+        };
+        let event = run.events.get(index)?;
+        let step = step_of(event)?;
+        let before = run.events[..index].iter().rev().find_map(step_of);
+        let after = run.events[index + 1..].iter().find_map(step_of);
         let bounds = (before.unwrap_or(0), after.unwrap_or(u64::MAX));
         Some(json!({
             "files": versions::diff(&run.folder, event),

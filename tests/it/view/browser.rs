@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Folder, serve};
+use advlab::view::Site;
+
+use super::{Folder, listen, serve, trainers};
 
 /// How long anything may take on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -175,6 +177,80 @@ impl Drop for Browser {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+#[test]
+fn a_file_shows_the_same_without_a_server() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let (folder, trainer) = (Folder::new(), trainers());
+    let file = folder.path().join("page.html");
+    let folders = [folder.path(), trainer.path()].map(|path| path.to_path_buf());
+    Site::of(&folders).unwrap().export(&file).unwrap();
+    browser.go(&format!("file://{}", file.display()));
+    browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
+    browser.value("document.querySelector('#strip .use').click()");
+    browser.until(
+        "document.querySelector('#detail .add')?.textContent.includes('batch.reward - 1') ?? false",
+    );
+
+    // The other run: its last batch, sorted by a click, and the tokens of a response.
+    browser.value("{ const select = document.querySelector('nav select'); select.value = 1; select.onchange(); }");
+    browser.until("document.querySelectorAll('#groups tbody tr').length === 2");
+    browser.value("document.querySelectorAll('#groups th button')[4].click()");
+    browser.until("document.querySelector('#groups tbody').textContent.startsWith('a')");
+    browser.value("document.querySelectorAll('#groups th button')[4].click()");
+    browser.until("document.querySelector('#groups tbody').textContent.startsWith('b')");
+    browser.value("document.querySelectorAll('#groups tbody tr')[1].click()");
+    browser.until(
+        "document.querySelectorAll('#responses article')[1]?.querySelectorAll('.neg').length === 3",
+    );
+    let prompt = browser.value("document.querySelector('#responses .text').textContent");
+    assert_eq!(prompt, "<b>one</b>");
+    browser.until("document.querySelector('#objective svg') !== null");
+    browser.until("document.querySelector('#mass').textContent.includes('accuracy')");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_recipe_is_edited_in_a_browser() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let place = trainers();
+    let site = Site::of(&[place.path().to_path_buf()])
+        .unwrap()
+        .with_editor(true);
+    let port = listen(site);
+    browser.go(&format!("http://127.0.0.1:{port}/"));
+    browser.until("document.querySelector('#text')?.value.includes('entropy') ?? false");
+    browser.until("document.querySelector('#checked').textContent.includes('passes')");
+    let typed = |text: &str| {
+        format!(
+            "{{ const text = document.querySelector('#text'); text.value = {}; text.oninput(); }}",
+            json!(text)
+        )
+    };
+    browser.value(&typed("fn advantage(batch, p) {\n    batch.rewrad\n}\n"));
+    browser.until(
+        "document.querySelector('#checked .error')?.textContent.includes('line 2') ?? false",
+    );
+    browser.value("document.querySelector('#checked button').click()");
+    assert_eq!(
+        browser.value("document.querySelector('#text').selectionStart"),
+        29
+    );
+    let better = "fn advantage(batch, p) {\n    batch.reward\n}\n";
+    browser.value(&typed(better));
+    browser.until("document.querySelector('#checked').textContent.includes('passes')");
+    browser.value("document.querySelector('#save').click()");
+    browser.until("document.querySelector('#saved').textContent.startsWith('saved')");
+    assert_eq!(
+        std::fs::read_to_string(place.path().join("mine.rhai")).unwrap(),
+        better
+    );
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 #[test]

@@ -9,7 +9,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use advlab::batch::FloatBuffer;
+use advlab::live::{LiveOptions, LiveRecipe};
+use advlab::train::Record;
 use advlab::view::{Server, Site};
+use advlab::{Batch, Host};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -70,10 +74,50 @@ impl Folder {
     }
 }
 
+/// A trainer's folder, as the Python package writes it: two steps with their batches, with texts and advantages of tokens.
+fn trainers() -> TempDir {
+    let place = tempfile::tempdir().unwrap();
+    let script = place.path().join("mine.rhai");
+    let text = "fn advantage(batch, p) {\n    (batch.reward - batch.reward.mean(\"group\")) * batch.entropy\n}\n";
+    fs::write(&script, text).unwrap();
+    let script = script.to_str().unwrap();
+    let mut live = LiveRecipe::watch(&Host::new(), script, LiveOptions::default()).unwrap();
+    let folder = place.path().join("advlab");
+    let mut record = Record::open(&folder, &live, &[], 2).unwrap();
+    for step in 0..2 {
+        let batch = Batch::builder()
+            .groups(["a", "a", "b", "b"])
+            .lengths([2, 3, 1, 2])
+            .response("reward", vec![1.0, 0.0, 1.0, 0.0])
+            .token("entropy", FloatBuffer::from(vec![0.5f32; 8]))
+            .token("old_logp", FloatBuffer::from(vec![-0.5f32; 8]))
+            .text(
+                "prompt",
+                ["<b>one</b>", "<b>one</b>", "two", "two"].map(str::to_string),
+            )
+            .text(
+                "completion",
+                ["x y", "a <i>b</i> c", "z", "p q r"].map(str::to_string),
+            )
+            .step(step)
+            .build()
+            .unwrap();
+        record.begin(Some(step)).unwrap();
+        let before = live.state().clone();
+        let done = live.step(&batch).unwrap();
+        record.step(&live, &batch, &before, &done.outcome).unwrap();
+    }
+    place
+}
+
 /// Serves some folders until the tests end, and gives the port.
 fn serve(folders: &[&Path]) -> u16 {
     let folders: Vec<PathBuf> = folders.iter().map(|path| path.to_path_buf()).collect();
-    let server = Server::bind(Site::of(&folders).unwrap(), Some(0)).unwrap();
+    listen(Site::of(&folders).unwrap())
+}
+
+fn listen(site: Site) -> u16 {
+    let server = Server::bind(site, Some(0)).unwrap();
     let address = server.address().unwrap();
     thread::spawn(move || server.serve());
     let port = address.trim_end_matches('/').rsplit_once(':').unwrap().1;

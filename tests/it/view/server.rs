@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Folder, serve};
+use advlab::view::Site;
+
+use super::{Folder, listen, serve, trainers};
 
 fn ask(port: u16, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -100,6 +102,101 @@ fn a_change_is_told_with_its_lines_and_the_numbers_around_it() {
         batch["error"].as_str().unwrap().contains("batches"),
         "{batch}"
     );
+}
+
+#[test]
+fn a_batch_is_told_by_groups_and_by_tokens() {
+    let place = trainers();
+    let port = serve(&[place.path()]);
+    let batch = body(&get(port, "/batch?run=0&step=1"));
+    assert_eq!(
+        batch["groups"].to_string(),
+        r#"[["a",2,0.5,0.25,2.5],["b",2,0.5,0.25,1.5]]"#
+    );
+    assert_eq!(batch["mass"]["summary"]["responses"], 4);
+    let group = body(&get(port, "/group?run=0&step=1&group=0"));
+    assert_eq!(
+        (&group["prompt"], &group["most"]),
+        (&"<b>one</b>".into(), &0.25.into())
+    );
+    let second = &group["responses"][1];
+    assert_eq!(second["ends"].to_string(), "[1,10,12]");
+    assert_eq!(second["advantages"].to_string(), "[-0.25,-0.25,-0.25]");
+    // Three words are no two tokens.
+    let other = body(&get(port, "/group?run=0&step=1&group=1"));
+    assert_eq!(other["responses"][1]["ends"], Value::Null);
+    assert!(get(port, "/group?run=0&step=1&group=9").starts_with("HTTP/1.1 404"));
+    let objective = body(&get(port, "/objective?run=0&step=1"));
+    assert!(
+        objective["svg"].as_str().unwrap().starts_with("<svg"),
+        "{objective}"
+    );
+    // No editor was asked for.
+    assert!(get(port, "/recipe?run=0").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn the_editor_checks_and_saves_the_recipe_for_its_own_page_alone() {
+    let place = trainers();
+    let script = place.path().join("mine.rhai");
+    let port = listen(
+        Site::of(&[place.path().to_path_buf()])
+            .unwrap()
+            .with_editor(true),
+    );
+    let page = get(port, "/");
+    let secret = page
+        .split("'nonce-")
+        .nth(1)
+        .unwrap()
+        .split('\'')
+        .next()
+        .unwrap()
+        .to_string();
+    let recipe = body(&get(port, "/recipe?run=0"));
+    let seal = recipe["seal"].to_string();
+    let post = |path: &str, more: &str, text: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost:{port}\r\n{more}");
+        ask(
+            port,
+            &format!("{head}Content-Length: {}\r\n\r\n{text}", text.len()),
+        )
+    };
+    let ours = format!("Origin: http://localhost:{port}\r\nX-Advlab: {secret}\r\n");
+    let better = "fn advantage(batch, p) {\n    batch.reward\n}\n";
+    let save = format!("/save?run=0&seal={seal}");
+    for forged in [
+        String::new(),
+        format!("X-Advlab: {secret}\r\n"),
+        format!("Origin: http://evil.example\r\nX-Advlab: {secret}\r\n"),
+        format!("Origin: http://localhost:{port}\r\nX-Advlab: 0\r\n"),
+    ] {
+        let answer = post(&save, &forged, better);
+        assert!(answer.starts_with("HTTP/1.1 403"), "{forged}{answer}");
+    }
+    let problems = body(&post(
+        "/check?run=0",
+        &ours,
+        "fn advantage(batch, p) {\n    batch.rewrad\n}\n",
+    ));
+    assert_eq!(
+        (&problems[0][0], &problems[0][1]),
+        (&"error".into(), &2.into()),
+        "{problems}"
+    );
+    assert_eq!(body(&post("/check?run=0", &ours, better)).to_string(), "[]");
+    // Nothing has been written so far.
+    assert!(
+        std::fs::read_to_string(&script)
+            .unwrap()
+            .contains("entropy")
+    );
+    assert!(post("/save?run=9&seal=0", &ours, better).starts_with("HTTP/1.1 404"));
+    assert!(post(&save, &ours, better).starts_with("HTTP/1.1 200"));
+    assert_eq!(std::fs::read_to_string(&script).unwrap(), better);
+    // What somebody else has written since is not written over.
+    assert!(post(&save, &ours, "fn loss").starts_with("HTTP/1.1 409"));
+    assert_eq!(std::fs::read_to_string(&script).unwrap(), better);
 }
 
 /// The next message of a stream of events.
