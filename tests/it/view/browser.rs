@@ -34,6 +34,7 @@ impl Browser {
         let is_there = Command::new("chromium")
             .arg("--version")
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .status();
         if !is_there.is_ok_and(|status| status.success()) {
             eprintln!("there is no `chromium` on the path: the page is not tested in a browser");
@@ -239,7 +240,7 @@ fn a_recipe_is_edited_in_a_browser() {
     browser.value("document.querySelector('#checked button').click()");
     assert_eq!(
         browser.value("document.querySelector('#text').selectionStart"),
-        29
+        35
     );
     let better = "fn advantage(batch, p) {\n    batch.reward\n}\n";
     browser.value(&typed(better));
