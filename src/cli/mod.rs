@@ -17,6 +17,7 @@ mod train;
 mod train_view;
 mod usage;
 mod verify;
+mod view;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf, absolute};
@@ -88,6 +89,7 @@ enum Command {
     Objective(objective::ShowObjective),
     Mass(mass::ShowMass),
     Compare(compare::Compare),
+    View(view::ShowRuns),
     Recipes(library::Recipes),
     /// Explain a recipe or a function, with an example
     Doc(library::Doc),
@@ -110,6 +112,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Objective(command) => command.run(),
         Command::Mass(command) => command.run(),
         Command::Compare(command) => command.run(),
+        Command::View(command) => command.run(),
         Command::Recipes(recipes) => recipes.run(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),

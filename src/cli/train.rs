@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use advlab::script::Builtin;
 use advlab::train::{Config, Run};
+use advlab::view::{Server, Site};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
@@ -44,6 +46,9 @@ pub struct Train {
     /// Print the configuration, with a comment for each key, and do nothing else
     #[arg(long)]
     print_config: bool,
+    /// Show the run in a browser while it goes, as `advlab view` does; on a port of 127.0.0.1, 8765 if none is given
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
+    view: Option<Option<u16>>,
     #[command(flatten)]
     computing: Computing,
     #[command(flatten)]
@@ -71,6 +76,11 @@ impl Train {
         let mut view = View::new(&run);
         for note in run.notes() {
             view.note(note);
+        }
+        if let Some(port) = self.view {
+            let server = Server::bind(Site::of(&[run.folder().to_path_buf()])?, port)?;
+            view.note(&format!("the run's page is {}", server.address()?));
+            thread::spawn(move || server.serve());
         }
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));

@@ -104,14 +104,7 @@ impl Finished {
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
     let mut designs: Vec<(String, Option<Config>, Vec<Finished>)> = Vec::new();
     for folder in folders {
-        let mut runs = Vec::new();
-        find(folder, 3, &mut runs);
-        if runs.is_empty() {
-            let message = format!("{} is not a run, and has none in it", folder.display());
-            let help = "a run's folder has a `metrics.jsonl`";
-            return Err(Diagnostic::error(message).with_help(help).into());
-        }
-        for path in runs {
+        for path in folders_of_runs(folder)? {
             let logged = Logged::open(&path)?;
             let config = logged.config.as_ref().map(alike);
             let key = match &config {
@@ -153,6 +146,21 @@ fn named(designs: Vec<(String, Option<Config>, Vec<Finished>)>) -> Vec<Compared>
         all.push(Compared { name, runs });
     }
     all
+}
+
+/// The folders of runs in a folder, itself included.
+///
+/// # Errors
+/// [`Diagnostics`] where there is none.
+pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
+    let mut runs = Vec::new();
+    find(folder, 3, &mut runs);
+    if runs.is_empty() {
+        let message = format!("{} is not a run, and has none in it", folder.display());
+        let help = "a run's folder has a `metrics.jsonl`";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    }
+    Ok(runs)
 }
 
 /// The folders of runs in a folder, itself included, at most so deep.

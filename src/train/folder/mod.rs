@@ -2,7 +2,7 @@
 //!
 //! - `config.toml`: the configuration as used
 //! - `metrics.jsonl`: a [`Row`](super::Row) a step
-//! - `reloads.jsonl`: which version was used from which step on, and what was rejected
+//! - `reloads.jsonl`: which version was used from which step on, what was rejected, and what the run warned of
 //! - `scripts/<version>/`: each version that was used, with all that it imports
 //! - `batches/`: the last few batches, and those on which a version failed; of a trainer's run with the recipe's states
 //! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
