@@ -73,6 +73,8 @@ pub mod torch;
 #[cfg(feature = "cli")]
 pub mod train;
 pub mod verify;
+#[cfg(feature = "cli")]
+pub mod view;
 
 pub use batch::Batch;
 #[cfg(feature = "cli")]

@@ -26,12 +26,12 @@ pub use column::TokenValues;
 pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
-pub(crate) use files::Replacement;
-#[cfg(feature = "files")]
 pub use files::{
     Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, convert, discard_unfinished, read,
     step_of, steps, verify_lines,
 };
+#[cfg(feature = "files")]
+pub(crate) use files::{Replacement, spans};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub(crate) use zeros::Zeros;

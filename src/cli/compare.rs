@@ -1,11 +1,10 @@
 //! `advlab compare A B C`, `advlab compare RUN...`: designs by seeds, run or read, with a report.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use advlab::compare::{self, Comparison, Planned};
-use advlab::script::Host;
+use advlab::compare::{self, Comparison, Failed, Planned};
 use advlab::study::recipes_of;
 use advlab::train::Config;
 use anyhow::{Result, bail};
@@ -13,7 +12,7 @@ use clap::Args;
 
 use super::streams::{self, on_stdout, out};
 use super::train::stop_at_ctrl_c;
-use super::{designs, pair};
+use super::{before_any, pair};
 
 /// Compare designs over several seeds, with intervals, learning curves and a report
 ///
@@ -21,7 +20,8 @@ use super::{designs, pair};
 /// that have runs in them, are read.
 #[derive(Args)]
 pub struct Compare {
-    /// Recipes, each with its settings behind it: grpo passk k=4 mine.rhai; or folders of runs
+    /// Recipes, each with its settings behind it, a parameter or a key of the configuration: grpo passk k=4 mine.rhai
+    /// lr=0.01; or folders of runs
     #[arg(value_name = "RECIPE [K=V]|RUN", required = true)]
     designs: Vec<String>,
     /// How many seeds each design is run with: 0, 1, ...
@@ -30,7 +30,7 @@ pub struct Compare {
     /// How many steps each run has
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
-    /// Set a parameter of every recipe
+    /// Set a parameter of every recipe, or a key of the configuration
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
     /// What all runs have in common: a configuration as `advlab train` takes it
@@ -45,11 +45,11 @@ impl Compare {
     pub fn run(self) -> Result<ExitCode> {
         let paths: Vec<PathBuf> = self.designs.iter().map(PathBuf::from).collect();
         let folders = paths.iter().filter(|path| path.is_dir()).count();
-        let (folder, runs) = match folders {
+        let (folder, runs, failed) = match folders {
             0 => {
                 let folder = self.out.clone().unwrap_or_else(|| "runs/compare".into());
-                let runs = self.train(&folder)?;
-                (Some(folder), runs)
+                let (runs, failed) = self.train(&folder)?;
+                (Some(folder), runs, failed)
             }
             all if all == paths.len() => {
                 if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
@@ -57,11 +57,11 @@ impl Compare {
                         "runs that are there are read as they are: --steps, --config and --set are for recipes"
                     );
                 }
-                (self.out.clone(), paths)
+                (self.out.clone(), paths, Vec::new())
             }
             _ => bail!("recipes are run and folders of runs are read: give the one or the other"),
         };
-        let comparison = Comparison::of(compare::read(&runs)?);
+        let comparison = Comparison::of(compare::read(&runs)?, &failed);
         let paint = on_stdout();
         let mut figure = comparison.figure();
         figure.panels.truncate(1);
@@ -71,49 +71,62 @@ impl Compare {
             let folder = folder.display();
             out!("\n{folder}/report.html, report.md, curves.svg, curves.csv, runs.csv");
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(match failed.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        })
     }
 
-    /// Runs what has not been run yet; the folders of all.
-    fn train(&self, folder: &std::path::Path) -> Result<Vec<PathBuf>> {
-        // A recipe that cannot be loaded or set is told of before anything is run.
-        designs(&Host::new(), &self.designs, &self.set)?;
+    /// The designs as they are named, with their configurations.
+    fn configs(&self) -> Result<Vec<(String, Config)>> {
         let words: Vec<&str> = self.designs.iter().map(String::as_str).collect();
         let base = match &self.config {
             Some(path) => Config::read(path)?,
             None => Config::default(),
         };
         let mut configs = Vec::new();
-        for (name, own) in recipes_of(&words).unwrap_or_default() {
+        for (recipe, own) in recipes_of(&words).map_err(before_any)? {
             let mut config = Config {
-                recipe: name.to_string(),
+                recipe: recipe.to_string(),
                 steps: self.steps.unwrap_or(base.steps),
                 ..base.clone()
             };
-            let own = own.into_iter().filter_map(|word| pair(word).ok());
-            for (name, value) in self.set.iter().cloned().chain(own) {
-                config.set(&name, &value);
+            let set = own.iter().filter_map(|word| pair(word).ok());
+            for (name, value) in self.set.iter().cloned().chain(set) {
+                config.assign(&name, &value)?;
             }
-            configs.push(config);
+            let stem = Path::new(recipe).file_stem().unwrap_or_default();
+            let mut name = stem.to_string_lossy().into_owned();
+            own.iter().for_each(|word| name += &format!(" {word}"));
+            configs.push((name, config));
         }
-        let planned = Planned::all(&configs, self.seeds, folder)?;
+        Ok(configs)
+    }
+
+    /// Runs what has not been run yet; the folders of all that did not fail.
+    fn train(&self, folder: &Path) -> Result<(Vec<PathBuf>, Vec<Failed>)> {
+        let planned = Planned::all(&self.configs()?, self.seeds, folder)?;
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
         let all = steps(|run| run.config.steps);
         let done = steps(|run| run.done.min(run.config.steps));
         let stop = stop_at_ctrl_c()?;
         let bar = streams::steps_bar("comparing", all, done);
-        let ended = compare::run(&planned, &stop, &|finished| match finished {
+        let failed = compare::run(&planned, &stop, &|finished| match finished {
             Some(folder) => bar.suspend(|| eprintln!("{} is done", folder.display())),
             None => bar.inc(1),
         });
         bar.finish_and_clear();
-        ended?;
+        for (folder, error) in &failed {
+            eprintln!("in the run {}\n{error}", folder.display());
+        }
         if stop.load(Ordering::Relaxed) {
             bail!("stopped: the same command goes on with what is left");
         }
-        Ok(planned
-            .iter()
-            .map(|run| PathBuf::from(&run.config.out))
-            .collect())
+        let folders = planned.iter().map(|run| PathBuf::from(&run.config.out));
+        let has_failed = |folder: &PathBuf| failed.iter().any(|(other, _)| other == folder);
+        Ok((
+            folders.filter(|folder| !has_failed(folder)).collect(),
+            failed,
+        ))
     }
 }

@@ -17,6 +17,7 @@ mod train;
 mod train_view;
 mod usage;
 mod verify;
+mod view;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf, absolute};
@@ -88,6 +89,7 @@ enum Command {
     Objective(objective::ShowObjective),
     Mass(mass::ShowMass),
     Compare(compare::Compare),
+    View(view::ShowRuns),
     Recipes(library::Recipes),
     /// Explain a recipe or a function, with an example
     Doc(library::Doc),
@@ -110,6 +112,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Objective(command) => command.run(),
         Command::Mass(command) => command.run(),
         Command::Compare(command) => command.run(),
+        Command::View(command) => command.run(),
         Command::Recipes(recipes) => recipes.run(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
@@ -236,10 +239,8 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
 /// The recipes that words name, each with the settings behind it, and those for all of them.
 fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Result<Vec<Recipe>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let recipes = recipes_of(&words)
-        .map_err(|word| anyhow::anyhow!("{word} stands before any recipe: `passk k=8`"))?;
     let mut loaded = Vec::new();
-    for (name, own) in recipes {
+    for (name, own) in recipes_of(&words).map_err(before_any)? {
         let own: Vec<(String, String)> =
             own.into_iter().filter_map(|word| pair(word).ok()).collect();
         let mut recipe = host.load(name)?;
@@ -248,6 +249,10 @@ fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Resu
         loaded.push(recipe);
     }
     Ok(loaded)
+}
+
+fn before_any(word: &str) -> anyhow::Error {
+    anyhow::anyhow!("{word} stands before any recipe: `passk k=8`")
 }
 
 /// A recipe's name, version and settings.

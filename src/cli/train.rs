@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::{Builtin, Host};
+use advlab::script::Builtin;
 use advlab::train::{Config, Run};
+use advlab::view::{Server, Site};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
@@ -27,7 +28,7 @@ pub struct Train {
     /// The recipe: a built-in's name, or the path of a .rhai file, which the run follows as it is edited
     #[arg(long)]
     recipe: Option<String>,
-    /// Set a parameter of the recipe
+    /// Set a parameter of the recipe, or a key of the configuration
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
     /// How many steps to do; with --resume, how many in all
@@ -45,6 +46,9 @@ pub struct Train {
     /// Print the configuration, with a comment for each key, and do nothing else
     #[arg(long)]
     print_config: bool,
+    /// Show the run in a browser while it goes, as `advlab view` does; on a port of 127.0.0.1, 8765 if none is given
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
+    view: Option<Option<u16>>,
     #[command(flatten)]
     computing: Computing,
     #[command(flatten)]
@@ -73,6 +77,11 @@ impl Train {
         for note in run.notes() {
             view.note(note);
         }
+        if let Some(port) = self.view {
+            let server = Server::bind(Site::of(&[run.folder().to_path_buf()])?, port)?;
+            view.note(&format!("the run's page is {}", server.address()?));
+            thread::spawn(move || server.serve());
+        }
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));
         Ok(view.ended(ending))
@@ -97,32 +106,13 @@ impl Train {
         config.steps = self.steps.unwrap_or(config.steps);
         config.seed = self.seed.unwrap_or(config.seed);
         for (name, value) in &self.set {
-            no_key_is_set(&config.recipe, name, value)?;
-            config.set(name, value);
+            config.assign(name, value)?;
         }
         config.executor = self.computing.executor;
         config.native = self.natively.native;
         config.check()?;
         Ok(config)
     }
-}
-
-/// Refuses what is a key of the configuration and no parameter of the recipe, as in `--set lr=0.001`.
-fn no_key_is_set(recipe: &str, name: &str, value: &str) -> Result<()> {
-    let Some(key) = Config::key(name) else {
-        return Ok(());
-    };
-    // A recipe that does not load has its own message.
-    let recipe = Host::new().load(recipe);
-    if recipe.is_ok_and(|recipe| recipe.params().get(name).is_none()) {
-        let message =
-            format!("--set {name}={value} sets a parameter of the recipe, which has no `{name}`");
-        let help = format!(
-            "`{key}` is a key of the configuration: a line of the file in `advlab train FILE.toml`"
-        );
-        return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
-    }
-    Ok(())
 }
 
 fn whole(text: &str) -> Result<u64, &'static str> {

@@ -68,16 +68,17 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
             // One letter is like any option that has it somewhere.
             let is_like = context(ContextKind::SuggestedArg).is_some() && name.len() > 1;
             let is_new = has_parameters && !is_like;
-            if let Some(key) = Config::key(name).filter(|_| command == "train") {
-                return Some(format!(
-                    "'{key}' is a key of the file in 'advlab train FILE.toml'"
-                ));
-            }
             let mut from = words.iter().skip_while(|word| !word.starts_with(wrong));
             let value = match from.next()?.split_once('=') {
                 Some((_, value)) => value,
                 None => from.next().map_or("VALUE", String::as_str),
             };
+            if let Some(key) = Config::key(name).filter(|_| ["compare", "train"].contains(&command))
+            {
+                return Some(format!(
+                    "a key of the configuration is set by '--set {key}={value}'"
+                ));
+            }
             is_new.then(|| format!("a parameter of the recipe is set by '--set {name}={value}'"))
         }
         // `--native naive`

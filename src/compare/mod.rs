@@ -1,5 +1,6 @@
 //! Designs compared: several seeds of each, run or read from their folders, with tables, curves and a report.
 
+mod files;
 mod report;
 pub mod stats;
 mod training;
@@ -7,8 +8,8 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use self::report::{Comparison, Scores};
-pub use self::training::{Planned, Progress, run};
+pub use self::report::Comparison;
+pub use self::training::{Failed, Planned, Progress, run};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::{Config, Logged};
 
@@ -17,7 +18,7 @@ use crate::train::{Config, Logged};
 pub struct Finished {
     /// The run's folder.
     pub folder: PathBuf,
-    /// The seed, where a configuration says it.
+    /// The seed, where the run's own configuration says it.
     pub seed: Option<u64>,
     /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each after so many steps: of evaluations, or of
     /// training where there was no evaluation.
@@ -75,8 +76,12 @@ impl Finished {
             );
             return Err(Diagnostic::error(message).into());
         }
+        let own = logged
+            .config
+            .as_ref()
+            .filter(|config| !config.is_recorded());
         Ok(Finished {
-            seed: logged.config.as_ref().map(|config| config.seed),
+            seed: own.map(|config| config.seed),
             folder: logged.folder,
             curves,
             reloads: logged.reloads,
@@ -97,47 +102,65 @@ impl Finished {
 /// # Errors
 /// [`Diagnostics`] where a folder has no run, or a run has done nothing.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
-    let mut designs: Vec<(String, Compared)> = Vec::new();
+    let mut designs: Vec<(String, Option<Config>, Vec<Finished>)> = Vec::new();
     for folder in folders {
-        let mut runs = Vec::new();
-        find(folder, 3, &mut runs);
-        if runs.is_empty() {
-            let message = format!("{} is not a run, and has none in it", folder.display());
-            let help = "a run's folder has a `metrics.jsonl`";
-            return Err(Diagnostic::error(message).with_help(help).into());
-        }
-        for path in runs {
+        for path in folders_of_runs(folder)? {
             let logged = Logged::open(&path)?;
-            let (key, name) = match &logged.config {
-                Some(config) => (
-                    format!("{:?} {:?}", logged.version, alike(config)),
-                    name(config),
-                ),
+            let config = logged.config.as_ref().map(alike);
+            let key = match &config {
+                Some(config) => format!("{:?} {:?} {config:?}", logged.version, logged.last[1]),
                 // What another program wrote says nothing of its design but where it lies.
-                None => (path.display().to_string(), file_name(&path)),
+                None => path.display().to_string(),
             };
             let run = Finished::of(logged)?;
-            match designs.iter_mut().find(|(own, _)| *own == key) {
-                Some((_, design)) => design.runs.push(run),
-                None => designs.push((
-                    key,
-                    Compared {
-                        name,
-                        runs: vec![run],
-                    },
-                )),
+            match designs.iter_mut().find(|(own, ..)| *own == key) {
+                Some((.., runs)) => runs.push(run),
+                None => designs.push((key, config, vec![run])),
             }
         }
     }
-    let mut all: Vec<Compared> = designs.into_iter().map(|(_, design)| design).collect();
-    for index in 1..all.len() {
-        let (before, rest) = all.split_at_mut(index);
-        if before.iter().any(|one| one.name == rest[0].name) {
-            // Another script of that name, or another key of the configuration.
-            rest[0].name = format!("{} ({})", rest[0].name, rest[0].runs[0].folder.display());
+    Ok(named(designs))
+}
+
+/// Designs by their recipes with what is set, and the keys of the configuration in which they differ.
+fn named(designs: Vec<(String, Option<Config>, Vec<Finished>)>) -> Vec<Compared> {
+    let configs = designs.iter().filter_map(|(_, config, _)| config.as_ref());
+    let set: Vec<Vec<String>> = configs.map(set_keys).collect();
+    let mut all: Vec<Compared> = Vec::new();
+    for (_, config, runs) in designs {
+        let folder = &runs[0].folder;
+        let mut name = match &config {
+            None => file_name(folder),
+            Some(config) => {
+                let mut words = vec![config.recipe.clone()];
+                words.extend(settings(&config.params));
+                let own = set_keys(config).into_iter();
+                words.extend(own.filter(|key| !set.iter().all(|other| other.contains(key))));
+                words.join(" ")
+            }
+        };
+        if all.iter().any(|one| one.name == name) {
+            // Another script of that name.
+            name = format!("{name} ({})", folder.display());
         }
+        all.push(Compared { name, runs });
     }
-    Ok(all)
+    all
+}
+
+/// The folders of runs in a folder, itself included.
+///
+/// # Errors
+/// [`Diagnostics`] where there is none.
+pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
+    let mut runs = Vec::new();
+    find(folder, 3, &mut runs);
+    if runs.is_empty() {
+        let message = format!("{} is not a run, and has none in it", folder.display());
+        let help = "a run's folder has a `metrics.jsonl`";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    }
+    Ok(runs)
 }
 
 /// The folders of runs in a folder, itself included, at most so deep.
@@ -156,33 +179,58 @@ fn find(folder: &Path, depth: usize, runs: &mut Vec<PathBuf>) {
 
 /// A configuration without what seeds of one design differ in.
 fn alike(config: &Config) -> Config {
-    let recipe = Path::new(&config.recipe).file_stem();
     Config {
         seed: 0,
         steps: 0,
         out: String::new(),
-        recipe: recipe.unwrap_or_default().to_string_lossy().into_owned(),
-        ..config.clone()
+        recipe: file_stem(&config.recipe),
+        ..config.with_absolute_paths()
     }
 }
 
-/// The recipe's name with what is set.
-fn name(config: &Config) -> String {
-    let stem = Path::new(&config.recipe).file_stem();
-    let stem = stem.unwrap_or_default().to_string_lossy();
-    let set = config
-        .params
-        .iter()
-        .map(|(name, value)| match value.as_str() {
-            Some(text) => format!(" {name}={text}"),
-            None => format!(" {name}={value}"),
-        });
-    format!("{stem}{}", set.collect::<String>())
+/// `name=value` of each key that is not as the default configuration has it, but for the recipe and its parameters.
+fn set_keys(config: &Config) -> Vec<String> {
+    let defaults = alike(&Config::default()).to_table();
+    let mut set = Vec::new();
+    for (key, value) in config.to_table() {
+        let default = defaults.get(&key);
+        match value.as_table() {
+            _ if ["recipe", "params"].contains(&&*key) || default == Some(&value) => {}
+            Some(table) => {
+                let is_set = |(inner, value): &(&String, &toml::Value)| {
+                    default.and_then(|table| table.get(inner)) != Some(*value)
+                };
+                let own = table
+                    .iter()
+                    .filter(is_set)
+                    .map(|(name, value)| (name.clone(), value.clone()));
+                let own: toml::Table = own.collect();
+                set.extend(settings(&own).map(|setting| format!("{key}.{setting}")));
+            }
+            None => {
+                let text = value.as_str().map_or(value.to_string(), file_stem);
+                set.push(format!("{key}={text}"));
+            }
+        }
+    }
+    set
+}
+
+/// `name=value` of each.
+fn settings(table: &toml::Table) -> impl Iterator<Item = String> + '_ {
+    table.iter().map(|(name, value)| match value.as_str() {
+        Some(text) => format!("{name}={text}"),
+        None => format!("{name}={value}"),
+    })
+}
+
+/// The name of a script without folder and ending; other words as they are.
+fn file_stem(text: &str) -> String {
+    let stem = Path::new(text).file_stem();
+    stem.map_or(text.to_string(), |stem| stem.to_string_lossy().into_owned())
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::{alike, name};
+use super::alike;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::{Config, Ending, Event, Logged, Run};
 
@@ -18,49 +18,62 @@ pub struct Planned {
     pub done: u64,
 }
 
+/// A run that ended by an error: its folder, and what was wrong.
+pub type Failed = (PathBuf, Diagnostics);
+
 /// A step of one of the runs is done, or all of a run.
 pub type Progress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
-    /// The runs of some designs with the seeds 0, 1, ..., each in a folder of its own below `folder`.
+    /// The runs of some designs with the seeds 0, 1, ..., each in a folder below `folder` that has its design's name.
     ///
     /// # Errors
     /// [`Diagnostics`] where a configuration is wrong, or a folder has the run of another one.
-    pub fn all(designs: &[Config], seeds: u64, folder: &Path) -> Result<Vec<Planned>, Diagnostics> {
+    pub fn all(
+        designs: &[(String, Config)],
+        seeds: u64,
+        folder: &Path,
+    ) -> Result<Vec<Planned>, Diagnostics> {
         let mut all: Vec<Planned> = Vec::new();
         // Seed by seed: what is stopped early has all designs.
         for seed in 0..seeds {
-            for design in designs {
-                let letters = name(design)
-                    .replace(|c: char| !c.is_alphanumeric() && !"._=-".contains(c), "-");
-                let out = folder.join(letters).join(format!("seed-{seed}"));
-                let config = Config {
-                    seed,
-                    out: out.display().to_string(),
-                    ..design.clone()
-                };
-                config.check()?;
-                if all.iter().any(|other| other.config.out == config.out) {
-                    let message = format!("two designs are called {}", name(design));
+            for (name, design) in designs {
+                let is_other = |c: char| !c.is_alphanumeric() && !"._=-".contains(c);
+                let out = folder.join(name.replace(is_other, "-"));
+                let out = out.join(format!("seed-{seed}")).display().to_string();
+                if all.iter().any(|other| other.config.out == out) {
+                    let message = format!("two designs are called {name}");
                     let help = "give their scripts other names, or their recipes other settings";
                     return Err(Diagnostic::error(message).with_help(help).into());
                 }
-                let there = out.join("config.toml").is_file();
-                let logged = there.then(|| Logged::open(&out)).transpose()?;
-                let other = logged.as_ref().and_then(|logged| logged.config.as_ref());
-                if other.is_some_and(|other| alike(other) != alike(&config)) {
-                    let message = format!("{} has a run with another configuration", out.display());
-                    let help = "choose another folder with -o, or remove that one";
-                    return Err(Diagnostic::error(message).with_help(help).into());
-                }
-                if let Some(logged) = &logged {
-                    check_versions(logged, &config)?;
-                }
-                let done = logged.map_or(0, |logged| logged.rows.len() as u64);
-                all.push(Planned { config, done });
+                all.push(Planned::of(Config {
+                    seed,
+                    out,
+                    ..design.clone()
+                })?);
             }
         }
         Ok(all)
+    }
+
+    /// Refuses what cannot be loaded or set, and the folder of another run.
+    fn of(config: Config) -> Result<Planned, Diagnostics> {
+        config.check()?;
+        config.check_recipes()?;
+        let folder = Path::new(&config.out);
+        if !folder.join("config.toml").is_file() {
+            return Ok(Planned { config, done: 0 });
+        }
+        let logged = Logged::open(folder)?;
+        let other = logged.config.as_ref();
+        if other.is_some_and(|other| alike(other) != alike(&config)) {
+            let message = format!("{} has a run with another configuration", config.out);
+            let help = "choose another folder with -o, or remove that one";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
+        check_versions(&logged, &config)?;
+        let done = logged.rows.len() as u64;
+        Ok(Planned { config, done })
     }
 
     fn is_done(&self) -> bool {
@@ -108,22 +121,15 @@ fn check_versions(logged: &Logged, config: &Config) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// Does what is left of the runs, as many at a time as there are cores, which they divide among them; until all is done,
-/// `stop` is set, or a run fails.
-///
-/// # Errors
-/// That of the first run that fails.
-pub fn run(
-    runs: &[Planned],
-    stop: &AtomicBool,
-    progress: &Progress<'_>,
-) -> Result<(), Diagnostics> {
+/// Does what is left of the runs, as many at a time as there are cores, which they divide among them, until all is done or
+/// `stop` is set; the runs that failed, while the others went on.
+pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &Progress<'_>) -> Vec<Failed> {
     let left: Vec<&Planned> = runs.iter().filter(|run| !run.is_done()).collect();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     // libtorch has threads of its own, and a model is large.
     let is_large = left.iter().any(|run| run.config.policy != "mlp");
     let jobs = if is_large { 1 } else { cores.min(left.len()) };
-    let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let worker = || {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads((cores / jobs.max(1)).max(1))
@@ -137,16 +143,9 @@ pub fn run(
                 // Without threads of its own it takes those of all.
                 Err(_) => run.go(stop, progress),
             };
-            if let Err(mut error) = done {
-                error
-                    .first_mut()
-                    .notes
-                    .push(format!("in the run {}", run.config.out));
-                failed
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get_or_insert(error);
-                stop.store(true, Ordering::Relaxed);
+            if let Err(error) = done {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.push((PathBuf::from(&run.config.out), error));
             }
         }
     };
@@ -155,6 +154,5 @@ pub fn run(
             scope.spawn(worker);
         }
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failed.map_or(Ok(()), Err)
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

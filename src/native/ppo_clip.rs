@@ -11,7 +11,7 @@ use super::tokens::{Output, Tile};
 use crate::batch::{Rows, TokenValues};
 use crate::script::{LossAnswer, Placed};
 use crate::tensor::op::{Binary, Reduction};
-use crate::tensor::{Depth, Moments, Precision, TILE, Token, exp, finish};
+use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish};
 
 pub(super) fn loss(
     columns: &Columns<'_>,
@@ -189,15 +189,15 @@ impl Clip<'_> {
 }
 
 /// exp(logp - old_logp)
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn ratios<T: Precision>(logp: &[T], old: &[T], out: &mut [T]) {
     for ((out, logp), old) in out.iter_mut().zip(logp).zip(old) {
-        *out = T::narrow(exp(T::narrow(logp.widen() - old.widen()).widen()));
+        *out = T::narrow(T::exp(T::narrow(logp.widen() - old.widen()).widen()));
     }
 }
 
 /// beta KL, and its derivative by logp times `grad`, which has beta in it.
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn penalties<T: Precision>(
     kind: Kl,
     beta: f64,
@@ -289,7 +289,7 @@ impl<T: Precision> Added<T> for (&[T], &[T]) {
     }
 }
 
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn surrogate<T: Precision, A: Added<T>>(
     ratio: &[T],
     advantage: impl Fn(usize) -> f64 + Copy,
@@ -336,7 +336,7 @@ fn surrogate<T: Precision, A: Added<T>>(
 }
 
 /// Multiplies the gradient with a factor, if there is one, and says whether all of it is finite.
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn finished<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
     if let Some(factor) = factor {
         for value in values.iter_mut() {

@@ -264,7 +264,7 @@ impl Normal {
 }
 
 /// Brings values to mean 0, and says whether all are finite.
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn normalised<T: Precision>(values: &mut [T], normal: Option<Normal>) -> bool {
     let mut is_finite = true;
     for values in values.chunks_mut(TILE) {
@@ -285,7 +285,7 @@ fn normalised<T: Precision>(values: &mut [T], normal: Option<Normal>) -> bool {
     is_finite
 }
 
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn clamp<T: Precision>(values: &mut [T], bound: f64) {
     for value in values {
         *value = T::narrow(Ternary::Clamp.of(value.widen(), -bound, bound));
@@ -293,7 +293,7 @@ fn clamp<T: Precision>(values: &mut [T], bound: f64) {
 }
 
 /// reward + gamma next value - value, from the rewards in `out`.
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn deltas<T: Precision>(values: &[T], after: T, gamma: f64, out: &mut [T]) {
     #[inline(always)]
     fn delta<T: Precision>(reward: T, value: T, next: T, gamma: f64) -> T {
@@ -311,7 +311,7 @@ fn deltas<T: Precision>(values: &[T], after: T, gamma: f64, out: &mut [T]) {
 }
 
 /// reward - beta clamp(KL), from the rewards in `out`.
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn less_penalty<T: Precision>(
     kind: Kl,
     (beta, clamp): (f64, f64),

@@ -121,7 +121,7 @@ impl Config {
     /// # Errors
     /// [`Diagnostics`] with the first one that is not.
     pub fn check(&self) -> Result<(), Diagnostics> {
-        if self.task == TRAINER {
+        if self.is_recorded() {
             let message = "the steps of this run are a trainer's: advlab has recorded them";
             let help = "it goes on where `advlab.watch` is called with this `folder`";
             return Err(Diagnostic::error(message).with_help(help).into());
@@ -261,14 +261,9 @@ impl Config {
         self.lr_schedule == COSINE
     }
 
-    /// Sets a parameter of the recipe, as in `--set k=8`.
-    pub fn set(&mut self, name: &str, text: &str) {
-        let whole = text.parse::<i64>().map(toml::Value::from).ok();
-        let number = || text.parse::<f64>().map(toml::Value::from).ok();
-        let truth = || text.parse::<bool>().map(toml::Value::from).ok();
-        let value = whole.or_else(number).or_else(truth);
-        let value = value.unwrap_or_else(|| text.into());
-        self.params.insert(name.to_string(), value);
+    /// Whether the steps are another program's.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.task == TRAINER
     }
 
     /// Whether the policy is evaluated after a step.
@@ -304,12 +299,15 @@ impl Config {
             let help = "`advlab recipes` lists the built-in losses, such as `ppo_clip`";
             return Err(error.with_help(help).into());
         }
-        for (name, text) in settings(&self.loss_params) {
-            recipe.set_text(&name, &text).map_err(|error| {
-                Diagnostic::error(format!("loss_params.{name} = {text}: {error}"))
-            })?;
-        }
+        set_all(&mut recipe, "loss_params", &self.loss_params)?;
         Ok(recipe)
+    }
+
+    /// Whether the recipe and the loss can be loaded and set.
+    pub(crate) fn check_recipes(&self) -> Result<(), Diagnostics> {
+        let host = self.host();
+        set_all(&mut host.load(&self.recipe)?, "params", &self.params)?;
+        self.set_loss(host.load(&self.loss_recipe)?).map(drop)
     }
 
     pub(super) fn make_task(&self) -> Result<Box<dyn Task>, Diagnostics> {
@@ -377,6 +375,14 @@ fn at_least_0<const N: usize>(keys: [(&'static str, f64); N]) -> Option<OutOfBou
         format!("{found:?}"),
         "a number, at least 0".to_string(),
     ))
+}
+
+fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<(), Diagnostics> {
+    for (name, text) in settings(params) {
+        let wrong = |error| Diagnostic::error(format!("{key}.{name} = {text}: {error}"));
+        recipe.set_text(&name, &text).map_err(wrong)?;
+    }
+    Ok(())
 }
 
 /// Parameters by their names, with their values as `--set` takes them.

@@ -50,6 +50,7 @@ pub use export::export;
 pub use folder::{Kept, Logged};
 pub use record::Record;
 pub use replay::{Difference, Replay};
+pub(crate) use row::flatten;
 pub use row::{Evaluation, Milliseconds, PassAt, Row};
 pub use run::{Ending, Run};
 pub use warnings::WarningConfig;

@@ -184,7 +184,7 @@ impl Row {
 }
 
 /// The values of a row by their paths, such as `evaluation/pass@1`, in the row's order.
-pub(super) fn flatten(row: &Value) -> Map<String, Value> {
+pub(crate) fn flatten(row: &Value) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in row.as_object().into_iter().flatten() {
         if value.is_object() {

@@ -1,8 +1,8 @@
 //! Which text of a completion is its answer.
 
-use super::clean::without_stars;
+use super::clean::{cleaned, without_stars};
+use super::read::read;
 use super::text;
-use super::value;
 
 /// The answer of a text and how it was found.
 pub(super) enum Found {
@@ -110,6 +110,9 @@ fn closed(text: &str) -> Option<&str> {
 
 /// Whether what stands between two boxes makes a list of them.
 fn is_joint(between: &str) -> bool {
+    if between.len() > 40 || between.is_empty() {
+        return false;
+    }
     let between = between
         .replace("\\text", "")
         .replace(['$', '{', '}', '\\', '(', ')'], " ");
@@ -160,22 +163,21 @@ fn behind_phrase(text: &str) -> Option<String> {
     if sentence.is_empty() {
         return None;
     }
-    if value::read(sentence).is_some() {
+    let is_readable = |text: &str| read(&cleaned(text)).is_some();
+    if is_readable(sentence) {
         return Some(sentence.to_string());
     }
+    if let Some(choice) = text::choice(&cleaned(sentence)) {
+        return Some(choice.to_string());
+    }
     // `5, since 25 = 5 * 5`
-    let clause = sentence
-        .split([',', ';', '('])
+    let mut clauses = sentence.split([',', ';', '(']);
+    let clause = clauses
         .find(|clause| !clause.is_empty())
         .unwrap_or(sentence);
     let clause = clause.split(" because ").next().unwrap_or(clause).trim();
-    let is_number = clause.len() < sentence.len() && value::read(clause).is_some();
-    let choice = text::choice(sentence).map(String::from);
-    Some(match choice {
-        Some(choice) => choice,
-        None if is_number => clause.to_string(),
-        None => sentence.to_string(),
-    })
+    let is_number = clause.len() < sentence.len() && is_readable(clause);
+    Some(if is_number { clause } else { sentence }.to_string())
 }
 
 /// Up to the end of the line or of the sentence.
@@ -241,11 +243,11 @@ fn is_formula(inside: &str, end: usize) -> bool {
 }
 
 /// Whether a text without a mark is meant as a whole: one line that is mathematics, well written or not.
-pub(super) fn is_whole(text: &str) -> bool {
-    if text.len() > value::LONGEST || text.lines().count() != 1 {
+pub(super) fn is_whole(text: &str, clean: &str) -> bool {
+    if text.lines().count() != 1 {
         return false;
     }
-    if value::read(text).is_some() || text::is_ratio(text) || text::choice(text).is_some() {
+    if read(clean).is_some() || text::is_ratio(clean) || text::choice(clean).is_some() {
         return true;
     }
     let plain = text.replace("\\text", "");

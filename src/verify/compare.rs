@@ -1,306 +1,252 @@
-//! Whether two values are the same.
+//! Whether two answers are the same.
 
-mod exprs;
+mod numbers;
 
-use super::approx;
-use super::expr::{Expr, Function, Rational};
-use super::region::{self, Region};
-use super::value::{Order, Quantity, Value};
-use exprs::{at_points, exprs, needs_wholes, variables};
+use super::expr::{Expr, Symbol};
+use super::number::{self, constant, value};
+use super::region::{self, is_region};
+use Symbol::{Equal, Less, LessOrEqual, List, Or, Percent, Set, Tuple, Unequal};
+use numbers::{at_points, numbers};
 
 /// Longer lists are compared in their order alone.
 const LONGEST: usize = 64;
 
 /// Whether an answer is what the gold is; `None` where that cannot be decided.
-pub(super) fn same(gold: &Value, answer: &Value) -> Option<bool> {
+pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     if gold == answer {
         return Some(true);
     }
-    match (gold, answer) {
-        (Value::Number(gold), Value::Number(answer)) => numbers(gold, answer),
-        (Value::Based(digits, base), Value::Based(others, other)) => {
-            let value = |digits: &str, base| u128::from_str_radix(digits, base).ok();
-            let values = value(digits, *base).zip(value(others, *other));
+    let is_relation =
+        |expr: &Expr| matches!(expr.symbol(), Some(Equal | Unequal | Less | LessOrEqual));
+    match (gold.symbol(), answer.symbol()) {
+        (Some(Symbol::Based(base)), Some(Symbol::Based(other))) => {
+            let value = |expr: &Expr, base| u128::from_str_radix(digits(expr), base).ok();
+            let values = value(gold, base).zip(value(answer, other));
             Some(values.is_some_and(|(a, b)| a == b))
         }
-        (Value::Based(digits, _), other) | (other, Value::Based(digits, _)) => {
-            let number = other.plain()?.exact()?;
-            Some(number.to_string() == *digits)
+        (Some(Symbol::Based(_)), _) => is_written(answer, digits(gold)),
+        (_, Some(Symbol::Based(_))) => is_written(gold, digits(answer)),
+        // The letter is a part of an inequality.
+        _ if is_relation(gold) && is_relation(answer) => {
+            relations(gold, answer).or_else(|| regions(gold, answer))
         }
-        (Value::Matrix(gold), Value::Matrix(answer)) => {
-            let has_shape = |rows: &[Vec<Expr>]| (rows.len(), rows[0].len());
-            if has_shape(gold) != has_shape(answer) {
-                return Some(false);
-            }
-            let cells = gold.iter().flatten().zip(answer.iter().flatten());
-            all(cells.map(|(gold, answer)| exprs(gold, answer)))
-        }
-        (Value::Relation(sides, orders), Value::Relation(others, other_orders)) => {
-            let found = relations((sides, orders), (others, other_orders));
-            // The letter is a part of an inequality.
-            found.or_else(|| regions(gold, answer))
-        }
-        (Value::Relation(sides, orders), other) | (other, Value::Relation(sides, orders)) => {
-            if let Some(right) = assigned(sides, orders) {
-                return match std::ptr::eq(other, answer) {
-                    true => same(right, other),
-                    false => same(other, right),
-                };
-            }
-            regions(gold, answer).or(Some(false))
-        }
-        _ => structures(gold, answer),
+        _ if assigned(gold).is_some() => same(assigned(gold)?, answer),
+        _ if assigned(answer).is_some() => same(gold, assigned(answer)?),
+        _ if is_quantity(gold) && is_quantity(answer) => quantities(gold, answer),
+        _ => regions(gold, answer).or_else(|| structures(gold, answer)),
     }
+}
+
+fn digits(based: &Expr) -> &str {
+    match based.parts() {
+        [Expr::Name(digits)] => digits,
+        _ => "",
+    }
+}
+
+/// Whether a number is written with the digits.
+fn is_written(expr: &Expr, digits: &str) -> Option<bool> {
+    Some(constant(expr)?.exact()?.to_string() == digits)
 }
 
 /// All of them; undecided where none is false and one is undecided.
-fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+fn all(verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut is_decided = true;
-    loop {
-        match verdicts.next() {
-            Some(Some(true)) => {}
-            Some(Some(false)) => return Some(false),
-            Some(None) => is_decided = false,
-            None => return is_decided.then_some(true),
+    for verdict in verdicts {
+        match verdict {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None => is_decided = false,
         }
     }
+    is_decided.then_some(true)
 }
 
 /// What a name is said to be: the right side of `x = 5`, `f(x) = 2x`.
-fn assigned<'v>(sides: &'v [Value], orders: &[Order]) -> Option<&'v Value> {
-    if orders != [Order::Equal] {
-        return None;
+fn assigned(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::Node(Equal, sides) if sides[0].is_name() => Some(&sides[1]),
+        _ => None,
     }
-    name(&sides[0]).map(|_| &sides[1])
 }
 
-fn name(value: &Value) -> Option<&Expr> {
-    let letter = |expr: &Expr| matches!(expr, Expr::Variable(_) | Expr::E | Expr::I);
-    value.plain().filter(|expr| match expr {
-        Expr::Product(parts) | Expr::Call(Function::Named(_), parts) => parts.iter().all(letter),
-        expr => letter(expr),
-    })
+fn is_quantity(expr: &Expr) -> bool {
+    expr.is_plain() || matches!(expr, Expr::Measured(..) | Expr::Node(Percent, _))
 }
 
-fn structures(gold: &Value, answer: &Value) -> Option<bool> {
-    if let Some(is_same) = regions(gold, answer) {
-        return Some(is_same);
-    }
-    let in_order = |gold: &[Value], answer: &[Value]| {
-        if gold.len() != answer.len() {
-            return Some(false);
-        }
-        all(gold
-            .iter()
-            .zip(answer)
-            .map(|(gold, answer)| same(gold, answer)))
-    };
+fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
     match (gold, answer) {
-        (Value::List(golds, _), Value::List(answers, _)) => {
-            let (own, other) = (names(golds), names(answers));
-            if own != Names::Several && other == Names::Several
-                || own == Names::Several && other != Names::Several
-            {
-                return match own == Names::None || other == Names::None {
-                    true => in_order(&values(golds), &values(answers)),
-                    false => Some(false),
-                };
-            }
-            let (golds, answers) = (unnamed(golds), unnamed(answers));
-            match golds.len() == answers.len() && golds.len() <= LONGEST {
-                true => any_order(&golds, &answers),
-                false => in_order(&golds, &answers),
-            }
+        (Expr::Measured(_, unit), Expr::Measured(_, other)) if unit != other => Some(false),
+        (Expr::Measured(gold, _), Expr::Measured(answer, _)) => quantities(gold, answer),
+        (Expr::Measured(gold, _), answer) => quantities(gold, answer),
+        (gold, Expr::Measured(answer, _)) => quantities(gold, answer),
+        (Expr::Node(Percent, gold), Expr::Node(Percent, answer)) => numbers(&gold[0], &answer[0]),
+        (Expr::Node(Percent, gold), answer) => {
+            either_way(&gold[0], numbers(&hundredth(&gold[0]), answer), || {
+                numbers(&gold[0], answer)
+            })
         }
-        (Value::Tuple(golds), Value::Tuple(answers)) => in_order(golds, answers),
-        (Value::Tuple(golds), Value::List(answers, _)) => in_order(golds, &values(answers)),
-        (Value::List(golds, _), Value::Tuple(answers)) => in_order(&values(golds), answers),
-        (Value::Set(golds), Value::Set(answers)) => sets(golds, answers),
-        (Value::Set(golds), Value::List(answers, _)) => sets(golds, &unnamed(answers)),
-        (Value::List(golds, _), Value::Set(answers)) => sets(&unnamed(golds), answers),
-        (Value::Set(one), other) | (other, Value::Set(one)) if one.len() == 1 => {
-            match std::ptr::eq(other, answer) {
-                true => same(&one[0], other),
-                false => same(other, &one[0]),
-            }
+        (gold, Expr::Node(Percent, answer)) => {
+            either_way(gold, numbers(gold, &hundredth(&answer[0])), || {
+                numbers(gold, &answer[0])
+            })
         }
-        (Value::Interval(golds, closed), Value::Interval(answers, others)) => {
-            if closed != others {
-                return Some(false);
-            }
-            all(golds
-                .iter()
-                .zip(answers)
-                .map(|(gold, answer)| exprs(gold, answer)))
-        }
-        (Value::Joined(join, golds), Value::Joined(other, answers)) if join == other => all(golds
-            .iter()
-            .zip(&**answers)
-            .map(|(gold, answer)| same(gold, answer))),
-        _ => Some(false),
+        (gold, answer) => numbers(gold, answer),
+    }
+}
+
+fn hundredth(expr: &Expr) -> Expr {
+    number::folded(expr.clone().over(Expr::integer(100)))
+}
+
+/// A percent sign is a hundredth, or, from 1 on, as good as a unit.
+fn either_way(
+    gold: &Expr,
+    by_value: Option<bool>,
+    bare: impl Fn() -> Option<bool>,
+) -> Option<bool> {
+    let is_large = || region::end(gold).is_some_and(|value| value.abs() >= 1.0);
+    if by_value != Some(true) && is_large() {
+        bare()
+    } else {
+        by_value
     }
 }
 
 /// As sets of points, where one of the two is more than a tuple or a list of numbers.
-fn regions(gold: &Value, answer: &Value) -> Option<bool> {
-    let is_region = |value: &Value| match value {
-        Value::Interval(..) | Value::Reals | Value::Joined(..) => true,
-        Value::Relation(_, orders) => orders[0] != Order::Equal,
-        Value::List(parts, _) => parts
-            .iter()
-            .all(|part| matches!(part, Value::Relation(_, orders) if orders[0] != Order::Equal)),
-        _ => false,
-    };
+fn regions(gold: &Expr, answer: &Expr) -> Option<bool> {
     if !is_region(gold) && !is_region(answer) {
         return None;
     }
     // The list `1, 2, 3` may be the union of two sets.
-    let of = |value: &Value| match value {
-        Value::List(parts, _) if !is_region(value) => region::points(parts),
-        value => Some(Region::of(value)?.0),
+    let is_list = |expr: &Expr| matches!(expr.symbol(), Some(List | Or)) && !is_region(expr);
+    let is_joined = |expr: &Expr| {
+        use Symbol::*;
+        matches!(expr.symbol(), Some(Union | Intersection | Difference | Set))
     };
-    let is_joined = |value: &Value| matches!(value, Value::Joined(..) | Value::Set(_));
-    let is_list = |value: &Value| matches!(value, Value::List(..)) && !is_region(value);
     if is_list(gold) && !is_joined(answer) || is_list(answer) && !is_joined(gold) {
         return Some(false);
     }
-    Some(region::same(&of(gold)?, &of(answer)?))
+    region::same(gold, answer)
 }
 
-/// How many names the values of a list have together.
-#[derive(PartialEq)]
-enum Names {
-    None,
-    One,
-    Several,
-}
-
-fn names(values: &[Value]) -> Names {
-    let mut names = values.iter().filter_map(|value| match value {
-        Value::Relation(sides, orders) if orders[..] == [Order::Equal] => name(&sides[0]),
-        _ => None,
-    });
-    match names.next() {
-        None => Names::None,
-        Some(first) if names.all(|name| name == first) => Names::One,
-        Some(_) => Names::Several,
+fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {
+    let is_list = |symbol| matches!(symbol, List | Or);
+    let (Some(a), Some(b)) = (gold.symbol(), answer.symbol()) else {
+        return match (gold, answer) {
+            (Expr::Node(Set, one), other) if one.len() == 1 => same(&one[0], other),
+            (other, Expr::Node(Set, one)) if one.len() == 1 => same(other, &one[0]),
+            _ => Some(false),
+        };
+    };
+    let (golds, answers) = (gold.parts(), answer.parts());
+    match (a, b) {
+        (a, b) if is_list(a) && is_list(b) => lists(golds, answers),
+        (a, b) if (a == Set || is_list(a)) && (b == Set || is_list(b)) => {
+            sets(&unnamed(golds), &unnamed(answers))
+        }
+        (Set, _) if golds.len() == 1 => same(&golds[0], answer),
+        (_, Set) if answers.len() == 1 => same(gold, &answers[0]),
+        (a, b) if (a == Tuple || is_list(a)) && (b == Tuple || is_list(b)) => {
+            in_order(&values(golds), &values(answers))
+        }
+        (a, b) if a == b => in_order(&values(golds), &values(answers)),
+        _ => Some(false),
     }
 }
 
-/// The values of a list; `x = 1, x = 2` without the name that all of them have.
-fn unnamed(values: &[Value]) -> Vec<Value> {
-    match names(values) {
-        Names::Several => values.to_vec(),
-        _ => self::values(values),
+/// The names that the values of a list have, each once.
+fn names(values: &[Expr]) -> Vec<&Expr> {
+    let mut names: Vec<&Expr> = Vec::new();
+    for value in values {
+        if assigned(value).is_some() && !names.contains(&&value.parts()[0]) {
+            names.push(&value.parts()[0]);
+        }
     }
+    names
 }
 
 /// The values without their names.
-fn values(values: &[Value]) -> Vec<Value> {
-    let value = |value: &Value| match value {
-        Value::Relation(sides, orders) => assigned(sides, orders).unwrap_or(value).clone(),
-        value => value.clone(),
-    };
-    values.iter().map(value).collect()
+fn values(values: &[Expr]) -> Vec<&Expr> {
+    values
+        .iter()
+        .map(|value| assigned(value).unwrap_or(value))
+        .collect()
 }
 
-fn any_order(golds: &[Value], answers: &[Value]) -> Option<bool> {
-    let mut left: Vec<&Value> = answers.iter().collect();
+/// The values of a list; `x = 1, x = 2` without the name that all of them have.
+fn unnamed(values: &[Expr]) -> Vec<&Expr> {
+    match names(values).len() {
+        0 | 1 => self::values(values),
+        _ => values.iter().collect(),
+    }
+}
+
+fn in_order(golds: &[&Expr], answers: &[&Expr]) -> Option<bool> {
+    let pairs = golds.iter().zip(answers);
+    match golds.len() == answers.len() {
+        true => all(pairs.map(|(gold, answer)| same(gold, answer))),
+        false => Some(false),
+    }
+}
+
+fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
+    let (own, other) = (names(golds).len(), names(answers).len());
+    if (own > 1) != (other > 1) {
+        return match own.min(other) {
+            0 => in_order(&values(golds), &values(answers)),
+            _ => Some(false),
+        };
+    }
+    let (golds, answers) = (unnamed(golds), unnamed(answers));
+    if golds.len() != answers.len() || golds.len() > LONGEST {
+        return in_order(&golds, &answers);
+    }
+    let mut left = answers;
     for gold in golds {
-        let Some(at) = left
+        let found = left
             .iter()
-            .position(|answer| same(gold, answer) == Some(true))
-        else {
+            .position(|answer| same(gold, answer) == Some(true));
+        let Some(at) = found else {
             return Some(false);
         };
         left.swap_remove(at);
     }
-    Some(left.is_empty())
+    Some(true)
 }
 
-fn sets(golds: &[Value], answers: &[Value]) -> Option<bool> {
+fn sets(golds: &[&Expr], answers: &[&Expr]) -> Option<bool> {
     if golds.len().max(answers.len()) > LONGEST {
         return None;
     }
-    let within = |some: &[Value], others: &[Value]| {
-        let is_in = |one: &Value| others.iter().any(|other| same(other, one) == Some(true));
-        some.iter().all(is_in)
-    };
-    let is_same = within(golds, answers)
-        && answers
-            .iter()
-            .all(|answer| golds.iter().any(|gold| same(gold, answer) == Some(true)));
-    Some(is_same)
+    let is_same = |gold: &Expr, answer: &Expr| same(gold, answer) == Some(true);
+    let are_golds = |answer: &&Expr| golds.iter().any(|gold| is_same(gold, answer));
+    let is_found = |gold: &&Expr| answers.iter().any(|answer| is_same(gold, answer));
+    Some(answers.iter().all(are_golds) && golds.iter().all(is_found))
 }
-
-fn numbers(gold: &Quantity, answer: &Quantity) -> Option<bool> {
-    if !gold.unit.is_empty() && !answer.unit.is_empty() && gold.unit != answer.unit {
-        return Some(false);
-    }
-    if gold.is_percent == answer.is_percent {
-        return exprs(&gold.expr, &answer.expr);
-    }
-    let hundredth = |expr: &Expr| match expr.exact() {
-        Some(value) => Expr::Number(value / Rational::from_integer(100.into()), None),
-        None => expr.clone().over(Expr::integer(100)),
-    };
-    let by_value = match gold.is_percent {
-        true => exprs(&hundredth(&gold.expr), &answer.expr),
-        false => exprs(&gold.expr, &hundredth(&answer.expr)),
-    };
-    if by_value == Some(true) {
-        return by_value;
-    }
-    let is_large = region::constant(&gold.expr).is_some_and(|value| value.abs() >= 1.0);
-    match is_large {
-        true => exprs(&gold.expr, &answer.expr),
-        false => by_value,
-    }
-}
-
-type Sides<'v> = (&'v [Value], &'v [Order]);
 
 /// Two relations: equations whose differences are proportional, inequalities by a positive factor.
-fn relations(gold: Sides<'_>, answer: Sides<'_>) -> Option<bool> {
-    if let (Some(a), Some(b)) = (assigned(gold.0, gold.1), assigned(answer.0, answer.1))
-        && name(&gold.0[0]) == name(&answer.0[0])
+fn relations(gold: &Expr, answer: &Expr) -> Option<bool> {
+    let (golds, answers) = (gold.parts(), answer.parts());
+    if let (Some(a), Some(b)) = (assigned(gold), assigned(answer))
+        && golds[0] == answers[0]
     {
         return same(a, b);
     }
-    if gold.1.len() > 1 || answer.1.len() > 1 {
-        let is_same = gold.1 == answer.1 && gold.0.len() == answer.0.len();
-        let pairs = || gold.0.iter().zip(answer.0);
-        let verdict = is_same
-            .then(|| all(pairs().map(|(a, b)| same(a, b))))
-            .flatten();
-        return verdict.or(Some(false));
+    if !golds.iter().chain(answers).all(Expr::is_plain) {
+        return None;
     }
-    // As a difference that is positive, not negative, zero or not zero.
-    let difference = |(sides, orders): Sides<'_>| {
-        let (left, right) = (sides[0].plain()?.clone(), sides[1].plain()?.clone());
-        let (more, less, order) = match orders[0] {
-            Order::Less => (right, left, Order::Greater),
-            Order::LessOrEqual => (right, left, Order::GreaterOrEqual),
-            order => (left, right, order),
-        };
-        Some((Expr::Sum(vec![more, less.negated()]), order))
-    };
-    let ((a, order), (b, other)) = (difference(gold)?, difference(answer)?);
-    if order != other {
+    if gold.symbol() != answer.symbol() {
         return Some(false);
     }
-    let names = variables([&a, &b]);
-    let ratios = at_points(&names, needs_wholes(&a) || needs_wholes(&b), |at| {
-        let (a, b) = (
-            approx::real(approx::value(&a, at)?)?,
-            approx::real(approx::value(&b, at)?)?,
-        );
+    let ratios = at_points(gold, answer, |at| {
+        let difference =
+            |sides: &[Expr]| Some(value(&sides[0], at)?.real()? - value(&sides[1], at)?.real()?);
+        let (a, b) = (difference(golds)?, difference(answers)?);
         (b.abs() > 1e-9).then_some(a / b)
     });
     let first = *ratios.first()?;
-    let is_constant = ratios
-        .iter()
-        .all(|ratio| (ratio - first).abs() <= 1e-8 * first.abs());
-    let is_directed = matches!(order, Order::Equal | Order::Unequal) || first > 0.0;
-    Some(is_constant && first != 0.0 && is_directed && ratios.len() > 2)
+    let is_constant = |ratio: &f64| (ratio - first).abs() <= 1e-8 * first.abs();
+    let is_directed = matches!(gold.symbol(), Some(Equal | Unequal)) || first > 0.0;
+    Some(ratios.iter().all(is_constant) && first != 0.0 && is_directed && ratios.len() > 2)
 }

@@ -13,21 +13,23 @@
 //! ```
 
 mod answer;
-mod approx;
 mod clean;
 mod compare;
 mod expr;
+mod lexeme;
+mod number;
 mod parse;
+mod read;
 mod region;
 #[cfg(test)]
 mod tests;
 mod text;
-mod token;
 mod unit;
-mod value;
 mod work;
 
 use answer::Found;
+use clean::cleaned;
+use read::read;
 
 /// What became of a comparison. Only [`Verdict::Equal`] is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,7 @@ pub fn equal(gold: &str, completion: &str) -> Verdict {
 
 /// As [`equal`], with the answers of the reference and of the completion.
 pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Option<String>) {
+    work::begin();
     let gold = reference(gold);
     let answer = of_completion(completion, gold.as_deref().unwrap_or_default());
     let verdict = match (&gold, &answer) {
@@ -61,6 +64,7 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
 /// The answer of a text: what its last mark points at, such as `\boxed{}`, `####` or `answer is`; the text itself where it
 /// is one line of mathematics; else its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
+    work::begin();
     of_completion(text, "")
 }
 
@@ -75,59 +79,50 @@ pub fn reference(gold: &str) -> Option<String> {
 }
 
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
-    match answer::marked(completion) {
-        Found::Marked(answer) => Some(answer),
-        Found::Nothing => None,
-        Found::Unmarked(text) if text.is_empty() => None,
-        Found::Unmarked(text) => {
-            let is_short = text.len().max(gold.len()) <= value::LONGEST;
-            let is_gold = is_short && !gold.is_empty() && text::folded(&text) == text::folded(gold);
-            match is_gold || answer::is_whole(&text) {
-                true => Some(text),
-                false => answer::last_of(&text),
-            }
-        }
+    let text = match answer::marked(completion) {
+        Found::Marked(answer) => return Some(answer),
+        Found::Unmarked(text) if !text.is_empty() => text,
+        _ => return None,
+    };
+    let is_whole = text.len() <= read::LONGEST && {
+        let clean = cleaned(&text);
+        let may_be_gold = (1..=read::LONGEST).contains(&gold.len());
+        may_be_gold && text::folded(&clean) == text::folded(&cleaned(gold))
+            || answer::is_whole(&text, &clean)
+    };
+    match is_whole {
+        true => Some(text),
+        false => answer::last_of(&text),
     }
 }
 
 fn of_answers(gold: &str, answer: &str) -> Verdict {
-    if gold.len().max(answer.len()) > value::LONGEST {
-        return match gold.trim() == answer.trim() {
-            true => Verdict::Equal,
-            false => Verdict::Undecided,
-        };
+    let verdict = |is_equal| match is_equal {
+        Some(true) => Verdict::Equal,
+        Some(false) => Verdict::Different,
+        None => Verdict::Undecided,
+    };
+    if gold.len().max(answer.len()) > read::LONGEST {
+        return verdict((gold.trim() == answer.trim()).then_some(true));
     }
-    work::begin();
-    let folded = [gold, answer].map(text::folded);
-    if folded[0].is_empty() {
+    let (gold, answer) = (&cleaned(gold), &cleaned(answer));
+    let folded = text::folded(gold);
+    if folded.is_empty() {
         return Verdict::NoAnswer;
     }
+    let is_same = folded == text::folded(answer);
     // Without their blanks, `1 7` and `17` are one text.
-    let has_numbers = folded[0].contains(|c: char| c.is_ascii_digit());
-    let is_same_text =
-        folded[0] == folded[1] && (!has_numbers || clean::cleaned(gold) == clean::cleaned(answer));
-    if is_same_text {
+    let has_numbers = folded.contains(|c: char| c.is_ascii_digit());
+    if is_same && (!has_numbers || gold == answer) {
         return Verdict::Equal;
     }
-    let verdict = |is_equal| {
-        if is_equal {
-            Verdict::Equal
-        } else {
-            Verdict::Different
-        }
-    };
-    if let Some(letter) = text::choice(gold)
-        && let Some(found) = text::choice(answer)
-    {
-        return verdict(found == letter);
+    if let (Some(letter), Some(found)) = (text::choice(gold), text::choice(answer)) {
+        return verdict(Some(found == letter));
     }
-    match (value::read(gold), value::read(answer)) {
-        (Some(gold), Some(answer)) => match compare::same(&gold, &answer) {
-            Some(is_equal) => verdict(is_equal),
-            None => Verdict::Undecided,
-        },
-        (None, None) => verdict(folded[0] == folded[1]),
-        (Some(_), None) => Verdict::Undecided,
-        (None, Some(_)) => Verdict::Different,
-    }
+    verdict(match (read(gold), read(answer)) {
+        (Some(gold), Some(answer)) => compare::same(&gold, &answer),
+        (None, None) => Some(is_same),
+        (Some(_), None) => None,
+        (None, Some(_)) => Some(false),
+    })
 }

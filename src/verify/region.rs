@@ -1,18 +1,61 @@
 //! Sets of real numbers, compared by where they begin and end and by what lies between.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
-use super::approx;
-use super::expr::Expr;
-use super::value::{Join, Order, Value};
+use super::expr::{Expr, INFINITY, REALS, Symbol};
+use super::number;
+
+/// Whether this is a set of numbers that its points decide: more than a tuple, or a list of numbers.
+pub(super) fn is_region(expr: &Expr) -> bool {
+    use Symbol::*;
+    match expr {
+        Expr::Node(List | Or, parts) => parts.iter().all(is_inequality),
+        Expr::Node(Interval(_) | Union | Intersection | Difference, _) => true,
+        expr => expr.is(REALS) || is_inequality(expr),
+    }
+}
+
+fn is_inequality(expr: &Expr) -> bool {
+    use Symbol::*;
+    match expr {
+        Expr::Node(Unequal | Less | LessOrEqual, _) => true,
+        Expr::Node(List | Or, parts) => parts.iter().all(is_inequality),
+        _ => false,
+    }
+}
+
+/// Whether two sets have the same points: at all ends, between them, and beyond. `None` where one is no set of numbers.
+pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
+    let (mut names, mut ends) = (BTreeSet::new(), Vec::new());
+    a.variables(&mut names);
+    b.variables(&mut names);
+    collect_ends(a, &mut ends)?;
+    collect_ends(b, &mut ends)?;
+    if names.len() > 1 {
+        return None;
+    }
+    ends.retain(|end| end.is_finite());
+    ends.sort_by(f64::total_cmp);
+    ends.dedup_by(|a, b| order(*a, *b).is_eq());
+    let least = ends.first().map_or(0.0, |end| end - end.abs() - 1.0);
+    let most = ends.last().map_or(0.0, |end| end + end.abs() + 1.0);
+    let middles = ends.windows(2).map(|pair| pair[0] / 2.0 + pair[1] / 2.0);
+    let points = ends.iter().copied().chain(middles).chain([least, most]);
+    for x in points {
+        if has(a, x)? != has(b, x)? {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
 
 /// The value of an expression without variables, infinity included.
-pub(super) fn constant(expr: &Expr) -> Option<f64> {
+pub(super) fn end(expr: &Expr) -> Option<f64> {
     match expr {
-        Expr::Infinity => Some(f64::INFINITY),
-        Expr::Negative(inner) if **inner == Expr::Infinity => Some(f64::NEG_INFINITY),
-        expr if expr.any(&|part| matches!(part, Expr::Variable(_))) => None,
-        expr => approx::real(approx::value(expr, &|_| 0.0)?),
+        expr if expr.is(INFINITY) => Some(f64::INFINITY),
+        Expr::Node(Symbol::Negative, part) if part[0].is(INFINITY) => Some(f64::NEG_INFINITY),
+        expr => number::constant(expr)?.real(),
     }
 }
 
@@ -26,138 +69,79 @@ fn order(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// Half a line: the numbers from an end on, or up to it.
-pub(super) struct Half(f64, Ordering, bool);
-
-/// A set of real numbers as what it is made of.
-pub(super) enum Region {
-    All,
-    Points(Vec<f64>),
-    Halves(Vec<Half>),
-    Joined(Join, Vec<Region>),
-}
-
-impl Region {
-    /// The set that a value is, and the variable of the inequalities that it is given by; `None` where it is none.
-    pub(super) fn of(value: &Value) -> Option<(Region, Option<&str>)> {
-        let between = |ends: [&Expr; 2], closed: [bool; 2]| {
-            let [from, to] = [constant(ends[0])?, constant(ends[1])?];
-            let is_one = from < to || from == to && closed == [true, true];
-            let halves = vec![
-                Half(from, Ordering::Greater, closed[0]),
-                Half(to, Ordering::Less, closed[1]),
-            ];
-            is_one.then_some((Region::Halves(halves), None))
-        };
-        match value {
-            Value::Interval([from, to], closed) => between([from, to], *closed),
-            Value::Tuple(parts) => match &parts[..] {
-                [from, to] => between([from.plain()?, to.plain()?], [false, false]),
-                _ => None,
-            },
-            Value::Reals => Some((Region::All, None)),
-            Value::Set(parts) => Some((points(parts)?, None)),
-            Value::Joined(join, both) => {
-                let parts: Option<_> = both.iter().map(|part| Some(Region::of(part)?.0)).collect();
-                Some((Region::Joined(*join, parts?), None))
-            }
-            Value::Relation(sides, orders) if orders[0] != Order::Equal => {
-                inequality(sides, orders)
-            }
-            Value::List(parts, is_or) => {
-                let is_relation = |part: &Value| matches!(part, Value::Relation(..));
-                let parts = parts
-                    .iter()
-                    .map(|part| Region::of(part).filter(|_| is_relation(part)));
-                let (parts, names): (Vec<_>, Vec<_>) =
-                    parts.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-                let join = if *is_or {
-                    Join::Union
-                } else {
-                    Join::Intersection
-                };
-                let is_one = names.windows(2).all(|pair| pair[0] == pair[1]);
-                is_one.then_some((Region::Joined(join, parts), names[0]))
-            }
-            _ => None,
-        }
-    }
-
-    fn ends(&self, ends: &mut Vec<f64>) {
-        match self {
-            Region::All => {}
-            Region::Points(points) => ends.extend(points),
-            Region::Halves(halves) => ends.extend(halves.iter().map(|half| half.0)),
-            Region::Joined(_, parts) => parts.iter().for_each(|part| part.ends(ends)),
-        }
-    }
-
-    fn has(&self, x: f64) -> bool {
-        match self {
-            Region::All => true,
-            Region::Points(points) => points.iter().any(|point| order(x, *point).is_eq()),
-            Region::Halves(halves) => halves.iter().all(|Half(end, side, is_closed)| {
-                let order = order(x, *end);
-                order == *side || order.is_eq() && *is_closed
-            }),
-            Region::Joined(Join::Union, parts) => parts.iter().any(|part| part.has(x)),
-            Region::Joined(Join::Intersection, parts) => parts.iter().all(|part| part.has(x)),
-            Region::Joined(Join::Difference, parts) => parts[0].has(x) && !parts[1].has(x),
-        }
-    }
-}
-
-/// Numbers, one by one.
-pub(super) fn points(parts: &[Value]) -> Option<Region> {
-    let numbers = parts.iter().map(|part| constant(part.plain()?));
-    Some(Region::Points(numbers.collect::<Option<_>>()?))
-}
-
-/// The variable of a solved inequality and where it holds: `x > 2`, `1 < x < 2`.
-fn inequality<'v>(sides: &'v [Value], orders: &[Order]) -> Option<(Region, Option<&'v str>)> {
-    let variable = |side: &'v Value| match side.plain() {
-        Some(Expr::Variable(name)) => Some(name.as_str()),
-        _ => None,
+/// Where a set may begin or end; `None` where this is no set of numbers.
+fn collect_ends(set: &Expr, ends: &mut Vec<f64>) -> Option<()> {
+    use Symbol::*;
+    let (symbol, parts) = match set {
+        Expr::Node(symbol, parts) => (*symbol, parts),
+        set => return set.is(REALS).then_some(()),
     };
-    let at = sides.iter().position(|side| variable(side).is_some())?;
-    let mut parts = Vec::new();
-    for (index, order) in orders.iter().enumerate() {
-        let is_left = index == at;
-        if !is_left && index + 1 != at {
-            return None;
+    match (symbol, &parts[..]) {
+        (Union | Intersection | Difference, parts) => {
+            parts.iter().try_for_each(|part| collect_ends(part, ends))
         }
-        let bound = constant(sides[if is_left { at + 1 } else { at - 1 }].plain()?)?;
-        let is_closed = matches!(order, Order::LessOrEqual | Order::GreaterOrEqual);
-        let side = match order {
-            Order::Less | Order::LessOrEqual => Ordering::Less,
-            Order::Greater | Order::GreaterOrEqual => Ordering::Greater,
-            Order::Unequal => {
-                let but = vec![Region::All, Region::Points(vec![bound])];
-                parts.push(Region::Joined(Join::Difference, but));
-                continue;
-            }
-            _ => return None,
-        };
-        let side = if is_left { side } else { side.reverse() };
-        parts.push(Region::Halves(vec![Half(bound, side, is_closed)]));
+        (List | Or, parts) if is_inequality(set) => {
+            parts.iter().try_for_each(|part| collect_ends(part, ends))
+        }
+        // A solved one: a variable on one side, a number on the other.
+        (Unequal | Less | LessOrEqual, [a, b]) => {
+            let bound = if a.variable().is_some() { b } else { a };
+            let is_solved = a.variable().is_some() || b.variable().is_some();
+            ends.push(end(bound).filter(|_| is_solved)?);
+            Some(())
+        }
+        (Interval(_) | Tuple, [from, to]) => {
+            let (from, to) = (end(from)?, end(to)?);
+            ends.extend([from, to]);
+            let is_point = from == to && symbol == Interval([true, true]);
+            (from < to || is_point).then_some(())
+        }
+        (Set | List | Or, parts) => {
+            ends.extend(parts.iter().map(end).collect::<Option<Vec<f64>>>()?);
+            Some(())
+        }
+        _ => None,
     }
-    Some((
-        Region::Joined(Join::Intersection, parts),
-        variable(&sides[at]),
-    ))
 }
 
-/// Whether two sets have the same points: at all ends, between them, and beyond.
-pub(super) fn same(a: &Region, b: &Region) -> bool {
-    let mut ends = Vec::new();
-    a.ends(&mut ends);
-    b.ends(&mut ends);
-    ends.retain(|end| end.is_finite());
-    ends.sort_by(f64::total_cmp);
-    ends.dedup_by(|a, b| order(*a, *b).is_eq());
-    let least = ends.first().map_or(0.0, |end| end - end.abs() - 1.0);
-    let most = ends.last().map_or(0.0, |end| end + end.abs() + 1.0);
-    let middles = ends.windows(2).map(|pair| pair[0] / 2.0 + pair[1] / 2.0);
-    let mut points = ends.iter().copied().chain(middles).chain([least, most]);
-    points.all(|x| a.has(x) == b.has(x))
+/// Whether a number is in a set of which the ends are known.
+fn has(set: &Expr, x: f64) -> Option<bool> {
+    use Symbol::*;
+    let (symbol, parts) = match set {
+        Expr::Node(symbol, parts) => (*symbol, parts),
+        _ => return Some(true),
+    };
+    let side = |expr: &Expr| expr.variable().map_or_else(|| end(expr), |_| Some(x));
+    let compared = || Some(order(side(&parts[0])?, side(&parts[1])?));
+    let are_in = || {
+        parts
+            .iter()
+            .map(|part| has(part, x))
+            .collect::<Option<Vec<bool>>>()
+    };
+    Some(match symbol {
+        Unequal => compared()?.is_ne(),
+        Less => compared()?.is_lt(),
+        LessOrEqual => compared()?.is_le(),
+        Interval(_) | Tuple => {
+            let is_closed = if let Interval(closed) = symbol {
+                closed
+            } else {
+                [false, false]
+            };
+            let (from, to) = (order(x, end(&parts[0])?), order(x, end(&parts[1])?));
+            (from.is_gt() || from.is_eq() && is_closed[0])
+                && (to.is_lt() || to.is_eq() && is_closed[1])
+        }
+        Difference => are_in()? == [true, false],
+        Union => are_in()?.contains(&true),
+        Intersection => !are_in()?.contains(&false),
+        Or if is_inequality(set) => are_in()?.contains(&true),
+        List if is_inequality(set) => !are_in()?.contains(&false),
+        // Numbers, one by one.
+        _ => {
+            let points: Option<Vec<f64>> = parts.iter().map(end).collect();
+            points?.into_iter().any(|point| order(x, point).is_eq())
+        }
+    })
 }

@@ -1,7 +1,5 @@
 //! Answers that are words: how two of them are the same, and the letters of choices.
 
-use super::clean::cleaned;
-
 /// Letters without their accents, and the marks that make them.
 fn plain(letter: char) -> Option<char> {
     Some(match letter {
@@ -17,9 +15,9 @@ fn plain(letter: char) -> Option<char> {
     })
 }
 
-/// A text such that equal ones say the same: case, articles, blanks, fonts and marks between words do not count.
+/// A cleaned text such that equal ones say the same: case, articles, blanks, fonts and marks between words do not count.
 pub(super) fn folded(text: &str) -> String {
-    let text = cleaned(text).replace("\\text", "").to_lowercase();
+    let text = text.replace("\\text", "").to_lowercase();
     let text = text.replace(['{', '}', '¤'], "");
     let is_one = text.split_whitespace().nth(1).is_none();
     let is_article = |word: &&str| ["a", "an", "the"].contains(word);
@@ -42,9 +40,9 @@ pub(super) fn folded(text: &str) -> String {
     out
 }
 
-/// The letter of a choice, such as that of `B`, `(B)`, `B. 42` and `Option B`.
+/// The letter of a choice in a cleaned text, such as that of `B`, `(B)`, `B. 42` and `Option B`.
 pub(super) fn choice(text: &str) -> Option<char> {
-    let text = cleaned(text).replace("\\text", "").replace(['{', '}'], "");
+    let text = text.replace("\\text", "").replace(['{', '}'], "");
     let mut text = text.trim();
     for word in ["option", "choice", "answer"] {
         let head = text

@@ -1,5 +1,8 @@
 //! Units, currencies and words that stand behind a number.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 /// A unit as the powers of its parts, by name: `km/h` is `hour^-1 km^1`.
 pub(super) type Unit = Vec<(String, i32)>;
 
@@ -9,39 +12,56 @@ const UNITS: &str = "cm centimeter centimetre, mm millimeter millimetre, km kilo
     l liter litre, ml milliliter millilitre, hour hr h, minute min, second sec s, day, week, month, year yr, \
     dollar usd ¤ $, euro eur €, cent ¢, yen ¥ jpy, rupee ₹ inr, degree deg, unit, radian rad";
 
-/// Numbers that are words.
-const MULTIPLES: [(&str, u32); 5] = [
-    ("hundred", 2),
-    ("thousand", 3),
-    ("million", 6),
-    ("billion", 9),
-    ("trillion", 12),
-];
+static NAMES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+    let units = UNITS.split(", ").map(|unit| unit.split(' '));
+    units
+        .flat_map(|words| {
+            words
+                .clone()
+                .map(move |word| (word, words.clone().next().unwrap_or(word)))
+        })
+        .collect()
+});
 
 /// Words with a meaning of their own beside a number.
-const WORDS: &str = "and or percent percentage pct points per square sq cubic mph kph choose";
+const WORDS: [&str; 13] = [
+    "and",
+    "or",
+    "percent",
+    "percentage",
+    "pct",
+    "points",
+    "per",
+    "square",
+    "sq",
+    "cubic",
+    "mph",
+    "kph",
+    "choose",
+];
 
 /// The power of ten that a word is.
-pub(super) fn power_of_ten(word: &str) -> Option<u32> {
-    let found = MULTIPLES.iter().find(|(own, _)| *own == word);
-    found.map(|(_, power)| *power)
+pub(super) fn power_of_ten(word: &str) -> Option<i64> {
+    Some(match word {
+        "hundred" => 2,
+        "thousand" => 3,
+        "million" => 6,
+        "billion" => 9,
+        "trillion" => 12,
+        _ => return None,
+    })
 }
 
 /// Whether letters are a word, however few.
 pub(super) fn is_word(word: &str) -> bool {
     let word = word.to_lowercase();
-    word.chars().count() > 1
-        && (WORDS.split(' ').any(|own| own == word)
-            || power_of_ten(&word).is_some()
-            || known(&word).is_some())
+    WORDS.contains(&&*word) || power_of_ten(&word).is_some() || known(&word).is_some()
 }
 
 /// The name of a unit that is known, by any of its words, in the singular or the plural.
 pub(super) fn known(word: &str) -> Option<&'static str> {
     let singular = word.strip_suffix('s').unwrap_or(word);
-    let mut units = UNITS.split(", ");
-    let unit = units.find(|unit| unit.split(' ').any(|own| own == word || own == singular))?;
-    unit.split(' ').next()
+    NAMES.get(word).or_else(|| NAMES.get(singular)).copied()
 }
 
 /// The parts of the unit that a word is, each to a power.
@@ -55,8 +75,6 @@ pub(super) fn parts(word: &str) -> Unit {
             1,
         )],
     };
-    parts
-        .iter()
-        .map(|(name, power)| (name.to_string(), *power))
-        .collect()
+    let owned = parts.iter().map(|(name, power)| (name.to_string(), *power));
+    owned.collect()
 }

@@ -1,9 +1,12 @@
-//! The work that one comparison may be: in a hundredth of a second it is decided, or it is not.
+//! The work that one comparison may be: what is not decided within it is not decided, on every machine alike.
 
 use std::cell::Cell;
 
-/// Units of some four nanoseconds.
-const MOST: u64 = 1_500_000;
+/// Units of about a nanosecond.
+const MOST: u64 = 3_000_000;
+
+/// Numbers with more bits than these are not computed.
+const MOST_BITS: u64 = 40_000;
 
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(MOST) };
@@ -14,8 +17,20 @@ pub(super) fn begin() {
     LEFT.set(MOST);
 }
 
-/// Takes the work of a number with so many bits, common divisors among it; `None` where there is none left.
+/// Takes work; `None` where there is none left, from then on.
+pub(super) fn look(units: u64) -> Option<()> {
+    let left = LEFT.get().checked_sub(units);
+    LEFT.set(left.unwrap_or(0));
+    left.map(drop)
+}
+
+/// Takes the work of making a number with so many bits.
 pub(super) fn spend(bits: u64) -> Option<()> {
-    LEFT.set(LEFT.get().checked_sub(10 + bits / 4 + bits * bits / 1024)?);
-    Some(())
+    look(50 + bits / 8)?;
+    (bits <= MOST_BITS).then_some(())
+}
+
+/// Takes the work of the common divisor of two numbers with so many bits.
+pub(super) fn divide(less: u64, more: u64) -> Option<()> {
+    look(200 + less * 80 + less * less / 20 + less * more / 2000)
 }

@@ -16,3 +16,4 @@ mod recipes;
 mod repl;
 mod run;
 mod train;
+mod view;

@@ -31,6 +31,7 @@ pub(crate) use replace::Replacement;
 pub use replace::discard_unfinished;
 pub use texts::{Verified, verify_lines};
 pub use words::Tokenize;
+pub(crate) use words::spans;
 
 use self::json::Type;
 use self::names::Names;

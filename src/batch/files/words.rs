@@ -25,6 +25,23 @@ pub trait Tokenize: fmt::Debug + Send + Sync {
     fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
 }
 
+/// The parts of a completion that are its tokens, or its words: where there are as many as tokens that count.
+pub(crate) fn spans(
+    text: &str,
+    length: usize,
+    tokenizer: Option<&dyn Tokenize>,
+) -> Option<Vec<Range<usize>>> {
+    let by_tokenizer = tokenizer.and_then(|tokenizer| tokenizer.spans(text).ok());
+    let start = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
+    let words = || {
+        let words = text.split_whitespace();
+        words
+            .map(|word| start(word)..start(word) + word.len())
+            .collect()
+    };
+    Some(by_tokenizer.unwrap_or_else(words)).filter(|spans: &Vec<_>| spans.len() == length)
+}
+
 /// The values that a completion may have, for messages.
 pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 

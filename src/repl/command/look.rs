@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::session::Session;
 use super::{Answered, wrong};
 use crate::Batch;
-use crate::batch::{Level, Tokenize};
+use crate::batch::{Level, Tokenize, spans};
 use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, value};
 use crate::paint::{Paint, visible, wrapped};
@@ -183,7 +183,7 @@ impl Looker<'_> {
         let text_of = |name: &str| self.batch.text(name).map(|texts| &*texts[response]);
         let length = layout.tokens_of(response).len();
         let completion = text_of("completion");
-        let spans = completion.and_then(|text| self.spans(text, length));
+        let spans = completion.and_then(|text| spans(text, length, self.tokenizer));
         for (name, texts) in self.batch.texts() {
             let text = &texts[response];
             lines.push(paint.dim(&format!("  {}", visible(name))));
@@ -213,21 +213,6 @@ impl Looker<'_> {
         largest.sort_by(|(_, a), (_, b)| b.abs().total_cmp(&a.abs()));
         largest.truncate(MARKED);
         Some(largest)
-    }
-
-    /// The parts of a completion that are its tokens, or its words: where there are as many as tokens that count.
-    fn spans(&self, text: &str, length: usize) -> Option<Vec<Range<usize>>> {
-        let by_tokenizer = self
-            .tokenizer
-            .and_then(|tokenizer| tokenizer.spans(text).ok());
-        let start = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
-        let words = || {
-            let words = text.split_whitespace();
-            words
-                .map(|word| start(word)..start(word) + word.len())
-                .collect()
-        };
-        Some(by_tokenizer.unwrap_or_else(words)).filter(|spans: &Vec<_>| spans.len() == length)
     }
 
     /// A line with the tokens that have the largest |A|.

@@ -472,6 +472,8 @@ mod tests {
         let rollout = (0..layout.responses()).flat_map(|i| values(i).map(|value| -value));
         let with = column(batch, "advantage", Level::Response, sums.collect());
         let with = column(&with, "rollout_logp", Level::Token, rollout.collect());
+        let entropy = (0..layout.responses()).flat_map(values);
+        let with = column(&with, "entropy", Level::Token, entropy.collect());
         let mut recipe = Host::new().load(name).unwrap();
         for setting in settings.split_whitespace() {
             let (name, value) = setting.split_once('=').unwrap();
@@ -498,6 +500,9 @@ mod tests {
             (true, "tis", "normalize=true"),
             (true, "tis", "normalize=true level=sequence"),
             (true, "pacs", "adv_estimator=naive weight_mode=none"),
+            (false, "kl_cov", "ratio=0.4"),
+            (false, "clip_cov", "ratio=1.0 cov_low=-9.0 cov_high=0.0"),
+            (false, "high_entropy", "top=0.5"),
             (false, "pacs", ""),
             (false, "pacs", "adv_estimator=grpo"),
             (false, "pacs", "adv_estimator=grpo std=false"),

@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub(crate) use reduce::finish;
 
 use super::error::{TensorError, TensorErrorKind};
+use super::exp::{exp, exp_f32};
 use super::{Context, Plan, Value};
 use crate::batch::{FloatBuffer, Rows, TokenValues};
 use crate::diagnostic::Diagnostic;
@@ -126,6 +127,8 @@ impl Context {
 pub(crate) trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
+    /// e to the power of x, to an ulp of this precision.
+    fn exp(x: f64) -> f64;
     fn wrap(values: Vec<Self>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// The next value towards infinity.
@@ -141,6 +144,10 @@ impl Precision for f32 {
     }
     fn widen(self) -> f64 {
         f64::from(self)
+    }
+    #[inline(always)]
+    fn exp(x: f64) -> f64 {
+        f64::from(exp_f32(x as f32))
     }
     fn wrap(values: Vec<f32>) -> FloatBuffer {
         values.into()
@@ -165,6 +172,10 @@ impl Precision for f64 {
     }
     fn widen(self) -> f64 {
         self
+    }
+    #[inline(always)]
+    fn exp(x: f64) -> f64 {
+        exp(x)
     }
     fn wrap(values: Vec<f64>) -> FloatBuffer {
         values.into()

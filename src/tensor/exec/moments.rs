@@ -162,7 +162,7 @@ fn lanes<T: Precision>(values: &[T], term: impl Fn(f64) -> f64) -> f64 {
     tree(sums)
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2"))]
+#[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn sum<T: Precision>(values: &[T]) -> f64 {
     lanes(
         values,
@@ -171,7 +171,7 @@ fn sum<T: Precision>(values: &[T]) -> f64 {
     )
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2"))]
+#[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn squares<T: Precision>(values: &[T], mean: f64) -> f64 {
     lanes(
         values,
@@ -181,7 +181,7 @@ fn squares<T: Precision>(values: &[T], mean: f64) -> f64 {
 }
 
 /// The smallest and the largest value, NaN left aside.
-#[multiversion::multiversion(targets("x86_64+avx2"))]
+#[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn extremes<T: Precision>(values: &[T]) -> (f64, f64) {
     let (mut low, mut high) = (
         [T::narrow(f64::INFINITY); LANES],

@@ -107,7 +107,7 @@ fn within(x: [f64; BLOCK], powers: &[f64; BLOCK]) -> [f64; BLOCK] {
     })
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2"))]
+#[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn cumsum<T: Precision>(x: &[T], gamma: f64, carry: &mut f64, out: &mut [T]) {
     let powers = powers(gamma);
     let ((blocks, rest), (outs, last)) = (x.as_chunks::<BLOCK>(), out.as_chunks_mut::<BLOCK>());
@@ -124,7 +124,7 @@ fn cumsum<T: Precision>(x: &[T], gamma: f64, carry: &mut f64, out: &mut [T]) {
     *carry = sum;
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2"))]
+#[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn suffix_sum<T: Precision>(x: &[T], gamma: f64, carry: &mut f64, out: &mut [T]) {
     let powers = powers(gamma);
     let ((blocks, rest), (outs, last)) = (x.as_chunks::<BLOCK>(), out.as_chunks_mut::<BLOCK>());

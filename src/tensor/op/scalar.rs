@@ -1,6 +1,7 @@
 //! The functions of elementwise rows, each written once: on numbers for whoever has single values, and as loops that
 //! are compiled for one function alone, for executors.
 
+use crate::tensor::Precision;
 use crate::tensor::exp::{exp, expm1, k3};
 
 /// Operations with the functions that they are, and a visitor that gets the function with a type of its own.
@@ -14,6 +15,8 @@ macro_rules! operations {
 
         pub(crate) trait $visitor {
             type Output;
+            /// What the values are rounded to.
+            type Value: Precision;
             fn visit(self, f: impl Fn($($f64),+) -> f64 + Copy) -> Self::Output;
         }
 
@@ -32,6 +35,7 @@ macro_rules! operations {
                 struct Call($($f64),+);
                 impl $visitor for Call {
                     type Output = f64;
+                    type Value = f64;
                     #[inline(always)]
                     fn visit(self, f: impl Fn($($f64),+) -> f64 + Copy) -> f64 {
                         let Call($($x),+) = self;
@@ -50,7 +54,7 @@ operations! {
         Neg => #[inline(always)] |x| -x,
         Abs => #[inline(always)] |x| x.abs(),
         Sign => #[inline(always)] |x| if x == 0.0 { 0.0 } else { x.signum() },
-        Exp => exp,
+        Exp => V::Value::exp,
         Ln => #[inline(always)] |x| x.ln(),
         Log1p => #[inline(always)] |x| x.ln_1p(),
         Expm1 => expm1,

@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::{Config, DEFAULTS};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::{Host, Recipe};
 use crate::suggest;
 use crate::train::error::io;
 
@@ -91,12 +92,58 @@ impl Config {
         Some(table.map_or(name.to_string(), |table| format!("{table}.{name}")))
     }
 
-    /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
-    pub fn to_commented(&self) -> String {
-        let plain = match toml::Table::try_from(self) {
+    /// Sets a parameter of the recipe, as in `--set k=8`, or where it has none of that name a key of the configuration:
+    /// `lr=0.01`, `loss_params.clip_high=0.28`. [`Config::check`] says whether the values go together.
+    ///
+    /// # Errors
+    /// Where there is no such key in a table, or it takes another kind of value.
+    pub fn assign(&mut self, name: &str, text: &str) -> Result<(), Diagnostics> {
+        let key = Config::key(name).or_else(|| name.contains('.').then(|| name.to_string()));
+        let takes = |recipe: Recipe| recipe.params().get(name).is_some();
+        let is_parameter = Host::new().load(&self.recipe).is_ok_and(takes);
+        let Some(key) = key.filter(|_| !is_parameter) else {
+            self.set(name, text);
+            return Ok(());
+        };
+        let mut table = self.to_table();
+        let (place, bare) = match key.split_once('.') {
+            Some((own, bare)) => (table.get_mut(own).and_then(|own| own.as_table_mut()), bare),
+            None => (Some(&mut table), &*key),
+        };
+        if let Some(place) = place {
+            place.insert(bare.to_string(), parsed(text));
+        }
+        let is_open = key.starts_with("params.") || key.starts_with("loss_params.");
+        if !is_open && !lines().any(|line| line.is(&key)) {
+            let problem = Diagnostic::error(format!("{name}={text}: there is no key `{key}`"));
+            return Err(problem.with_help(instead_of(&key)).into());
+        }
+        let config: Config = table.try_into().map_err(|error: toml::de::Error| {
+            Diagnostic::error(format!("{name}={text}: {}", in_words(error.message())))
+        })?;
+        *self = Config {
+            executor: self.executor,
+            native: self.native,
+            ..config
+        };
+        Ok(())
+    }
+
+    /// Sets a parameter of the recipe.
+    pub fn set(&mut self, name: &str, text: &str) {
+        self.params.insert(name.to_string(), parsed(text));
+    }
+
+    pub(crate) fn to_table(&self) -> toml::Table {
+        match toml::Table::try_from(self) {
             Ok(table) => table,
             Err(error) => unreachable!("every key has a TOML type: {error}"),
-        };
+        }
+    }
+
+    /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
+    pub fn to_commented(&self) -> String {
+        let plain = self.to_table();
         let printed = |line: DefaultLine| match (line.table, line.key) {
             (Some(table), Some(key)) => format!("{key} = {}\n", plain[table][key]),
             (None, Some(key)) => format!("{key} = {}\n", plain[key]),
@@ -222,6 +269,15 @@ fn instead_of(name: &str) -> String {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`advlab train --print-config` prints all keys; the recipe's own parameters are below `[params]`".to_string(),
     }
+}
+
+/// A value as it is typed: a whole number, a number, true, false or a text.
+fn parsed(text: &str) -> toml::Value {
+    let whole = text.parse::<i64>().map(toml::Value::from).ok();
+    let number = || text.parse::<f64>().map(toml::Value::from).ok();
+    let truth = || text.parse::<bool>().map(toml::Value::from).ok();
+    let value = whole.or_else(number).or_else(truth);
+    value.unwrap_or_else(|| text.into())
 }
 
 /// The line of a byte, from 1.

@@ -2,7 +2,7 @@
 //!
 //! - `config.toml`: the configuration as used
 //! - `metrics.jsonl`: a [`Row`](super::Row) a step
-//! - `reloads.jsonl`: which version was used from which step on, and what was rejected
+//! - `reloads.jsonl`: which version was used from which step on, what was rejected, and what the run warned of
 //! - `scripts/<version>/`: each version that was used, with all that it imports
 //! - `batches/`: the last few batches, and those on which a version failed; of a trainer's run with the recipe's states
 //! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
@@ -90,22 +90,29 @@ impl Folder {
         }
     }
 
-    /// Writes the configuration, with scripts by their absolute paths: a run is resumed from any folder.
+    /// Writes the configuration, with absolute paths: a run is resumed from any folder.
     pub(super) fn write_config(&self, config: &Config) -> Result<(), Diagnostics> {
-        let config = Config {
-            recipe: absolute(&config.recipe),
-            loss_recipe: absolute(&config.loss_recipe),
+        let text = config.with_absolute_paths().to_commented();
+        Replacement::write(&self.path.join(CONFIG), text.as_bytes())
+    }
+}
+
+impl Config {
+    /// The configuration with the absolute paths of scripts, model and data.
+    pub(crate) fn with_absolute_paths(&self) -> Config {
+        Config {
+            recipe: absolute(&self.recipe),
+            loss_recipe: absolute(&self.loss_recipe),
             transformer: TransformerConfig {
-                model: from_root(&config.transformer.model),
-                ..config.transformer.clone()
+                model: from_root(&self.transformer.model),
+                ..self.transformer.clone()
             },
             math: MathConfig {
-                data: from_root(&config.math.data),
-                ..config.math.clone()
+                data: from_root(&self.math.data),
+                ..self.math.clone()
             },
-            ..config.clone()
-        };
-        Replacement::write(&self.path.join(CONFIG), config.to_commented().as_bytes())
+            ..self.clone()
+        }
     }
 }
 

@@ -206,11 +206,11 @@ impl Recorder {
                 }
                 line
             }
+            Event::Warned { step, message } => {
+                json!({ "step": step, "event": "warning", "message": message })
+            }
             Event::Step { row, batch } => return self.step(row.step, &row.to_json(), batch, None),
-            Event::FineTuned { .. }
-            | Event::Warned { .. }
-            | Event::Printed { .. }
-            | Event::Evaluated { .. } => {
+            Event::FineTuned { .. } | Event::Printed { .. } | Event::Evaluated { .. } => {
                 return Ok(());
             }
         };

@@ -133,6 +133,20 @@ impl Task for Arithmetic {
         Some(digits.chain([STOP]).collect())
     }
 
+    /// The sum, and the digits as they are written, the last first: as words, so that each is a token.
+    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Vec<(&'static str, String)> {
+        let sum = match self.terms(prompt) {
+            Some((a, b)) => format!("{a} + {b} ="),
+            None => String::new(),
+        };
+        let sign = |&digit: &u32| SIGNS.get(digit as usize).unwrap_or(&'?');
+        let digits: Vec<String> = response
+            .iter()
+            .map(|digit| sign(digit).to_string())
+            .collect();
+        vec![("prompt", sum), ("completion", digits.join(" "))]
+    }
+
     /// `27 + 85 = 112 ✓`, or `27 + 85 = 12 ✗ (112)`; `…` at the front where the response never stopped.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
         let Some((a, b)) = self.terms(prompt) else {

@@ -184,6 +184,22 @@ impl Task for Maze {
         Some(prompt_of(cells))
     }
 
+    /// The maze, row by row, and the moves as words, so that each is a token.
+    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Vec<(&'static str, String)> {
+        let signs = prompt.tokens.chunks(self.size).map(|row| {
+            let sign = |&cell: &u32| match cell {
+                WALL => '█',
+                START => 'S',
+                GOAL => 'G',
+                _ => '·',
+            };
+            spaced(row.iter().map(sign))
+        });
+        let maze = signs.collect::<Vec<_>>().join("\n");
+        let moves = spaced(response.iter().copied().map(arrow));
+        vec![("prompt", maze), ("completion", moves)]
+    }
+
     /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
         match self.board(&prompt.tokens) {
@@ -212,6 +228,10 @@ fn arrow(token: u32) -> char {
     *ARROWS.get(token as usize).unwrap_or(&'?')
 }
 
+fn spaced(signs: impl Iterator<Item = char>) -> String {
+    signs.map(String::from).collect::<Vec<_>>().join(" ")
+}
+
 /// The maze, with the last move from each cell that the walk leaves, and the moves up to the stop with what came of
 /// them.
 fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
@@ -234,8 +254,7 @@ fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
     let edge = "─".repeat(2 * board.size + 1);
     let mut lines = vec![format!("╭{edge}╮")];
     for row in signs.chunks(board.size) {
-        let row: Vec<String> = row.iter().map(char::to_string).collect();
-        lines.push(format!("│ {} │", row.join(" ")));
+        lines.push(format!("│ {} │", spaced(row.iter().copied())));
     }
     lines.push(format!("╰{edge}╯"));
     let mut moves = response.split_inclusive(|&token| token == STOP);

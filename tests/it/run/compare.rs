@@ -8,28 +8,37 @@ use advlab::train::Config;
 
 use super::lab::Lab;
 
-fn designs(lab: &Lab) -> Vec<Config> {
-    let of = |recipe: &str| Config {
-        recipe: recipe.to_string(),
-        steps: 6,
-        eval_every: 2,
-        ..lab.config.clone()
+fn designs(lab: &Lab) -> Vec<(String, Config)> {
+    let of = |words: &str, settings: &[(&str, &str)]| {
+        let mut config = Config {
+            recipe: words.split(' ').next().unwrap_or_default().to_string(),
+            steps: 6,
+            eval_every: 2,
+            ..lab.config.clone()
+        };
+        for (name, value) in settings {
+            config.assign(name, value).expect("a setting");
+        }
+        (words.to_string(), config)
     };
-    let mut passk = of("passk");
-    passk.set("k", "2");
-    vec![of("grpo"), passk]
+    let clip = [("loss_params.clip_high", "0.001"), ("lr", "0.02")];
+    vec![
+        of("grpo", &[]),
+        of("passk k=2", &[("k", "2")]),
+        of("grpo clip", &clip),
+    ]
 }
 
 /// Plans, runs what is left, stops after so many steps, and counts the steps that were done.
 fn go(lab: &Lab, folder: &Path, seeds: u64, stop_after: usize) -> (usize, Vec<Planned>) {
     let planned = Planned::all(&designs(lab), seeds, folder).expect("a plan");
     let (stop, steps) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let ended = compare::run(&planned, &stop, &|finished| {
+    let failed = compare::run(&planned, &stop, &|finished| {
         if finished.is_none() && steps.fetch_add(1, Ordering::Relaxed) + 1 >= stop_after {
             stop.store(true, Ordering::Relaxed);
         }
     });
-    ended.expect("runs");
+    assert!(failed.is_empty(), "{failed:?}");
     (steps.into_inner(), planned)
 }
 
@@ -38,25 +47,26 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let lab = Lab::new("fn advantage(batch, p) { batch.reward }");
     let folder = lab.folder.path().join("compare");
     let (before, _) = go(&lab, &folder, 2, 5);
-    assert!((5..24).contains(&before), "{before}");
+    assert!((5..36).contains(&before), "{before}");
     let (_, planned) = go(&lab, &folder, 2, usize::MAX);
-    assert_eq!(planned.len(), 4);
+    assert_eq!(planned.len(), 6);
     assert_eq!(go(&lab, &folder, 2, usize::MAX).0, 0);
 
     let runs = compare::read(std::slice::from_ref(&folder)).expect("the runs");
     let names: Vec<&str> = runs.iter().map(|design| design.name.as_str()).collect();
-    assert_eq!(names, ["grpo", "passk k=2"]);
+    let clip = "grpo loss_params.clip_high=0.001 lr=0.02";
+    assert_eq!(names, ["grpo lr=0.01", clip, "passk k=2 lr=0.01"]);
     // What was stopped and went on has the numbers of a run that was not.
     let whole = lab.folder.path().join("whole");
     let config = Config {
         out: whole.display().to_string(),
         seed: 1,
-        ..designs(&lab)[1].clone()
+        ..designs(&lab)[1].1.clone()
     };
     let mut run = advlab::train::Run::create(config).expect("a run");
     run.go(&AtomicBool::new(false), &mut |_| {}).expect("steps");
     let alone = compare::read(&[whole]).expect("the run");
-    let seed = runs[1]
+    let seed = runs[2]
         .runs
         .iter()
         .find(|run| run.seed == Some(1))
@@ -65,7 +75,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let steps: Vec<f64> = seed.curves["pass@1"].iter().map(|point| point.0).collect();
     assert_eq!(steps, [0.0, 2.0, 4.0, 6.0]);
 
-    let comparison = Comparison::of(runs);
+    let comparison = Comparison::of(runs, &[]);
     assert!(
         comparison.claims()[0].contains("too few seeds"),
         "{:?}",
@@ -75,12 +85,12 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a file");
     let html = read("report.html");
     assert!(html.contains("<svg ") && html.contains("passk k=2") && !html.contains("src="));
-    assert_eq!(read("runs.csv").lines().count(), 5);
+    assert_eq!(read("runs.csv").lines().count(), 7);
     assert!(read("report.md").starts_with("| design | seeds | pass@1 |"));
 
     // The same folder with another configuration is refused, and so are two designs of one name.
     let mut other = designs(&lab);
-    other[0].lr = 0.5;
+    other[0].1.lr = 0.5;
     let refused = Planned::all(&other, 1, &folder).expect_err("another lr");
     assert!(
         refused.to_string().contains("another configuration"),
@@ -89,24 +99,24 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     // So is another version of a script; of runs of different lengths all are read where the shortest ends.
     let own = Config {
         recipe: lab.config.recipe.clone(),
-        ..designs(&lab)[0].clone()
+        ..designs(&lab)[0].1.clone()
     };
     let edited = lab.folder.path().join("edited");
     let plan = |steps| {
-        Planned::all(
-            &[Config {
-                steps,
-                ..own.clone()
-            }],
-            1,
-            &edited,
-        )
+        let config = Config {
+            steps,
+            ..own.clone()
+        };
+        Planned::all(&[("a|b".to_string(), config)], 1, &edited)
     };
-    let goes = |planned: &[Planned]| compare::run(planned, &AtomicBool::new(false), &|_| {});
-    goes(&plan(4).expect("a plan")).expect("a run");
-    let text = Comparison::of(compare::read(&[folder.clone(), edited.clone()]).expect("runs"));
+    let planned = plan(4).expect("a plan");
+    assert!(compare::run(&planned, &AtomicBool::new(false), &|_| {}).is_empty());
+    let text = Comparison::of(
+        compare::read(&[folder.clone(), edited.clone()]).expect("runs"),
+        &[],
+    );
     let text = text.markdown();
-    assert!(text.contains("after 4 steps"), "{text}");
+    assert!(text.contains("after 4 steps, the last"), "{text}");
     assert!(plan(4).is_ok());
     std::fs::write(&own.recipe, "fn advantage(batch, p) { -batch.reward }").expect("an edit");
     let refused = plan(4).expect_err("an edited script").to_string();
@@ -115,4 +125,63 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let twice = [other[0].clone(), other[0].clone()];
     let refused = Planned::all(&twice, 1, &lab.folder.path().join("twice")).expect_err("one name");
     assert!(refused.to_string().contains("two designs"), "{refused}");
+}
+
+#[test]
+fn a_run_that_fails_is_told_of_and_the_others_go_on() {
+    let lab = Lab::new("fn advantage(batch, p) { batch.reward }");
+    let folder = lab.folder.path().join("compare");
+    let fails = "fn advantage(batch, p) { if batch.step > 0 { throw \"no more\" } batch.reward }";
+    let script = lab.folder.path().join("fails.rhai");
+    std::fs::write(&script, fails).expect("a script");
+    let failing = Config {
+        recipe: script.display().to_string(),
+        ..designs(&lab)[0].1.clone()
+    };
+    let planned = [("fails".to_string(), failing), designs(&lab).remove(0)];
+    let planned = Planned::all(&planned, 2, &folder).expect("a plan");
+    let failed = compare::run(&planned, &AtomicBool::new(false), &|_| {});
+    assert_eq!(failed.len(), 2);
+    let comparison = Comparison::of(
+        compare::read(&[folder.join("grpo")]).expect("runs"),
+        &failed,
+    );
+    let text = comparison.markdown();
+    assert!(text.contains("| grpo | 2 |"), "{text}");
+    assert!(
+        text.contains("fails/seed-0 failed and is left out: "),
+        "{text}"
+    );
+}
+
+/// Runs as a file has them: evaluations after some steps, and the configuration's text.
+fn run_at(folder: &Path, config: Option<&str>, steps: &[u64]) {
+    std::fs::create_dir_all(folder).expect("a folder");
+    let row = |step: &u64| {
+        let step = step - 1;
+        format!("{{\"step\": {step}, \"evaluation\": {{\"pass@1\": 0.5}}, \"ms\": {{}}}}\n")
+    };
+    let rows: String = steps.iter().map(row).collect();
+    std::fs::write(folder.join("metrics.jsonl"), rows).expect("metrics");
+    if let Some(text) = config {
+        std::fs::write(folder.join("config.toml"), text).expect("a configuration");
+    }
+}
+
+#[test]
+fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, other] = ["a|b", "trainer"].map(|name| folder.path().join(name));
+    run_at(&one, None, &[3, 7]);
+    run_at(&other, Some("task = \"trainer\"\n"), &[5]);
+    let text = Comparison::of(compare::read(&[one, other]).expect("runs"), &[]);
+    text.write(folder.path()).expect("a report");
+    let runs = std::fs::read_to_string(folder.path().join("runs.csv")).expect("runs.csv");
+    assert!(runs.lines().all(|line| !line.contains(",0,")), "{runs}");
+    let text = text.markdown();
+    assert!(text.contains("| a\\|b | 1 |"), "{text}");
+    assert!(
+        text.contains("after 5 to 7 steps: the runs have no"),
+        "{text}"
+    );
 }

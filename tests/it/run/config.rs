@@ -57,6 +57,10 @@ fn flags_stand_above_the_file() {
         "9",
         "--set",
         "k=4",
+        "--set",
+        "learning_rate=1",
+        "--set",
+        "loss_params.clip_high=0.5",
         "--print-config",
     ]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -66,6 +70,8 @@ fn flags_stand_above_the_file() {
         (9, 3, "rloo")
     );
     assert_eq!(config.params["k"].as_integer(), Some(4));
+    assert_eq!(config.lr, 1.0);
+    assert_eq!(config.loss_params["clip_high"].as_float(), Some(0.5));
 }
 
 #[test]
@@ -134,8 +140,9 @@ fn wrong_configurations() {
     for arguments in [
         ["train", "--seed", "18446744073709551615"],
         ["train", "--steps", "9223372036854775808"],
-        // A key of the file.
-        ["train", "--set", "lr=0.001"],
+        ["train", "--set", "lr=fast"],
+        ["train", "--set", "transformer.size=8"],
+        ["train", "--set", "hiden_size=8"],
     ] {
         writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
     }

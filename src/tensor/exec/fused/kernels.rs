@@ -76,6 +76,7 @@ pub(in crate::tensor::exec) struct Loop<'a, T, A>(
 
 impl<T: Precision, A: At> VisitUnary for Loop<'_, T, (A,)> {
     type Output = ();
+    type Value = T;
     #[inline(always)]
     fn visit(self, f: impl Fn(f64) -> f64 + Copy) {
         let Loop(out, (a,)) = self;
@@ -87,6 +88,7 @@ impl<T: Precision, A: At> VisitUnary for Loop<'_, T, (A,)> {
 
 impl<T: Precision, A: At, B: At> VisitBinary for Loop<'_, T, (A, B)> {
     type Output = ();
+    type Value = T;
     #[inline(always)]
     fn visit(self, f: impl Fn(f64, f64) -> f64 + Copy) {
         let Loop(out, (a, b)) = self;
@@ -98,6 +100,7 @@ impl<T: Precision, A: At, B: At> VisitBinary for Loop<'_, T, (A, B)> {
 
 impl<T: Precision, A: At, B: At, C: At> VisitTernary for Loop<'_, T, (A, B, C)> {
     type Output = ();
+    type Value = T;
     #[inline(always)]
     fn visit(self, f: impl Fn(f64, f64, f64) -> f64 + Copy) {
         let Loop(out, (a, b, c)) = self;
@@ -107,7 +110,7 @@ impl<T: Precision, A: At, B: At, C: At> VisitTernary for Loop<'_, T, (A, B, C)> 
     }
 }
 
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 pub(super) fn unary<T: Precision>(op: Unary, a: &[T], out: &mut [T]) {
     let a = &a[..out.len()];
     op.visit(Loop(out, (a,)));
@@ -126,7 +129,7 @@ impl<T: Precision> Source<'_, T> {
     }
 }
 
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 pub(super) fn binary<T: Precision>(op: Binary, a: Source<T>, b: Source<T>, out: &mut [T]) {
     let len = out.len();
     let (a, b) = match op {
@@ -136,7 +139,7 @@ pub(super) fn binary<T: Precision>(op: Binary, a: Source<T>, b: Source<T>, out: 
     with_source!(a, len, a => with_source!(b, len, b => op.visit(Loop(out, (a, b)))));
 }
 
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 pub(super) fn ternary<T: Precision>(
     op: Ternary,
     a: Source<T>,
@@ -150,7 +153,7 @@ pub(super) fn ternary<T: Precision>(
     })));
 }
 
-#[multiversion(targets("x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 pub(super) fn is_finite<T: Precision>(values: &[T]) -> bool {
     let mut all = true;
     for value in values {

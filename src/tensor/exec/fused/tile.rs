@@ -11,6 +11,7 @@ use crate::tensor::Level;
 use crate::tensor::exec::Precision;
 use crate::tensor::exec::moments::Moments;
 use crate::tensor::exec::tokens::Location;
+use crate::tensor::op::Unary;
 
 /// The part of a tile that belongs to one response.
 pub(super) struct Segment {
@@ -31,6 +32,8 @@ pub(super) fn fill_slots(program: &Program<'_>, response: usize, slots: &mut Vec
             Slot::Cell(values, Level::Batch, _) => values.get(0),
             Slot::Cell(values, Level::Group, own) => values.get(own.group_of(response)),
             Slot::Cell(values, ..) => values.get(response),
+            // In the precision of the tokens that it stands for.
+            Slot::Unary(Unary::Exp, a) if !is_f64 => <f32 as Precision>::exp(at(*a)),
             Slot::Unary(op, a) => op.of(at(*a)),
             Slot::Binary(op, [a, b]) => op.of(at(*a), at(*b)),
             Slot::Ternary(op, [a, b, c]) => op.of(at(*a), at(*b), at(*c)),

@@ -295,7 +295,7 @@ fn room<F: Real>(values: &mut Vec<F>, start: usize, count: usize) -> &mut [F] {
 }
 
 /// The scalar product, summed in lanes: a matrix product of so few columns takes twice the time.
-#[multiversion::multiversion(targets("x86_64+avx2"))]
+#[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn dot<F: Real>(a: &[F], b: &[F]) -> F {
     const LANES: usize = 16;
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());

@@ -1,0 +1,175 @@
+//! The little of HTTP that the page needs: a request a connection, read and answered within bounds, so that whoever is
+//! slow or says too much loses their connection and nobody else's.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// The most bytes of a request line with its headers, and of a body.
+const HEAD: usize = 8 << 10;
+const BODY: usize = 1 << 20;
+/// How long a request may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an answer may take to be taken: it may go through a slow tunnel.
+const SLOWEST: Duration = Duration::from_secs(30);
+
+/// A request within the bounds.
+pub(super) struct Request {
+    pub(super) method: String,
+    pub(super) path: String,
+    /// What stands behind the path's `?`.
+    pub(super) query: String,
+    pub(super) host: String,
+    pub(super) origin: String,
+    /// The header that a page of ours alone can set.
+    pub(super) token: String,
+    pub(super) body: Vec<u8>,
+}
+
+/// What is answered, but for the stream of events.
+pub(super) struct Answer {
+    pub(super) status: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(super) fn json(value: &serde_json::Value) -> Answer {
+        Answer {
+            status: "200 OK",
+            kind: "application/json",
+            body: value.to_string().into_bytes(),
+        }
+    }
+
+    pub(super) fn refusal(status: &'static str) -> Answer {
+        Answer {
+            status,
+            kind: "text/plain; charset=utf-8",
+            body: format!("{status}\n").into_bytes(),
+        }
+    }
+
+    pub(super) fn send(&self, stream: &mut TcpStream) -> io::Result<()> {
+        let length = format!("Content-Length: {}\r\n", self.body.len());
+        let head = head(self.status, self.kind, &length);
+        send(stream, &[head.as_bytes(), &self.body].concat())
+    }
+}
+
+/// The beginning of an answer. Other sites must not frame, read or run what this one says.
+pub(super) fn head(status: &str, kind: &str, more: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}Connection: close\r\nCache-Control: no-store\r\n\
+         X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nCross-Origin-Resource-Policy: same-origin\r\n\
+         Referrer-Policy: no-referrer\r\n\r\n"
+    )
+}
+
+/// Sends all within [`SLOWEST`], however many pieces the other side takes it in.
+pub(super) fn send(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    let end = Instant::now() + SLOWEST;
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(end)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The time until `end`, which has not come.
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    (!left.is_zero())
+        .then_some(left)
+        .ok_or_else(|| ErrorKind::TimedOut.into())
+}
+
+impl Request {
+    /// Reads a request: `Err` has what it is refused with, `None` where nobody is there to be told.
+    pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Option<Answer>> {
+        let end = Instant::now() + PATIENCE;
+        let mut bytes = Vec::new();
+        let mut piece = [0; 4096];
+        loop {
+            let mut headers = [httparse::EMPTY_HEADER; 64];
+            let mut parsed = httparse::Request::new(&mut headers);
+            match parsed.parse(&bytes) {
+                Ok(httparse::Status::Complete(length)) => {
+                    let wanted = length_of(&parsed)?;
+                    if bytes.len() - length >= wanted {
+                        return Ok(Request::of(&parsed, &bytes[length..length + wanted]));
+                    }
+                }
+                Ok(httparse::Status::Partial) if bytes.len() > HEAD => {
+                    return Err(Some(Answer::refusal("431 Request Header Fields Too Large")));
+                }
+                Ok(httparse::Status::Partial) => {}
+                Err(_) => return Err(Some(Answer::refusal("400 Bad Request"))),
+            }
+            let read = left(end).and_then(|left| {
+                stream.set_read_timeout(Some(left))?;
+                stream.read(&mut piece)
+            });
+            match read {
+                Ok(0) => return Err(None),
+                Ok(count) => bytes.extend(&piece[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(Some(Answer::refusal("408 Request Timeout"))),
+            }
+        }
+    }
+
+    fn of(parsed: &httparse::Request<'_, '_>, body: &[u8]) -> Request {
+        let target = parsed.path.unwrap_or("/");
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Request {
+            method: parsed.method.unwrap_or_default().to_string(),
+            path: path.to_string(),
+            query: query.to_string(),
+            host: header(parsed, "host"),
+            origin: header(parsed, "origin"),
+            token: header(parsed, "x-advlab"),
+            body: body.to_vec(),
+        }
+    }
+
+    /// Whether the host is this machine under a name of its own: a site elsewhere whose name leads here is none. The port
+    /// may be that of a tunnel.
+    pub(super) fn is_local(&self) -> bool {
+        let name = self
+            .host
+            .rsplit_once(':')
+            .map_or(&*self.host, |(name, _)| name);
+        ["localhost", "127.0.0.1"].contains(&name)
+    }
+}
+
+/// The number of that name behind the `?`.
+pub(super) fn number(query: &str, name: &str) -> Option<u64> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(own, _)| *own == name)?.1.parse().ok()
+}
+
+/// The length of the body that is to come.
+fn length_of(parsed: &httparse::Request<'_, '_>) -> Result<usize, Option<Answer>> {
+    match &*header(parsed, "content-length") {
+        "" => Ok(0),
+        text => match text.parse() {
+            Ok(length) if length <= BODY => Ok(length),
+            Ok(_) => Err(Some(Answer::refusal("413 Content Too Large"))),
+            Err(_) => Err(Some(Answer::refusal("400 Bad Request"))),
+        },
+    }
+}
+
+fn header(parsed: &httparse::Request<'_, '_>, name: &str) -> String {
+    let mut headers = parsed.headers.iter();
+    let found = headers.find(|header| header.name.eq_ignore_ascii_case(name));
+    let value = found.map(|header| String::from_utf8_lossy(header.value));
+    value.unwrap_or_default().trim().to_string()
+}

@@ -1,0 +1,327 @@
+//! The page in a headless Chromium, over the DevTools protocol and the pipe that it reads it from; where no `chromium` is
+//! installed, these tests say so and pass.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use advlab::view::Site;
+
+use super::{Folder, listen, serve, trainers};
+
+/// How long anything may take on a machine with other work.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A browser with one page.
+struct Browser {
+    child: Child,
+    to: Option<File>,
+    messages: Receiver<Value>,
+    /// What it says without being asked.
+    events: Vec<Value>,
+    calls: u64,
+    session: Option<String>,
+    _place: TempDir,
+}
+
+impl Browser {
+    fn open() -> Option<Browser> {
+        let is_there = Command::new("chromium")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if !is_there.is_ok_and(|status| status.success()) {
+            eprintln!("there is no `chromium` on the path: the page is not tested in a browser");
+            return None;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let [to, from] = ["to", "from"].map(|name| place.path().join(name));
+        assert!(
+            Command::new("mkfifo")
+                .args([&to, &from])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+             --disable-component-update --disable-sync --remote-debugging-pipe --user-data-dir=profile";
+        let command = format!("exec chromium {flags} about:blank 3<to 4>from");
+        let child = Command::new("sh")
+            .args(["-c", &command])
+            .current_dir(place.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // In the order in which the shell opens them: each waits for the other side.
+        let to = File::options().write(true).open(to).unwrap();
+        let from = BufReader::new(File::open(from).unwrap());
+        let (sender, messages) = channel();
+        std::thread::spawn(move || {
+            for message in from.split(0).map_while(Result::ok) {
+                let message = serde_json::from_slice(&message).unwrap();
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut browser = Browser {
+            child,
+            to: Some(to),
+            messages,
+            events: Vec::new(),
+            calls: 0,
+            session: None,
+            _place: place,
+        };
+        let page = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let attach = json!({ "targetId": page["targetId"], "flatten": true });
+        let session = browser.call("Target.attachToTarget", attach);
+        browser.session = session["sessionId"].as_str().map(str::to_string);
+        for domain in ["Page", "Runtime", "Log"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        Some(browser)
+    }
+
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.calls += 1;
+        let mut message = json!({ "id": self.calls, "method": method, "params": parameters });
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        let to = self.to.as_mut().unwrap();
+        to.write_all(format!("{message}\0").as_bytes()).unwrap();
+        loop {
+            let answer = self.messages.recv_timeout(PATIENCE).unwrap();
+            if answer["id"] == self.calls {
+                assert!(answer["error"].is_null(), "{method}: {answer}");
+                return answer["result"].clone();
+            }
+            self.events.push(answer);
+        }
+    }
+
+    /// The value of an expression on the page.
+    fn value(&mut self, expression: &str) -> Value {
+        let parameters =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let answer = self.call("Runtime.evaluate", parameters);
+        assert!(
+            answer["exceptionDetails"].is_null(),
+            "{expression}: {answer}"
+        );
+        answer["result"]["value"].clone()
+    }
+
+    /// Waits until an expression is true, and gives how long that was.
+    fn until(&mut self, expression: &str) -> Duration {
+        let started = Instant::now();
+        while self.value(expression) != true {
+            assert!(started.elapsed() < PATIENCE, "never: {expression}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        started.elapsed()
+    }
+
+    fn go(&mut self, address: &str) {
+        self.call("Page.navigate", json!({ "url": address }));
+    }
+
+    fn key(&mut self, key: &str) {
+        // Enter is told as the character that it types.
+        let text = if key == "Enter" { "\r" } else { "" };
+        for kind in ["keyDown", "keyUp"] {
+            let code = match key {
+                "Enter" => 13,
+                "ArrowLeft" => 37,
+                "ArrowRight" => 39,
+                _ => 9,
+            };
+            let parameters = json!({ "type": kind, "key": key, "code": key, "text": if kind == "keyDown" { text } else { "" }, "windowsVirtualKeyCode": code });
+            self.call("Input.dispatchKeyEvent", parameters);
+        }
+    }
+
+    /// What the console has been told of, and exceptions.
+    fn complaints(&mut self) -> Vec<String> {
+        // What is under way is told before this is answered.
+        self.value("1");
+        let is_one = |event: &&Value| {
+            event["method"] == "Runtime.exceptionThrown"
+                || event["method"] == "Log.entryAdded"
+                || event["method"] == "Runtime.consoleAPICalled"
+                    && event["params"]["type"] == "error"
+        };
+        self.events
+            .iter()
+            .filter(is_one)
+            .map(Value::to_string)
+            .collect()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It ends with the pipe; its own processes with it.
+        self.to = None;
+        let end = Instant::now() + Duration::from_secs(5);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_file_shows_the_same_without_a_server() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let (folder, trainer) = (Folder::new(), trainers());
+    let file = folder.path().join("page.html");
+    let folders = [folder.path(), trainer.path()].map(|path| path.to_path_buf());
+    Site::of(&folders).unwrap().export(&file).unwrap();
+    browser.go(&format!("file://{}", file.display()));
+    browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
+    browser.value("document.querySelector('#strip .use').click()");
+    browser.until(
+        "document.querySelector('#detail .add')?.textContent.includes('batch.reward - 1') ?? false",
+    );
+
+    // The other run: its last batch, sorted by a click, and the tokens of a response.
+    browser.value("{ const select = document.querySelector('nav select'); select.value = 1; select.onchange(); }");
+    browser.until("document.querySelectorAll('#groups tbody tr').length === 2");
+    browser.value("document.querySelectorAll('#groups th button')[4].click()");
+    browser.until("document.querySelector('#groups tbody').textContent.startsWith('a')");
+    browser.value("document.querySelectorAll('#groups th button')[4].click()");
+    browser.until("document.querySelector('#groups tbody').textContent.startsWith('b')");
+    browser.value("document.querySelectorAll('#groups tbody tr')[1].click()");
+    browser.until(
+        "document.querySelectorAll('#responses article')[1]?.querySelectorAll('.neg').length === 3",
+    );
+    let prompt = browser.value("document.querySelector('#responses .text').textContent");
+    assert_eq!(prompt, "<b>one</b>");
+    browser.until("document.querySelector('#objective svg') !== null");
+    browser.until("document.querySelector('#mass').textContent.includes('accuracy')");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_recipe_is_edited_in_a_browser() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let place = trainers();
+    let site = Site::of(&[place.path().to_path_buf()])
+        .unwrap()
+        .with_editor(true);
+    let port = listen(site);
+    browser.go(&format!("http://127.0.0.1:{port}/"));
+    browser.until("document.querySelector('#text')?.value.includes('entropy') ?? false");
+    browser.until("document.querySelector('#checked').textContent.includes('passes')");
+    let typed = |text: &str| {
+        format!(
+            "{{ const text = document.querySelector('#text'); text.value = {}; text.oninput(); }}",
+            json!(text)
+        )
+    };
+    browser.value(&typed("fn advantage(batch, p) {\n    batch.rewrad\n}\n"));
+    browser.until(
+        "document.querySelector('#checked .error')?.textContent.includes('line 2') ?? false",
+    );
+    browser.value("document.querySelector('#checked button').click()");
+    assert_eq!(
+        browser.value("document.querySelector('#text').selectionStart"),
+        35
+    );
+    let better = "fn advantage(batch, p) {\n    batch.reward\n}\n";
+    browser.value(&typed(better));
+    browser.until("document.querySelector('#checked').textContent.includes('passes')");
+    browser.value("document.querySelector('#save').click()");
+    browser.until("document.querySelector('#saved').textContent.startsWith('saved')");
+    assert_eq!(
+        std::fs::read_to_string(place.path().join("mine.rhai")).unwrap(),
+        better
+    );
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_is_followed_in_a_browser() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let folder = Folder::new();
+    let port = serve(&[folder.path()]);
+    browser.go(&format!("http://localhost:{port}/"));
+    browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
+    browser.until("document.querySelector('#state').textContent.startsWith('step 3')");
+
+    // A new step and a new reload come by themselves.
+    folder.step(3);
+    let waited = browser.until("document.querySelector('#state').textContent.startsWith('step 4')");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
+    assert_eq!(
+        browser.value("document.querySelectorAll('#strip .use').length"),
+        1
+    );
+    folder.reload(3);
+    browser.until("document.querySelectorAll('#strip .use').length === 2");
+
+    // What a script or a message says is text, and no part of the page.
+    browser.until("document.querySelector('#events').textContent.includes('<b>rewrad</b>')");
+
+    // A click shows the lines, and the numbers before and after.
+    browser.value("document.querySelector('#strip .use').click()");
+    browser.until(
+        "document.querySelector('#detail .add')?.textContent.includes('batch.reward - 1') ?? false",
+    );
+    let before = browser.value(
+        "[...document.querySelectorAll('#detail td')].map((cell) => cell.textContent).join(' ')",
+    );
+    assert!(
+        before.as_str().unwrap().contains("reward_mean 0.05 0.2"),
+        "{before}"
+    );
+
+    // The keyboard alone: to the mark before, and Enter.
+    browser.value("document.querySelector('#strip .use').focus()");
+    browser.key("ArrowLeft");
+    browser.key("Enter");
+    browser.until("document.querySelector('#detail').textContent.includes('rewrad')");
+    browser.key("ArrowRight");
+    browser.key("ArrowRight");
+    browser.key("Enter");
+    browser.until("document.querySelector('#detail h3').textContent === 'Step 3'");
+
+    for (width, scheme) in [
+        (375, "light"),
+        (375, "dark"),
+        (1440, "light"),
+        (1440, "dark"),
+    ] {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        browser.call("Emulation.setDeviceMetricsOverride", size);
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        browser.call("Emulation.setEmulatedMedia", features);
+        // Nothing is wider than the screen.
+        browser.until("document.documentElement.scrollWidth <= innerWidth");
+        let ground = browser.value("getComputedStyle(document.body).backgroundColor");
+        let expected = if scheme == "dark" {
+            "rgb(22, 22, 22)"
+        } else {
+            "rgb(255, 255, 255)"
+        };
+        assert_eq!(ground, expected);
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}

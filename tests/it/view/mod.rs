@@ -1,0 +1,125 @@
+//! The page of runs: what it is told, what it refuses, and how it looks to a browser.
+
+#[cfg(unix)]
+mod browser;
+mod server;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use advlab::batch::FloatBuffer;
+use advlab::live::{LiveOptions, LiveRecipe};
+use advlab::train::Record;
+use advlab::view::{Server, Site};
+use advlab::{Batch, Host};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// A folder as a run leaves it, which can be made to go on.
+struct Folder {
+    place: TempDir,
+}
+
+impl Folder {
+    /// Three steps, with an evaluation before them, a reload before the last and a save that was rejected.
+    fn new() -> Folder {
+        let folder = Folder {
+            place: tempfile::tempdir().unwrap(),
+        };
+        for (version, line) in [("aa", "batch.reward"), ("bb", "batch.reward - 1")] {
+            let scripts = folder.path().join("scripts").join(version);
+            fs::create_dir_all(&scripts).unwrap();
+            let text = format!("fn advantage(batch, p) {{\n    {line}\n}}\n");
+            fs::write(scripts.join("mine.rhai"), text).unwrap();
+        }
+        for step in 0..3 {
+            folder.step(step);
+        }
+        folder.event(json!({ "step": 0, "event": "start", "version": "aa" }));
+        folder.event(json!({ "step": 1, "event": "rejected", "version": "cc", "error": "no column <b>rewrad</b>" }));
+        folder.reload(2);
+        folder
+    }
+
+    fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    fn step(&self, step: u64) {
+        let mut row = json!({ "step": step, "version": "aa", "reward_mean": step as f64 / 10.0, "pass@1": 0.5 });
+        if step == 0 {
+            row["initial_evaluation"] = json!({ "pass@1": 0.25 });
+        }
+        self.line("metrics.jsonl", &row);
+    }
+
+    fn reload(&self, step: u64) {
+        self.event(json!({
+            "step": step, "event": "use", "version": "bb", "from": "aa", "lines_added": 1, "lines_removed": 1,
+        }));
+    }
+
+    fn event(&self, event: serde_json::Value) {
+        self.line("reloads.jsonl", &event);
+    }
+
+    fn line(&self, file: &str, line: &serde_json::Value) {
+        let file = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.path().join(file));
+        writeln!(file.unwrap(), "{line}").unwrap();
+    }
+}
+
+/// A trainer's folder, as the Python package writes it: two steps with their batches, with texts and advantages of tokens.
+fn trainers() -> TempDir {
+    let place = tempfile::tempdir().unwrap();
+    let script = place.path().join("mine.rhai");
+    let text = "fn advantage(batch, p) {\n    (batch.reward - batch.reward.mean(\"group\")) * batch.entropy\n}\n";
+    fs::write(&script, text).unwrap();
+    let script = script.to_str().unwrap();
+    let mut live = LiveRecipe::watch(&Host::new(), script, LiveOptions::default()).unwrap();
+    let folder = place.path().join("advlab");
+    let mut record = Record::open(&folder, &live, &[], 2).unwrap();
+    for step in 0..2 {
+        let batch = Batch::builder()
+            .groups(["a", "a", "b", "b"])
+            .lengths([2, 3, 1, 2])
+            .response("reward", vec![1.0, 0.0, 1.0, 0.0])
+            .token("entropy", FloatBuffer::from(vec![0.5f32; 8]))
+            .token("old_logp", FloatBuffer::from(vec![-0.5f32; 8]))
+            .text(
+                "prompt",
+                ["<b>one</b>", "<b>one</b>", "two", "two"].map(str::to_string),
+            )
+            .text(
+                "completion",
+                ["x y", "a <i>b</i> c", "z", "p q r"].map(str::to_string),
+            )
+            .step(step)
+            .build()
+            .unwrap();
+        record.begin(Some(step)).unwrap();
+        let before = live.state().clone();
+        let done = live.step(&batch).unwrap();
+        record.step(&live, &batch, &before, &done.outcome).unwrap();
+    }
+    place
+}
+
+/// Serves some folders until the tests end, and gives the port.
+fn serve(folders: &[&Path]) -> u16 {
+    let folders: Vec<PathBuf> = folders.iter().map(|path| path.to_path_buf()).collect();
+    listen(Site::of(&folders).unwrap())
+}
+
+fn listen(site: Site) -> u16 {
+    let server = Server::bind(site, Some(0)).unwrap();
+    let address = server.address().unwrap();
+    thread::spawn(move || server.serve());
+    let port = address.trim_end_matches('/').rsplit_once(':').unwrap().1;
+    port.parse().unwrap()
+}

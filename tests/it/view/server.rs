@@ -1,0 +1,320 @@
+//! Requests as bytes: what is answered, what is refused, and what becomes of those who are slow or many.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use advlab::view::Site;
+
+use super::{Folder, listen, serve, trainers};
+
+fn ask(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut answer = String::new();
+    // One that is refused may be cut off.
+    let _ = stream.write_all(request.as_bytes());
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+fn get(port: u16, path: &str) -> String {
+    ask(
+        port,
+        &format!("GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"),
+    )
+}
+
+fn body(answer: &str) -> Value {
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap()
+}
+
+#[test]
+fn requests_are_answered_or_refused() {
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("secret"), "unseen").unwrap();
+    let port = serve(&[folder.path()]);
+    let long = format!(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
+        "x".repeat(20_000)
+    );
+    let with = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let to = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let by = |method: &str| {
+        format!("{method} / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+    };
+    let cases = [
+        (with("127.0.0.1:80"), "200"),
+        (with("localhost"), "200"),
+        // A site whose name leads here.
+        (with("evil.example"), "403"),
+        (with("localhost.evil.example"), "403"),
+        (with(""), "403"),
+        ("GET / HTTP/1.0\r\n\r\n".to_string(), "403"),
+        (to("/../secret"), "404"),
+        (to("/%2e%2e/secret"), "404"),
+        (to("/scripts/aa/mine.rhai"), "404"),
+        (to("/change?run=7&event=2"), "404"),
+        (to("/change?run=0&event=99"), "404"),
+        (to("/change?run=-1&event=x"), "404"),
+        (to("/batch?run=99999999999999999999&step=1"), "404"),
+        (by("POST"), "405"),
+        (by("PUT"), "405"),
+        (by("DELETE"), "405"),
+        (by("OPTIONS"), "405"),
+        ("hello\r\n\r\n".to_string(), "400"),
+        (
+            "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n".to_string(),
+            "413",
+        ),
+        (long, "431"),
+    ];
+    for (request, status) in cases {
+        let answer = ask(port, &request);
+        // What is refused before it was read may be cut off on its way.
+        let is_cut = answer.is_empty() && status == "431";
+        assert!(
+            is_cut || answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{request}\n{answer}"
+        );
+        assert!(!answer.contains("unseen"));
+    }
+}
+
+#[test]
+fn a_change_is_told_with_its_lines_and_the_numbers_around_it() {
+    let folder = Folder::new();
+    let port = serve(&[folder.path()]);
+    let change = body(&get(port, "/change?run=0&event=2"));
+    let lines = change["files"][0]["lines"].to_string();
+    assert!(
+        lines.contains(r#"["-","    batch.reward"]"#)
+            && lines.contains(r#"["+","    batch.reward - 1"]"#)
+    );
+    let means = change["around"]["means"].as_array().unwrap();
+    let reward = means.iter().find(|one| one[0] == "reward_mean").unwrap();
+    assert_eq!(reward.to_string(), r#"["reward_mean",0.05,0.2]"#);
+    let batch = body(&get(port, "/batch?run=0&step=1"));
+    assert!(
+        batch["error"].as_str().unwrap().contains("batches"),
+        "{batch}"
+    );
+}
+
+#[test]
+fn a_batch_is_told_by_groups_and_by_tokens() {
+    let place = trainers();
+    let port = serve(&[place.path()]);
+    let batch = body(&get(port, "/batch?run=0&step=1"));
+    assert_eq!(
+        batch["groups"].to_string(),
+        r#"[["a",2,0.5,0.25,2.5],["b",2,0.5,0.25,1.5]]"#
+    );
+    assert_eq!(batch["mass"]["summary"]["responses"], 4);
+    let group = body(&get(port, "/group?run=0&step=1&group=0"));
+    assert_eq!(
+        (&group["prompt"], &group["most"]),
+        (&"<b>one</b>".into(), &0.25.into())
+    );
+    let second = &group["responses"][1];
+    assert_eq!(second["ends"].to_string(), "[1,10,12]");
+    assert_eq!(second["advantages"].to_string(), "[-0.25,-0.25,-0.25]");
+    // Three words are no two tokens.
+    let other = body(&get(port, "/group?run=0&step=1&group=1"));
+    assert_eq!(other["responses"][1]["ends"], Value::Null);
+    assert!(get(port, "/group?run=0&step=1&group=9").starts_with("HTTP/1.1 404"));
+    let objective = body(&get(port, "/objective?run=0&step=1"));
+    assert!(
+        objective["svg"].as_str().unwrap().starts_with("<svg"),
+        "{objective}"
+    );
+    // No editor was asked for.
+    assert!(get(port, "/recipe?run=0").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn the_editor_checks_and_saves_the_recipe_for_its_own_page_alone() {
+    let place = trainers();
+    let script = place.path().join("mine.rhai");
+    let port = listen(
+        Site::of(&[place.path().to_path_buf()])
+            .unwrap()
+            .with_editor(true),
+    );
+    let page = get(port, "/");
+    let secret = page
+        .split("'nonce-")
+        .nth(1)
+        .unwrap()
+        .split('\'')
+        .next()
+        .unwrap()
+        .to_string();
+    let recipe = body(&get(port, "/recipe?run=0"));
+    let seal = recipe["seal"].to_string();
+    let post = |path: &str, more: &str, text: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost:{port}\r\n{more}");
+        ask(
+            port,
+            &format!("{head}Content-Length: {}\r\n\r\n{text}", text.len()),
+        )
+    };
+    let ours = format!("Origin: http://localhost:{port}\r\nX-Advlab: {secret}\r\n");
+    let better = "fn advantage(batch, p) {\n    batch.reward\n}\n";
+    let save = format!("/save?run=0&seal={seal}");
+    for forged in [
+        String::new(),
+        format!("X-Advlab: {secret}\r\n"),
+        format!("Origin: http://evil.example\r\nX-Advlab: {secret}\r\n"),
+        format!("Origin: http://localhost:{port}\r\nX-Advlab: 0\r\n"),
+    ] {
+        let answer = post(&save, &forged, better);
+        assert!(answer.starts_with("HTTP/1.1 403"), "{forged}{answer}");
+    }
+    let problems = body(&post(
+        "/check?run=0",
+        &ours,
+        "fn advantage(batch, p) {\n    batch.rewrad\n}\n",
+    ));
+    assert_eq!(
+        (&problems[0][0], &problems[0][1]),
+        (&"error".into(), &2.into()),
+        "{problems}"
+    );
+    assert_eq!(body(&post("/check?run=0", &ours, better)).to_string(), "[]");
+    // Nothing has been written so far.
+    assert!(
+        std::fs::read_to_string(&script)
+            .unwrap()
+            .contains("entropy")
+    );
+    assert!(post("/save?run=9&seal=0", &ours, better).starts_with("HTTP/1.1 404"));
+    assert!(post(&save, &ours, better).starts_with("HTTP/1.1 200"));
+    assert_eq!(std::fs::read_to_string(&script).unwrap(), better);
+    // What somebody else has written since is not written over.
+    assert!(post(&save, &ours, "fn loss").starts_with("HTTP/1.1 409"));
+    assert_eq!(std::fs::read_to_string(&script).unwrap(), better);
+}
+
+/// The next message of a stream of events.
+fn message(lines: &mut impl BufRead) -> Value {
+    loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the stream ended");
+        if let Some(data) = line.strip_prefix("data: ") {
+            return serde_json::from_str(data).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_page_is_told_of_new_steps_and_of_a_run_that_went_back() {
+    let folder = Folder::new();
+    let port = serve(&[folder.path()]);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream);
+    let first = &message(&mut lines)["runs"][0];
+    assert_eq!(
+        first["curves"]["reward_mean"].to_string(),
+        "[[0,0.0],[1,0.1],[2,0.2]]"
+    );
+    assert_eq!(
+        first["curves"]["evaluation/pass@1"].to_string(),
+        "[[0,0.25]]"
+    );
+    assert_eq!(first["events"].as_array().unwrap().len(), 3);
+    folder.step(3);
+    folder.reload(3);
+    let mut news = message(&mut lines)["runs"][0].clone();
+    if news["events"].as_array().unwrap().is_empty() {
+        // It was between the two.
+        let later = message(&mut lines)["runs"][0].clone();
+        news["events"] = later["events"].clone();
+    }
+    assert_eq!(
+        news["curves"]["reward_mean"].to_string(),
+        "[[2,0.2],[3,0.3]]"
+    );
+    assert_eq!(
+        (news["from"].as_u64(), news["events_from"].as_u64()),
+        (Some(2), Some(3))
+    );
+    assert_eq!(news["events"][0]["event"], "use");
+    // As when it is resumed from a checkpoint.
+    let metrics = folder.path().join("metrics.jsonl");
+    let rows = std::fs::read_to_string(&metrics).unwrap();
+    let kept: Vec<&str> = rows.lines().take(1).collect();
+    std::fs::write(&metrics, format!("{}\n", kept[0])).unwrap();
+    let again = &message(&mut lines)["runs"][0];
+    assert_eq!(again["curves"]["reward_mean"].to_string(), "[[0,0.0]]");
+    assert_eq!(again["from"], 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_flood_of_connections_does_nothing_to_a_run() {
+    let place = tempfile::tempdir().unwrap();
+    let config = "rollout_batch_size = 4\ngroup_size = 4\nmaze_size = 2\nsteps = 1000000\neval_prompts = 4\nhidden_size = 8\n";
+    std::fs::write(place.path().join("run.toml"), config).unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_advlab"))
+        .args(["train", "run.toml", "--view=0", "--out", "run"])
+        .current_dir(place.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+    let port = lines.find_map(|line| {
+        let line = line.unwrap();
+        line.split_once("http://127.0.0.1:")?
+            .1
+            .trim_end_matches('/')
+            .parse()
+            .ok()
+    });
+    let port: u16 = port.unwrap();
+    let rest = std::thread::spawn(move || lines.for_each(drop));
+    let rows = || {
+        std::fs::read_to_string(place.path().join("run/metrics.jsonl"))
+            .unwrap()
+            .lines()
+            .count()
+    };
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !is_so() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let connect = |_| TcpStream::connect(("127.0.0.1", port)).ok();
+    let mut streams: Vec<TcpStream> = (0..1000).filter_map(connect).collect();
+    for stream in &mut streams {
+        // A request that never ends.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: ");
+    }
+    let during = rows();
+    until("the run stands still", &|| rows() > during);
+    // The slow ones are there still: they have been given up.
+    until("the server does not answer", &|| {
+        get(port, "/").starts_with("HTTP/1.1 200")
+    });
+    drop(streams);
+    let id = run.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &id])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(run.wait().unwrap().success());
+    rest.join().unwrap();
+}
