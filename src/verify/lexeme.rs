@@ -70,7 +70,7 @@ pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
         brackets: 0,
     };
     while lexer.next() {
-        work::look(100)?;
+        work::look(150)?;
         let depth = lexer.upright.len() + lexer.brackets;
         if lexer.found.len() > MOST || depth > DEEPEST {
             return None;
