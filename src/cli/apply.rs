@@ -33,7 +33,7 @@ pub struct Apply {
     /// folder of them: steps, in their order, over which the recipe's state lasts
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// Write a copy of the input with the advantage added; `-` is standard output, and the summary then goes to standard
+    /// Write a copy of the input with the advantage added, and the recipe's `returns` where it has that hook; `-` is standard output, and the summary then goes to standard
     /// error; a folder for several inputs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -97,7 +97,7 @@ impl Apply {
         let mut columns = named.as_deref();
         let tokenizer = self.tokenizing.load()?;
         let mut reading = Duration::ZERO;
-        let (rollouts, notes, mut outcome) = loop {
+        let (rollouts, notes, mut outcome, returns) = loop {
             let started = Instant::now();
             let (mut rollouts, notes) =
                 rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
@@ -109,8 +109,14 @@ impl Apply {
                 rollouts.batch = rollouts.batch.at_step(step);
             }
             let before = state.clone();
-            match recipe.advantage(&rollouts.batch, state) {
-                Ok(outcome) => break (rollouts, notes, outcome),
+            let computed = recipe.advantage(&rollouts.batch, state);
+            let both = computed.and_then(|outcome| {
+                let asked = self.output.is_some();
+                let returns = asked.then(|| recipe.returns(&rollouts.batch, &before));
+                Ok((outcome, returns.transpose()?.flatten()))
+            });
+            match both {
+                Ok((outcome, returns)) => break (rollouts, notes, outcome, returns),
                 // A pipe is read once.
                 Err(_) if rollouts.is_partial() && (input.is_file() || input.is_dir()) => {
                     (columns, *state) = (None, before)
@@ -135,6 +141,7 @@ impl Apply {
         Ok(Applied {
             recipe: recipe.clone(),
             outcome,
+            returns,
             rollouts,
             loss,
             reading,
@@ -202,15 +209,17 @@ fn spread(values: &Computed, scale: f64) -> Spread {
     Spread::of(values.buffer().iter().map(|value| scale * value))
 }
 
-fn write(rollouts: &Rollouts, advantage: &Computed, output: &Path) -> Result<()> {
+fn write(applied: &Applied, output: &Path) -> Result<()> {
+    let (rollouts, advantage) = (&applied.rollouts, &applied.outcome.advantage);
+    let returns = applied.returns.as_ref();
     if !is_stdout(output) {
-        rollouts.write_advantage(output, advantage)?;
+        rollouts.write_outputs(output, advantage, returns)?;
         return Ok(());
     }
     // Whole in a file first: who reads the pipe gets all of it or nothing.
     let name = rollouts.path().file_name().unwrap_or_default();
     let file = tempfile::Builder::new().suffix(name).tempfile()?;
-    rollouts.write_advantage(file.path(), advantage)?;
+    rollouts.write_outputs(file.path(), advantage, returns)?;
     let mut out = io::stdout().lock();
     io::copy(&mut File::open(file.path())?, &mut out)?;
     // At the exit nobody would be told of what cannot be written.
@@ -226,6 +235,8 @@ struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
+    /// What a critic is to learn, where the recipe says it and it is written.
+    returns: Option<Computed>,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Spread)>,
     reading: Duration,

@@ -22,9 +22,9 @@ pub struct Recipes {
     /// Those alone that need a column, such as value
     #[arg(long, value_name = "COLUMN", conflicts_with = "trainer")]
     needs: Option<String>,
-    /// Print all of them as the page docs/recipes.md
-    #[arg(long, conflicts_with_all = ["trainer", "needs"])]
-    markdown: bool,
+    /// Write all of them as the page recipes.md, with pictures of their objectives, into a folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["trainer", "needs"])]
+    markdown: Option<PathBuf>,
 }
 
 impl Recipes {
@@ -35,9 +35,9 @@ impl Recipes {
                 "{}",
                 doc::trainer(&trainer, paint).map_err(Diagnostics::from)?
             );
-        } else if self.markdown {
-            // The page ends its last line itself.
-            out!("{}", doc::recipes()?.trim_end());
+        } else if let Some(folder) = self.markdown {
+            let number = write_all(&folder, &doc::recipes()?)?;
+            out!("{number} files in {}", folder.display());
         } else {
             list(self.needs, paint)?;
         }
@@ -88,7 +88,13 @@ impl Doc {
     pub fn run(self) -> Result<ExitCode> {
         let paint = streams::on_stdout();
         match (self.definitions, self.name) {
-            (Some(folder), _) => write_definitions(&folder)?,
+            (Some(folder), _) => {
+                let number = write_all(&folder, &doc::definitions())?;
+                let shown = folder.display();
+                out!(
+                    "{number} definition files in {shown}: point your editor's Rhai plug-in there"
+                );
+            }
             (None, Some(name)) => out!("{}", doc::explain(&Host::new(), &name, paint)?),
             (None, None) => {
                 out!("{}", doc::overview(paint));
@@ -99,17 +105,16 @@ impl Doc {
     }
 }
 
-fn write_definitions(folder: &Path) -> Result<()> {
-    let shown = folder.display();
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {shown}"))?;
-    let files = doc::definitions();
-    for (name, text) in &files {
+/// Writes files into a folder and folders in it; their number.
+fn write_all(folder: &Path, files: &[(String, String)]) -> Result<usize> {
+    for (name, text) in files {
         let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("cannot make the folder {}", parent.display()))?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let number = files.len();
-    out!("{number} definition files in {shown}: point your editor's Rhai plug-in there");
-    Ok(())
+    Ok(files.len())
 }
 
 /// Copy a built-in recipe to a file, to edit it.

@@ -1,5 +1,7 @@
 //! What a comparison comes to: a table, what can be said of it, and learning curves.
 
+use std::collections::BTreeMap;
+
 use super::stats::{Estimate, improvement, interquartile, mean, separations};
 use super::{Compared, Failed, Finished};
 use crate::figure::{Figure, Mark, Panel, Series};
@@ -104,31 +106,38 @@ impl Comparison {
 
     /// What the numbers say of each design beside the first, where its seeds are too few to say it, and which runs failed.
     pub fn claims(&self) -> Vec<String> {
-        let claim = |one: &Compared| {
-            let first = &self.designs[0];
-            let (name, than) = (&one.name, &first.name);
-            let Some(better) = self.improvement(one) else {
-                return format!("{name} has no run to compare");
-            };
-            let orders = separations(first.runs.len(), one.runs.len());
-            let seeds = format!(
-                "{} and {}",
-                counted(first.runs.len(), "seed"),
-                one.runs.len()
+        let (mut claims, mut too_few) = (Vec::new(), BTreeMap::<usize, Vec<&str>>::new());
+        let first = self.designs.first();
+        let (than, of_first) = first.map_or(("", 0), |one| (&one.name, one.runs.len()));
+        for design in self.designs.iter().skip(1) {
+            let (name, own) = (&design.name, design.runs.len());
+            let seeds = format!("{} and {own}", counted(of_first, "seed"));
+            claims.push(
+                match self.improvement(design).map(|better| better.interval) {
+                    None => format!("{name} has no run to compare"),
+                    Some(_) if separations(of_first, own) < ORDERS => {
+                        too_few.entry(own).or_default().push(name);
+                        continue;
+                    }
+                    Some((low, _)) if low > 0.5 => {
+                        format!("{name} is above {than} at 95 % ({seeds})")
+                    }
+                    Some((_, high)) if high < 0.5 => {
+                        format!("{name} is below {than} at 95 % ({seeds})")
+                    }
+                    _ => format!("{name}: no difference from {than} is shown at 95 % ({seeds})"),
+                },
             );
-            if orders < ORDERS {
-                return format!(
-                    "{name}: too few seeds to say anything against {than}: with {seeds}, chance alone puts all of one above all of the other in one of {orders:.0} cases; four of each are the least at 95 %"
-                );
-            }
-            match better.interval {
-                (low, _) if low > 0.5 => format!("{name} is above {than} at 95 % ({seeds})"),
-                (_, high) if high < 0.5 => format!("{name} is below {than} at 95 % ({seeds})"),
-                _ => format!("{name}: no difference from {than} is shown at 95 % ({seeds})"),
-            }
-        };
-        let claims = self.designs.iter().skip(1).map(claim);
-        claims.chain(self.failed.iter().cloned()).collect()
+        }
+        for (own, names) in too_few {
+            let (names, seeds) = (names.join(", "), counted(of_first, "seed"));
+            let orders = separations(of_first, own);
+            claims.push(format!(
+                "too few seeds to say anything against {than} of {names}: with {seeds} and {own}, chance alone puts all of one above all of the other in one of {orders:.0} cases; four of each are the least at 95 %"
+            ));
+        }
+        claims.extend(self.failed.iter().cloned());
+        claims
     }
 
     /// The table and what it says, in lines.

@@ -43,7 +43,7 @@ impl Figure {
     pub fn svg(&self) -> String {
         let mut drawing = Drawing { out: String::new() };
         let columns = self.columns.clamp(1, self.panels.len().max(1));
-        let height = [260.0, 230.0, 190.0][columns.min(3) - 1];
+        let height = [260.0, 230.0, 190.0, 130.0][columns.min(4) - 1];
         let width = (WIDTH - MARGIN) / columns as f64;
         drawing.text((MARGIN, 20.0), "start", &self.title, "font-weight=\"bold\"");
         let inks = self.legend();
@@ -200,17 +200,11 @@ impl Drawing {
         range: Range,
         to: &dyn Fn((f64, f64)) -> (f64, f64),
     ) {
-        let ink = INKS[index % INKS.len()];
         let points = series.finite().map(to);
         let (low, high) = (to((range.x.0, range.y.0)), to((range.x.1, range.y.1)));
-        let part = |of: f64, all: (f64, f64), room: f64| room * of / (all.1 - all.0);
-        let cell = (
-            part(range.cell.0, range.x, high.0 - low.0),
-            part(range.cell.1, range.y, low.1 - high.1),
-        );
+        let (ink, style) = stroke(&series.mark, index);
         match &series.mark {
             Mark::Line | Mark::Reference => {
-                let (ink, style) = stroke(&series.mark, index);
                 let path = path(points);
                 self.add(format_args!("<polyline fill=\"none\" stroke=\"{ink}\" stroke-linejoin=\"round\" {style} points=\"{path}\"/>"));
             }
@@ -228,42 +222,46 @@ impl Drawing {
                     self.add(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{opacity}\"/>"));
                 }
             }
-            Mark::Bars => {
-                let floor = to((range.x.0, 0.0)).1;
-                for (middle, end) in points {
-                    let (top, bottom) = (end.min(floor), end.max(floor));
-                    let wide = 0.85 * cell.0;
-                    self.bar([middle - wide / 2.0, top, wide, bottom - top], ink);
-                }
-            }
-            Mark::Heat(_) => {
-                let most = series
-                    .with_third()
-                    .fold(0.0f64, |most, cell| most.max(cell.2.abs()));
-                for (x, y, z) in series.with_third() {
-                    let (x, y) = to((x, y));
-                    let share = if most > 0.0 { z / most } else { 0.0 };
-                    // A little larger, so that no seam shows.
-                    let place = [
-                        x - cell.0 / 2.0,
-                        y - cell.1 / 2.0,
-                        cell.0 + 0.3,
-                        cell.1 + 0.3,
-                    ];
-                    self.bar(place, &colour(share));
-                }
+            Mark::Bars | Mark::Heat(_) => {
+                let part = |of: f64, all: (f64, f64), room: f64| room * of / (all.1 - all.0);
+                let wide = part(range.cell.0, range.x, high.0 - low.0);
+                let tall = part(range.cell.1, range.y, low.1 - high.1);
+                self.cells(series, ink, (wide, tall), range, to);
             }
             Mark::Moments => {
-                let (ink, style) = stroke(&series.mark, index);
-                let within = series
-                    .points
-                    .iter()
-                    .filter(|(x, _)| (range.x.0..=range.x.1).contains(x));
-                for &(x, _) in within {
+                let xs = series.points.iter().map(|point| point.0);
+                for x in xs.filter(|x| (range.x.0..=range.x.1).contains(x)) {
                     let x = to((x, range.y.0)).0;
                     self.line((x, low.1), (x, high.1), ink, &style);
                 }
             }
+        }
+    }
+
+    /// Bars or the cells of a heat map, so wide and so tall.
+    fn cells(
+        &mut self,
+        series: &Series,
+        ink: &str,
+        (wide, tall): (f64, f64),
+        range: Range,
+        to: &dyn Fn((f64, f64)) -> (f64, f64),
+    ) {
+        if series.mark == Mark::Bars {
+            let floor = to((range.x.0, 0.0)).1;
+            for (middle, end) in series.finite().map(to) {
+                let (top, bottom) = (end.min(floor), end.max(floor));
+                let wide = 0.85 * wide;
+                self.bar([middle - wide / 2.0, top, wide, bottom - top], ink);
+            }
+        }
+        let most = series.with_third().map(|cell| cell.2.abs());
+        let most = most.fold(f64::MIN_POSITIVE, f64::max);
+        for (x, y, z) in series.with_third() {
+            let (x, y) = to((x, y));
+            // A little larger, so that no seam shows.
+            let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
+            self.bar(place, &colour(z / most));
         }
     }
 }

@@ -201,7 +201,14 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
         },
         ParamKind::Level => {
             let Some(name) = value.read_lock::<ImmutableString>() else {
-                return Err(wrong("the name of a level, such as \"group\""));
+                let problem = wrong("the name of a level, such as \"group\"");
+                let is_batch = ValueKind::of(value) == ValueKind::Batch;
+                let help = "a regrouped batch has its own columns, and a value can be one: `batch.with(#{ mine: x }).regroup(key).mine.mean(\"group\")`";
+                return Err(if is_batch {
+                    problem.help(help)
+                } else {
+                    problem
+                });
             };
             let level = name.parse::<Level>();
             let level = level.map_err(|unknown| TensorError::level(op.name, unknown));

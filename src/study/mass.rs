@@ -13,6 +13,15 @@ use super::with_advantage;
 
 /// Groups are told apart by accuracy, responses by length, tokens by position, in so many parts.
 const PARTS: usize = 4;
+/// The parts of the groups by accuracy.
+const ACCURACIES: [&str; PARTS + 2] = [
+    "0, all wrong",
+    "to 1/4",
+    "to 1/2",
+    "to 3/4",
+    "below 1",
+    "1, all right",
+];
 /// The widest bar of the table.
 const BAR: f64 = 24.0;
 
@@ -57,19 +66,12 @@ impl Mass {
         let loss = if own { recipe } else { loss };
         // The equivalent advantage of a loss alone is its gradient.
         let gradient = match outcome.loss {
-            Some(_) => None,
-            None => loss
-                .loss(
-                    &outcome.weighted(batch),
-                    Some(&outcome.advantage),
-                    &mut loss.init()?,
-                )
-                .ok(),
-        };
-        let gradient: Option<Vec<f64>> = match (&gradient, outcome.loss) {
-            (Some(loss), _) => Some(loss.gradient.per_token().collect()),
-            (None, Some(_)) => Some(outcome.advantage.per_token().collect()),
-            (None, None) => None,
+            Some(_) => Some(outcome.advantage.per_token().collect()),
+            None => {
+                let (batch, advantage) = (&outcome.weighted(batch), Some(&outcome.advantage));
+                let loss = loss.loss(batch, advantage, &mut loss.init()?).ok();
+                loss.map(|loss| loss.gradient.per_token().collect::<Vec<f64>>())
+            }
         };
         Ok(Mass {
             parts: parts(&outcome, gradient.as_deref()),
@@ -129,97 +131,96 @@ impl Mass {
     }
 }
 
+/// A way to tell tokens apart: its name, the names of its parts, and their sums.
+struct Kind {
+    by: &'static str,
+    parts: Vec<(String, Sums)>,
+}
+
+impl Kind {
+    fn new(by: &'static str, names: impl IntoIterator<Item = impl Into<String>>) -> Kind {
+        let parts = names.into_iter().map(|name| (name.into(), [0.0; 3]));
+        Kind {
+            by,
+            parts: parts.collect(),
+        }
+    }
+
+    /// The shares of the parts that have a token.
+    fn shares(self, has_gradient: bool) -> impl Iterator<Item = Part> {
+        let total = |index: usize| self.parts.iter().map(|(_, own)| own[index]).sum::<f64>();
+        let totals = [0, 1, 2].map(total);
+        let parts = self.parts.into_iter().filter(|(_, own)| own[0] > 0.0);
+        parts.map(move |(part, own)| {
+            let share = |index: usize| match totals[index] {
+                0.0 => 0.0,
+                total => own[index] / total,
+            };
+            Part {
+                by: self.by,
+                part,
+                tokens: share(0),
+                advantage: share(1),
+                gradient: has_gradient.then(|| share(2)),
+            }
+        })
+    }
+}
+
 /// The shares of all parts that have a token.
 fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     let layout = outcome.advantage.layout();
     let has_tokens = layout.tokens() > 0;
     let accuracy = accuracies(outcome);
-    let lengths: Vec<usize> = (0..layout.responses())
-        .map(|one| layout.tokens_of(one).len())
-        .collect();
+    let of_response = |one| layout.tokens_of(one).len();
+    let lengths: Vec<usize> = (0..layout.responses()).map(of_response).collect();
     let bounds = quantiles(&lengths);
-    // Each kind with the names of its parts.
-    let quarters = ["first quarter", "second", "third", "last quarter"];
-    let of_accuracy = [
-        "0, all wrong",
-        "to 1/4",
-        "to 1/2",
-        "to 3/4",
-        "below 1",
-        "1, all right",
+    let to = bounds.iter().map(|bound| format!("to {bound} tokens"));
+    let mut kinds = [
+        Kind::new("accuracy", ACCURACIES),
+        Kind::new("response", ["wrong", "right"]),
+        Kind::new("length", to),
+        Kind::new(
+            "position",
+            ["first quarter", "second", "third", "last quarter"],
+        ),
     ];
-    let of_length = bounds
-        .iter()
-        .map(|bound| format!("to {bound} tokens"))
-        .collect();
-    let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let mut kinds: Vec<(&'static str, Vec<String>, Vec<Sums>)> = [
-        ("accuracy", owned(&of_accuracy)),
-        ("response", owned(&["wrong", "right"])),
-        ("length", of_length),
-        ("position", owned(&quarters)),
-    ]
-    .map(|(by, names)| (by, names.clone(), vec![[0.0; 3]; names.len()]))
-    .into();
     let value = outcome.advantage.lookup();
-    let right = outcome.correct.as_ref();
     for response in 0..layout.responses() {
         let tokens = match has_tokens {
             true => layout.tokens_of(response),
             false => 0..usize::from(outcome.advantage.level() == Level::Response),
         };
-        let part_of_group =
-            accuracy
-                .as_ref()
-                .map(|accuracy| match accuracy[layout.group_of(response)] {
-                    0.0 => 0,
-                    1.0 => PARTS + 1,
-                    share => (share * PARTS as f64).ceil() as usize,
-                });
+        let of_group = accuracy
+            .as_ref()
+            .map(|all| match all[layout.group_of(response)] {
+                0.0 => 0,
+                1.0 => PARTS + 1,
+                share => (share * PARTS as f64).ceil() as usize,
+            });
+        let right = outcome.correct.as_ref();
         let label = right.map(|right| usize::from(right.at(response, 0) == 1.0));
         let length = bounds.iter().position(|bound| lengths[response] <= *bound);
+        let length = length.filter(|_| has_tokens);
         let (start, count) = (tokens.start, tokens.len());
         for token in tokens {
             let size = outcome.counts(response) * value(response, token).abs();
             let slope = gradient
                 .and_then(|all| all.get(token))
                 .map_or(0.0, |slope| slope.abs());
-            let position = Some((token - start) * PARTS / count.max(1));
-            let places = [
-                part_of_group,
-                label,
-                length.filter(|_| has_tokens),
-                position.filter(|_| has_tokens),
-            ];
-            for ((_, _, sums), place) in kinds.iter_mut().zip(places) {
-                let Some(sums) = place.and_then(|place| sums.get_mut(place)) else {
-                    continue;
-                };
-                for (sum, add) in sums.iter_mut().zip([1.0, size, slope]) {
-                    *sum += add;
-                }
+            let position = has_tokens.then(|| (token - start) * PARTS / count.max(1));
+            for (kind, place) in kinds.iter_mut().zip([of_group, label, length, position]) {
+                let part = place.and_then(|place| kind.parts.get_mut(place));
+                let sums = part.into_iter().flat_map(|(_, sums)| sums);
+                sums.zip([1.0, size, slope])
+                    .for_each(|(sum, add)| *sum += add);
             }
         }
     }
-    let mut all = Vec::new();
-    for (by, names, sums) in kinds {
-        let total = |index: usize| sums.iter().map(|one| one[index]).sum::<f64>();
-        let totals = [0, 1, 2].map(total);
-        let share = |own: &Sums, index: usize| match totals[index] {
-            0.0 => 0.0,
-            total => own[index] / total,
-        };
-        for (part, own) in names.into_iter().zip(&sums).filter(|(_, own)| own[0] > 0.0) {
-            all.push(Part {
-                by,
-                part,
-                tokens: share(own, 0),
-                advantage: share(own, 1),
-                gradient: gradient.map(|_| share(own, 2)),
-            });
-        }
-    }
-    all
+    let shares = kinds
+        .into_iter()
+        .map(|kind| kind.shares(gradient.is_some()));
+    shares.flatten().collect()
 }
 
 /// The share of right responses of each group, where anything says which are right.

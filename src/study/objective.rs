@@ -3,7 +3,7 @@
 //! For groups of N responses with rewards 0 and 1, the expected update is F'(p) times the gradient of p, with
 //! F'(p) = E over S ~ Bin(N - 1, p) of A+(S + 1) - A-(S) (Davis and Recht, arXiv 2510.13651; arXiv 2510.23049).
 
-use super::{Curve, Design, NEUTRAL};
+use super::{Curve, Design, NEUTRAL, Point};
 use crate::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Hook, Outcome, Recipe, Rollouts};
@@ -39,28 +39,12 @@ impl Objective {
         let usual = Rollouts::mixed().on_policy().whole();
         let curve = Curve::of(recipe, &usual, size);
         let tried = Design::of(recipe)?.outcome(&usual);
+        let why = beyond_p(&curve, &tried);
         let mut notes = Vec::new();
-        if tried
-            .as_ref()
-            .is_ok_and(|one| one.advantage.level() == Level::Token)
-        {
-            notes.push(
-                "its advantage is one a token: A+ and A- are means over a response's tokens"
-                    .to_string(),
-            );
+        if tried.is_ok_and(|one| one.advantage.level() == Level::Token) {
+            let note = "its advantage is one a token: A+ and A- are means over a response's tokens";
+            notes.push(note.to_string());
         }
-        let why = match &curve {
-            Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
-            // Of one that depends on the order, equal responses differ already.
-            Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
-                Some("more of a response than whether it is right, such as its tokens")
-            }
-            Ok(_) => None,
-            Err(error) if error[0].message.starts_with("the batch has no column") => {
-                Some("columns that rollouts alone have")
-            }
-            Err(_) => None,
-        };
         let curve = match (why, input) {
             (None, _) => curve?,
             (Some(why), Some(input)) => {
@@ -69,14 +53,14 @@ impl Objective {
                 curve
             }
             (Some(why), None) => {
-                let message = format!(
-                    "the advantage of {} depends on {why}: its objective is no function of p alone",
-                    recipe.name()
-                );
-                let mut error = Diagnostic::error(message);
-                if let Err(problem) = &curve {
-                    error = error.with_note(problem[0].message.clone());
-                }
+                let name = recipe.name();
+                let error = Diagnostic::error(format!(
+                    "the advantage of {name} depends on {why}: its objective is no function of p alone"
+                ));
+                let error = match &curve {
+                    Err(problem) => error.with_note(problem[0].message.clone()),
+                    Ok(_) => error,
+                };
                 let help = "with rollouts it is estimated on their groups: `--input FILE`";
                 return Err(error.with_help(help).into());
             }
@@ -85,22 +69,17 @@ impl Objective {
             notes.push(format!("its advantage depends on the order of a group's responses, or on chance: these are means over {} orders, with their standard errors", curve.draws.len()));
         }
         if Design::of(recipe)?.advantage.is_some() {
-            notes.push(format!(
-                "a loss on `batch.advantage`: with that of {NEUTRAL}, at logp = old_logp"
-            ));
+            let note = "a loss on `batch.advantage`: with that of";
+            notes.push(format!("{note} {NEUTRAL}, at logp = old_logp"));
         } else if !recipe.has(Hook::Advantage) {
             notes.push("a loss: its equivalent advantage at logp = old_logp".to_string());
         }
         if recipe.has(Hook::Init) {
             notes.push("it has a state: this is its first step".to_string());
         }
-        let of_draw = |draw: &Vec<super::Point>| {
-            let pairs = draw.windows(2);
-            let pair = |pair: &[super::Point]| {
-                pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0)
-            };
-            pairs.map(pair).collect()
-        };
+        let pair =
+            |pair: &[Point]| pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0);
+        let of_draw = |draw: &Vec<Point>| draw.windows(2).map(pair).collect();
         Ok(Objective {
             size,
             draws: curve.draws.iter().map(of_draw).collect(),
@@ -247,6 +226,24 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
         (ways + power(p, right) + power(1.0 - p, n - right)).exp()
     };
     (0..=n).map(chance).collect()
+}
+
+/// What an advantage depends on beyond how many of a group are right.
+fn beyond_p(
+    curve: &Result<Curve, Diagnostics>,
+    tried: &Result<Outcome, Diagnostics>,
+) -> Option<&'static str> {
+    match curve {
+        Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
+        // Of one that depends on the order, equal responses differ already.
+        Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
+            Some("more of a response than whether it is right, such as its tokens")
+        }
+        Err(error) if error[0].message.contains("no column") => {
+            Some("columns that rollouts alone have")
+        }
+        _ => None,
+    }
 }
 
 /// Whether equally right responses of a group that differ in their tokens have other advantages.

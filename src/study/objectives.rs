@@ -9,6 +9,10 @@ use crate::paint::{Paint, beside, cut, filled, wrapped};
 
 /// Places of a curve.
 const PLACES: usize = 200;
+/// Places in a small panel.
+const SMALL_PLACES: f64 = 48.0;
+/// Lines that are told apart in one panel.
+const MOST: usize = 6;
 /// Columns of the table.
 const SHOWN: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9];
 /// Where the bins of difficulty end.
@@ -16,12 +20,36 @@ const BINS: [f64; 6] = [0.0, 0.1, 0.3, 0.7, 0.9, 1.0];
 /// Columns of the table's names.
 const NAMES: usize = 28;
 
-/// F' of each, scaled to a mean of 1 as the reward has it, with the nearest known ones and the reward; and F.
+/// F' of each in a panel of its own, scaled as [`figure`] has it, over the reward's.
+pub fn multiples(title: String, all: &[(String, Objective)]) -> Figure {
+    let panel = |(name, objective): &(String, Objective)| {
+        let least = 1.0 / objective.size as f64;
+        let place = |index| least + (1.0 - 2.0 * least) * f64::from(index) / SMALL_PLACES;
+        let scale = scale(objective);
+        let slope = |p| (p, objective.slope(p).0 / scale);
+        let level = |y: f64| Series::new("", Mark::Reference, [(0.0, y), (1.0, y)]);
+        let slope = (0..=SMALL_PLACES as i32).map(place).map(slope);
+        let series = vec![level(0.0), level(1.0), Series::new("", Mark::Line, slope)];
+        Panel::new("", name, series)
+    };
+    Figure {
+        title,
+        columns: 4,
+        panels: all.iter().map(panel).collect(),
+    }
+}
+
+/// F' of each, scaled to a mean of 1 as the reward has it, with the nearest known ones and the reward; and F. Of more than
+/// can be told apart, F' in small panels.
 pub fn figure(all: &[(String, Objective)]) -> Figure {
     let Some((_, first)) = all.first() else {
         return Figure::one("", Panel::new("", "", Vec::new()));
     };
     let size = first.size;
+    if all.len() > MOST {
+        let title = format!("Weight F'(p), mean 1, in groups of {size}");
+        return multiples(title, all);
+    }
     let (least, most) = (1.0 / size as f64, 1.0 - 1.0 / size as f64);
     let places = |least: f64, most: f64| -> Vec<f64> {
         let place = |index| least + (most - least) * index as f64 / PLACES as f64;

@@ -49,10 +49,11 @@ pub(super) fn rounded(number: f64) -> f64 {
 /// What the numbers were before a step, and from it on: means over as many steps as there are between it and the next
 /// change on either side, at most 50.
 pub(super) fn around(run: &Followed, step: u64, (least, most): (u64, u64)) -> Value {
-    let (from, to) = (least.max(step.saturating_sub(50)), most.min(step + 50));
+    let from = least.max(step.saturating_sub(50));
+    let to = most.min(step + 50);
     let mean = |points: &Points, from: u64, to: u64| {
         let place = |step: u64| points.partition_point(|point| u64::from(point.0) < step);
-        let own = &points[place(from)..place(to)];
+        let own = points.get(place(from)..place(to)).unwrap_or_default();
         let sum: f64 = own.iter().map(|point| f64::from(point.1)).sum();
         (!own.is_empty()).then(|| rounded(sum / own.len() as f64))
     };

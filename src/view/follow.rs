@@ -79,7 +79,7 @@ impl Followed {
         }
         let (curves, last) = (&mut self.curves, &mut self.step);
         self.metrics.lines(|row| {
-            let step = row["step"].as_u64().or(last.map(|last| last + 1));
+            let step = step_of(&row).or(last.map(|last| last + 1));
             let step = *last.insert(step.unwrap_or(0));
             for (path, value) in flatten(&row) {
                 add(curves, step, path, &value);
@@ -120,6 +120,13 @@ impl Followed {
 pub(super) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
+}
+
+/// The step of a line; none that is beyond four billion.
+pub(super) fn step_of(line: &Value) -> Option<u64> {
+    line["step"]
+        .as_u64()
+        .filter(|step| *step < u64::from(u32::MAX))
 }
 
 /// A file of lines, and how much of it was read.
@@ -174,7 +181,10 @@ impl Tail {
 
 /// Adds a number of a row to its curve.
 fn add(curves: &mut BTreeMap<String, Points>, step: u64, path: String, value: &Value) {
-    let Some(number) = value.as_f64().filter(|_| !UNSHOWN.contains(&&*path)) else {
+    // Seven digits of a number are enough.
+    let number = value.as_f64().map(|number| number as f32);
+    let is_shown = |number: &f32| number.is_finite() && !UNSHOWN.contains(&&*path);
+    let Some(number) = number.filter(is_shown) else {
         return;
     };
     let (path, after) = match path.split_once('/') {
@@ -182,7 +192,6 @@ fn add(curves: &mut BTreeMap<String, Points>, step: u64, path: String, value: &V
         Some(("evaluation", _)) => (path, 1),
         _ => (path, 0),
     };
-    // Four billion steps are enough, and seven digits of a number.
-    let point = ((step + after) as u32, number as f32);
+    let point = ((step + after) as u32, number);
     curves.entry(path).or_default().push(point);
 }

@@ -21,7 +21,7 @@ function el(tag, properties, ...inner) {
 const says = (tag, textContent, className = "") => el(tag, { textContent, className });
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// What the server says at an address, or what was put into the file.
+// What the server says, or what was put into the file.
 async function get(address) {
   if (data.news) return data.answers[address];
   const answer = await fetch(address);
@@ -73,12 +73,12 @@ const done = (run) => run.heading.step ?? 0;
 
 // The end of the axis: a round number from the newest step on, so that it seldom moves.
 function axis() {
-  const last = Math.max(1, ...shown().map(done)), power = 10 ** Math.floor(Math.log10(last)) / 2;
+  const last = Math.max(1, ...shown().map(done)), power = 10 ** Math.floor(Math.log10(last)) / 5;
   const all = Math.max(...shown().map((run) => run.heading.steps ?? Infinity));
   return Math.max(last, Math.min(all, Math.ceil(last / power) * power));
 }
 
-const LEFT = 44, RIGHT = 6, TOP = 6, FLOOR = 144;
+const LEFT = 44, RIGHT = 14, TOP = 6, FLOOR = 144;
 
 function draw(one, width, end) {
   const lines = [];
@@ -102,13 +102,16 @@ function draw(one, width, end) {
   let out = "";
   for (const tick of ticks(least, most, 4)) out += `<path class="grid" d="M${LEFT} ${y(tick)}H${width - RIGHT}"/><text x="${LEFT - 6}" y="${y(tick)}" dy="4" text-anchor="end">${number(tick)}</text>`;
   for (const tick of ticks(0, end, width / 90)) {
-    if (tick % 1 === 0) out += `<text x="${x(tick)}" y="159" text-anchor="${tick ? tick === end ? "end" : "middle" : "start"}">${tick >= 1e4 ? tick / 1e3 + "k" : tick}</text>`;
+    if (tick % 1 === 0) out += `<text x="${x(tick)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : tick}</text>`;
   }
   if (now().shown) {
     // The same in all panels.
     const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(step))))].map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
-    if (uses.key !== (uses.key = [chosen, now().events.length, width, end].join())) uses.path = upright(now().events.filter(isUse));
-    out += `<path class="moments" d="${uses.path}"/>`;
+    if (uses.key !== (uses.key = [chosen, now().events.length, width, end].join())) {
+      const all = now().events.filter(isUse);
+      uses.path = `<path class="moments" stroke-opacity="${Math.min(1, 30 / all.length)}" d="${upright(all)}"/>`;
+    }
+    out += uses.path;
     if (mark !== null) out += `<path class="chosen" d="${upright([now().events[mark]])}"/>`;
   }
   for (const { marks, run, prefix } of lines) {
@@ -126,11 +129,11 @@ function draw(one, width, end) {
 
 // Writes the values at the cursor, or the newest.
 function read(one) {
-  const values = one.lines.map(({ marks, prefix }) => {
+  const values = one.lines.filter((line) => line.run === now()).map(({ marks, prefix }) => {
     const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
     return (prefix && "● ") + number(last?.[1]);
   });
-  const words = (cursor === null ? "" : `step ${cursor}: `) + values.slice(0, 6).join("  ");
+  const words = (cursor === null ? "" : `step ${cursor}: `) + values.join("  ");
   one.value.textContent = words;
   one.svg.setAttribute("aria-label", `${one.name} over steps: ${words}`);
   one.svg.lastChild.setAttribute("transform", `translate(${cursor === null ? -9 : one.x(cursor)} 0)`);
@@ -236,7 +239,7 @@ async function choose(index, scroll) {
   const files = change.files.map(({ name, lines }) => el("div", {}, says("h3", name), el("pre", { tabIndex: 0 }, ...lines.map(([kind, line]) => says("span", kind === "@" ? `line ${line}` : `${kind} ${line}`, kinds[kind])))));
   if (!files.length) files.push(says("p", "No line differs.", "hint"));
   const { from, to, means } = change.around, all = new Map(means.map(([name, ...both]) => [name, both]));
-  const rows = names()[0].flatMap((name) => ["evaluation/" + name, name]).filter((name) => all.has(name)).map((name) => {
+  const rows = names()[0].flatMap((name) => ["evaluation/" + name, name]).filter((name) => all.get(name)?.some((mean) => mean !== null)).map((name) => {
     const [before, after] = all.get(name), more = before == null || after == null ? null : after - before;
     return [name.replace("evaluation/", "● ").replace("metrics/", ""), number(before), number(after), (more > 0 ? "+" : "") + number(more)];
   });
@@ -247,7 +250,7 @@ async function choose(index, scroll) {
 // The batch.
 
 const HEADS = ["group", "responses", "accuracy", "mean |A|", "length"];
-let batch = null, group = -1, sorted = [0, 1], loading = false, drawn = "";
+let batch = null, group = 0, picked = null, sorted = [0, 1], loading = false, drawn = "";
 const at = (what) => `${what}?run=${chosen}&step=${$("steps").value}`;
 
 // Lists the batches that are kept; the newest is followed unless another one was chosen.
@@ -269,8 +272,8 @@ async function load() {
   setTimeout(() => { loading = false; if (address !== at("batch")) load(); }, 1000);
   const summary = seen?.mass?.summary;
   batch = summary ? seen : null;
-  // At first the group with the most to see.
-  if (batch && !batch.groups[group]) group = batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
+  // Until one is chosen, the group with the most to see.
+  if (batch) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
   $("batch-about").textContent = summary ? `${seen.recipe} ${seen.version}: ${summary.groups} groups, ${summary.groups_without_signal} without signal, ${summary.responses} responses, ${summary.tokens} tokens${seen.has_state ? "; with a first step's state" : ""}` : seen?.error;
   for (const id of ["groups", "responses", "mass"]) $(id).replaceChildren();
   if (!batch) return;
@@ -302,7 +305,7 @@ function list() {
     row.onclick = () => {
       shown.querySelector("[aria-current=true]").ariaCurrent = false;
       row.ariaCurrent = true;
-      group = order[place];
+      group = picked = order[place];
       responses();
     };
     first.replaceChildren(button(null, { textContent: first.textContent }));
@@ -361,7 +364,7 @@ async function check() {
     $("text").focus();
     $("text").setSelectionRange(start, start);
   }, { textContent: `${severity}${line ? `, line ${line}:${column}` : ""}: ${message}` }))));
-  if (!problems.length) $("checked").append("It passes all checks.");
+  if (!problems.length) $("checked").append("It passes.");
 }
 
 async function save() {
@@ -391,7 +394,7 @@ function take({ now: clock, runs: news }) {
       if (run === now()) forget();
     }
     run.events.push(...events);
-    if (run === now() && events.length) open();
+    if (run === now() && (events.length || !from)) open();
   }
   head(clock);
 }
@@ -420,7 +423,7 @@ function chooser() {
     const box = el("input", { type: "checkbox", checked: run.shown, onchange: () => { run.shown = box.checked; redraw(); } });
     return el("label", { title: run.heading.folder }, box, el("i", { style: `border-color: var(--${id % 7})` }), run.heading.name);
   });
-  const select = el("select", { onchange: () => { chosen = +select.value; file = null; group = -1; $("steps").replaceChildren(); forget(); head(0); open(); } }, ...runs.map((run, value) => el("option", { value, textContent: run.heading.name, selected: value === chosen })));
+  const select = el("select", { onchange: () => { chosen = +select.value; file = picked = null; $("steps").replaceChildren(); forget(); head(0); open(); } }, ...runs.map((run, value) => el("option", { value, textContent: run.heading.name, selected: value === chosen })));
   $("runs").replaceChildren(...chips, el("label", {}, "details of ", select));
   $("runs").hidden = false;
 }
@@ -430,7 +433,7 @@ $("more").ontoggle = redraw;
 if (data.news) take(data.news);
 else {
   let source = null;
-  // A page that nobody sees holds no connection, of which a browser has six.
+  // A page that nobody sees holds none of a browser's six connections.
   document.onvisibilitychange = () => {
     source?.close();
     if (document.hidden) return;

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -57,43 +56,25 @@ impl Server {
 
     /// Answers until the process ends.
     pub fn serve(self) {
-        let open = Arc::new(AtomicUsize::new(0));
+        // Each connection holds one.
+        let places = Arc::new(());
         for stream in self.listener.incoming() {
             let Ok(stream) = stream else {
                 // Out of files or memory: that passes, or the run has other worries.
                 thread::sleep(UPDATE);
                 continue;
             };
-            let place = Place::take(&open);
-            let site = self.site.clone();
-            if let Some(place) = place {
+            if Arc::strong_count(&places) <= CONNECTIONS {
+                let (place, site) = (places.clone(), self.site.clone());
                 let answer = move || {
                     // Whoever left cannot be told.
                     let _ = answer(stream, &site);
                     drop(place);
                 };
                 // Without a thread for it, the connection is closed.
-                let _ = thread::Builder::new()
-                    .name("view".to_string())
-                    .spawn(answer);
+                let _ = thread::Builder::new().spawn(answer);
             }
         }
-    }
-}
-
-/// One of the connections that there may be.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(open: &Arc<AtomicUsize>) -> Option<Place> {
-        let place = Place(open.clone());
-        (open.fetch_add(1, Ordering::Relaxed) < CONNECTIONS).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

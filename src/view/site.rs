@@ -3,12 +3,13 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
 use super::batch::Seen;
 use super::curve::{around, curves, width};
-use super::follow::{Followed, now};
+use super::follow::{Followed, now, step_of};
 use super::http::{Answer, Request, number};
 use super::{edit, versions};
 use crate::batch::Replacement;
@@ -19,6 +20,10 @@ use crate::diagnostic::Diagnostics;
 const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() <= 30 << 10);
+
+/// How often runs are looked for that have begun since: a folder of many takes a while to go through.
+const RESCAN: Duration = Duration::from_secs(2);
 
 /// The most bytes of responses that a file is given.
 const ROOM: usize = 8 << 20;
@@ -30,6 +35,7 @@ type Place = (PathBuf, usize, u64);
 pub struct Site {
     folders: Vec<PathBuf>,
     runs: Mutex<Vec<Followed>>,
+    scanned: Mutex<Option<Instant>>,
     last: Mutex<Option<(Place, Arc<Seen>)>>,
     /// Whether the recipe's file may be written.
     is_edited: bool,
@@ -61,6 +67,7 @@ impl Site {
         let site = Site {
             folders: folders.to_vec(),
             runs: Mutex::default(),
+            scanned: Mutex::default(),
             last: Mutex::default(),
             is_edited: false,
             secret: secret(),
@@ -77,12 +84,16 @@ impl Site {
     /// The runs as their files have them now.
     fn refreshed(&self) -> MutexGuard<'_, Vec<Followed>> {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        for folder in &self.folders {
-            for path in compare::folders_of_runs(folder).unwrap_or_default() {
-                if !runs.iter().any(|run| run.folder == path) {
-                    runs.push(Followed::new(path, folder));
+        let mut scanned = self.scanned.lock().unwrap_or_else(PoisonError::into_inner);
+        if scanned.is_none_or(|scanned| scanned.elapsed() > RESCAN) {
+            for folder in &self.folders {
+                for path in compare::folders_of_runs(folder).unwrap_or_default() {
+                    if !runs.iter().any(|run| run.folder == path) {
+                        runs.push(Followed::new(path, folder));
+                    }
                 }
             }
+            *scanned = Some(Instant::now());
         }
         runs.iter_mut().for_each(Followed::refresh);
         runs
@@ -114,8 +125,8 @@ impl Site {
             }
             ("POST", path) if self.is_edited => {
                 // Another site can send a request, but not with this header.
-                let is_ours = request.token == self.secret;
-                if !is_ours || request.origin != format!("http://{}", request.host) {
+                let own = format!("http://{}", request.header("host"));
+                if request.header("x-advlab") != self.secret || request.header("origin") != own {
                     return Answer::refusal("403 Forbidden");
                 }
                 let text = String::from_utf8_lossy(&request.body);
@@ -220,10 +231,7 @@ impl Site {
         let runs = self.refreshed();
         let run = runs.get(number(query, "run")? as usize)?;
         let index = number(query, "event")? as usize;
-        let step_of = |event: &Value| {
-            let is_use = event["event"] == "use";
-            event["step"].as_u64().filter(|_| is_use)
-        };
+        let step_of = |event: &Value| step_of(event).filter(|_| event["event"] == "use");
         let event = run.events.get(index)?;
         let step = step_of(event)?;
         let before = run.events[..index].iter().rev().find_map(step_of);

@@ -74,6 +74,10 @@ fn what_is_none_says_what_there_is() {
             "there is no column `agents` to make a key of",
         ),
         (
+            r#"batch.reward.mean(batch.regroup(batch.key("agent")))"#,
+            "a regrouped batch has its own columns",
+        ),
+        (
             r#"batch.agent"#,
             "`agent` is a column of texts, which are no numbers",
         ),
@@ -117,7 +121,8 @@ fn what_is_none_says_what_there_is() {
     ] {
         let recipe = recipe(&format!("fn advantage(batch, p) {{ {formula} }}"));
         let refused = recipe.advantage(&batch(), &mut State::default());
-        let refused = refused.unwrap_err()[0].message.clone();
+        let refused = refused.unwrap_err()[0].clone();
+        let refused = format!("{} {:?}", refused.message, refused.help);
         assert!(refused.contains(said), "{formula}: {refused}");
     }
 }

@@ -55,7 +55,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let runs = compare::read(std::slice::from_ref(&folder)).expect("the runs");
     let names: Vec<&str> = runs.iter().map(|design| design.name.as_str()).collect();
     let clip = "grpo loss_params.clip_high=0.001 lr=0.02";
-    assert_eq!(names, ["grpo", clip, "passk k=2"]);
+    assert_eq!(names, ["grpo lr=0.01", clip, "passk k=2 lr=0.01"]);
     // What was stopped and went on has the numbers of a run that was not.
     let whole = lab.folder.path().join("whole");
     let config = Config {
