@@ -1,5 +1,7 @@
 //! A batch, from arrays or from a file, and its columns as arrays.
 
+use std::sync::Arc;
+
 use advlab::Batch;
 use advlab::batch::{
     BatchBuilder, Buffer, Dtype, FloatBuffer, Mapping, ReadOptions, TokenValues, read,
@@ -9,6 +11,7 @@ use numpy::{Element, PyArray1, PyArray2, PyUntypedArray};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::array::Array;
 use crate::error::{in_python, raise};
@@ -38,17 +41,19 @@ enum Input {
     Responses(String, Array),
     Tokens(String, Array),
     Ragged(String, Array, Vec<usize>),
+    Texts(String, Vec<Arc<str>>),
 }
 
 #[pymethods]
 impl PyBatch {
     #[new]
-    #[pyo3(signature = (groups, mask, columns, step))]
+    #[pyo3(signature = (groups, mask, columns, texts, step))]
     fn new(
         py: Python<'_>,
         groups: Option<&Bound<'_, PyAny>>,
         mask: Option<Given<'_>>,
         columns: Vec<(String, Given<'_>)>,
+        texts: Vec<(String, Vec<Bound<'_, PyString>>)>,
         step: Option<u64>,
     ) -> PyResult<PyBatch> {
         let is_grouped = groups.is_some();
@@ -77,6 +82,9 @@ impl PyBatch {
                     return Err(PyTypeError::new_err(message));
                 }
             });
+        }
+        for (name, texts) in texts {
+            inputs.push(Input::Texts(name, groups::texts(&texts)?));
         }
         let batch = py.detach(|| pool::install(|| build(inputs, is_grouped, step.unwrap_or(0))))?;
         let batch = batch.map_err(raise(py))?;
@@ -127,7 +135,9 @@ impl PyBatch {
 
     /// The names of all columns.
     fn columns(&self) -> Vec<String> {
-        self.batch.columns().map(str::to_string).collect()
+        let texts = self.batch.texts().map(|(name, _)| name);
+        let names = self.batch.columns().chain(texts);
+        names.map(str::to_string).collect()
     }
 
     #[getter(step)]
@@ -162,11 +172,16 @@ impl PyBatch {
         PyArray1::from_iter(py, lengths)
     }
 
-    /// A column, read-only and in place where NumPy has its type: [B], [B, T], or one number for each token that counts.
+    /// A column, read-only and in place where NumPy has its type: [B], [B, T], or one number for each token that counts; a list
+    /// of strings, of texts.
     fn column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let batch = &slf.get().batch;
         if let Some(values) = batch.response_buffer(name) {
             return line(slf, values);
+        }
+        if let Some(texts) = batch.text(name) {
+            let texts = texts.iter().map(|text| &**text);
+            return texts.collect::<Vec<_>>().into_bound_py_any(slf.py());
         }
         match batch.token_column(name) {
             Some(TokenValues::F32(values)) => table(slf, values.view()),
@@ -212,6 +227,10 @@ fn build(inputs: Vec<Input>, is_grouped: bool, step: u64) -> Result<Batch, advla
             Input::Ragged(name, array, lengths) => {
                 responses = lengths.len();
                 ragged(builder, name, &array, &lengths)
+            }
+            Input::Texts(name, texts) => {
+                responses = texts.len();
+                builder.text(name, texts)
             }
         };
     }

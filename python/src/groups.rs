@@ -1,6 +1,6 @@
 //! Group ids of any kind: integers of any width, strings, and whatever else can be a key of a dictionary.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use advlab::batch::GroupId;
@@ -10,10 +10,31 @@ use pyo3::types::{PyDict, PyFloat, PyInt, PyString};
 
 use crate::array::Array;
 
+/// Strings of Python's: each is kept once, as most groups have many responses.
+struct Names(HashSet<Arc<str>>);
+
+impl Names {
+    fn of(&mut self, text: &Bound<'_, PyString>) -> PyResult<Arc<str>> {
+        let text = text.to_cow()?;
+        if let Some(name) = self.0.get(&*text) {
+            return Ok(name.clone());
+        }
+        let name = Arc::from(&*text);
+        self.0.insert(Arc::clone(&name));
+        Ok(name)
+    }
+}
+
+/// The texts of a column.
+pub fn texts(texts: &[Bound<'_, PyString>]) -> PyResult<Vec<Arc<str>>> {
+    let mut names = Names(HashSet::with_capacity(texts.len()));
+    texts.iter().map(|text| names.of(text)).collect()
+}
+
 /// The ids of a sequence of objects.
 pub fn of_objects(ids: &Bound<'_, PyAny>) -> PyResult<Vec<GroupId>> {
     let others = PyDict::new(ids.py());
-    let mut names: HashMap<String, Arc<str>> = HashMap::new();
+    let mut names = Names(HashSet::with_capacity(ids.len().unwrap_or(0)));
     let ids = ids.try_iter()?.enumerate();
     ids.map(|(response, id)| of_object(response, &id?, &others, &mut names))
         .collect()
@@ -23,17 +44,10 @@ fn of_object(
     response: usize,
     id: &Bound<'_, PyAny>,
     others: &Bound<'_, PyDict>,
-    names: &mut HashMap<String, Arc<str>>,
+    names: &mut Names,
 ) -> PyResult<GroupId> {
     if let Ok(text) = id.cast::<PyString>() {
-        let text = text.to_cow()?;
-        // Most groups have many responses, so a name is kept once.
-        if let Some(name) = names.get(&*text) {
-            return Ok(name.clone().into());
-        }
-        let name: Arc<str> = (*text).into();
-        names.insert(text.into_owned(), name.clone());
-        return Ok(name.into());
+        return Ok(names.of(text)?.into());
     }
     if id.is_instance_of::<PyInt>() {
         return match id.extract::<i64>() {

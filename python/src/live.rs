@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 use crate::batch::PyBatch;
 use crate::error::{in_python, raise};
 use crate::pool::{self, ForkLock};
-use crate::recipe::{Advantage, Answer, Gradient, GroupUse, Shape, Used, hooks, host};
+use crate::recipe::{Advantage, Answer, Gradient, GroupUse, Shape, Used, compute, hooks, host};
 use crate::state;
 
 #[pyclass(frozen, name = "Live", module = "advlab._native")]
@@ -36,8 +36,6 @@ pub struct PyLive {
 /// What the calls of all threads share.
 struct Held {
     live: LiveRecipe,
-    /// The state that the last step began with.
-    before: Option<State>,
     record: Option<Record>,
     /// Whether the folder could be written the last time.
     is_recorded: bool,
@@ -63,22 +61,27 @@ impl Held {
         }
         self.live.begin_step();
         self.live.observe(&kept(&batch.batch, keep));
-        self.record(|record, _| record.begin(batch.step).map(|()| false));
+        let mut told = None;
+        self.record(|record, _| {
+            told = record.begin(batch.step)?;
+            Ok(false)
+        });
+        self.heard
+            .extend(told.map(|line| Heard::Folder(line, None)));
         self.hear();
         loop {
             let used = self.live.in_use().clone();
             let before = self.live.state().clone();
             let mut state = before.clone();
-            match used.recipe().advantage(&batch.batch, &mut state) {
-                Ok(outcome) => {
+            match compute(used.recipe(), &batch.batch, &mut state) {
+                Ok(computed) => {
                     self.live.set_state(state);
                     self.record(|record, live| {
-                        let done = record.step(live, &batch.batch, &before, &outcome);
+                        let done = record.step(live, &batch.batch, &before, &computed.0);
                         done.map(|()| true)
                     });
-                    self.before = Some(before);
                     let used = (used.version().clone(), used.serial());
-                    return Ok((Advantage::of(outcome, shape), used));
+                    return Ok((Advantage::of(computed, shape), used));
                 }
                 Err(error) => {
                     let back_to = self.live.reject(error.clone());
@@ -212,7 +215,6 @@ impl PyLive {
                 folder.map(|folder| Record::open(&folder, &live, &texts(&settings), keep_batches));
             Ok(Held {
                 live,
-                before: None,
                 record: record.transpose()?,
                 is_recorded: true,
                 heard: Vec::new(),
@@ -300,13 +302,10 @@ impl PyLive {
         self.with(py, |held| held.live.refresh(time))
     }
 
-    /// The version of the last step with its parameters and its state, or the one that the step began with: name, version,
-    /// sources, parameters, `this`.
-    fn left(&self, py: Python<'_>, is_before: bool) -> PyResult<Left> {
+    /// The version of the last step with its parameters and its state: name, version, sources, parameters, `this`.
+    fn left(&self, py: Python<'_>) -> PyResult<Left> {
         let (used, this) = self.with(py, |held| {
-            let before = held.before.clone().filter(|_| is_before);
-            let this = before.unwrap_or_else(|| held.live.state().clone());
-            (held.live.in_use().clone(), this)
+            (held.live.in_use().clone(), held.live.state().clone())
         })?;
         let recipe = used.recipe();
         Ok((
@@ -330,7 +329,6 @@ impl PyLive {
         let resumed = self.with(py, |held| -> Result<(), Diagnostics> {
             let left = vec![(state::restored(name, &sources)?, this)];
             held.live = PyLive::open(&self.path, &self.settings, left)?;
-            held.before = None;
             if let Some(record) = &mut held.record {
                 record.resume();
             }

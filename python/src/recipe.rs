@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use advlab::batch::Computed;
 use advlab::native::{Mode, Native};
 use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, Version};
 use advlab::{Batch, Diagnostic, Diagnostics};
@@ -170,8 +171,8 @@ impl PyRecipe {
     ) -> PyResult<Answer> {
         let shape = Shape { f64, padded };
         self.on(py, |state| {
-            let outcome = self.recipe.advantage(&batch.batch, state)?;
-            Ok(Advantage::of(outcome, shape))
+            let computed = compute(&self.recipe, &batch.batch, state)?;
+            Ok(Advantage::of(computed, shape))
         })?
         .into_python(py, &self.used())
     }
@@ -263,42 +264,49 @@ pub struct Shape {
     pub padded: bool,
 }
 
+/// The advantage, and what a critic is to learn where the recipe says it, from the state that the step begins with.
+pub fn compute(
+    recipe: &Recipe,
+    batch: &Batch,
+    state: &mut State,
+) -> Result<(Outcome, Option<Computed>), Diagnostics> {
+    let before = recipe.has(Hook::Returns).then(|| state.clone());
+    let outcome = recipe.advantage(batch, state)?;
+    let returns = before.map(|before| recipe.returns(batch, &before));
+    Ok((outcome, returns.transpose()?.flatten()))
+}
+
 /// An advantage on its way to Python.
 pub struct Advantage {
-    values: Values,
-    reward: Option<Values>,
-    weight: Option<Values>,
+    arrays: Vec<(&'static str, Option<Values>)>,
     outcome: Outcome,
 }
 
 impl Advantage {
-    pub fn of(outcome: Outcome, shape: Shape) -> Self {
+    pub fn of((outcome, returns): (Outcome, Option<Computed>), shape: Shape) -> Self {
         let given = Shape {
             padded: false,
             ..shape
         };
+        let of = |values: &Option<Computed>, shape| Some(Values::of(values.as_ref()?, shape));
         Advantage {
-            values: Values::of(&outcome.advantage, shape),
-            reward: outcome
-                .reward
-                .as_ref()
-                .map(|reward| Values::of(reward, given)),
-            weight: outcome
-                .weight
-                .as_ref()
-                .map(|weight| Values::of(weight, given)),
+            arrays: vec![
+                ("advantage", Some(Values::of(&outcome.advantage, shape))),
+                ("returns", of(&returns, shape)),
+                ("reward", of(&outcome.reward, given)),
+                ("weight", of(&outcome.weight, given)),
+            ],
             outcome,
         }
     }
 
     pub fn into_python(self, py: Python<'_>, used: &Used) -> PyResult<Answer> {
         let (answer, outcome) = (PyDict::new(py), self.outcome);
-        answer.set_item("advantage", self.values.into_python(py)?)?;
+        for (name, values) in self.arrays {
+            let values = values.map(|values| values.into_python(py));
+            answer.set_item(name, values.transpose()?)?;
+        }
         answer.set_item("level", outcome.advantage.level().name())?;
-        let reward = self.reward.map(|reward| reward.into_python(py));
-        answer.set_item("reward", reward.transpose()?)?;
-        let weight = self.weight.map(|weight| weight.into_python(py));
-        answer.set_item("weight", weight.transpose()?)?;
         answer.set_item("loss", outcome.loss)?;
         let Outcome {
             metrics,

@@ -179,6 +179,64 @@ def test_bad_input_is_told_by_name(columns, error, words):
         gae(**columns)
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda texts: np.array(texts, dtype=object)])
+def test_texts_are_keys(kind):
+    role = kind(["a", "b", "b", "a"])
+    recipe = advlab.load("rae", decay=0.5)
+    assert recipe.advantage(groups=GROUPS, reward=REWARD, role=role).advantage.tolist() == [1.0, 0.0, 0.0, 0.5]
+    assert recipe.state_dict()["(by key)"]["baseline"] == [["b", 0.0], ["a", 0.75]]
+
+
+def test_gigpo_reads_trajectories_and_states_from_texts():
+    columns = {"trajectory": ["x", "x", "y", "y"], "state": ["s", "t", "s", "t"], "turn": [0, 1, 0, 1]}
+    out = advlab.load("gigpo", gamma=1.0).advantage(groups=[1] * 4, step_reward=[0, 1, 0, 0], **columns)
+    assert out.advantage.tolist() == [1.0, 1.0, -1.0, -1.0]
+
+
+def test_a_critic_gets_what_the_recipe_says(script):
+    out = gae(reward=REWARD.astype("f4"))
+    unwhitened = advlab.load("gae", whiten=False).advantage(
+        groups=GROUPS, reward=REWARD.astype("f4"), mask=MASK, value=VALUE
+    )
+    assert np.allclose(out.returns, (unwhitened.advantage + VALUE) * MASK, atol=1e-6) and out.returns.dtype == np.float32
+    assert dr_grpo().returns is None
+    path = script("fn advantage(batch, p) { batch.reward } fn returns(batch, p) { 2 * batch.reward }")
+    assert advlab.load(path).advantage(groups=GROUPS, reward=REWARD).returns.tolist() == [2.0, 0.0, 0.0, 2.0]
+
+
+def test_weights_count_in_a_loss():
+    columns = {"mask": MASK, "logp": -VALUE, "advantage": REWARD}
+    loss = advlab.load("policy_gradient").loss(weight=[1.0, 1.0, 0.0, 1.0], **columns)
+    assert (loss.grad[2] == 0).all() and (loss.grad[0, :2] != 0).all()
+    assert dr_grpo(weight=[1.0, 0.0, 2.0, 1.0]).weight.tolist() == [1.0, 0.0, 2.0, 1.0]
+
+
+def test_memory_of_large_arrays_is_used_again_once_nobody_has_them():
+    mask = np.ones((2048, 4096), np.int8)
+    recipe, reward = advlab.load("dr_grpo"), np.arange(2048.0, dtype=np.float32)
+    call = advlab._recipe._Call.of(None, np.arange(2048) // 2, mask, None, {"reward": reward}, ())
+    first = recipe._advantage(call, padded=True).advantage
+    place, second = first.ctypes.data, recipe._advantage(call, padded=True).advantage
+    assert second.ctypes.data != place and (first == second).all()
+    row = first[5]
+    del first
+    assert recipe._advantage(call, padded=True).advantage.ctypes.data != place, "a view of it is alive"
+    row[:] = 7.0
+    del row
+    mask[:, 1] = 0
+    call = advlab._recipe._Call.of(None, np.arange(2048) // 2, mask, None, {"reward": reward}, ())
+    third = recipe._advantage(call, padded=True).advantage
+    assert (third[:, 1] == 0).all() and (third[:, 2] == second[:, 2]).all()
+
+
+def test_answers_are_compared_and_taken_out():
+    assert advlab.verify("\\frac{1}{2}", "so it is \\boxed{0.5}") == "right"
+    assert advlab.verify("42", "it is \\boxed{41}") == "wrong"
+    assert advlab.verify("42", "I do not know") == "no answer"
+    assert advlab.answer("first \\boxed{1}, then \\boxed{x^2}") == "x^2"
+    assert advlab.answer("nothing") is None
+
+
 def test_weights_come_with_the_advantage(script):
     recipe = advlab.load(script("fn weight(batch, p) { batch.reward } " + MEAN))
     out = recipe.advantage(groups=[0, 0], reward=[1.0, 0.0])
@@ -370,7 +428,8 @@ def test_check_finds_what_does_not_hold(script, root):
 
 def test_a_file_is_read_without_a_copy(root):
     batch = advlab.read(root / "examples/rollouts.jsonl")
-    assert (batch.responses, sorted(batch)) == (256, ["entropy", "old_logp", "ref_logp", "reward"])
+    assert (batch.responses, sorted(batch)) == (256, ["completion", "entropy", "old_logp", "ref_logp", "reward"])
+    assert len(batch["completion"]) == 256 and isinstance(batch["completion"][0], str)
     reward = batch["reward"]
     assert not reward.flags.owndata and not reward.flags.writeable and batch["reward"].base is not None
     assert reward.__array_interface__["data"] == batch["reward"].__array_interface__["data"]

@@ -70,18 +70,28 @@ impl TokenValues {
 
     /// The tokens of some responses, one response after another.
     pub(super) fn select(&self, layout: &Layout, responses: &[usize]) -> FloatBuffer {
-        let responses = responses.iter();
-        if let TokenValues::Compact(values) = self {
-            return values.gather(responses.flat_map(|&response| layout.tokens_of(response)));
-        }
-        let values = responses.flat_map(|&response| self.of_response(layout, response));
-        if self.is_f64() {
-            FloatBuffer::F64(values.collect())
-        } else {
-            // They were f32 at most before they were widened.
-            FloatBuffer::F32(values.map(|value| value as f32).collect())
+        each_layout!(
+            self,
+            array => gathered(array, layout, responses).into(),
+            values => {
+                let responses = responses.iter();
+                values.gather(responses.flat_map(|&response| layout.tokens_of(response)))
+            }
+        )
+    }
+}
+
+/// The tokens that count of some responses, row by row: a live recipe keeps some of each batch.
+fn gathered<T: Element>(array: &Padded<T>, layout: &Layout, responses: &[usize]) -> Vec<T::Wide> {
+    let mut values = Vec::new();
+    let runs = |&response: &usize| layout.runs(response).iter().map(move |run| (response, run));
+    for (response, run) in responses.iter().flat_map(runs) {
+        match array.row(response, run.columns()) {
+            Some(row) => values.extend(row.iter().map(|value| value.widen())),
+            None => values.extend(array.values(response, run.columns()).map(T::widen)),
         }
     }
+    values
 }
 
 impl From<FloatBuffer> for TokenValues {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use multiversion::multiversion;
 use ndarray::{Array2, ArrayView1, ArrayViewMut2};
 use rayon::prelude::*;
 
@@ -142,10 +143,15 @@ impl Computed {
                 (Level::Token, FloatBuffer::F32(values)) => out.copy_from_slice(&values[tokens]),
                 (Level::Token | Level::Position, _) => (out.iter_mut().zip(tokens))
                     .for_each(|(out, token)| *out = value(response, token) as f32),
-                _ => out.fill(value(response, 0) as f32),
+                _ => fill(out, value(response, 0) as f32),
             }
         }
     }
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn fill(out: &mut [f32], value: f32) {
+    out.fill(value);
 }
 
 /// The rows of a padded array [B, T] that is written into, one after another in memory.

@@ -33,7 +33,7 @@ pub struct Apply {
     /// folder of them: steps, in their order, over which the recipe's state lasts
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// Write a copy of the input with the advantage added; `-` is standard output, and the summary then goes to standard
+    /// Write a copy of the input with the advantage added, and the recipe's `returns` where it has that hook; `-` is standard output, and the summary then goes to standard
     /// error; a folder for several inputs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -97,18 +97,26 @@ impl Apply {
         let mut columns = named.as_deref();
         let tokenizer = self.tokenizing.load()?;
         let mut reading = Duration::ZERO;
-        let (rollouts, notes, mut outcome) = loop {
+        let (rollouts, notes, mut outcome, returns) = loop {
             let started = Instant::now();
             let (mut rollouts, notes) =
                 rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
             reading += started.elapsed();
-            self.spare_the_input(rollouts.path())?;
+            if let Some(output) = &self.output {
+                streams::spare_the_input(rollouts.path(), output, self.force)?;
+            }
             if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
                 rollouts.batch = rollouts.batch.at_step(step);
             }
             let before = state.clone();
-            match recipe.advantage(&rollouts.batch, state) {
-                Ok(outcome) => break (rollouts, notes, outcome),
+            let computed = recipe.advantage(&rollouts.batch, state);
+            let both = computed.and_then(|outcome| {
+                let asked = self.output.is_some();
+                let returns = asked.then(|| recipe.returns(&rollouts.batch, &before));
+                Ok((outcome, returns.transpose()?.flatten()))
+            });
+            match both {
+                Ok((outcome, returns)) => break (rollouts, notes, outcome, returns),
                 // A pipe is read once.
                 Err(_) if rollouts.is_partial() && (input.is_file() || input.is_dir()) => {
                     (columns, *state) = (None, before)
@@ -133,24 +141,12 @@ impl Apply {
         Ok(Applied {
             recipe: recipe.clone(),
             outcome,
+            returns,
             rollouts,
             loss,
             reading,
             writing: None,
         })
-    }
-
-    /// Refuses an output that is the input, also by way of a link.
-    fn spare_the_input(&self, input: &Path) -> Result<(), Diagnostics> {
-        let is_input = |output: &&PathBuf| same_file::is_same_file(input, output).unwrap_or(false);
-        match self.output.as_ref().filter(is_input) {
-            Some(output) if !self.force => {
-                let message = format!("{} is the input itself", output.display());
-                let help = "choose another name, or `--force` to replace it";
-                Err(Diagnostic::error(message).with_help(help).into())
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -213,15 +209,17 @@ fn spread(values: &Computed, scale: f64) -> Spread {
     Spread::of(values.buffer().iter().map(|value| scale * value))
 }
 
-fn write(rollouts: &Rollouts, advantage: &Computed, output: &Path) -> Result<()> {
+fn write(applied: &Applied, output: &Path) -> Result<()> {
+    let (rollouts, advantage) = (&applied.rollouts, &applied.outcome.advantage);
+    let returns = applied.returns.as_ref();
     if !is_stdout(output) {
-        rollouts.write_advantage(output, advantage)?;
+        rollouts.write_outputs(output, advantage, returns)?;
         return Ok(());
     }
     // Whole in a file first: who reads the pipe gets all of it or nothing.
     let name = rollouts.path().file_name().unwrap_or_default();
     let file = tempfile::Builder::new().suffix(name).tempfile()?;
-    rollouts.write_advantage(file.path(), advantage)?;
+    rollouts.write_outputs(file.path(), advantage, returns)?;
     let mut out = io::stdout().lock();
     io::copy(&mut File::open(file.path())?, &mut out)?;
     // At the exit nobody would be told of what cannot be written.
@@ -237,6 +235,8 @@ struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
+    /// What a critic is to learn, where the recipe says it and it is written.
+    returns: Option<Computed>,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Spread)>,
     reading: Duration,

@@ -34,6 +34,8 @@ pub struct Alias {
     /// Where the numbers differ all the same; empty for nowhere.
     #[serde(default)]
     pub differs: String,
+    /// The largest difference between their function's numbers and ours on random batches, where it was run.
+    pub measured: Option<f64>,
 }
 
 static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {

@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 use super::config::{Config, TRAINER};
 use super::error::{damaged, io};
 use super::event::Event;
+use super::folder::journal::Journal;
 use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, STATES, journal};
 use super::policy::Platform;
 use super::replay::{Difference, difference};
@@ -19,6 +20,9 @@ use crate::batch::{Batch, FloatBuffer, ReadOptions, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveRecipe, Loaded};
 use crate::script::{Host, Outcome, Recipe, Spread, State, Summary};
+
+/// The rows of steps that were done again, as they were at first.
+const CUT: &str = "cut.jsonl";
 
 /// A folder that is being written.
 #[derive(Debug)]
@@ -138,19 +142,35 @@ impl Record {
     }
 
     /// The step of a call: the trainer's own number, but that no two calls have the same one. Where the trainer has gone back
-    /// to an earlier step, what the folder had from there on is cut off.
+    /// to an earlier step, the rows that the folder had from there on are set aside, and that is told.
     ///
     /// # Errors
     /// [`Diagnostics`] where the folder cannot be written, and as [`Record::check`].
-    pub fn begin(&mut self, theirs: Option<u64>) -> Result<(), Diagnostics> {
+    pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>, Diagnostics> {
         self.check(theirs)?;
+        let mut told = None;
         if let Some(step) = theirs.filter(|step| !self.is_begun && *step < self.next) {
+            let (path, last) = (self.path().display(), self.next - 1);
+            told = Some(format!(
+                "{path}: the trainer has gone back to step {step}; the rows of steps {step} to {last} are in {CUT} now"
+            ));
+            self.set_aside(step)?;
             self.cut(step)?;
             self.next = step;
         }
         self.is_begun = true;
         self.next = self.next.max(theirs.unwrap_or(0));
-        Ok(())
+        Ok(told)
+    }
+
+    /// Adds the rows of a step and later ones to those that were cut off before.
+    fn set_aside(&self, step: u64) -> Result<(), Diagnostics> {
+        let mut aside = Journal::open(&self.path().join(CUT), |_| true)?;
+        let rows = journal::read(&self.path().join(METRICS))?;
+        let is_cut = |row: &&Value| row["step"].as_u64().is_some_and(|own| own >= step);
+        rows.iter()
+            .filter(is_cut)
+            .try_for_each(|row| aside.append(row))
     }
 
     /// An event of this step, as of a run: what has become of the recipe's file, or a version that failed.

@@ -6,6 +6,10 @@ import sys
 from typing import Any, NamedTuple
 
 
+NUMBERS = {"advantage", "correct", "entropy", "length", "logp", "old_logp", "ref_logp", "reward", "token_reward", "value", "weight"}
+"""Columns that are never texts."""
+
+
 class Given(NamedTuple):
     """A column or a mask as the native half takes it."""
 
@@ -33,6 +37,16 @@ def given(name: str, value: Any) -> Given:
     if array.dtype == object:
         return _of_rows(name, list(array))
     return Given(_readable(array), is_bf16)
+
+
+def texts(name: str, value: Any) -> list[str] | None:
+    """The texts of a column of texts, one a response; None for a column of numbers."""
+    if name in NUMBERS:
+        return None
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("O", "T", "U"):
+        value = value.tolist()
+    is_column = isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(one, str) for one in value)
+    return list(value) if is_column else None
 
 
 def groups(value: Any) -> Any:

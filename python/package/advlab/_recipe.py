@@ -50,6 +50,8 @@ class Advantage(_Outcome):
     """The reward, where the recipe has a hook that replaced it."""
     weight: Any
     """[B]: how much each response counts in a loss, where the recipe has a hook for it, or the batch a column `weight`."""
+    returns: Any
+    """What a critic is to learn, [B] or [B, T] as the advantage, where the recipe has the hook `returns`."""
     loss: float | None
     """The loss, where the recipe has no other advantage than -M dloss/dlogp."""
 
@@ -69,8 +71,8 @@ class LiveEvent:
     """Something that happened to a live recipe; `str` is its line."""
 
     kind: str
-    """`published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, `folder` (which cannot be written, or can again),
-    or `other`."""
+    """`published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, `folder` (which cannot be written, or can again, or
+    had rows of steps that the trainer does again), or `other`."""
     line: str
     """What happened, and what goes on being used."""
     version: str | None
@@ -101,7 +103,7 @@ class Finding:
 class Batch(Mapping[str, Any]):
     """The rollouts of a file: columns by their names, as read-only NumPy arrays over the batch's own memory.
 
-    A column is [B], [B, T], or has one number for each token that counts (of JSONL). `len` is the number of columns,
+    A column is [B], [B, T], or has one number for each token that counts (of JSONL); one of texts is a list. `len` is the number of columns,
     `batch.responses` that of responses.
     """
 
@@ -165,11 +167,13 @@ class _Call:
             # JSONL has no types: its numbers are f64 as NumPy's are.
             return cls(batch._native, True, False)
         columns = {name: value for name, value in columns.items() if value is not None}
-        given = {name: _arrays.given(name, value) for name, value in columns.items()}
+        texts = {name: found for name, value in columns.items() if (found := _arrays.texts(name, value)) is not None}
+        given = {name: _arrays.given(name, value) for name, value in columns.items() if name not in texts}
         native = _native.Batch(
             None if groups is None else _arrays.groups(groups),
             None if mask is None else _arrays.given("mask", mask),
             list(given.items()),
+            list(texts.items()),
             None if step is None else int(step),
         )
         is_f64 = any(name in given and given[name].array.dtype == "float64" for name in f64)
@@ -207,8 +211,8 @@ class _Hooks:
         `groups` says which responses answer one prompt: [B] integers of any width, strings or other objects, in any
         order. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do.
         Columns are [B] or [B, T]: `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`,
-        `entropy`, and any of your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of any
-        strides and number type. None is no column. Nothing is written to, or kept after the call. `step` is
+        `entropy`, `weight`, and any of your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of
+        any strides and number type. One of strings, [B], is a key: `batch.key("agent")`. None is no column. Nothing is written to, or kept after the call. `step` is
         `batch.step` of scripts, 0 unless given.
 
         Raises `RecipeError` where the recipe or the batch is at fault, TypeError for what is no array of numbers.
@@ -217,7 +221,7 @@ class _Hooks:
 
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         answer = self._native.advantage(call.batch, call.f64, padded)
-        for name in ("advantage", "reward", "weight"):
+        for name in ("advantage", "reward", "weight", "returns"):
             answer[name] = call.back(answer[name])
         return Advantage(**answer)
 
@@ -335,8 +339,7 @@ class LiveRecipe(_Hooks):
         for event in self._native.events():
             event = LiveEvent(*event)
             self._events.append(event)
-            is_well = event.kind in ("published", "reverted") or (event.kind == "folder" and event.error is None)
-            level = logging.INFO if is_well else logging.WARNING
+            level = logging.INFO if event.kind in ("published", "reverted") else logging.WARNING
             text = f"{event.line}\n{event.error}" if event.error is not None else event.line
             log.log(level, "%s: %s", self.name, text)
         # For a run that never asks; the oldest are lost first.
@@ -360,7 +363,7 @@ class LiveRecipe(_Hooks):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, JSON-able: the version of the last step, its text and its state."""
-        name, version, sources, _, state = self._native.left(False)
+        name, version, sources, _, state = self._native.left()
         return {"name": name, "version": version, "sources": sources, "state": state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -412,8 +415,9 @@ def watch(
 
     `folder` keeps each version, the history of reloads, a row of metrics for each call, and the last `keep_batches` batches,
     whole, with the state that the recipe had: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes them again.
-    One that is there already is gone on with, from the trainer's `step`. What cannot be written is told by an event and the
-    log, and the run goes on. Writing a batch takes as long as the disk does; 0 keeps none.
+    One that is there already is gone on with, from the trainer's `step`; rows of steps that are done again are set aside in
+    `cut.jsonl`. What cannot be written is told by an event and the log, and the run goes on. Writing a batch takes as long as the
+    disk does; 0 keeps none.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and where the folder is another run's.

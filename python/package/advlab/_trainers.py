@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from . import _arrays
@@ -14,6 +15,9 @@ from ._native import RecipeError
 from ._recipe import Advantage, LiveRecipe, Recipe, _Call, _restored, load, watch
 
 log = logging.getLogger("advlab")
+
+OURS = _arrays.NUMBERS | {"batch", "completion", "groups", "mask", "prompt", "rollout_logp", "step", "uid"}
+"""Names that a data set's columns cannot have in a recipe."""
 
 MISSING = re.compile(r"no column `(\w+)`")
 RETURNS = re.compile(r"\.(token_reward|value)\b")
@@ -37,26 +41,23 @@ def counted_alike(recipe: Recipe | LiveRecipe, out: Advantage) -> Advantage:
 
 def frozen(live: LiveRecipe) -> Recipe:
     """The version of a live recipe's last step with a copy of its state, for a computation that leaves both alone."""
-    name, version, sources, params, state = live._native.left(False)
+    name, version, sources, params, state = live._native.left()
     return _restored(name, sources, params, state, version)
 
 
 def targets(live: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int | None, columns: Mapping[str, Any]) -> Any:
-    """What a critic learns, [B, T], where `out` is of the last step: advantage + value, unwhitened, for a recipe that has the
-    parameter `whiten`; for others the discounted reward to go."""
-    batch = {"groups": groups, "mask": mask, "step": step}
-    value = columns["value"].float()
-    # The step once more, by the version and the state that it had.
-    name, version, sources, params, state = live._native.left(True)
-    if "whiten" in params and out.level == "token":
-        if params["whiten"]:
-            unwhitened = _restored(name, sources, {**params, "whiten": False}, state, version)
-            out = padded(unwhitened, **batch, columns=columns)
-        return out.advantage + value * mask
+    """What a critic learns, [B, T], where `out` is of the last step: what the recipe's hook `returns` gives, or else the
+    discounted reward to go; without a critic the advantage."""
+    if "value" not in columns:
+        return out.advantage
+    if out.returns is not None:
+        return out.returns
+    _, _, sources, params, _ = live._native.left()
     gamma = params.get("gamma", 1.0) if discounts_returns(sources) else 1.0
     # The reward to go is the GAE of a critic that knows nothing.
     to_go = load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False)
-    return padded(to_go, **batch, columns={**columns, "value": value * 0}).advantage
+    columns = {**columns, "value": columns["value"].float() * 0}
+    return padded(to_go, groups=groups, mask=mask, step=step, columns=columns).advantage
 
 
 def discounts_returns(sources: Mapping[str, str]) -> bool:
@@ -80,6 +81,26 @@ def opened(recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], **kep
         live = _live[key] = watch(recipe, **kept, **params)
         log.info("%s %s%s", recipe, live.version[:6], "".join(f" {k}={v}" for k, v in live.params.items()))
     return _live[key]
+
+
+STATE = "advlab.json"
+"""The file of a trainer's checkpoint that has the version of its step, and its state."""
+
+
+def save(live: LiveRecipe, folder: Path) -> None:
+    """Puts the version of the last step and its state into a checkpoint's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / f".{STATE}"
+    beside.write_text(json.dumps(live.state_dict()))
+    beside.rename(folder / STATE)
+
+
+def resume(live: LiveRecipe, folder: Path) -> bool:
+    """Goes on from what `save` put into a checkpoint's folder; says whether it did."""
+    is_there = (folder / STATE).exists()
+    if is_there:
+        live.load_state_dict(json.loads((folder / STATE).read_text()))
+    return is_there
 
 
 def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
@@ -118,6 +139,15 @@ def explain(error: RecipeError, options: Mapping[str, str], trainer: str) -> Rec
 def column_name(name: str) -> str:
     """A name that scripts can write: `batch.reward_format`."""
     return re.sub(r"\W", "_", name)
+
+
+def of_data_set(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Of a data set's columns those of strings, or of numbers, one a response; but for names that mean something else here."""
+    kept = {}
+    for name, values in columns.items():
+        if name not in OURS and any(all(isinstance(value, kind) for value in values) for kind in (str, (int, float))):
+            kept[column_name(name)] = values
+    return kept
 
 
 def on_cpu(tensor: Any) -> Any:

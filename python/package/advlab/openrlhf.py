@@ -54,7 +54,7 @@ def replace(experiences: list[Any], size: int) -> None:
         out = padded(live, **batch)
     except RecipeError as error:
         raise explain(error, OPTIONS, "OpenRLHF") from None
-    returns = targets(live, out, **batch) if "value" in columns else out.advantage
+    returns = targets(live, out, **batch)
     start = 0
     for experience in experiences:
         own, width = slice(start, start + len(experience.index)), experience.action_mask.shape[1]

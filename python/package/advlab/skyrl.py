@@ -38,7 +38,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
         out = padded(live, **batch)
     except RecipeError as error:
         raise explain(error, OPTIONS, "SkyRL") from None
-    returns = targets(live, out, **batch) if values is not None else out.advantage
+    returns = targets(live, out, **batch)
     return out.advantage.to(token_level_rewards.device), returns.to(token_level_rewards.device)
 
 

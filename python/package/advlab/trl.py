@@ -9,20 +9,19 @@ live recipe on the main process, which computes for all.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list, gather, pad_across_processes
+from accelerate.utils import broadcast_object_list, gather, gather_object, pad_across_processes
 from trl import GRPOTrainer as _GRPOTrainer
 from trl import RLOOConfig
 from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, counted_alike, explain, frozen, on_cpu
+from ._trainers import column_name, counted_alike, explain, frozen, of_data_set, on_cpu, resume, save
 
 OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
@@ -46,10 +45,6 @@ COLUMNS = {
     "sampling_per_token_logps": "rollout_logp",
 }
 """TRL's tensors [B, T], and the columns that they are."""
-
-STATE = "advlab.json"
-"""The file of a checkpoint."""
-
 
 def _refuse_what_rloo_loses(config: Any) -> None:
     """An error for RLOO's settings that act on nothing but the advantage that the recipe's replaces."""
@@ -80,12 +75,17 @@ def _refuse_one_column_of_two(names: list[str]) -> None:
         known[column] = name
 
 
+def _of_rows(values: Any, rows: torch.Tensor) -> Any:
+    return [value for value, is_row in zip(values, rows.tolist()) if is_row] if isinstance(values, list) else values[rows]
+
+
 class GRPOMixin:
     """The advantage of a recipe in a trainer with GRPOTrainer's methods.
 
     `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters, and `recipe_folder` keeps the run as
-    `advlab.watch` does, with the last `recipe_batches` batches. Columns are `reward`, as TRL weighs and
-    adds it up, `reward_<name>` for each reward function (NaN where it returned None), and the log-probs that TRL computes.
+    `advlab.watch` does, with the last `recipe_batches` batches. Columns are `reward`, as TRL weighs and adds it up,
+    `reward_<name>` for each reward function (NaN where it returned None), the log-probs that TRL computes, and those of the data
+    set that are numbers or strings; `batch.key("agent")` is one of the latter.
     A completion that no function scored is left out and has the advantage 0.
     """
 
@@ -121,7 +121,7 @@ class GRPOMixin:
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
         mode = "train" if self.model.training else "eval"
-        columns = self._advlab_columns(output)
+        columns = self._advlab_columns(inputs, output)
         # One version and one state: the main process computes for all, and an error ends all.
         answer: list[Any] = [None]
         failed: Exception | None = None
@@ -141,7 +141,7 @@ class GRPOMixin:
         self._advlab_log(mode, advantages, metrics)
         return output
 
-    def _advlab_columns(self, output: dict[str, Any]) -> dict[str, Any]:
+    def _advlab_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, Any]:
         """The columns of all processes, on the CPU; every process takes part."""
         mask = output["completion_mask"]
         if output.get("tool_mask") is not None:
@@ -154,14 +154,16 @@ class GRPOMixin:
         weights = on_cpu(self.reward_weights).to(per_function.dtype)
         gathered["reward"] = (per_function * weights).nansum(1)
         gathered["is_scored"] = ~per_function.isnan().all(1)
-        return gathered
+        plain = [{name: value for name, value in row.items() if isinstance(value, (str, int, float))} for row in inputs]
+        rows = gather_object(plain)
+        return {**of_data_set({name: [row.get(name) for row in rows] for name in rows[0]}), **gathered}
 
     def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[Any, dict[str, float]]:
         size = self.num_generations if mode == "train" else self.num_generations_eval
         rows = columns.pop("is_scored")
         total = len(rows)
         groups = torch.arange(total) // size
-        kept = {name: value if rows.all() else value[rows] for name, value in columns.items()}
+        kept = columns if rows.all() else {name: _of_rows(value, rows) for name, value in columns.items()}
         if not rows.any():
             return torch.zeros(total), {}
         try:
@@ -204,16 +206,12 @@ class GRPOMixin:
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         if self.advlab is not None:
-            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-            folder.mkdir(parents=True, exist_ok=True)
-            beside = folder / f".{STATE}"
-            beside.write_text(json.dumps(self.advlab.state_dict()))
-            beside.rename(folder / STATE)
+            save(self.advlab, Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if self.advlab is not None and checkpoint is not None and (Path(checkpoint) / STATE).exists():
-            self.advlab.load_state_dict(json.loads((Path(checkpoint) / STATE).read_text()))
+        if self.advlab is not None and checkpoint is not None:
+            resume(self.advlab, Path(checkpoint))
 
 
 class GRPOTrainer(GRPOMixin, _GRPOTrainer):

@@ -16,13 +16,15 @@ import logging
 import os
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, Recipe, _restored, load, recipes
-from ._trainers import column_name, explain, on_cpu, opened, padded, targets
+from ._trainers import column_name, explain, of_data_set, on_cpu, opened, padded, resume, save, targets
 
 log = logging.getLogger("advlab.verl")
 
@@ -48,7 +50,8 @@ LOSS_OPTIONS = dict.fromkeys(
 GROUPED = {"gamma": "gamma", "lam": "lambda"}
 """Parameters of recipes that verl's own settings are for, by their names in `algorithm`."""
 
-_serials: dict[int, int] = {}
+_serials: WeakKeyDictionary[LiveRecipe, int] = WeakKeyDictionary()
+"""The version of the last step of each."""
 
 
 @dataclass
@@ -56,9 +59,14 @@ class _Caller:
     """What verl does not pass to an estimator, but has in the frames that call it."""
 
     batch: Any = None
+    others: dict[str, Any] = field(default_factory=dict)
     keys: list[str] | None = None
     step: int | None = None
     metrics: dict[str, Any] | None = None
+    trainer: Any = None
+    """`config.trainer`."""
+    last: int | None = None
+    """The last step of the run."""
 
     @classmethod
     def of(cls, rewards: Any) -> _Caller:
@@ -67,7 +75,7 @@ class _Caller:
             here = frame.f_locals
             data = here.get("data")
             if found.batch is None and getattr(data, "batch", None) is not None and _has(data.batch, rewards):
-                found.batch = data.batch
+                found.batch, found.others = data.batch, dict(getattr(data, "non_tensor_batch", {}))
             if found.keys is None and isinstance(here.get("batch_keys"), (list, tuple)):
                 found.keys = list(here["batch_keys"])
             step = getattr(here.get("self"), "global_steps", None)
@@ -75,6 +83,8 @@ class _Caller:
                 found.step = step
                 metrics = here.get("metrics")
                 found.metrics = metrics if isinstance(metrics, dict) else None
+                found.trainer = getattr(getattr(here["self"], "config", None), "trainer", None)
+                found.last = getattr(here["self"], "total_training_steps", None)
                 break
             frame = frame.f_back
         if found.keys is not None and len(found.keys) != len(rewards):
@@ -137,9 +147,9 @@ def _rows(index: Any, mask: Any, rewards: Any, keys: list[str] | None) -> tuple[
     some row gets that of another."""
     count = len(mask)
     is_row = np.ones(count, bool)
-    is_filler = np.array([str(uid).startswith("pad") for uid in index])
-    if is_filler.any():
+    if any(str(uid).startswith("pad") for uid in set(index)):
         # v1 fills batches up with rows without a token: they are no responses.
+        is_filler = np.array([str(uid).startswith("pad") for uid in index])
         is_row = ~(is_filler & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
     rows = np.flatnonzero(is_row)
     source = np.full(count, -1)
@@ -172,8 +182,8 @@ def estimate(
 ) -> tuple[Any, Any]:
     """verl's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
 
-    With a critic the returns are its targets: advantage + value, unwhitened, for a recipe that has the parameter `whiten`, and
-    the discounted reward to go for others. Without one they are the advantages.
+    With a critic the returns are its targets: what the recipe's hook `returns` gives, and the discounted reward to go for a recipe
+    without one. Without a critic they are the advantages.
     """
     import torch
 
@@ -195,18 +205,22 @@ def estimate(
     for name, value in others.items():
         if hasattr(value, "shape") and len(value.shape) in (1, 2) and len(value) == len(mask):
             columns.setdefault(column_name(name), rows(value))
+    others = {name: np.asarray(values)[chosen].tolist() for name, values in caller.others.items()}
+    columns = {**of_data_set(others), **columns}
+    if live not in _serials:
+        _resume(live, caller)
     batch = {"groups": np.asarray(index, dtype=object)[chosen], "mask": rows(mask), "step": caller.step, "columns": columns}
     try:
         out = padded(live, **batch)
     except RecipeError as error:
         raise explain(error, OPTIONS, "verl") from None
-    _tell(live, out, caller.metrics)
+    _tell(live, out, caller)
     if is_shared and out.level == "token":
         raise ValueError(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
             "the last is computed on: write a recipe that gives one for each response"
         )
-    returns = targets(live, out, **batch) if "value" in columns else out.advantage
+    returns = targets(live, out, **batch)
     return tuple(_spread(values, mask, chosen, source, is_whole) for values in (out.advantage, returns))
 
 
@@ -229,14 +243,31 @@ def _spread(values: Any, mask: Any, chosen: Any, source: Any, is_whole: bool) ->
     return whole
 
 
-def _tell(live: LiveRecipe, out: Any, metrics: dict[str, Any] | None) -> None:
-    if metrics is None:
+def _tell(live: LiveRecipe, out: Any, caller: _Caller) -> None:
+    before, _serials[live] = _serials.get(live, 0), out.serial
+    if caller.metrics is not None:
+        caller.metrics.update({f"advlab/{name}": float(value) for name, value in out.metrics.items()})
+        caller.metrics["advlab/serial"] = float(out.serial)
+        # A reload stands out in a plot.
+        caller.metrics["advlab/reloaded"] = float(before != out.serial)
+    every = caller.trainer.get("save_freq", 0) if caller.trainer else 0
+    if every > 0 and (caller.step % every == 0 or caller.step == caller.last):
+        # verl puts the checkpoint of this step there once the step is done.
+        save(live, _checkpoint(caller, caller.step))
+
+
+def _checkpoint(caller: _Caller, step: int) -> Path:
+    return Path(caller.trainer.default_local_dir) / f"global_step_{step}"
+
+
+def _resume(live: LiveRecipe, caller: _Caller) -> None:
+    """Goes on from the state in the checkpoint that verl has resumed from, where this is the first step of a process."""
+    if caller.trainer is None or caller.step == 1:
         return
-    metrics.update({f"advlab/{name}": float(value) for name, value in out.metrics.items()})
-    metrics["advlab/serial"] = float(out.serial)
-    # A reload stands out in a plot.
-    metrics["advlab/reloaded"] = float(_serials.get(id(live), 0) != out.serial)
-    _serials[id(live)] = out.serial
+    is_named = caller.trainer.get("resume_mode") == "resume_path"
+    folder = Path(caller.trainer.resume_from_path) if is_named else _checkpoint(caller, caller.step - 1)
+    if not resume(live, folder):
+        log.warning("%s has no state of %s: it begins at step %s with that of `init`", folder, live.name, caller.step)
 
 
 def pinned(recipe: str, **params: Any) -> str:

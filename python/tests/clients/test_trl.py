@@ -46,7 +46,7 @@ def short(completions, **_):
 
 def trainer(folder, recipe, cls=GRPOTrainer, config=GRPOConfig, reward_funcs=(many_a, short), callbacks=(), **settings):
     kept = {name: settings.pop(name) for name in ("recipe_folder", "recipe_batches") if name in settings}
-    data = Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 4})
+    data = settings.pop("train_dataset", Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 4}))
     settings = {
         "max_steps": 4,
         "per_device_train_batch_size": 8,
@@ -114,6 +114,18 @@ def test_a_run_is_edited_and_broken_in_the_middle(tmp_path, script):
     assert by == [1.0] * 3 + [2.0] * 7
     reloads = [row["advlab/reloaded"] for row in run.state.log_history if "loss" in row]
     assert sum(reloads) == 1 and [event.kind for event in run.advlab.events()][-1] == "rejected"
+
+
+def test_columns_of_the_data_set_reach_the_recipe(tmp_path, script):
+    path = script('fn advantage(batch, p) { batch.regroup(batch.key("agent")).reward.mean("group") + batch.level }')
+    data = Dataset.from_dict({"prompt": ["a b", "c d"] * 8, "agent": ["x", "y"] * 8, "level": [0, 100] * 8, "extra": [[1]] * 16})
+    run = trainer(tmp_path, path, max_steps=1, reward_funcs=(many_a,), train_dataset=data)
+    seen = watched(run)
+    run.train()
+    ((output, rewards),) = seen
+    by_prompt = rewards[:, 0].view(-1, 4).mean(1).repeat_interleave(4)
+    level = output["advantages"] - by_prompt
+    assert sorted({round(value) for value in level.tolist()}) == [0, 100]
 
 
 def many_b(completions, **_):

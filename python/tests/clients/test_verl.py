@@ -327,17 +327,74 @@ def test_verls_discount_is_that_of_a_return_only():
     assert (found["kl_advantage"], found["reinforce"]) == (0.0, 0.5)
 
 
-def test_a_critics_targets_are_of_the_state_that_the_step_had(script):
+def test_a_critics_targets_are_of_the_recipe_with_the_state_that_the_step_had(script):
     path = script(
-        "fn params() { #{ whiten: #{ value: true } } } fn init(p) { #{ n: 0.0 } }"
-        "fn advantage(batch, p) { this.n += 1.0; let a = batch.value * 0 + batch.reward * this.n;"
-        ' if p.whiten { a.whiten("batch") } else { a } }'
+        "fn init(p) { #{ n: 0.0 } }"
+        "fn advantage(batch, p) { this.n += 1.0; batch.reward }"
+        "fn returns(batch, p) { this.n += 1.0; this.n * batch.value }"
     )
-    data = batch(values=noise(4))
     for step in (1, 2):
+        data = batch(values=noise(4))
         _, returns = advantages(data, "advlab", advlab={"recipe": str(path)})
-        mask, rewards = data.batch["response_mask"], data.batch["token_level_rewards"].sum(1, keepdim=True)
-        assert torch.allclose(returns, (rewards * step + data.batch["values"]) * mask, atol=1e-6)
+        assert torch.allclose(returns, step * data.batch["values"] * data.batch["response_mask"])
+
+
+def test_texts_and_numbers_of_the_data_set_are_columns(script):
+    path = script(
+        'fn advantage(batch, p) { let agents = batch.regroup(batch.key("agent")); '
+        'batch.reward - agents.reward.mean("group") + batch.level }'
+    )
+    data = batch()
+    agent = ["ab"[row % 2] for row in range(24)]
+    others = {"agent": agent, "level": [3] * 24, "extra_info": [{}] * 24, "length": ["?"] * 24}
+    data.non_tensor_batch.update({name: np.array(values, dtype=object) for name, values in others.items()})
+    found, _ = advantages(data, "advlab", advlab={"recipe": str(path)})
+    reward, uid = data.batch["token_level_rewards"].sum(1), data.non_tensor_batch["uid"]
+    for row in range(24):
+        peers = [other for other in range(24) if (uid[other], agent[other]) == (uid[row], agent[row])]
+        expected = reward[row] - reward[peers].mean() + 3
+        assert torch.allclose(found[row], expected * data.batch["response_mask"][row], atol=1e-6)
+
+
+class Run:
+    """What a trainer of verl's has when it calls an estimator."""
+
+    total_training_steps = 5
+
+    def __init__(self, folder, step, **settings):
+        self.global_steps = step
+        more = {"default_local_dir": str(folder), "save_freq": 2, "resume_mode": "auto", **settings}
+        self.config = OmegaConf.create({"trainer": more})
+
+    def step(self, path, **settings):
+        metrics = {}
+        compute_advantage(batch(), "advlab", config=config(advlab={"recipe": str(path), **settings}))
+        return metrics["advlab/n"]
+
+
+def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
+    path = script('fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric("n", this.n); batch.reward }')
+
+    def relaunch():
+        for live in _trainers._live.values():
+            live.close()
+        _trainers._live.clear()
+
+    folder = tmp_path / "checkpoints"
+    kept = {"folder": str(tmp_path / "advlab")}
+    assert [Run(folder, step).step(path, **kept) for step in (1, 2, 3, 4, 5)] == [1, 2, 3, 4, 5]
+    assert sorted(file.parent.name for file in folder.glob("*/advlab.json")) == ["global_step_2", "global_step_4", "global_step_5"]
+    relaunch()
+    assert [Run(folder, step).step(path, **kept) for step in (3, 4)] == [3, 4]
+    relaunch()
+    named = {"resume_mode": "resume_path", "resume_from_path": str(folder / "global_step_2")}
+    assert Run(tmp_path, 3, **named).step(path) == 3 and "no state of" not in caplog.text
+    relaunch()
+    # One that has no state begins with that of `init`, and no row of its folder is lost in silence.
+    assert Run(tmp_path / "elsewhere", 3).step(path, **kept) == 1
+    assert "no state of" in caplog.text and "the rows of steps 3 to 4 are in cut.jsonl now" in caplog.text
+    cut = [json.loads(line) for line in (tmp_path / "advlab/cut.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["metrics"]["n"]) for row in cut] == [(3, 3), (4, 4), (5, 5), (3, 3), (4, 4)]
 
 
 def test_a_ray_actor_has_the_estimators():

@@ -251,11 +251,12 @@ pub(super) fn map_lines<R: Send>(
     Ok(())
 }
 
-/// Writes the lines of `input` to `out`, each with its advantage and otherwise to the byte as it is.
+/// Writes the lines of `input` to `out`, each with its advantage, what else there is behind it, and otherwise to the byte as it
+/// is.
 pub(super) fn write(
     input: &Path,
     origin: &Origin,
-    spread: &Spread,
+    spreads: &[Spread],
     place: &Path,
     file: &mut Replacement,
 ) -> Result<(), Diagnostic> {
@@ -286,7 +287,12 @@ pub(super) fn write(
                     return Err(changed(input, "a line is shorter"));
                 };
                 value.clear();
-                spread.json(response, &mut value);
+                for (at, spread) in spreads.iter().enumerate() {
+                    if at > 0 {
+                        value.extend(format!(", \"{}\": ", spread.name).as_bytes());
+                    }
+                    spread.json(response, &mut value);
+                }
                 let parts = [before, line.key.as_bytes(), &value, after];
                 parts.iter().try_for_each(|part| out.write_all(part))
             }

@@ -162,7 +162,12 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let path = path.as_ref();
     if !path.is_dir() {
-        return Ok(vec![path.to_path_buf()]);
+        let matching = matching(path);
+        return Ok(if matching.is_empty() {
+            vec![path.to_path_buf()]
+        } else {
+            matching
+        });
     }
     let list = || -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
@@ -193,6 +198,38 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     }
     found.sort_by_cached_key(|entry| order(entry));
     Ok(found)
+}
+
+/// The files that a name with stars means, as a shell has them, in order; none where it is the name of a file.
+fn matching(path: &Path) -> Vec<PathBuf> {
+    let pattern = path.file_name().and_then(|name| name.to_str());
+    let Some(pattern) = pattern.filter(|name| name.contains('*') && !path.exists()) else {
+        return Vec::new();
+    };
+    let is_match = |name: &str| {
+        let mut parts = pattern.split('*');
+        let first = parts.next().unwrap_or_default();
+        let last = parts.next_back().unwrap_or_default();
+        let inner = name
+            .strip_prefix(first)
+            .and_then(|rest| rest.strip_suffix(last));
+        let find = |rest: &'_ str, part: &str| rest.find(part).map(|at| at + part.len());
+        let mut rest = inner;
+        for part in parts {
+            rest = rest.and_then(|own| find(own, part).map(|end| &own[end..]));
+        }
+        rest.is_some()
+    };
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name());
+    let names = names.filter(|name| name.to_str().is_some_and(is_match));
+    let mut found: Vec<PathBuf> = names.map(|name| path.with_file_name(name)).collect();
+    found.sort_by_cached_key(|path| order(path));
+    found
 }
 
 /// The step that the name of a file or a folder ends with a number for, as `step_12.jsonl` does.
@@ -231,16 +268,35 @@ impl Rollouts {
         out: impl AsRef<Path>,
         advantage: &Computed,
     ) -> Result<(), Diagnostics> {
-        let out = out.as_ref();
+        self.write_outputs(out.as_ref(), advantage, None)
+    }
+
+    /// As [`Rollouts::write_advantage`], with a critic's `returns` under that name, where there are some.
+    ///
+    /// # Errors
+    /// As [`Rollouts::write_advantage`]; also where lines have a field `returns` already.
+    pub fn write_outputs(
+        &self,
+        out: &Path,
+        advantage: &Computed,
+        returns: Option<&Computed>,
+    ) -> Result<(), Diagnostics> {
         let error = |message: String| Diagnostic::error(message).in_file(out);
-        let (found, level) = (advantage.buffer().len(), advantage.level());
-        let expected = self.batch.layout().size(level);
-        let is_signal = matches!(level, Level::Response | Level::Token);
-        if !is_signal || found != expected {
-            let what = format!(
-                "the advantage has {found} values, the batch has {expected} (one for each {level})"
-            );
-            return Err(error(what).into());
+        for values in std::iter::once(advantage).chain(returns) {
+            let (found, level) = (values.buffer().len(), values.level());
+            let expected = self.batch.layout().size(level);
+            let is_signal = matches!(level, Level::Response | Level::Token);
+            if !is_signal || found != expected {
+                let what = format!(
+                    "the advantage has {found} values, the batch has {expected} (one for each {level})"
+                );
+                return Err(error(what).into());
+            }
+        }
+        if returns.is_some() && self.format == Format::Lines && self.batch.has(spread::RETURNS) {
+            let what = "the input has a field `returns` already".to_string();
+            let help = "take it out, or write another kind of file";
+            return Err(error(what).with_help(help).into());
         }
         // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
         let is_other = match Format::of(out) {
@@ -257,15 +313,20 @@ impl Rollouts {
             let what = what.to_string();
             return Err(error(what).with_help(help).into());
         }
-        let spread = Spread::new(advantage, self.width, self.is_f64);
-        if let Some(what) = spread.misfit(&self.origin) {
+        let returns = returns.map(|values| (spread::RETURNS, values));
+        let values = std::iter::once((spread::ADVANTAGES, advantage)).chain(returns);
+        let spread = |(name, values)| Spread::new(name, values, self.width, self.is_f64);
+        let spreads: Vec<Spread> = values.map(spread).collect();
+        if let Some(what) = spreads.iter().find_map(|one| one.misfit(&self.origin)) {
             return Err(error(what).into());
         }
         let mut file = Replacement::new(out)?;
         match self.format {
-            Format::Lines => jsonl::write(&self.path, &self.origin, &spread, out, &mut file),
-            Format::Safetensors => safetensors::write(&self.path, &self.origin, &spread, &mut file),
-            Format::Npz => npz::write(&self.path, &self.origin, &spread, &mut file),
+            Format::Lines => jsonl::write(&self.path, &self.origin, &spreads, out, &mut file),
+            Format::Safetensors => {
+                safetensors::write(&self.path, &self.origin, &spreads, &mut file)
+            }
+            Format::Npz => npz::write(&self.path, &self.origin, &spreads, &mut file),
         }?;
         file.finish()
     }

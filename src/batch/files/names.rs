@@ -387,7 +387,7 @@ impl Names {
 
     /// The name that a field has by itself.
     fn own<'a>(&self, field: &'a str) -> &'a str {
-        if self.has_aliases || (self.is_saved && field == spread::NAME) {
+        if self.has_aliases || (self.is_saved && field == spread::ADVANTAGES) {
             alias(field)
         } else {
             field

@@ -13,7 +13,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 use super::npy::{self, Npy};
 use super::raw::{Header, Origin, Raw, Schema};
 use super::replace::Replacement;
-use super::spread::{self, Spread};
+use super::spread::Spread;
 use super::tensor::{Info, Source};
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors};
 use crate::batch::{Batch, GroupId};
@@ -216,38 +216,38 @@ fn failed(error: ZipError, out: &Replacement) -> Diagnostic {
     }
 }
 
-/// Writes a copy of `input` with the advantage as its last array.
+/// Writes a copy of `input` with the advantage, and what else there is, as its last arrays.
 pub(super) fn write(
     input: &Path,
     origin: &Origin,
-    spread: &Spread,
+    spreads: &[Spread],
     out: &mut Replacement,
 ) -> Result<(), Diagnostic> {
     let (mut zip, tensors) = open(input).map_err(|error| changed(input, error))?;
     if !origin.is(&tensors) {
         return Err(changed(input, "its arrays are others"));
     }
-    let name = format!("{}.npy", spread::NAME);
+    let is_new = |name: &str| {
+        let mut spreads = spreads.iter();
+        spreads.any(|spread| name.strip_suffix(".npy") == Some(spread.name))
+    };
     let mut archive = ZipWriter::new(&mut *out);
     let mut write = || -> ZipResult<()> {
         for at in 0..zip.len() {
             let entry = zip.by_index_raw(at)?;
-            if entry.name() != name {
+            if !is_new(entry.name()) {
                 archive.raw_copy_file(entry)?;
             }
         }
-        let code = if spread.is_f64 { "<f8" } else { "<f4" };
-        start(
-            &mut archive,
-            spread::NAME,
-            code,
-            &spread.shape(),
-            spread.bytes(),
-        )?;
-        // The archive adds each piece to its sum, so rows of a few tokens are better put together first.
-        let mut rows = BufWriter::with_capacity(256 << 10, &mut archive);
-        spread.write(&mut rows)?;
-        rows.flush()?;
+        for spread in spreads {
+            let code = if spread.is_f64 { "<f8" } else { "<f4" };
+            let (shape, bytes) = (spread.shape(), spread.bytes());
+            start(&mut archive, spread.name, code, &shape, bytes)?;
+            // The archive adds each piece to its sum, so rows of a few tokens are better put together first.
+            let mut rows = BufWriter::with_capacity(256 << 10, &mut archive);
+            spread.write(&mut rows)?;
+            rows.flush()?;
+        }
         Ok(())
     };
     let written = write().and_then(|()| archive.finish().map(|_| ()));

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::json::fields;
 use super::raw::{Origin, Raw, Schema};
 use super::replace::Replacement;
-use super::spread::{self, Spread};
+use super::spread::Spread;
 use super::tensor::{Info, Kind, Source, number, shape};
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors, saved};
 use crate::diagnostic::Diagnostic;
@@ -179,11 +179,11 @@ pub(super) fn write_file(
     tensors.iter().try_for_each(|(.., write)| write(out))
 }
 
-/// Writes a copy of `input` with the advantage as its last tensor.
+/// Writes a copy of `input` with the advantage, and what else there is, as its last tensors.
 pub(super) fn write(
     input: &Path,
     origin: &Origin,
-    spread: &Spread,
+    spreads: &[Spread],
     out: &mut Replacement,
 ) -> Result<(), Diagnostic> {
     let (file, there, metadata) = open(input).map_err(|error| changed(input, error))?;
@@ -198,7 +198,8 @@ pub(super) fn write(
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    let kept = there.iter().filter(|tensor| tensor.name != spread::NAME);
+    let is_kept = |tensor: &&Info| spreads.iter().all(|spread| spread.name != tensor.name);
+    let kept = there.iter().filter(is_kept);
     let mut tensors: Vec<Written> = kept
         .map(|tensor| {
             let dtype = match &tensor.kind {
@@ -210,16 +211,13 @@ pub(super) fn write(
             (name, dtype, shape, tensor.most, Box::new(write) as _)
         })
         .collect();
-    let dtype = if spread.is_f64 { "F64" } else { "F32" };
-    let write = |out: &mut dyn Write| spread.write(out);
-    let (shape, bytes) = (spread.shape(), spread.bytes());
-    tensors.push((
-        spread::NAME,
-        dtype.to_string(),
-        shape,
-        bytes,
-        Box::new(write),
-    ));
+    tensors.extend(spreads.iter().map(|spread| {
+        let dtype = if spread.is_f64 { "F64" } else { "F32" };
+        let write = |out: &mut dyn Write| spread.write(out);
+        let (shape, bytes) = (spread.shape(), spread.bytes());
+        let write = Box::new(write) as _;
+        (spread.name, dtype.to_string(), shape, bytes, write)
+    }));
     let written = write_file(out, &metadata, &tensors);
     written.map_err(|error| out.error(&error))
 }

@@ -7,11 +7,13 @@ use zerocopy::{Immutable, IntoBytes};
 use super::raw::Origin;
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
-/// The name of the tensor in padded files.
-pub(super) const NAME: &str = "advantages";
+pub(super) const ADVANTAGES: &str = "advantages";
+pub(super) const RETURNS: &str = "returns";
 
-/// An advantage that is written response by response.
+/// An advantage, or a critic's returns, that is written response by response.
 pub(super) struct Spread<'a> {
+    /// The name of the tensor in padded files.
+    pub(super) name: &'static str,
     layout: &'a Layout,
     advantage: &'a Computed,
     /// T of a tensor; `None` where the file has no tokens at all and the advantage is one of responses.
@@ -22,9 +24,15 @@ pub(super) struct Spread<'a> {
 
 impl<'a> Spread<'a> {
     /// `width` is that of the file's token tensors, if it has any.
-    pub(super) fn new(advantage: &'a Computed, width: Option<usize>, is_f64: bool) -> Self {
+    pub(super) fn new(
+        name: &'static str,
+        advantage: &'a Computed,
+        width: Option<usize>,
+        is_f64: bool,
+    ) -> Self {
         let layout: &Layout = advantage.layout();
         Spread {
+            name,
             layout,
             advantage,
             width: match advantage.level() {
@@ -62,8 +70,12 @@ impl<'a> Spread<'a> {
                 (false, false) => ", which JSON has no number for",
             };
             let (name, value) = (origin.name_of(response), value(token));
+            let of = match self.name {
+                ADVANTAGES => "the advantage of",
+                _ => "the return of",
+            };
             Some(format!(
-                "the advantage of {name}{column} is {value}{why}; nothing was written"
+                "{of} {name}{column} is {value}{why}; nothing was written"
             ))
         })
     }

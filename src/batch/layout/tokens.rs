@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use half::{bf16, f16};
+use multiversion::multiversion;
 use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
@@ -159,26 +160,28 @@ impl Tokens {
 }
 
 /// Numbers of a mask that are compared at once, without a branch.
-const LANES: usize = 32;
+const LANES: usize = 64;
+
+/// How many numbers at the beginning of a row are as wanted.
+#[multiversion(targets("x86_64+avx2"))]
+fn how_many<M: Numeric>(row: &[M], wanted: M) -> usize {
+    let is_whole = |lanes: &&[M]| {
+        lanes
+            .iter()
+            .fold(true, |all, value| all & (*value == wanted))
+    };
+    let whole = row.chunks_exact(LANES).take_while(is_whole).count() * LANES;
+    let values = row[whole..].iter();
+    whole + values.take_while(|value| **value == wanted).count()
+}
 
 /// The runs of a mask: most have long ones, so they are searched by many numbers at once.
 fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<Run>, (usize, f64)> {
-    let how_many = |from: usize, wanted: M| {
-        let rest = &row[from..];
-        let is_whole = |lanes: &&[M]| {
-            lanes
-                .iter()
-                .fold(true, |all, value| all & (*value == wanted))
-        };
-        let whole = rest.chunks_exact(LANES).take_while(is_whole).count() * LANES;
-        let values = rest[whole..].iter();
-        whole + values.take_while(|value| **value == wanted).count()
-    };
     let mut runs = Vec::new();
     let mut end = 0;
     loop {
-        let start = end + how_many(end, M::BITS[0]);
-        end = start + how_many(start, M::BITS[1]);
+        let start = end + how_many(&row[end..], M::BITS[0]);
+        end = start + how_many(&row[start..], M::BITS[1]);
         match row.get(start) {
             None => return Ok(runs),
             Some(value) if end == start => return Err((start, value.number())),

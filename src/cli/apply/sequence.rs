@@ -45,7 +45,7 @@ impl Apply {
             self.check_step(input, step, carried)?;
             let started = Instant::now();
             if let Some(output) = outputs.get(index) {
-                write(&applied.rollouts, &applied.outcome.advantage, output)?;
+                write(&applied, output)?;
                 applied.writing = Some((output.clone(), started.elapsed()));
             }
             next = Some(step + 1);

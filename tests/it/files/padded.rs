@@ -176,7 +176,7 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
     };
     check(&[0.5, 0.5, 0., 0., -1., 0., -1., -1., 0., 0., 0., 0.]);
 
-    let rollouts = read(&out);
+    let mut rollouts = read(&out);
     assert_eq!(
         tokens(&rollouts.batch, "advantage"),
         [0.5, 0.5, -1., -1., -1.]
@@ -186,6 +186,20 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
         .write_advantage(&out, &per_token(&rollouts, &values))
         .unwrap();
     check(&[1., 2., 0., 0., 3., 0., 4., 5., 0., 0., 0., 0.]);
+    for returns in [[7.0, 8.0, 9.0], [0.5, -1.0, 2.0]] {
+        let returns = per_response(&rollouts, &returns);
+        let advantage = per_token(&rollouts, &values);
+        rollouts
+            .write_outputs(&out, &advantage, Some(&returns))
+            .unwrap();
+        // Read again: a second time takes the place of the first.
+        rollouts = read(&out);
+    }
+    check(&[1., 2., 0., 0., 3., 0., 4., 5., 0., 0., 0., 0.]);
+    assert_eq!(
+        tokens(&rollouts.batch, "returns"),
+        [0.5, 0.5, -1., -1., -1.]
+    );
 
     save(&out, &verl()[..7]);
     let error = rollouts

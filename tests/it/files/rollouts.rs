@@ -333,8 +333,16 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
         fs::read_to_string(&input).unwrap(),
         "\u{feff}{\"group\": 9007199254740993, \"reward\": 1.0, \"old_logp\": [1e5,0.10], \"t\": \"\\u00e9}\", \"advantage\": [0.1, 2.0]}\r\n\n{\"group\":1,\"reward\":0,\"old_logp\":[-0.0],\"advantage\":[1e-7] }"
     );
-    let message = rollouts
-        .write_advantage(&out, &per_response(&rollouts, &[f64::NAN, 0.0]))
+    let now = read(&input);
+    let (advantage, returns) = (per_response(&now, &[0.1, -1.0]), per_token(&now, &values));
+    now.write_outputs(&out, &advantage, Some(&returns)).unwrap();
+    let written = fs::read_to_string(&out).unwrap();
+    assert!(written.contains("\"advantage\": 0.1, \"returns\": [0.1, 2.0]}"));
+    let again = read(&out).write_outputs(&input, &advantage, Some(&returns));
+    let refused = again.unwrap_err().to_string();
+    assert!(refused.contains("a field `returns` already"), "{refused}");
+    let message = now
+        .write_advantage(&out, &per_response(&now, &[f64::NAN, 0.0]))
         .unwrap_err()
         .to_string();
     assert!(message.contains("line 1 is NaN"), "{message}");
