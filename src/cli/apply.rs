@@ -102,7 +102,9 @@ impl Apply {
             let (mut rollouts, notes) =
                 rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
             reading += started.elapsed();
-            self.spare_the_input(rollouts.path())?;
+            if let Some(output) = &self.output {
+                streams::spare_the_input(rollouts.path(), output, self.force)?;
+            }
             if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
                 rollouts.batch = rollouts.batch.at_step(step);
             }
@@ -145,19 +147,6 @@ impl Apply {
             reading,
             writing: None,
         })
-    }
-
-    /// Refuses an output that is the input, also by way of a link.
-    fn spare_the_input(&self, input: &Path) -> Result<(), Diagnostics> {
-        let is_input = |output: &&PathBuf| same_file::is_same_file(input, output).unwrap_or(false);
-        match self.output.as_ref().filter(is_input) {
-            Some(output) if !self.force => {
-                let message = format!("{} is the input itself", output.display());
-                let help = "choose another name, or `--force` to replace it";
-                Err(Diagnostic::error(message).with_help(help).into())
-            }
-            _ => Ok(()),
-        }
     }
 }
 

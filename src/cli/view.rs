@@ -7,6 +7,7 @@ use advlab::view::{Server, Site};
 use anyhow::Result;
 use clap::Args;
 
+use super::end_cleanly;
 use super::streams::out;
 
 /// Look at runs in a browser: curves, reloads, groups and responses, while they go or after
@@ -37,6 +38,7 @@ impl ShowRuns {
             return Ok(ExitCode::SUCCESS);
         }
         let server = Server::bind(site, self.port)?;
+        end_cleanly()?;
         out!("{}  Ctrl-C ends it", server.address()?);
         server.serve();
         Ok(ExitCode::SUCCESS)

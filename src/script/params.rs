@@ -212,13 +212,19 @@ fn read(kind: Option<&Setting>, text: &str) -> Setting {
         Some(Setting::Nothing) | None => whole().or_else(|| number().map(Setting::Number)),
         Some(Setting::Number(_)) => number().map(Setting::Number),
         Some(Setting::List(kinds)) => {
-            // Also as TOML and JSON write it.
+            let item = |part: &str| read(kinds.first(), part);
+            // In JSON, a comma may stand inside of a string.
+            if let Ok(items) = serde_json::from_str::<Vec<serde_json::Value>>(text) {
+                let text = |value: &serde_json::Value| match value.as_str() {
+                    Some(text) => item(text),
+                    None => item(&value.to_string()),
+                };
+                return Setting::List(items.iter().map(text).collect());
+            }
             let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
             let parts = bare.split(',').map(|part| part.trim().trim_matches('"'));
             let parts = parts.filter(|part| !part.is_empty());
-            Some(Setting::List(
-                parts.map(|part| read(kinds.first(), part)).collect(),
-            ))
+            Some(Setting::List(parts.map(item).collect()))
         }
     };
     setting.unwrap_or_else(|| Setting::Text(text.to_string()))

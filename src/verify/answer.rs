@@ -60,11 +60,16 @@ fn boxed(text: &str) -> Boxed {
     let mut boxes: Vec<&str> = Vec::new();
     let mut from = 0;
     let mut last_end = 0;
-    while let Some(at) = text[from..].find('\\') {
-        let start = from + at;
-        from = start + 1;
+    while let Some(at) = text[from..].find("box") {
+        let found = from + at;
+        from = found + 1;
         let mut names = ["\\boxed", "\\fbox"].into_iter();
-        let Some(name) = names.find(|name| text[start..].starts_with(name)) else {
+        let Some((start, name)) = names.find_map(|name| {
+            let start = found.checked_sub(name.find("box")?)?;
+            text.get(start..)?
+                .starts_with(name)
+                .then_some((start, name))
+        }) else {
             continue;
         };
         let behind = text[start + name.len()..].trim_start();

@@ -40,7 +40,7 @@ pub(super) fn is_word(text: &str) -> bool {
 }
 
 /// More are not read, and brackets inside of each other neither.
-const MOST: usize = 20_000;
+const MOST: usize = 4_500;
 const DEEPEST: usize = 100;
 
 /// The functions by their names, as commands and in plain text.
@@ -70,7 +70,7 @@ pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
         brackets: 0,
     };
     while lexer.next() {
-        work::look(100)?;
+        work::look(150)?;
         let depth = lexer.upright.len() + lexer.brackets;
         if lexer.found.len() > MOST || depth > DEEPEST {
             return None;

@@ -61,7 +61,7 @@ pub(super) fn folded(expr: Expr) -> Expr {
 
 /// The number that an expression is where its variables have values; `None` where it is none, or too large.
 pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<f64>) -> Option<Numeral> {
-    spend(0)?;
+    work::look(150)?;
     let (symbol, parts) = match expr {
         Expr::Number(value, _) => return Some(Exact(value.clone())),
         Expr::Name(name) => {
@@ -198,7 +198,9 @@ fn power(base: &Rational, exponent: &Rational) -> Option<Rational> {
         return Some(Pow::pow(base, 2 - exponent.rem_euclid(2) as i32));
     }
     let bits = base.numer().bits() + base.denom().bits();
-    spend(bits.checked_mul(exponent.unsigned_abs())?)?;
+    let bits = bits.checked_mul(exponent.unsigned_abs())?;
+    spend(bits)?;
+    work::look(bits * bits / 20_000)?;
     Some(Pow::pow(base, exponent as i32))
 }
 

@@ -11,7 +11,7 @@ use matrix::matrix;
 use quantity::quantity;
 
 /// Longer answers are compared as texts alone.
-pub(super) const LONGEST: usize = 12_000;
+pub(super) const LONGEST: usize = 10_500;
 
 /// What a cleaned answer says; `None` where it is no mathematics, or none that can be read.
 pub(super) fn read(text: &str) -> Option<Expr> {

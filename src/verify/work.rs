@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 /// Units of about a nanosecond.
-const MOST: u64 = 3_000_000;
+const MOST: u64 = 2_300_000;
 
 /// Numbers with more bits than these are not computed.
 const MOST_BITS: u64 = 40_000;

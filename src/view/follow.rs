@@ -181,7 +181,10 @@ impl Tail {
 
 /// Adds a number of a row to its curve.
 fn add(curves: &mut BTreeMap<String, Points>, step: u64, path: String, value: &Value) {
-    let Some(number) = value.as_f64().filter(|_| !UNSHOWN.contains(&&*path)) else {
+    // Seven digits of a number are enough.
+    let number = value.as_f64().map(|number| number as f32);
+    let is_shown = |number: &f32| number.is_finite() && !UNSHOWN.contains(&&*path);
+    let Some(number) = number.filter(is_shown) else {
         return;
     };
     let (path, after) = match path.split_once('/') {
@@ -189,7 +192,6 @@ fn add(curves: &mut BTreeMap<String, Points>, step: u64, path: String, value: &V
         Some(("evaluation", _)) => (path, 1),
         _ => (path, 0),
     };
-    // Seven digits of a number are enough.
-    let point = ((step + after) as u32, number as f32);
+    let point = ((step + after) as u32, number);
     curves.entry(path).or_default().push(point);
 }

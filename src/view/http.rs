@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use httparse::Status;
+
 /// The most bytes of a request line with its headers, and of a body.
 const HEAD: usize = 8 << 10;
 const BODY: usize = 1 << 20;
@@ -19,10 +21,7 @@ pub(super) struct Request {
     pub(super) path: String,
     /// What stands behind the path's `?`.
     pub(super) query: String,
-    pub(super) host: String,
-    pub(super) origin: String,
-    /// The header that a page of ours alone can set.
-    pub(super) token: String,
+    headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
@@ -92,59 +91,65 @@ fn left(end: Instant) -> io::Result<Duration> {
 impl Request {
     /// Reads a request: `Err` has what it is refused with, `None` where nobody is there to be told.
     pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Option<Answer>> {
+        let refused = |status| Err(Some(Answer::refusal(status)));
         let end = Instant::now() + PATIENCE;
         let mut bytes = Vec::new();
-        let mut piece = [0; 4096];
-        loop {
+        let (mut request, length) = loop {
             let mut headers = [httparse::EMPTY_HEADER; 64];
             let mut parsed = httparse::Request::new(&mut headers);
             match parsed.parse(&bytes) {
-                Ok(httparse::Status::Complete(length)) => {
-                    let wanted = length_of(&parsed)?;
-                    if bytes.len() - length >= wanted {
-                        return Ok(Request::of(&parsed, &bytes[length..length + wanted]));
-                    }
+                Ok(Status::Complete(length)) => break (Request::of(&parsed), length),
+                Ok(Status::Partial) if bytes.len() > HEAD => {
+                    return refused("431 Request Header Fields Too Large");
                 }
-                Ok(httparse::Status::Partial) if bytes.len() > HEAD => {
-                    return Err(Some(Answer::refusal("431 Request Header Fields Too Large")));
-                }
-                Ok(httparse::Status::Partial) => {}
-                Err(_) => return Err(Some(Answer::refusal("400 Bad Request"))),
+                Ok(Status::Partial) => more(stream, end, &mut bytes)?,
+                Err(_) => return refused("400 Bad Request"),
             }
-            let read = left(end).and_then(|left| {
-                stream.set_read_timeout(Some(left))?;
-                stream.read(&mut piece)
-            });
-            match read {
-                Ok(0) => return Err(None),
-                Ok(count) => bytes.extend(&piece[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(Some(Answer::refusal("408 Request Timeout"))),
-            }
+        };
+        let wanted = match request.header("content-length") {
+            "" => 0,
+            text => match text.parse::<usize>() {
+                Ok(wanted) if wanted <= BODY => wanted,
+                Ok(_) => return refused("413 Content Too Large"),
+                Err(_) => return refused("400 Bad Request"),
+            },
+        };
+        while bytes.len() < length + wanted {
+            more(stream, end, &mut bytes)?;
         }
+        request.body = bytes[length..length + wanted].to_vec();
+        Ok(request)
     }
 
-    fn of(parsed: &httparse::Request<'_, '_>, body: &[u8]) -> Request {
+    fn of(parsed: &httparse::Request<'_, '_>) -> Request {
         let target = parsed.path.unwrap_or("/");
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let header = |header: &httparse::Header<'_>| {
+            let value = String::from_utf8_lossy(header.value);
+            (header.name.to_ascii_lowercase(), value.trim().to_string())
+        };
         Request {
             method: parsed.method.unwrap_or_default().to_string(),
             path: path.to_string(),
             query: query.to_string(),
-            host: header(parsed, "host"),
-            origin: header(parsed, "origin"),
-            token: header(parsed, "x-advlab"),
-            body: body.to_vec(),
+            headers: parsed.headers.iter().map(header).collect(),
+            body: Vec::new(),
         }
+    }
+
+    /// The value of a header, whose name is in small letters; nothing where it is not there.
+    pub(super) fn header(&self, name: &str) -> &str {
+        let mut headers = self.headers.iter();
+        headers
+            .find(|(own, _)| own == name)
+            .map_or("", |(_, value)| value)
     }
 
     /// Whether the host is this machine under a name of its own: a site elsewhere whose name leads here is none. The port
     /// may be that of a tunnel.
     pub(super) fn is_local(&self) -> bool {
-        let name = self
-            .host
-            .rsplit_once(':')
-            .map_or(&*self.host, |(name, _)| name);
+        let host = self.header("host");
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         ["localhost", "127.0.0.1"].contains(&name)
     }
 }
@@ -155,21 +160,18 @@ pub(super) fn number(query: &str, name: &str) -> Option<u64> {
     pairs.find(|(own, _)| *own == name)?.1.parse().ok()
 }
 
-/// The length of the body that is to come.
-fn length_of(parsed: &httparse::Request<'_, '_>) -> Result<usize, Option<Answer>> {
-    match &*header(parsed, "content-length") {
-        "" => Ok(0),
-        text => match text.parse() {
-            Ok(length) if length <= BODY => Ok(length),
-            Ok(_) => Err(Some(Answer::refusal("413 Content Too Large"))),
-            Err(_) => Err(Some(Answer::refusal("400 Bad Request"))),
-        },
+/// Reads what has come.
+fn more(stream: &mut TcpStream, end: Instant, bytes: &mut Vec<u8>) -> Result<(), Option<Answer>> {
+    let mut piece = [0; 4096];
+    let read = left(end).and_then(|left| {
+        stream.set_read_timeout(Some(left))?;
+        stream.read(&mut piece)
+    });
+    match read {
+        Ok(0) => return Err(None),
+        Ok(count) => bytes.extend(&piece[..count]),
+        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+        Err(_) => return Err(Some(Answer::refusal("408 Request Timeout"))),
     }
-}
-
-fn header(parsed: &httparse::Request<'_, '_>, name: &str) -> String {
-    let mut headers = parsed.headers.iter();
-    let found = headers.find(|header| header.name.eq_ignore_ascii_case(name));
-    let value = found.map(|header| String::from_utf8_lossy(header.value));
-    value.unwrap_or_default().trim().to_string()
+    Ok(())
 }

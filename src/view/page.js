@@ -21,7 +21,7 @@ function el(tag, properties, ...inner) {
 const says = (tag, textContent, className = "") => el(tag, { textContent, className });
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// What the server says at an address, or what was put into the file.
+// What the server says, or what was put into the file.
 async function get(address) {
   if (data.news) return data.answers[address];
   const answer = await fetch(address);
@@ -129,11 +129,11 @@ function draw(one, width, end) {
 
 // Writes the values at the cursor, or the newest.
 function read(one) {
-  const values = one.lines.map(({ marks, prefix }) => {
+  const values = one.lines.filter((line) => line.run === now()).map(({ marks, prefix }) => {
     const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
     return (prefix && "● ") + number(last?.[1]);
   });
-  const words = (cursor === null ? "" : `step ${cursor}: `) + values.slice(0, 6).join("  ");
+  const words = (cursor === null ? "" : `step ${cursor}: `) + values.join("  ");
   one.value.textContent = words;
   one.svg.setAttribute("aria-label", `${one.name} over steps: ${words}`);
   one.svg.lastChild.setAttribute("transform", `translate(${cursor === null ? -9 : one.x(cursor)} 0)`);
@@ -364,7 +364,7 @@ async function check() {
     $("text").focus();
     $("text").setSelectionRange(start, start);
   }, { textContent: `${severity}${line ? `, line ${line}:${column}` : ""}: ${message}` }))));
-  if (!problems.length) $("checked").append("It passes all checks.");
+  if (!problems.length) $("checked").append("It passes.");
 }
 
 async function save() {
@@ -394,7 +394,7 @@ function take({ now: clock, runs: news }) {
       if (run === now()) forget();
     }
     run.events.push(...events);
-    if (run === now() && events.length) open();
+    if (run === now() && (events.length || !from)) open();
   }
   head(clock);
 }
@@ -433,7 +433,7 @@ $("more").ontoggle = redraw;
 if (data.news) take(data.news);
 else {
   let source = null;
-  // A page that nobody sees holds no connection, of which a browser has six.
+  // A page that nobody sees holds none of a browser's six connections.
   document.onvisibilitychange = () => {
     source?.close();
     if (document.hidden) return;

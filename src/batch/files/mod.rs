@@ -162,7 +162,12 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let path = path.as_ref();
     if !path.is_dir() {
-        return Ok(vec![path.to_path_buf()]);
+        let matching = matching(path);
+        return Ok(if matching.is_empty() {
+            vec![path.to_path_buf()]
+        } else {
+            matching
+        });
     }
     let list = || -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
@@ -193,6 +198,38 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     }
     found.sort_by_cached_key(|entry| order(entry));
     Ok(found)
+}
+
+/// The files that a name with stars means, as a shell has them, in order; none where it is the name of a file.
+fn matching(path: &Path) -> Vec<PathBuf> {
+    let pattern = path.file_name().and_then(|name| name.to_str());
+    let Some(pattern) = pattern.filter(|name| name.contains('*') && !path.exists()) else {
+        return Vec::new();
+    };
+    let is_match = |name: &str| {
+        let mut parts = pattern.split('*');
+        let first = parts.next().unwrap_or_default();
+        let last = parts.next_back().unwrap_or_default();
+        let inner = name
+            .strip_prefix(first)
+            .and_then(|rest| rest.strip_suffix(last));
+        let find = |rest: &'_ str, part: &str| rest.find(part).map(|at| at + part.len());
+        let mut rest = inner;
+        for part in parts {
+            rest = rest.and_then(|own| find(own, part).map(|end| &own[end..]));
+        }
+        rest.is_some()
+    };
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name());
+    let names = names.filter(|name| name.to_str().is_some_and(is_match));
+    let mut found: Vec<PathBuf> = names.map(|name| path.with_file_name(name)).collect();
+    found.sort_by_cached_key(|path| order(path));
+    found
 }
 
 /// The step that the name of a file or a folder ends with a number for, as `step_12.jsonl` does.

@@ -25,13 +25,20 @@ pub trait Tokenize: fmt::Debug + Send + Sync {
     fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
 }
 
-/// The parts of a completion that are its tokens, or its words: where there are as many as tokens that count.
+/// The parts of a completion that are its tokens, or its words: where there are as many as tokens that count, or one less by a
+/// tokenizer, as the token at which a response ended has no text.
 pub(crate) fn spans(
     text: &str,
     length: usize,
     tokenizer: Option<&dyn Tokenize>,
 ) -> Option<Vec<Range<usize>>> {
     let by_tokenizer = tokenizer.and_then(|tokenizer| tokenizer.spans(text).ok());
+    let by_tokenizer = by_tokenizer.map(|mut spans| {
+        if spans.len() + 1 == length {
+            spans.push(text.len()..text.len());
+        }
+        spans
+    });
     let start = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
     let words = || {
         let words = text.split_whitespace();
@@ -151,6 +158,35 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Each letter is a token.
+    #[derive(Debug)]
+    struct Letters;
+
+    impl Tokenize for Letters {
+        fn name(&self) -> String {
+            "letters".to_string()
+        }
+
+        fn count(&self, text: &str) -> Result<usize, String> {
+            Ok(text.chars().count())
+        }
+
+        fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String> {
+            let starts = text.char_indices();
+            Ok(starts.map(|(at, one)| at..at + one.len_utf8()).collect())
+        }
+    }
+
+    #[test]
+    fn tokens_have_their_parts_of_a_text_where_their_number_is_right() {
+        assert_eq!(spans("a bc", 2, None), Some(vec![0..1, 2..4]));
+        assert_eq!(spans("a bc", 3, None), None);
+        assert_eq!(spans("aé", 2, Some(&Letters)), Some(vec![0..1, 1..3]));
+        // The end of the response.
+        assert_eq!(spans("aé", 3, Some(&Letters)), Some(vec![0..1, 1..3, 3..3]));
+        assert_eq!(spans("aé", 4, Some(&Letters)), None);
+    }
 
     #[test]
     fn words_are_counted_through_escapes() {

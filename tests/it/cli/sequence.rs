@@ -235,3 +235,61 @@ fn every_kind_of_file_converts_to_every_other() {
     assert_eq!(lab.run("convert odd.parquet back.jsonl").status, 0);
     insta::assert_snapshot!(format!("{}{}", ran.err, lab.read("back.jsonl")));
 }
+
+#[test]
+fn stars_that_no_shell_has_read_are_read() {
+    let lab = lab();
+    let ran = lab.run("apply counts.rhai steps/st*_*.jsonl --metrics all.jsonl");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(
+        metrics(&lab, "all.jsonl"),
+        [(9.0, 1.0), (10.0, 3.0), (11.0, 7.0)]
+    );
+    let none = lab.run("apply counts.rhai steps/stop_*.jsonl");
+    assert!(
+        none.err.contains("stop_*.jsonl: it cannot be read"),
+        "{}",
+        none.err
+    );
+}
+
+#[test]
+fn lines_are_converted_under_other_names_and_are_otherwise_as_they_were() {
+    let lab = Lab::new();
+    lab.write(
+        "a.jsonl",
+        "{\"score\": 1.50, \"d\": 18446744073709551617}\n\n{\"d\": {\"score\": 1}}\n",
+    );
+    let ran = lab.run("convert a.jsonl b.jsonl --map reward=score");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let expected = "{\"reward\": 1.50, \"d\": 18446744073709551617}\n\n{\"d\": {\"score\": 1}}\n";
+    assert_eq!(lab.read("b.jsonl"), expected);
+    let twice = lab.run("convert a.jsonl c.jsonl --map d=score");
+    assert!(
+        twice.err.contains("line 1: it has a field `d` of its own"),
+        "{}",
+        twice.err
+    );
+}
+
+/// Files are open one at a time.
+#[cfg(unix)]
+#[test]
+fn a_folder_may_have_more_files_than_a_process_may_open() {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.path().join("many")).unwrap();
+    for step in 0..1500 {
+        let line = format!("{{\"group\": {step}, \"reward\": 1}}\n");
+        lab.write(&format!("many/step_{step}.jsonl"), &line);
+    }
+    let mut shell = std::process::Command::new("sh");
+    let limited = "ulimit -n 1024 && exec \"$0\" convert many all.jsonl";
+    shell.args(["-c", limited, env!("CARGO_BIN_EXE_advlab")]);
+    let ran = shell.current_dir(lab.path()).output().unwrap();
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    assert_eq!(lab.read("all.jsonl").lines().count(), 1500);
+}

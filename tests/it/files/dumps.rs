@@ -158,6 +158,7 @@ fn what_does_not_unpack_is_said() {
         read("text.jsonl.gz", b"{\"group\": 1, \"reward\": 1}"),
         read("text.parquet", b"{\"group\": 1, \"reward\": 1}"),
         read("cut.parquet", &trl[..trl.len() - 9]),
+        read("zstd.parquet", include_bytes!("../../data/zstd.parquet")),
     ];
     insta::assert_snapshot!(all.join("\n"));
 }

@@ -25,6 +25,26 @@ fn a_run_repeats_itself() {
     }
 }
 
+/// What a run warns of is kept beside its versions, where a repetition passes over it.
+#[test]
+fn warnings_are_kept_and_change_no_number() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.warnings.entropy = 100.0;
+    go(&mut Run::create(lab.config.clone()).unwrap());
+    let kept = lines(&lab.file("reloads.jsonl"));
+    let is_of_entropy = |line: &&serde_json::Value| {
+        let message = line["message"].as_str();
+        line["event"] == "warning" && message.is_some_and(|text| text.contains("the entropy"))
+    };
+    let steps: Vec<_> = kept
+        .iter()
+        .filter(is_of_entropy)
+        .map(|line| &line["step"])
+        .collect();
+    assert_eq!(steps, [9]);
+    assert_eq!(replayed(&lab.run()), (24, None));
+}
+
 /// Supervised fine-tuning comes before the first evaluation, into the first checkpoint and into a repetition.
 #[test]
 fn a_fine_tuned_run_repeats_itself() {

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use parquet::basic::Compression;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::{ReaderIter, TreeBuilder};
 use parquet::record::{Field, Row};
@@ -29,6 +30,22 @@ struct Rows<'a> {
 
 pub(super) fn open<'a>(file: File, progress: &'a Progress) -> io::Result<Lines<'a>> {
     let file = whole(|| SerializedFileReader::new(file))?;
+    let groups = file.metadata().row_groups().iter();
+    for column in groups.flat_map(|group| group.columns()) {
+        let packed = column.compression();
+        if !matches!(
+            packed,
+            Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_)
+        ) {
+            // The crate takes no decoder but its own, and that of zstd is C.
+            let name = format!("{packed:?}").to_lowercase();
+            let what = format!(
+                "its columns are packed by {}: write them with `snappy` or `gzip`",
+                name.split('(').next().unwrap_or_default()
+            );
+            return Err(io::Error::other(what));
+        }
+    }
     Ok(Box::new(Rows {
         file,
         next: 0,
