@@ -152,6 +152,7 @@ impl New {
         out!("{file} is a copy of {}. Edit it, then:", self.from);
         out!("  advlab check {file}");
         out!("  advlab apply {file} rollouts.jsonl");
+        out!("  advlab compare {} {file}", self.from);
         Ok(ExitCode::SUCCESS)
     }
 }

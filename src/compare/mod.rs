@@ -190,30 +190,24 @@ fn alike(config: &Config) -> Config {
 
 /// `name=value` of each key that is not as the default configuration has it, but for the recipe and its parameters.
 fn set_keys(config: &Config) -> Vec<String> {
-    let defaults = alike(&Config::default()).to_table();
-    let mut set = Vec::new();
-    for (key, value) in config.to_table() {
-        let default = defaults.get(&key);
-        match value.as_table() {
-            _ if ["recipe", "params"].contains(&&*key) || default == Some(&value) => {}
-            Some(table) => {
-                let is_set = |(inner, value): &(&String, &toml::Value)| {
-                    default.and_then(|table| table.get(inner)) != Some(*value)
-                };
-                let own = table
-                    .iter()
-                    .filter(is_set)
-                    .map(|(name, value)| (name.clone(), value.clone()));
-                let own: toml::Table = own.collect();
-                set.extend(settings(&own).map(|setting| format!("{key}.{setting}")));
-            }
-            None => {
-                let text = value.as_str().map_or(value.to_string(), file_stem);
-                set.push(format!("{key}={text}"));
+    let words = |config: &Config| {
+        let mut words = Vec::new();
+        for (key, value) in config.to_table() {
+            match value {
+                _ if ["recipe", "params"].contains(&&*key) => {}
+                toml::Value::Table(own) => {
+                    words.extend(settings(&own).map(|word| format!("{key}.{word}")));
+                }
+                toml::Value::String(text) => words.push(format!("{key}={}", file_stem(&text))),
+                value => words.push(format!("{key}={value}")),
             }
         }
-    }
-    set
+        words
+    };
+    let defaults = words(&alike(&Config::default()));
+    let mut words = words(config);
+    words.retain(|word| !defaults.contains(word));
+    words
 }
 
 /// `name=value` of each.

@@ -112,6 +112,15 @@ impl Comparison {
         for design in self.designs.iter().skip(1) {
             let (name, own) = (&design.name, design.runs.len());
             let seeds = format!("{} and {own}", counted(of_first, "seed"));
+            let curves = |of: &Compared| -> Vec<_> {
+                of.runs.iter().map(|run| run.curves.clone()).collect()
+            };
+            if first.is_some_and(|first| own > 0 && curves(first) == curves(design)) {
+                claims.push(format!(
+                    "{name} has every number of {than}: they compute the same"
+                ));
+                continue;
+            }
             claims.push(
                 match self.improvement(design).map(|better| better.interval) {
                     None => format!("{name} has no run to compare"),

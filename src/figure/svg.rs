@@ -18,6 +18,8 @@ const UNDER: f64 = 38.0;
 /// About what a letter takes across, and a line of text down.
 const LETTER: f64 = 6.2;
 const LINE: f64 = 17.0;
+/// How far numbers of the x axis are apart at least.
+const APART: f64 = 40.0;
 /// The colour bar beside a heat map, with its numbers.
 const BESIDE: f64 = 58.0;
 /// The inks of Okabe and Ito, but for yellow, which white swallows.
@@ -159,7 +161,10 @@ impl Drawing {
             self.line((left, y), (right, y), GRAY, "stroke-width=\"0.7\"");
         }
         self.line((left, bottom), (right, bottom), GRAY, "stroke-width=\"1\"");
-        for (tick, written) in ticks(range.x, ((right - left) / 55.0) as usize) {
+        let across = |room: f64| ticks(range.x, ((right - left) / room) as usize);
+        let letters = across(APART).into_iter().map(|(_, text)| text.len()).max();
+        let room = 14.0 + LETTER * letters.unwrap_or(0) as f64;
+        for (tick, written) in across(room.max(APART)) {
             let (x, _) = to((tick, range.y.0));
             self.line((x, bottom), (x, bottom + 4.0), GRAY, "stroke-width=\"1\"");
             self.text((x, bottom + 15.0), "middle", &minus(&written), "");
@@ -171,7 +176,7 @@ impl Drawing {
             "",
         );
         if let Some((name, most)) = heat {
-            self.text((right + BESIDE - 4.0, y0 + 13.0), "end", name, "");
+            self.text((right + BESIDE - 14.0, y0 + 13.0), "end", name, "");
             self.colours([right + 10.0, top, 10.0, bottom - top], most);
         }
     }

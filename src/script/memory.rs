@@ -8,29 +8,12 @@ use std::sync::Arc;
 pub(super) const MAX_KEYS: usize = 200_000;
 
 /// The parts of a table. A step that writes a few keys copies a few parts of those that an older state shares.
-const PARTS: usize = 1 << 11;
+const PARTS: usize = 1 << 12;
 
 /// All tables of a state, by their names.
 pub(super) type Tables = BTreeMap<Arc<str>, Arc<Table>>;
 
-/// Keys in the order of their hashes, and the entry of each. Most writes are to keys that are there: a part is copied
-/// without its keys, and a key is looked at where its hash is the one that is sought.
-#[derive(Clone, Debug, Default)]
-struct Part {
-    keys: Arc<Vec<(u64, Arc<str>)>>,
-    entries: Vec<Entry>,
-}
-
-impl Part {
-    fn find(&self, hash: u64, key: &str) -> Result<usize, usize> {
-        self.keys
-            .binary_search_by(|(own, text)| own.cmp(&hash).then_with(|| (**text).cmp(key)))
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&(u64, Arc<str>), &Entry)> {
-        self.keys.iter().zip(&self.entries)
-    }
-}
+type Part = BTreeMap<Arc<str>, Entry>;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -48,23 +31,17 @@ pub(super) struct Table {
     writes: u64,
 }
 
-fn hash_of(key: &str) -> u64 {
+fn part_of(key: &str) -> usize {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// The part is that of the low bits.
-fn part_of(hash: u64) -> usize {
-    hash as usize % PARTS
+    // Keeps the low bits.
+    hasher.finish() as usize % PARTS
 }
 
 impl Table {
     pub(super) fn get(&self, key: &str) -> Option<f64> {
-        let hash = hash_of(key);
-        let part = self.parts.get(part_of(hash))?;
-        let index = part.find(hash, key).ok()?;
-        Some(part.entries[index].value)
+        let part = self.parts.get(part_of(key))?;
+        part.get(key).map(|entry| entry.value)
     }
 
     pub(super) fn set(&mut self, key: &Arc<str>, value: f64) {
@@ -74,16 +51,8 @@ impl Table {
             value,
             written: self.writes,
         };
-        let hash = hash_of(key);
-        let part = Arc::make_mut(&mut self.parts[part_of(hash)]);
-        match part.find(hash, key) {
-            Ok(index) => part.entries[index] = entry,
-            Err(index) => {
-                Arc::make_mut(&mut part.keys).insert(index, (hash, key.clone()));
-                part.entries.insert(index, entry);
-                self.keys += 1;
-            }
-        }
+        let part = Arc::make_mut(&mut self.parts[part_of(key)]);
+        self.keys += usize::from(part.insert(key.clone(), entry).is_none());
     }
 
     /// Where there are more keys than `most`, drops those that were written longest ago, an eighth of `most` beyond what
@@ -96,11 +65,8 @@ impl Table {
         let mut written: Vec<u64> = self.entries().map(|(_, entry)| entry.written).collect();
         let (_, &mut last, _) = written.select_nth_unstable(self.keys - kept - 1);
         for part in &mut self.parts {
-            if part.entries.iter().any(|entry| entry.written <= last) {
-                let kept = part.iter().filter(|(_, entry)| entry.written > last);
-                let (keys, entries) = kept.map(|(key, entry)| (key.clone(), *entry)).unzip();
-                let keys = Arc::new(keys);
-                *part = Arc::new(Part { keys, entries });
+            if part.values().any(|entry| entry.written <= last) {
+                Arc::make_mut(part).retain(|_, entry| entry.written > last);
             }
         }
         self.keys = kept;
@@ -108,8 +74,7 @@ impl Table {
     }
 
     fn entries(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
-        let parts = self.parts.iter().flat_map(|part| part.iter());
-        parts.map(|((_, key), entry)| (key, entry))
+        self.parts.iter().flat_map(|part| part.iter())
     }
 
     /// All keys with their values, in the order in which they were last written.

@@ -13,6 +13,8 @@ const PLACES: usize = 200;
 const SMALL_PLACES: f64 = 48.0;
 /// Lines that are told apart in one panel.
 const MOST: usize = 6;
+/// Designs whose nearest known objectives are drawn beside them: dashes in grey are told apart for a few.
+const NEAREST: usize = 3;
 /// Columns of the table.
 const SHOWN: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9];
 /// Where the bins of difficulty end.
@@ -60,7 +62,7 @@ pub fn figure(all: &[(String, Objective)]) -> Figure {
     let mut kin = vec![Known::Reward];
     for (name, objective) in all {
         let nearest = objective.nearest().first().map(|(known, _)| *known);
-        kin.extend(nearest.filter(|known| !kin.contains(known)));
+        kin.extend(nearest.filter(|known| all.len() <= NEAREST && !kin.contains(known)));
         let scale = scale(objective);
         let scaled = |of: &dyn Fn(f64) -> (f64, f64)| -> Vec<(f64, f64, f64)> {
             let places = places(0.0, 1.0).into_iter();

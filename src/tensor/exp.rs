@@ -68,6 +68,7 @@ pub(crate) fn exp(x: f64) -> f64 {
 pub(crate) fn exp_f32(x: f32) -> f32 {
     const TO_INTEGER: f32 = 12_582_912.0;
     // The first has so few digits that its product with k is exact.
+    #[allow(clippy::excessive_precision)]
     const LN_2_HIGH: f32 = 0.693_359_375;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let power_of_two = |k: f32| f32::from_bits((k + TO_INTEGER).to_bits().wrapping_add(127) << 23);

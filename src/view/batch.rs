@@ -70,8 +70,8 @@ impl Seen {
                 layout.members(group).len(),
                 correct.map(|correct| mean(group, &|one| correct.at(one, 0))),
                 mean(group, &|one| {
-                    let sizes: Vec<f64> = self.advantages(one).iter().map(|a| a.abs()).collect();
-                    sizes.iter().sum::<f64>() / sizes.len().max(1) as f64
+                    let all = self.advantages(one);
+                    all.iter().map(|a| a.abs()).sum::<f64>() / all.len().max(1) as f64
                 }),
                 mean(group, &|one| layout.tokens_of(one).len() as f64),
             ])
@@ -115,23 +115,22 @@ impl Seen {
         let ends = text.and_then(|text| {
             let spans = spans(text, length, tokenizer)?;
             // In characters as a browser counts them: what stands before a token belongs to it.
-            let end = |span: &std::ops::Range<usize>| {
-                text.get(..span.end).map(|head| head.encode_utf16().count())
-            };
-            spans.iter().map(end).collect::<Option<Vec<usize>>>()
+            let ends = spans.iter().scan((0, 0), |(at, count), span| {
+                *count += text.get(*at..span.end)?.encode_utf16().count();
+                *at = span.end;
+                Some(*count)
+            });
+            let ends: Vec<usize> = ends.collect();
+            (ends.len() == length).then_some(ends)
         });
-        let reward = self
-            .outcome
-            .reward
-            .as_ref()
-            .map(|reward| reward.by_response()[response]);
-        let given = self
-            .batch
-            .response_column("reward")
-            .map(|reward| reward[response]);
+        let given = self.batch.response_column("reward");
+        let reward = match &self.outcome.reward {
+            Some(reward) => Some(reward.by_response()[response]),
+            None => given.map(|reward| reward[response]),
+        };
         json!({
             "number": response,
-            "reward": reward.or(given).map(rounded),
+            "reward": reward.map(rounded),
             "length": length,
             "text": text,
             "solution": self.batch.solution(response),

@@ -81,6 +81,10 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
         "{:?}",
         comparison.claims()
     );
+    let mut same = compare::read(&[folder.join("grpo")]).expect("runs");
+    same.push(same[0].clone());
+    let claims = Comparison::of(same, &[]).claims();
+    assert!(claims[0].ends_with("they compute the same"), "{claims:?}");
     comparison.write(&folder).expect("a report");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a file");
     let html = read("report.html");
