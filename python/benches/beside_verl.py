@@ -34,7 +34,8 @@ def case(rows, width, names):
     uid = np.array([f"{row // 8:08x}-uid" for row in range(rows)], dtype=object)
     config = OmegaConf.create({})
     read = best(lambda: mask.sum())
-    print(f"| {rows} x {width}: one read of the mask | {read:.1f} | | | |")
+    print(f"| {rows} x {width}: one read of the mask, its sum | {read:.1f} | | | |")
+    print(f"| the sums of the rewards' rows, as verl takes them too | {best(lambda: rewards.sum(-1)):.1f} | | | |")
     for ours, theirs in names:
         estimator = core_algos.ADV_ESTIMATOR_REGISTRY[f"advlab/{ours}"]
         batch = {"token_level_rewards": rewards, "response_mask": mask, "index": uid}

@@ -75,6 +75,9 @@ pub fn in_python(text: &str) -> String {
 
 /// What to type for words of the command line.
 fn typed(words: &str) -> Option<String> {
+    if words == "outcome.weighted(&batch)" {
+        return Some("weight=out.weight".to_string());
+    }
     let (command, rest) = words.split_once(' ').unwrap_or((words, ""));
     let (name, value) = rest.split_once('=').unwrap_or((rest, ""));
     Some(match (command, name) {

@@ -18,6 +18,11 @@ REWARD = np.array([1.0, 0.0, 0.0, 1.0])
 MASK = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1]])
 VALUE = np.linspace(0.1, 1.2, 12, dtype=np.float32).reshape(4, 3)
 
+WEIGHTED = (
+    "fn weight(batch, p) { batch.reward } "
+    'fn loss(batch, p) { -(batch.advantage * batch.logp).mean("batch", batch.weight) }'
+)
+
 
 def dr_grpo(**columns):
     return advlab.load("dr_grpo").advantage(groups=GROUPS, **{"reward": REWARD, **columns})
@@ -166,6 +171,7 @@ def test_what_cannot_be_a_group_is_refused(ids, error):
     [
         ({"reward": [1.0, 0.0, 1.0]}, advlab.RecipeError, "`reward` has 3 responses, the batch has 4"),
         ({"reward": ["a", "b", "c", "d"]}, TypeError, "`reward` holds"),
+        ({"role": ["a", None, "c", "d"]}, TypeError, "`role` holds neither numbers alone nor strings alone"),
         ({"reward": [1.0, math.nan, 0.0, 1.0]}, advlab.RecipeError, "a finite number"),
         ({"mask": MASK * 2}, advlab.RecipeError, "the mask is 2 at response 0, token 0"),
         ({"value": np.zeros((4, 2))}, advlab.RecipeError, "`value` has 2 tokens, `mask` has 3"),
@@ -241,6 +247,11 @@ def test_weights_come_with_the_advantage(script):
     recipe = advlab.load(script("fn weight(batch, p) { batch.reward } " + MEAN))
     out = recipe.advantage(groups=[0, 0], reward=[1.0, 0.0])
     assert (out.weight.tolist(), dr_grpo().weight) == ([1.0, 0.0], None)
+    columns = {"mask": [[1], [1]], "logp": [[-1.0], [-1.0]], "advantage": out.advantage}
+    weighted = advlab.load(script(WEIGHTED))
+    with pytest.raises(advlab.RecipeError, match="weight=out.weight"):
+        weighted.loss(**columns)
+    assert weighted.loss(weight=out.weight, **columns).grad.tolist() == [[-0.5], [0.0]]
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,10 @@ fn named(recipe: &Recipe) -> Option<Vec<String>> {
     let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
     let words = recipe
         .sources()
-        .flat_map(|(_, text)| text.split_inclusive(is_between))
+        .flat_map(|(_, text)| text.lines())
+        // A comment that speaks of prompts reads none: they may be most of a file.
+        .filter_map(|line| line.split("//").next())
+        .flat_map(|code| code.split_inclusive(is_between))
         .filter(|word| !word.ends_with(':'))
         .map(|word| word.trim_end_matches(is_between));
     // The gradient of a loss is by `logp`.

@@ -64,7 +64,7 @@ class _Caller:
     step: int | None = None
     metrics: dict[str, Any] | None = None
     trainer: Any = None
-    """`config.trainer`."""
+    """`config.trainer`, where it says where checkpoints are."""
     last: int | None = None
     """The last step of the run."""
 
@@ -83,7 +83,8 @@ class _Caller:
                 found.step = step
                 metrics = here.get("metrics")
                 found.metrics = metrics if isinstance(metrics, dict) else None
-                found.trainer = getattr(getattr(here["self"], "config", None), "trainer", None)
+                trainer = getattr(getattr(here["self"], "config", None), "trainer", None)
+                found.trainer = trainer if trainer and trainer.get("default_local_dir") else None
                 found.last = getattr(here["self"], "total_training_steps", None)
                 break
             frame = frame.f_back

@@ -233,7 +233,7 @@ impl Recipe {
             if self.has(Hook::Weight) && !batch.has("weight") {
                 // Never in silence without them.
                 let message = "the batch has no column `weight`, and the recipe has weights";
-                let help = "the weights come with the advantage: `outcome.weighted(&batch)` is the batch with them";
+                let help = "they come with the advantage: give them as that column, as `outcome.weighted(&batch)` does";
                 return Err(run.error(Hook::Weight, message.to_string(), help));
             }
             if let Some(advantage) = advantage {

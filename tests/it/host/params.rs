@@ -77,6 +77,9 @@ fn lists_whole_numbers_and_short_declarations() {
     ];
     assert_eq!(prints(&settings), expected);
     let mut recipe = recipe(SCRIPT);
+    recipe.set_text("names", "[\"a,b\", \"c\"]").unwrap();
+    let names = recipe.params().get("names").unwrap();
+    assert_eq!(serde_json::to_string(names).unwrap(), "[\"a,b\",\"c\"]");
     recipe.set_text("names", "b,c").unwrap();
     let names = recipe.params().get("names").unwrap().clone();
     assert_eq!(names.to_string(), "b,c");
