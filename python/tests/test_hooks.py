@@ -125,3 +125,8 @@ def test_registering_names_what_is_missing_and_finds_what_is_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "skyrl_train.utils.ppo_utils", module)
     skyrl.register()
     assert registered == {"advlab": skyrl.estimate}
+
+
+def test_columns_of_a_data_set_keep_names_apart():
+    columns = {"ref-logp": [0.5], "agent": ["a"], "my score": [1.0], "my-score": [2.0], "messages": [{}]}
+    assert _trainers.of_data_set(columns) == {"agent": ["a"]}

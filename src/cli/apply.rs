@@ -33,8 +33,8 @@ pub struct Apply {
     /// folder of them: steps, in their order, over which the recipe's state lasts
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// Write a copy of the input with the advantage added, and the recipe's `returns` where it has that hook; `-` is standard output, and the summary then goes to standard
-    /// error; a folder for several inputs
+    /// Write a copy of the input with the advantage added, and the recipe's `returns` where it has that hook; `-` is
+    /// standard output, and the summary then goes to standard error; a folder for several inputs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let the output replace the input
@@ -161,8 +161,7 @@ fn named(recipe: &Recipe) -> Option<Vec<String>> {
     let words = recipe
         .sources()
         .flat_map(|(_, text)| text.lines())
-        // A comment that speaks of prompts reads none: they may be most of a file.
-        .filter_map(|line| line.split("//").next())
+        .map(without_comment)
         .flat_map(|code| code.split_inclusive(is_between))
         .filter(|word| !word.ends_with(':'))
         .map(|word| word.trim_end_matches(is_between));
@@ -170,6 +169,15 @@ fn named(recipe: &Recipe) -> Option<Vec<String>> {
     let by_logp = recipe.has(Hook::Loss).then_some("logp");
     let words: BTreeSet<&str> = words.chain(by_logp).collect();
     Some(words.into_iter().map(str::to_string).collect())
+}
+
+/// A comment that speaks of prompts reads none: they may be most of a file. Within a text, `//` begins no comment.
+fn without_comment(line: &str) -> &str {
+    let (code, _) = line.split_once("//").unwrap_or((line, ""));
+    match code.matches(['"', '`']).count() % 2 {
+        0 => code,
+        _ => line,
+    }
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. The advantage stands also
@@ -337,5 +345,24 @@ impl Applied {
                 "write": self.writing.as_ref().map(|(_, writing)| writing.as_secs_f64()),
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_comment;
+
+    #[test]
+    fn comments_are_told_from_texts() {
+        for (line, code) in [
+            ("batch.reward // of the prompt", "batch.reward "),
+            ("/// batch.prompt", ""),
+            (
+                r#"batch.has("a//b") || batch.agent"#,
+                r#"batch.has("a//b") || batch.agent"#,
+            ),
+        ] {
+            assert_eq!(without_comment(line), code);
+        }
     }
 }

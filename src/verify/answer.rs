@@ -302,7 +302,7 @@ fn last_number(text: &str) -> Option<&str> {
             .next_back()
             .filter(|c| matches!(c, '-' | '−' | '–'));
         let sign = sign.map_or(0, char::len_utf8);
-        let ahead = text[..start - sign].trim_end().chars().next_back();
+        let ahead = text[..start - sign].chars().next_back();
         let is_minus = ahead.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, ')' | '}'));
         let start = if is_minus { start - sign } else { start };
         let percent = usize::from(text[stop..].starts_with('%'));

@@ -17,6 +17,8 @@ pub(super) struct Parser<'t> {
     /// The digits of the number here that have been taken: `\frac12`.
     taken: usize,
     depth: usize,
+    /// Steps of chains such as `1/2/3` on one path through what was read: their trees nest to the left.
+    steps: usize,
     /// Inside of an angle, where degrees are a number.
     is_angle: bool,
     /// What `\pm` stands for, and whether it was met.
@@ -31,6 +33,7 @@ impl<'t> Parser<'t> {
             at: 0,
             taken: 0,
             depth: 0,
+            steps: 0,
             is_angle: false,
             plus_minus,
             has_sign: false,
@@ -73,6 +76,20 @@ impl<'t> Parser<'t> {
         found
     }
 
+    /// A chain of factors or powers, of which the steps add up to those of its longest part.
+    fn chain(&mut self, read: impl FnOnce(&mut Self) -> Option<Expr>) -> Option<Expr> {
+        let beside = std::mem::take(&mut self.steps);
+        let found = read(self);
+        self.steps = self.steps.max(beside);
+        found
+    }
+
+    /// One level more on top of what the chain has so far; `None` where that is too deep.
+    fn step(&mut self) -> Option<()> {
+        self.steps += 1;
+        (self.steps <= DEEPEST).then_some(())
+    }
+
     /// A sum of products.
     pub(super) fn expr(&mut self) -> Option<Expr> {
         self.nested(|parser| {
@@ -108,7 +125,7 @@ impl<'t> Parser<'t> {
         while let Some(own) = self.sign() {
             sign *= own;
         }
-        Some(self.product()?.signed(sign))
+        Some(self.chain(Self::product)?.signed(sign))
     }
 
     fn product(&mut self) -> Option<Expr> {
@@ -127,12 +144,19 @@ impl<'t> Parser<'t> {
                 self.advance(1);
                 let sign = self.sign().unwrap_or(1);
                 let factor = self.factor()?.signed(sign);
+                if divides || product.symbol() != Some(Symbol::Product) {
+                    self.step()?;
+                }
                 product = match divides {
                     true => product.over(factor),
                     false => product.times(factor),
                 };
             } else if self.starts_factor() {
-                product = product.times(self.factor()?);
+                let factor = self.factor()?;
+                if product.symbol() != Some(Symbol::Product) {
+                    self.step()?;
+                }
+                product = product.times(factor);
             } else {
                 return Some(product);
             }
@@ -203,29 +227,33 @@ impl<'t> Parser<'t> {
 
     /// A primary with its powers and exclamation marks.
     fn factor(&mut self) -> Option<Expr> {
-        self.nested(|parser| {
-            let mut base = parser.primary()?;
-            loop {
-                if let Some(length) = parser.degree() {
-                    if !parser.is_angle {
-                        return Some(base);
-                    }
-                    parser.advance(length);
-                    base = base.times(Expr::name("\\pi")).over(Expr::integer(180));
-                } else if parser.take("^") {
-                    base = base.power(parser.exponent()?);
-                } else if parser.take("!") {
-                    let is_double = parser.take("!");
-                    if is_double && parser.is("!") {
-                        return None;
-                    }
-                    let function = if is_double { "!!" } else { "!" };
-                    base = Expr::function(function, vec![base]);
-                } else {
+        self.nested(|parser| parser.chain(Self::powers))
+    }
+
+    fn powers(&mut self) -> Option<Expr> {
+        let mut base = self.primary()?;
+        loop {
+            if let Some(length) = self.degree() {
+                if !self.is_angle {
                     return Some(base);
                 }
+                self.advance(length);
+                base = base.times(Expr::name("\\pi")).over(Expr::integer(180));
+                self.step()?;
+            } else if self.take("^") {
+                base = base.power(self.exponent()?);
+            } else if self.take("!") {
+                let is_double = self.take("!");
+                if is_double && self.is("!") {
+                    return None;
+                }
+                let function = if is_double { "!!" } else { "!" };
+                base = Expr::function(function, vec![base]);
+            } else {
+                return Some(base);
             }
-        })
+            self.step()?;
+        }
     }
 
     /// The length of `^\circ` or `^{\circ}`.

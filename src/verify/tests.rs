@@ -78,14 +78,50 @@ fn answers_are_found_where_they_stand() {
         ("<think>3", None),
         ("nothing at all", None),
         ("we paid $5 and then $7", Some("7")),
+        ("It is -3.", Some("-3")),
+        ("The value is −5", Some("−5")),
+        ("−5", Some("−5")),
+        ("we take x - 3", Some("3")),
+        ("we take x-3", Some("3")),
+        ("see 10-12", Some("12")),
+        ("see pages 3-5", Some("5")),
     ] {
         assert_eq!(answer(text).as_deref(), expected, "{text}");
     }
 }
 
-/// Whatever stands in a text, and however deep, there is a verdict.
+/// Whatever stands in a text, and however deep, there is a verdict, also where the stack is small.
 #[test]
 fn hostile_texts_have_a_verdict() {
+    let thread = std::thread::Builder::new().stack_size(1536 << 10);
+    thread.spawn(try_hostile_texts).unwrap().join().unwrap();
+}
+
+fn try_hostile_texts() {
+    for (head, link) in [
+        ("1", "/1"),
+        ("x", "^y"),
+        ("5", "!^2"),
+        ("x", "!"),
+        (r"\sin x", r"^\circ"),
+        ("1 1/2", "/2"),
+        ("1", "/x y"),
+        ("5 m", "^2"),
+        ("a", "=b"),
+        ("a", "<b"),
+        ("x", "_1"),
+        ("x", "'"),
+        ("", "-"),
+        ("(", "(1/1/1/1/1/1"),
+        ("1", r"\cup 1"),
+        ("5", " million"),
+    ] {
+        for count in [1, 30, 119, 121, 2000] {
+            let text = format!("{head}{}x", link.repeat(count));
+            let _ = equal(&text, &format!(r"\boxed{{{text}+1}}"));
+            let _ = equal("5", &format!(r"\boxed{{{}}}", text.trim_end_matches('x')));
+        }
+    }
     let parts = [
         "(",
         ")",

@@ -106,7 +106,8 @@ def _of_rows(name: str, rows: Any) -> Given:
     if not any(_is_row(row) for row in rows):
         numbers = np.asarray(rows)
         if numbers.dtype.kind not in "biuf":
-            raise TypeError(f"`{name}` holds neither numbers alone nor strings alone ({numbers.dtype}): {list(rows[:4])!r}")
+            found = "strings, and is a column of numbers" if numbers.dtype.kind == "U" else "neither numbers alone nor strings alone"
+            raise TypeError(f"`{name}` holds {found} ({numbers.dtype}): {list(rows[:4])!r}")
         return Given(_readable(numbers))
     parts = [_array(name, row) for row in rows]
     arrays = [_widened(part, is_bf16) for part, is_bf16 in parts]

@@ -103,8 +103,8 @@ class Finding:
 class Batch(Mapping[str, Any]):
     """The rollouts of a file: columns by their names, as read-only NumPy arrays over the batch's own memory.
 
-    A column is [B], [B, T], or has one number for each token that counts (of JSONL); one of texts is a list. `len` is the number of columns,
-    `batch.responses` that of responses.
+    A column is [B], [B, T], or has one number for each token that counts (of JSONL); one of texts is a list. `len` is the number
+    of columns, `batch.responses` that of responses.
     """
 
     def __init__(self, native: _native.Batch) -> None:
@@ -212,8 +212,8 @@ class _Hooks:
         order. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do.
         Columns are [B] or [B, T]: `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`,
         `entropy`, `weight`, and any of your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of
-        any strides and number type. One of strings, [B], is a key: `batch.key("agent")`. None is no column. Nothing is written to, or kept after the call. `step` is
-        `batch.step` of scripts, 0 unless given.
+        any strides and number type. One of strings, [B], is a key: `batch.key("agent")`. None is no column. Nothing is written to,
+        or kept after the call. `step` is `batch.step` of scripts, 0 unless given.
 
         Raises `RecipeError` where the recipe or the batch is at fault, TypeError for what is no array of numbers.
         """

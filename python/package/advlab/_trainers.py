@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -143,9 +144,13 @@ def column_name(name: str) -> str:
 
 def of_data_set(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """Of a data set's columns those of strings, or of numbers, one a response; but for names that mean something else here."""
+    names = Counter(map(column_name, columns))
+    # Of two that scripts would call alike none is the column.
+    is_free = {name for name, count in names.items() if count == 1} - OURS
     kept = {}
     for name, values in columns.items():
-        if name not in OURS and any(all(isinstance(value, kind) for value in values) for kind in (str, (int, float))):
+        is_column = any(all(isinstance(value, kind) for value in values) for kind in (str, (int, float)))
+        if is_column and column_name(name) in is_free:
             kept[column_name(name)] = values
     return kept
 

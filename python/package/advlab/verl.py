@@ -254,7 +254,10 @@ def _tell(live: LiveRecipe, out: Any, caller: _Caller) -> None:
     every = caller.trainer.get("save_freq", 0) if caller.trainer else 0
     if every > 0 and (caller.step % every == 0 or caller.step == caller.last):
         # verl puts the checkpoint of this step there once the step is done.
-        save(live, _checkpoint(caller, caller.step))
+        try:
+            save(live, _checkpoint(caller, caller.step))
+        except OSError as error:
+            log.error("the checkpoint of step %d has no state of %s, and a run resumed there begins anew: %s", caller.step, live.name, error)
 
 
 def _checkpoint(caller: _Caller, step: int) -> Path:

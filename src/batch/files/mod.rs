@@ -207,6 +207,9 @@ fn matching(path: &Path) -> Vec<PathBuf> {
         return Vec::new();
     };
     let is_match = |name: &str| {
+        if name.starts_with('.') && !pattern.starts_with('.') {
+            return false;
+        }
         let mut parts = pattern.split('*');
         let first = parts.next().unwrap_or_default();
         let last = parts.next_back().unwrap_or_default();

@@ -62,7 +62,8 @@ fn units(parser: &mut Parser<'_>, mut expr: Expr) -> Option<(Expr, Unit)> {
                 let has_brace = parser.take("{");
                 let digits = Some(parser.text()).filter(|text| is_whole(text))?;
                 parser.advance(1);
-                unit.last_mut()?.1 *= digits.parse::<i32>().ok()?.clamp(0, 9);
+                let (_, power) = unit.last_mut()?;
+                *power = power.checked_mul(digits.parse::<i32>().ok()?.clamp(0, 9))?;
                 if has_brace && !parser.take("}") {
                     return None;
                 }
