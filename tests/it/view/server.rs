@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use advlab::view::Site;
 
@@ -293,7 +293,7 @@ fn a_page_is_told_of_new_steps_and_of_a_run_that_went_back() {
     };
     let step = std::cell::Cell::new(None);
     let reload = until(&|news| {
-        let is_step = news["curves"]["reward_mean"].to_string() == "[[2,0.2],[3,0.3]]";
+        let is_step = news["curves"]["reward_mean"] == json!([[2, 0.2], [3, 0.3]]);
         if is_step {
             step.set(news["from"].as_u64());
         }
