@@ -272,6 +272,22 @@ fn a_recipe_is_edited_in_a_browser() {
     let better = "fn advantage(batch, p) {\n    batch.reward\n}\n";
     browser.value(&typed(better));
     browser.until("document.querySelector('#checked').textContent.includes('passes')");
+    // An answer that comes late is of a text that is gone.
+    browser.value(
+        "{ const own = fetch; window.late = false; window.fetch = async (to, how) => { const answer = await own(to, how); \
+         if (how?.body === 'late') { await new Promise((go) => setTimeout(go, 500)); setTimeout(() => late = true, 100); } \
+         return answer; }; }",
+    );
+    browser.value("{ editor.value = 'late'; check(); }");
+    browser.value(&typed(better));
+    browser.until("late");
+    browser.until("document.querySelector('#checked').textContent === 'It passes.'");
+    // What fails on its way is said, and keeps nothing from being asked again.
+    browser.value("{ const own = fetch; window.fetch = async () => { window.fetch = own; throw 0; }; load(); }");
+    browser.until(
+        "document.querySelector('#batch-about').textContent === 'the server does not answer'",
+    );
+    browser.until("load() && document.querySelector('#groups tbody tr') !== null");
     browser.value("document.querySelector('#save').click()");
     browser.until("document.querySelector('#saved').textContent.startsWith('saved')");
     assert_eq!(
