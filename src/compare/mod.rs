@@ -169,7 +169,12 @@ fn find(folder: &Path, depth: usize, runs: &mut Vec<PathBuf>) {
         runs.push(folder.to_path_buf());
     } else if depth > 0 {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        // A link may lead to one.
+        let folders = entries.filter(|entry| {
+            let kind = entry.file_type();
+            kind.is_ok_and(|kind| kind.is_dir() || kind.is_symlink())
+        });
+        let mut folders: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
         folders.sort();
         folders
             .iter()

@@ -62,6 +62,19 @@ impl Mass {
     pub fn of(recipe: &Recipe, loss: &Recipe, batch: &Batch) -> Result<Mass, Diagnostics> {
         let batch = &*with_advantage(recipe, batch)?.0;
         let outcome = recipe.advantage(batch, &mut recipe.init()?)?;
+        Mass::of_outcome(recipe, loss, batch, &outcome)
+    }
+
+    /// The same of an outcome on the batch, as from another state than the first.
+    ///
+    /// # Errors
+    /// As [`Mass::of`].
+    pub fn of_outcome(
+        recipe: &Recipe,
+        loss: &Recipe,
+        batch: &Batch,
+        outcome: &Outcome,
+    ) -> Result<Mass, Diagnostics> {
         let own = recipe.has(Hook::Loss);
         let loss = if own { recipe } else { loss };
         // The equivalent advantage of a loss alone is its gradient.
@@ -74,9 +87,9 @@ impl Mass {
             }
         };
         Ok(Mass {
-            parts: parts(&outcome, gradient.as_deref()),
+            parts: parts(outcome, gradient.as_deref()),
             loss: gradient.is_some().then(|| loss.name().to_string()),
-            summary: Summary::of(&outcome),
+            summary: Summary::of(outcome),
         })
     }
 

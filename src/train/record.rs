@@ -261,12 +261,14 @@ pub(super) fn recompute(
         };
         let recipe = kept.recipe_named(host, version.unwrap_or_default())?;
         let recipe = recipe.ok_or_else(lost)?;
-        let path = STATES.path(kept.folder(), step);
-        let state = std::fs::read(&path).map_err(io("read", &path))?;
-        let state =
-            serde_json::from_slice(&state).map_err(|error| damaged(&path, error.to_string()))?;
+        let mut state = kept.state_at(step)?.ok_or_else(|| {
+            damaged(
+                kept.folder(),
+                format!("it has not kept the state of step {step}"),
+            )
+        })?;
         let batch = read(BATCHES.path(kept.folder(), step), &ReadOptions::default())?.batch;
-        let outcome = recipe.advantage(&batch, &mut State::from_json(&state)?)?;
+        let outcome = recipe.advantage(&batch, &mut state)?;
         let repeated = row(step, &recipe, &batch, &outcome);
         if let Some(difference) = difference(step, recorded, &repeated) {
             return Ok(Some(difference));

@@ -19,6 +19,10 @@ pub(super) struct Seen {
     loss: Recipe,
     batch: Batch,
     outcome: Outcome,
+    /// The largest |A|.
+    most: f64,
+    /// Whether the recipe has a state and the folder has not kept it: it was as at the first step.
+    is_first_state: bool,
     tokenizer: Option<Tokenizer>,
 }
 
@@ -41,10 +45,13 @@ impl Seen {
         let recipe = kept.recipe_at(&host, step)?;
         let batch = read(path, &ReadOptions::default())?.batch;
         let batch = with_advantage(&recipe, &batch)?.0.into_owned();
-        let outcome = recipe.advantage(&batch, &mut recipe.init()?)?;
+        let state = kept.state_at(step)?;
+        let is_first_state = state.is_none() && recipe.has(Hook::Init);
+        let mut state = state.map_or_else(|| recipe.init(), Ok)?;
+        let outcome = recipe.advantage(&batch, &mut state)?;
         let model = config.map(|config| &*config.transformer.model);
         let model = model.filter(|model| !model.is_empty()).map(Path::new);
-        Ok(Seen {
+        let mut seen = Seen {
             loss: kept.loss(&host)?,
             // Words are told apart where it cannot be read.
             tokenizer: model
@@ -52,7 +59,12 @@ impl Seen {
             recipe,
             batch,
             outcome,
-        })
+            most: 0.0,
+            is_first_state,
+        };
+        let all = (0..seen.batch.layout().responses()).flat_map(|one| seen.advantages(one));
+        seen.most = all.fold(0.0, |most, a| most.max(a.abs()));
+        Ok(seen)
     }
 
     /// The groups, and the shares of the signal.
@@ -80,9 +92,9 @@ impl Seen {
         Ok(json!({
             "recipe": label(&self.recipe),
             "version": self.recipe.version().short(),
-            "has_state": self.recipe.has(Hook::Init),
+            "is_first_state": self.is_first_state,
             "groups": groups,
-            "mass": Mass::of(&self.recipe, &self.loss, &self.batch)?,
+            "mass": Mass::of_outcome(&self.recipe, &self.loss, &self.batch, &self.outcome)?,
         }))
     }
 
@@ -97,13 +109,12 @@ impl Seen {
         if group >= self.size() {
             return None;
         }
-        let all = (0..layout.responses()).flat_map(|one| self.advantages(one));
         let members = layout.members(group).iter().map(|&one| one as usize);
         let first = members.clone().next()?;
         let prompt = self.batch.text("prompt").map(|texts| &*texts[first]);
         Some(json!({
             "prompt": prompt,
-            "most": all.fold(0.0f64, |most, a| most.max(a.abs())),
+            "most": self.most,
             "responses": members.map(|one| self.response(one)).collect::<Vec<_>>(),
         }))
     }

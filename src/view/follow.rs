@@ -41,6 +41,8 @@ pub(super) struct Followed {
     /// How often its files were cut and it was read anew.
     pub(super) readings: usize,
     pub(super) config: Option<Config>,
+    /// What is said of the run at each update.
+    pub(super) heading: Value,
 }
 
 impl Followed {
@@ -61,6 +63,7 @@ impl Followed {
             step: None,
             readings: 0,
             config: None,
+            heading: Value::Null,
             folder,
         }
     }
@@ -86,10 +89,10 @@ impl Followed {
             }
         });
         self.reloads.lines(|event| self.events.push(event));
+        self.heading = self.said();
     }
 
-    /// What is said of the run at each update.
-    pub(super) fn heading(&self) -> Value {
+    fn said(&self) -> Value {
         let written = std::fs::metadata(&self.metrics.path).and_then(|file| file.modified());
         let written = written
             .ok()

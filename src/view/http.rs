@@ -152,6 +152,11 @@ impl Request {
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         ["localhost", "127.0.0.1"].contains(&name)
     }
+
+    /// Whether a browser says that another site asks, which could load what it cannot read.
+    pub(super) fn is_foreign(&self) -> bool {
+        !["", "none", "same-origin"].contains(&self.header("sec-fetch-site"))
+    }
 }
 
 /// The number of that name behind the `?`.

@@ -1,250 +1,254 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
-// The curves that are shown first, in this order; the recipe's own numbers come after the fifth.
-const FIRST = ["pass@1", "pass@K", "reward_mean", "length", "entropy", "groups_without_signal", "effective_responses", "advantage_std", "loss", "kl", "clip_share", "grad_norm"];
+// The curves that are shown first; the recipe's own come after the fifth.
+const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map(), uses = {};
-let chosen = 0, mark = null, cursor = null, waiting = false;
+let chosen = 0, mark = null, cursor = null, waiting = false, ahead = 0;
 const now = () => runs[chosen];
 const isUse = (event) => event.event === "use";
 
-// An element with properties or attributes, and what is in it.
 function el(tag, properties, ...inner) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties ?? {})) {
-    if (name in element && name !== "style") element[name] = value;
-    else element.setAttribute(name, value);
-  }
-  element.append(...inner);
-  return element;
+	const element = document.createElement(tag);
+	for (const [name, value] of Object.entries(properties ?? {})) {
+		if (name in element && name !== "style") element[name] = value;
+		else element.setAttribute(name, value);
+	}
+	element.append(...inner);
+	return element;
 }
 const says = (tag, textContent, className = "") => el(tag, { textContent, className });
+const hint = (text) => says("p", text, "hint");
+const fill = (id, ...inner) => $(id).replaceChildren(...inner);
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// What the server says, or what was put into the file.
-async function get(address) {
-  if (data.news) return data.answers[address];
-  const answer = await fetch(address);
-  return answer.ok ? answer.json() : null;
+// What the server or the file says, or an `error`.
+async function get(address, options) {
+	if (data.news) return data.answers[address] ?? { error: "not in this file" };
+	try {
+		const answer = await fetch(address, options);
+		return answer.ok ? await answer.json() : { error: `${answer.status} ${answer.statusText}` };
+	} catch { return { error: "the server does not answer" }; }
 }
 
 function number(x) {
-  if (x == null || !isFinite(x)) return "–";
-  const size = Math.abs(x);
-  const text = size && (size < 1e-3 || size >= 1e6) ? x.toExponential(1) : size >= 100 ? x.toFixed(0) : String(+x.toPrecision(3));
-  return text.replace("-", "−");
+	if (x == null || !isFinite(x)) return "–";
+	const size = Math.abs(x);
+	const text = size && (size < 1e-3 || size >= 1e6) ? x.toExponential(1) : size >= 100 ? x.toFixed(0) : String(+x.toPrecision(3));
+	return text.replace("-", "−");
 }
 
 // Curves.
 
 function ticks(least, most, wanted) {
-  const rough = (most - least) / wanted, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((round) => round * power).find((step) => step >= rough * 0.999);
-  const all = [];
-  for (let at = Math.ceil(least / step - 1e-9); at <= most / step + 1e-9; at++) all.push(at * step);
-  return all;
+	const rough = (most - least) / wanted, power = 10 ** Math.floor(Math.log10(rough));
+	const step = [1, 2, 5, 10].map((round) => round * power).find((step) => step >= rough * 0.999);
+	const all = [];
+	for (let at = Math.ceil(least / step - 1e-9); at <= most / step + 1e-9; at++) all.push(at * step);
+	return all;
 }
 
-// The names of panels, which have evaluations too: those that are shown first, and the others.
+// The names of panels: those that are shown first, and the others.
 function names() {
-  const all = [...new Set(runs.flatMap((run) => Object.keys(run.curves).map((name) => name.replace("evaluation/", ""))))];
-  const most = Math.max(...all.map((name) => /^pass@(\d+)$/.exec(name)?.[1] ?? 0));
-  const first = FIRST.map((name) => name.replace("K", most));
-  first.splice(5, 0, ...all.filter((name) => name.startsWith("metrics/")).sort());
-  const shown = [...new Set(first)].filter((name) => all.includes(name));
-  return [shown, all.filter((name) => !shown.includes(name)).sort()];
+	const all = [...new Set(runs.flatMap((run) => Object.keys(run.curves).map((name) => name.replace("evaluation/", ""))))];
+	const most = Math.max(...all.map((name) => /^pass@(\d+)$/.exec(name)?.[1] ?? 0));
+	const first = FIRST.map((name) => name.replace("K", most));
+	first.splice(5, 0, ...all.filter((name) => name.startsWith("metrics/")).sort());
+	const shown = [...new Set(first)].filter((name) => all.includes(name));
+	return [shown, all.filter((name) => !shown.includes(name)).sort()];
 }
 
 function panel(name) {
-  if (!panels.has(name)) {
-    const value = el("span"), svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const one = { name, value, svg, figure: el("figure", {}, el("figcaption", {}, says("b", name.replace("metrics/", "")), value), svg) };
-    svg.setAttribute("role", "img");
-    svg.onpointermove = (event) => point(stepAt(one, event));
-    svg.onpointerleave = () => point(null);
-    svg.onclick = (event) => pick(one, event);
-    panels.set(name, one);
-  }
-  return panels.get(name);
+	if (!panels.has(name)) {
+		const value = el("span"), svg = el("p", { innerHTML: "<svg role=img></svg>" }).firstChild;
+		const one = { name, value, svg, figure: el("figure", {}, el("figcaption", {}, says("b", name.replace("metrics/", "")), value), svg) };
+		svg.onpointermove = (event) => point(stepAt(one, event));
+		svg.onpointerleave = () => point(null);
+		svg.onclick = (event) => pick(one, event);
+		panels.set(name, one);
+	}
+	return panels.get(name);
 }
 
 const shown = () => runs.filter((run) => run.shown);
 const done = (run) => run.heading.step ?? 0;
 
-// The end of the axis: a round number from the newest step on, so that it seldom moves.
+// The end of the axis, which seldom moves.
 function axis() {
-  const last = Math.max(1, ...shown().map(done)), power = 10 ** Math.floor(Math.log10(last)) / 5;
-  const all = Math.max(...shown().map((run) => run.heading.steps ?? Infinity));
-  return Math.max(last, Math.min(all, Math.ceil(last / power) * power));
+	const last = Math.max(1, ...shown().map(done)), power = 10 ** Math.floor(Math.log10(last)) / 5;
+	const all = Math.max(...shown().map((run) => run.heading.steps ?? Infinity));
+	return Math.max(last, Math.min(all, Math.ceil(last / power) * power));
 }
 
 const LEFT = 44, RIGHT = 14, TOP = 6, FLOOR = 144;
 
 function draw(one, width, end) {
-  const lines = [];
-  let least = Infinity, most = -Infinity;
-  for (const run of shown()) for (const prefix of ["", "evaluation/"]) {
-    const marks = run.curves[prefix + one.name];
-    if (!marks) continue;
-    lines.push({ marks, run, prefix });
-    for (const [, mean, low, high] of marks) {
-      least = Math.min(least, low ?? mean);
-      most = Math.max(most, high ?? mean);
-    }
-  }
-  if (most - least <= 1e-9 * Math.max(Math.abs(least), Math.abs(most))) { least -= 0.5; most += 0.5; }
-  const room = (most - least) * 0.05;
-  if (least) least -= room;
-  most += room;
-  const x = (step) => Math.round((LEFT + step / end * (width - LEFT - RIGHT)) * 10) / 10;
-  const y = (value) => Math.round((TOP + (most - value) / (most - least) * (FLOOR - TOP)) * 10) / 10;
-  const path = (marks, index) => marks.reduce((path, mark) => `${path}${x(mark[0])},${y(mark[index])} `, "");
-  let out = "";
-  for (const tick of ticks(least, most, 4)) out += `<path class="grid" d="M${LEFT} ${y(tick)}H${width - RIGHT}"/><text x="${LEFT - 6}" y="${y(tick)}" dy="4" text-anchor="end">${number(tick)}</text>`;
-  for (const tick of ticks(0, end, width / 90)) {
-    if (tick % 1 === 0) out += `<text x="${x(tick)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : tick}</text>`;
-  }
-  if (now().shown) {
-    // The same in all panels.
-    const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(step))))].map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
-    if (uses.key !== (uses.key = [chosen, now().events.length, width, end].join())) {
-      const all = now().events.filter(isUse);
-      uses.path = `<path class="moments" stroke-opacity="${Math.min(1, 30 / all.length)}" d="${upright(all)}"/>`;
-    }
-    out += uses.path;
-    if (mark !== null) out += `<path class="chosen" d="${upright([now().events[mark]])}"/>`;
-  }
-  for (const { marks, run, prefix } of lines) {
-    const ink = `var(--${runs.indexOf(run) % 7})`;
-    if (marks[0]?.length > 2 && !prefix) out += `<polygon fill="${ink}" fill-opacity=".18" points="${path(marks, 3)} ${path([...marks].reverse(), 2)}"/>`;
-    const faint = !prefix && lines.some((line) => line.run === run && line.prefix);
-    out += `<polyline fill="none" stroke="${ink}" stroke-width="${prefix ? 2 : 1.4}" stroke-opacity="${faint ? 0.45 : 1}" stroke-linejoin="round" points="${path(marks, 1)}"/>`;
-    if (prefix && marks.length <= 60) for (const mark of marks) out += `<circle r="2.5" fill="${ink}" cx="${x(mark[0])}" cy="${y(mark[1])}"/>`;
-  }
-  one.svg.innerHTML = out + `<path class="cursor" d="M0 ${TOP}V${FLOOR}"/>`;
-  one.svg.setAttribute("viewBox", `0 0 ${width} 164`);
-  Object.assign(one, { x, width, end, lines });
-  read(one);
+	const lines = [];
+	let least = Infinity, most = -Infinity;
+	for (const run of shown()) for (const prefix of ["", "evaluation/"]) {
+		const marks = run.curves[prefix + one.name];
+		if (!marks) continue;
+		lines.push({ marks, run, prefix });
+		for (const [, mean, low, high] of marks) {
+			least = Math.min(least, low ?? mean);
+			most = Math.max(most, high ?? mean);
+		}
+	}
+	if (most - least <= 1e-9 * Math.max(Math.abs(least), Math.abs(most))) { least -= 0.5; most += 0.5; }
+	const room = (most - least) * 0.05;
+	if (least) least -= room;
+	most += room;
+	const x = (step) => Math.round((LEFT + step / end * (width - LEFT - RIGHT)) * 10) / 10;
+	const y = (value) => Math.round((TOP + (most - value) / (most - least) * (FLOOR - TOP)) * 10) / 10;
+	const path = (marks, index) => marks.reduce((path, mark) => `${path}${x(mark[0])},${y(mark[index])} `, "");
+	let out = "";
+	for (const tick of ticks(least, most, 4)) out += `<path class="grid" d="M${LEFT} ${y(tick)}H${width - RIGHT}"/><text x="${LEFT - 6}" y="${y(tick)}" dy="4" text-anchor="end">${number(tick)}</text>`;
+	for (const tick of ticks(0, end, width / 90)) {
+		if (tick % 1 === 0) out += `<text x="${x(tick)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : tick}</text>`;
+	}
+	if (now().shown) {
+		// The same in all panels.
+		const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(step))))].map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
+		if (uses.key !== (uses.key = [chosen, now().events.length, width, end].join())) {
+			const all = now().events.filter(isUse);
+			uses.path = `<path class="moments" stroke-opacity="${Math.min(1, 30 / all.length)}" d="${upright(all)}"/>`;
+		}
+		out += uses.path;
+		if (mark !== null) out += `<path class="chosen" d="${upright([now().events[mark]])}"/>`;
+	}
+	for (const { marks, run, prefix } of lines) {
+		const ink = `var(--${runs.indexOf(run) % 7})`;
+		if (marks[0]?.length > 2 && !prefix) out += `<polygon fill="${ink}" fill-opacity=".18" points="${path(marks, 3)} ${path([...marks].reverse(), 2)}"/>`;
+		const faint = !prefix && lines.some((line) => line.run === run && line.prefix);
+		out += `<polyline fill="none" stroke="${ink}" stroke-width="${prefix ? 2 : 1.4}" stroke-opacity="${faint ? 0.45 : 1}" stroke-linejoin="round" points="${path(marks, 1)}"/>`;
+		if (prefix && marks.length <= 60) for (const mark of marks) out += `<circle r="2.5" fill="${ink}" cx="${x(mark[0])}" cy="${y(mark[1])}"/>`;
+	}
+	one.svg.innerHTML = out + `<path class="cursor" d="M0 ${TOP}V${FLOOR}"/>`;
+	one.svg.setAttribute("viewBox", `0 0 ${width} 164`);
+	Object.assign(one, { x, width, end, lines });
+	read(one);
 }
 
-// Writes the values at the cursor, or the newest.
+// The values at the cursor, or the newest.
 function read(one) {
-  const values = one.lines.filter((line) => line.run === now()).map(({ marks, prefix }) => {
-    const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
-    return (prefix && "● ") + number(last?.[1]);
-  });
-  const words = (cursor === null ? "" : `step ${cursor}: `) + values.join("  ");
-  one.value.textContent = words;
-  one.svg.setAttribute("aria-label", `${one.name} over steps: ${words}`);
-  one.svg.lastChild.setAttribute("transform", `translate(${cursor === null ? -9 : one.x(cursor)} 0)`);
+	const values = one.lines.filter((line) => line.run === now()).map(({ marks, prefix }) => {
+		const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
+		return (prefix && "● ") + number(last?.[1]);
+	});
+	const words = (cursor === null ? "" : `step ${cursor}: `) + values.join("  ");
+	one.value.textContent = words;
+	one.svg.setAttribute("aria-label", `${one.name} over steps: ${words}`);
+	one.svg.lastChild.setAttribute("transform", `translate(${cursor === null ? -9 : one.x(cursor)} 0)`);
 }
 
 function stepAt({ svg, width, end }, event) {
-  const share = (event.clientX - svg.getBoundingClientRect().left - LEFT) / (width - LEFT - RIGHT);
-  return Math.round(Math.min(1, Math.max(0, share)) * end);
+	const share = (event.clientX - svg.getBoundingClientRect().left - LEFT) / (width - LEFT - RIGHT);
+	return Math.round(Math.min(1, Math.max(0, share)) * end);
 }
 
 function point(step) {
-  cursor = step;
-  for (const one of panels.values()) if (one.lines && one.figure.offsetParent) read(one);
+	cursor = step;
+	for (const one of panels.values()) if (one.lines && one.figure.offsetParent) read(one);
 }
 
 // A click near a dashed line chooses that version.
 function pick(one, event) {
-  const far = ({ step }) => Math.abs(step - stepAt(one, event));
-  const best = now().events.filter(isUse).sort((a, b) => far(a) - far(b))[0];
-  if (best && far(best) * one.width <= 9 * one.end) choose(now().events.indexOf(best), true);
+	const far = ({ step }) => Math.abs(step - stepAt(one, event));
+	const best = now().events.filter(isUse).sort((a, b) => far(a) - far(b))[0];
+	if (best && far(best) * one.width <= 9 * one.end) choose(now().events.indexOf(best), true);
 }
 
-// Draws all, once a frame at most.
+// Draws all, once a frame.
 function redraw() {
-  if (waiting || !now()) return;
-  waiting = true;
-  requestAnimationFrame(() => {
-    waiting = false;
-    const end = axis();
-    names().forEach((list, index) => {
-      const parent = $(index ? "rest" : "panels"), drawn = list.map(panel);
-      drawn.forEach((one, index) => { if (parent.children[index] !== one.figure) parent.insertBefore(one.figure, parent.children[index]); });
-      const width = drawn[0]?.figure.clientWidth;
-      if (width) for (const one of drawn) draw(one, width, end);
-    });
-    strip(end);
-  });
+	if (waiting || !now()) return;
+	waiting = true;
+	requestAnimationFrame(() => {
+		waiting = false;
+		const end = axis();
+		names().forEach((list, index) => {
+			const parent = $(index ? "rest" : "panels"), drawn = list.map(panel);
+			drawn.forEach((one, index) => { if (parent.children[index] !== one.figure) parent.insertBefore(one.figure, parent.children[index]); });
+			const width = drawn[0]?.figure.clientWidth;
+			if (width) for (const one of drawn) draw(one, width, end);
+		});
+		strip(end);
+	});
 }
 
 // Versions and messages.
 
 const short = (version) => (version ?? "").slice(0, 6);
 const failed = (event) => ["bad", `${event.event} ${short(event.version)}: ${event.error}`];
-// The sort of an event, and what it says in a line.
+// An event's kind, and its line.
 const TOLD = {
-  start: (event) => ["", `${short(event.version)} begins`],
-  use: (event) => ["use", `${short(event.from)} → ${short(event.version)}  +${event.lines_added} −${event.lines_removed}`],
-  rejected: failed,
-  failed,
-  warned: (event) => ["note", `${short(event.version)}: ${event.warnings.join("; ")}`],
-  warning: (event) => ["note", event.message],
-  missing: (event) => ["bad", `the script is gone: ${event.why}`],
-  reverted: (event) => ["", `${short(event.version)} is in the file again`],
+	start: (event) => ["", `${short(event.version)} begins`],
+	use: (event) => ["use", `${short(event.from)} → ${short(event.version)}  +${event.lines_added} −${event.lines_removed}`],
+	rejected: failed,
+	failed,
+	warned: (event) => ["note", `${short(event.version)}: ${event.warnings.join("; ")}`],
+	warning: (event) => ["note", event.message],
+	missing: (event) => ["bad", `the script is gone: ${event.why}`],
+	reverted: (event) => ["", `${short(event.version)} is in the file again`],
 };
 const told = (event) => TOLD[event.event]?.(event);
 
 function strip(end) {
-  const { events, listed } = now();
-  events.slice(listed).forEach((event, offset) => {
-    const said = told(event), index = listed + offset;
-    if (!said) return;
-    const properties = { "data-event": index, "aria-pressed": "false" }, show = () => choose(index);
-    $("events").append(el("li", { className: said[0] }, button(show, properties, says("span", event.step), says("b", said[1]))));
-    if (said[0]) $("strip").append(button(show, { ...properties, className: said[0], tabIndex: -1, title: `step ${event.step}: ${said[1]}` }));
-  });
-  if (listed === events.length && now().end === end) return;
-  Object.assign(now(), { listed: events.length, end });
-  for (const one of $("strip").children) one.style.setProperty("--x", Math.min(1, events[one.dataset.event].step / end));
-  if (!$("strip").querySelector('[tabindex="0"]') && $("strip").lastChild) $("strip").lastChild.tabIndex = 0;
+	const { events, listed } = now();
+	events.slice(listed).forEach((event, offset) => {
+		const said = told(event), index = listed + offset;
+		if (!said) return;
+		const properties = { "data-event": index, "aria-pressed": "false" }, show = () => choose(index);
+		$("events").append(el("li", { className: said[0] }, button(show, properties, says("span", event.step), says("b", said[1]))));
+		if (said[0]) $("strip").append(button(show, { ...properties, className: said[0], tabIndex: -1, title: `step ${event.step}: ${said[1]}` }));
+	});
+	if (listed === events.length && now().end === end) return;
+	Object.assign(now(), { listed: events.length, end });
+	for (const one of $("strip").children) one.style.setProperty("--x", Math.min(1, events[one.dataset.event].step / end));
+	if (!$("strip").querySelector('[tabindex="0"]') && $("strip").lastChild) $("strip").lastChild.tabIndex = 0;
 }
 
 $("strip").onkeydown = (event) => {
-  const go = { ArrowRight: 1, ArrowLeft: -1, Home: -1e9, End: 1e9 }[event.key];
-  if (!go) return;
-  event.preventDefault();
-  const all = [...$("strip").children], here = all.indexOf(event.target);
-  const next = all[Math.min(all.length - 1, Math.max(0, here + go))];
-  event.target.tabIndex = -1;
-  next.tabIndex = 0;
-  next.focus();
+	const go = { ArrowRight: 1, ArrowLeft: -1, Home: -1e9, End: 1e9 }[event.key];
+	if (!go) return;
+	event.preventDefault();
+	const all = [...$("strip").children], here = all.indexOf(event.target);
+	const next = all[Math.min(all.length - 1, Math.max(0, here + go))];
+	event.target.tabIndex = -1;
+	next.tabIndex = 0;
+	next.focus();
 };
 
-// A table of texts; a share is a bar behind its cell.
+// A share is a bar behind its cell.
 function table(heads, rows, share = () => null) {
-  const cell = (row) => (text, column) => {
-    const part = share(row, column);
-    return part == null ? says("td", text) : el("td", { textContent: text, className: "bar", style: `--share: ${100 * part}%` });
-  };
-  return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => says("th", head)))), el("tbody", {}, ...rows.map((cells, row) => el("tr", {}, ...cells.map(cell(row))))));
+	const cell = (row) => (text, column) => {
+		const part = share(row, column);
+		return part == null ? says("td", text) : el("td", { textContent: text, className: "bar", style: `--share: ${100 * part}%` });
+	};
+	const line = (cells) => el("tr", {}, ...cells);
+	return el("table", {}, el("thead", {}, line(heads.map((head) => says("th", head)))), el("tbody", {}, ...rows.map((cells, row) => line(cells.map(cell(row))))));
 }
 
 async function choose(index, scroll) {
-  mark = index;
-  const event = now().events[index], [kind, line] = told(event), detail = $("detail"), run = now();
-  for (const one of document.querySelectorAll("[data-event]")) one.setAttribute("aria-pressed", +one.dataset.event === index);
-  $("events").querySelector("[aria-pressed=true]").scrollIntoView({ block: "nearest" });
-  redraw();
-  const title = says("h3", `Step ${event.step}`);
-  if (kind !== "use") return detail.replaceChildren(title, says("p", line, kind === "bad" ? "error" : ""));
-  const change = await get(`change?run=${chosen}&event=${index}`);
-  if (mark !== index || run !== now() || !change) return;
-  const kinds = { "+": "add", "-": "del", "@": "gap" };
-  const files = change.files.map(({ name, lines }) => el("div", {}, says("h3", name), el("pre", { tabIndex: 0 }, ...lines.map(([kind, line]) => says("span", kind === "@" ? `line ${line}` : `${kind} ${line}`, kinds[kind])))));
-  if (!files.length) files.push(says("p", "No line differs.", "hint"));
-  const { from, to, means } = change.around, all = new Map(means.map(([name, ...both]) => [name, both]));
-  const rows = names()[0].flatMap((name) => ["evaluation/" + name, name]).filter((name) => all.get(name)?.some((mean) => mean !== null)).map((name) => {
-    const [before, after] = all.get(name), more = before == null || after == null ? null : after - before;
-    return [name.replace("evaluation/", "● ").replace("metrics/", ""), number(before), number(after), (more > 0 ? "+" : "") + number(more)];
-  });
-  detail.replaceChildren(title, ...files, says("h3", `Means of steps ${from} to ${event.step - 1}, and ${event.step} to ${Math.min(to - 1, done(run))}`), table(["", "before", "after", "change"], rows));
-  if (scroll) detail.scrollIntoView({ block: "nearest" });
+	mark = index;
+	const event = now().events[index], [kind, line] = told(event), detail = $("detail"), run = now();
+	for (const one of document.querySelectorAll("[data-event]")) one.setAttribute("aria-pressed", +one.dataset.event === index);
+	$("events").querySelector("[aria-pressed=true]").scrollIntoView({ block: "nearest" });
+	redraw();
+	const title = says("h3", `Step ${event.step}`);
+	if (kind !== "use") return detail.replaceChildren(title, says("p", line, kind === "bad" ? "error" : ""));
+	const change = await get(`change?run=${chosen}&event=${index}`);
+	if (mark !== index || run !== now()) return;
+	if (change.error) return detail.replaceChildren(title, hint(change.error));
+	const kinds = { "+": "add", "-": "del", "@": "gap" };
+	const files = change.files.map(({ name, lines }) => el("div", {}, says("h3", name), el("pre", { tabIndex: 0 }, ...lines.map(([kind, line]) => says("span", kind === "@" ? `line ${line}` : `${kind} ${line}`, kinds[kind])))));
+	if (!files.length) files.push(hint("No line differs."));
+	const { from, to, means } = change.around, all = new Map(means.map(([name, ...both]) => [name, both]));
+	const rows = names()[0].flatMap((name) => ["evaluation/" + name, name]).filter((name) => all.get(name)?.some((mean) => mean !== null)).map((name) => {
+		const [before, after] = all.get(name), more = before == null || after == null ? null : after - before;
+		return [name.replace("evaluation/", "● ").replace("metrics/", ""), number(before), number(after), (more > 0 ? "+" : "") + number(more)];
+	});
+	detail.replaceChildren(title, ...files, says("h3", `Means of steps ${from} to ${event.step - 1}, and ${event.step} to ${Math.min(to - 1, done(run))}`), table(["", "before", "after", "change"], rows));
+	if (scroll) detail.scrollIntoView({ block: "nearest" });
 }
 
 // The batch.
@@ -253,193 +257,226 @@ const HEADS = ["group", "responses", "accuracy", "mean |A|", "length"];
 let batch = null, group = 0, picked = null, sorted = [0, 1], loading = false, drawn = "";
 const at = (what) => `${what}?run=${chosen}&step=${$("steps").value}`;
 
-// Lists the batches that are kept; the newest is followed unless another one was chosen.
+// Lists the kept batches; the newest is followed unless another was chosen.
 function kept() {
-  const select = $("steps"), all = now().heading.batches, had = [...select.options].map((option) => +option.value);
-  if (String(had) === String(all)) return;
-  const was = +select.value, follows = was === (had.at(-1) ?? 0);
-  select.replaceChildren(...all.map((step) => says("option", step)));
-  $("batch").hidden = $("design").hidden = !all.length;
-  if (!follows && all.includes(was)) select.value = was;
-  else { select.value = all.at(-1) ?? ""; load(); }
+	const select = $("steps"), all = now().heading.batches, had = [...select.options].map((option) => +option.value);
+	if (String(had) === String(all)) return;
+	const was = +select.value, follows = was === (had.at(-1) ?? 0);
+	select.replaceChildren(...all.map((step) => says("option", step)));
+	$("batch").hidden = $("design").hidden = !all.length;
+	if (!follows && all.includes(was)) select.value = was;
+	else { select.value = all.at(-1) ?? ""; load(); }
 }
 
 async function load() {
-  if (loading || !$("steps").value) return;
-  loading = true;
-  const address = at("batch"), seen = await get(address);
-  // A run that goes on keeps new ones all the time.
-  setTimeout(() => { loading = false; if (address !== at("batch")) load(); }, 1000);
-  const summary = seen?.mass?.summary;
-  batch = summary ? seen : null;
-  // Until one is chosen, the group with the most to see.
-  if (batch) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
-  $("batch-about").textContent = summary ? `${seen.recipe} ${seen.version}: ${summary.groups} groups, ${summary.groups_without_signal} without signal, ${summary.responses} responses, ${summary.tokens} tokens${seen.has_state ? "; with a first step's state" : ""}` : seen?.error;
-  for (const id of ["groups", "responses", "mass"]) $(id).replaceChildren();
-  if (!batch) return;
-  list();
-  responses();
-  mass(batch.mass);
-  if (drawn === (drawn = chosen + batch.recipe + batch.version)) return;
-  const objective = await get(at("objective"));
-  $("objective").innerHTML = objective?.svg ?? "";
-  $("objective").append(...(objective?.notes ?? [objective?.error]).map((note) => says("p", note, "hint")));
+	if (loading || !$("steps").value) return;
+	loading = true;
+	const address = at("batch"), seen = await get(address);
+	// A run that goes on keeps new ones.
+	setTimeout(() => { loading = false; if (address !== at("batch")) load(); }, 1000);
+	const all = seen.mass?.summary;
+	batch = all ? seen : null;
+	// At first, the group with the most to see.
+	if (batch) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
+	$("batch-about").textContent = all ? `${seen.recipe} ${seen.version}: ${all.groups} groups, ${all.groups_without_signal} without signal, ${all.responses} responses, ${all.tokens} tokens${seen.is_first_state ? "; with a first step's state" : ""}` : seen.error;
+	for (const id of ["groups", "responses", "mass"]) fill(id);
+	if (!batch) return fill("objective", drawn = "");
+	list();
+	responses();
+	mass(batch.mass);
+	const key = chosen + batch.recipe + batch.version;
+	if (drawn === (drawn = key)) return;
+	const { svg = "", error, notes = [error] } = await get(at("objective"));
+	if (drawn !== key) return;
+	if (error) drawn = "";
+	$("objective").innerHTML = svg;
+	$("objective").append(...notes.map(hint));
 }
 
 function list() {
-  const [column, sign] = sorted, rank = (one) => one[column] ?? -1, all = batch.groups;
-  const order = [...all.keys()].sort((a, b) => sign * (column ? rank(all[a]) - rank(all[b]) : all[a][0].localeCompare(all[b][0], "en", { numeric: true })));
-  const most = Math.max(...all.map((one) => one[3])) || 1;
-  const shown = table(HEADS, order.map((index) => all[index].map((cell, column) => column ? number(cell) : cell)), (row, column) => [, , all[order[row]][2], all[order[row]][3] / most][column]);
-  [...shown.tHead.rows[0].cells].forEach((head, index) => {
-    head.ariaSort = index === column ? sign > 0 ? "ascending" : "descending" : "none";
-    head.replaceChildren(button(() => {
-      sorted = [index, index === column ? -sign : index ? -1 : 1];
-      list();
-      $("groups").querySelectorAll("th button")[index].focus();
-    }, { textContent: HEADS[index] }));
-  });
-  [...shown.tBodies[0].rows].forEach((row, place) => {
-    const first = row.cells[0];
-    row.ariaCurrent = order[place] === group;
-    row.onclick = () => {
-      shown.querySelector("[aria-current=true]").ariaCurrent = false;
-      row.ariaCurrent = true;
-      group = picked = order[place];
-      responses();
-    };
-    first.replaceChildren(button(null, { textContent: first.textContent }));
-  });
-  $("groups").replaceChildren(shown);
+	const [column, sign] = sorted, rank = (one) => one[column] ?? -1, all = batch.groups;
+	const order = [...all.keys()].sort((a, b) => sign * (column ? rank(all[a]) - rank(all[b]) : all[a][0].localeCompare(all[b][0], "en", { numeric: true })));
+	const most = Math.max(...all.map((one) => one[3])) || 1;
+	const shown = table(HEADS, order.map((index) => all[index].map((cell, column) => column ? number(cell) : cell)), (row, column) => [, , all[order[row]][2], all[order[row]][3] / most][column]);
+	[...shown.tHead.rows[0].cells].forEach((head, index) => {
+		head.ariaSort = index === column ? sign > 0 ? "ascending" : "descending" : "none";
+		head.replaceChildren(button(() => {
+			sorted = [index, index === column ? -sign : index ? -1 : 1];
+			list();
+			$("groups").querySelectorAll("th button")[index].focus();
+		}, { textContent: HEADS[index] }));
+	});
+	[...shown.tBodies[0].rows].forEach((row, place) => {
+		const first = row.cells[0];
+		row.ariaCurrent = order[place] === group;
+		row.onclick = () => {
+			shown.querySelector("[aria-current=true]").ariaCurrent = false;
+			row.ariaCurrent = true;
+			group = picked = order[place];
+			responses();
+		};
+		first.replaceChildren(button(null, { textContent: first.textContent }));
+	});
+	fill("groups", shown);
 }
 
 async function responses() {
-  const address = `${at("group")}&group=${group}`, seen = await get(address);
-  if (address !== `${at("group")}&group=${group}` || !seen?.responses) return;
-  const all = seen.responses.map(({ number: index, reward, length, text, solution, ends, advantages }) => {
-    const token = (text, index) => {
-      // The square root shows what is small beside the largest.
-      const a = advantages[index] ?? advantages[0], share = 0.6 * Math.sqrt(Math.abs(a) / (seen.most || 1));
-      return el("span", { className: a < 0 ? "neg" : "", style: `background: rgb(var(--${a < 0 ? "cold" : "warm"}) / ${share.toFixed(2)})`, title: `token ${index}: A ${number(a)}`, textContent: text });
-    };
-    let parts = [text ?? ""];
-    if (ends) parts = [...ends.map((end, index) => token(text.slice(ends[index - 1] ?? 0, end), index)), text.slice(ends.at(-1) ?? 0)];
-    else if (advantages.length > 1 || text == null) parts.push("\n", ...Array.from({ length }, (_, index) => token(` ${index} `, index)));
-    else parts = [token(text, 0)];
-    const mean = advantages.reduce((sum, a) => sum + a, 0) / advantages.length;
-    const about = `Response ${index}: reward ${number(reward)}, mean A ${number(mean)}, ${length} tokens${solution == null ? "" : ", solution " + solution}`;
-    return el("article", {}, says("h3", about), el("p", { className: "text" }, ...parts));
-  });
-  $("responses").replaceChildren(el("p", { className: "hint" }, `A of a token: ${number(-seen.most)}`, says("span", "", "scale"), `${number(seen.most)}; below 0 underlined`), says("p", seen.prompt ?? "", "text hint"), ...all);
+	const address = `${at("group")}&group=${group}`, seen = await get(address);
+	if (address !== `${at("group")}&group=${group}`) return;
+	if (seen.error) return fill("responses", hint(seen.error));
+	const all = seen.responses.map(({ number: index, reward, length, text, solution, ends, advantages }) => {
+		const token = (text, index) => {
+			// A square root shows what is small.
+			const a = advantages[index] ?? advantages[0], share = 0.6 * Math.sqrt(Math.abs(a) / (seen.most || 1));
+			return el("span", { className: a < 0 ? "neg" : "", style: `background: rgb(var(--${a < 0 ? "cold" : "warm"}) / ${share.toFixed(2)})`, title: `token ${index}: A ${number(a)}`, textContent: text });
+		};
+		let parts = [text ?? ""];
+		if (ends) parts = [...ends.map((end, index) => token(text.slice(ends[index - 1] ?? 0, end), index)), text.slice(ends.at(-1) ?? 0)];
+		else if (advantages.length > 1 || text == null) parts.push("\n", ...Array.from({ length }, (_, index) => token(` ${index} `, index)));
+		else parts = [token(text, 0)];
+		const mean = advantages.reduce((sum, a) => sum + a, 0) / advantages.length;
+		const about = `Response ${index}: reward ${number(reward)}, mean A ${number(mean)}, ${length} tokens${solution == null ? "" : ", solution " + solution}`;
+		return el("article", {}, says("h3", about), el("p", { className: "text" }, ...parts));
+	});
+	fill("responses", el("p", { className: "hint" }, `A of a token: ${number(-seen.most)}`, says("span", "", "scale"), `${number(seen.most)}; below 0 underlined`), says("p", seen.prompt ?? "", "text hint"), ...all);
 }
 
 function mass({ parts, loss, summary }) {
-  const percent = (share) => share == null ? "–" : (100 * share).toFixed(1) + " %";
-  const shares = parts.map((part) => [part.tokens, part.advantage, part.gradient]);
-  const rows = parts.map((part, row) => [(part.by === parts[row - 1]?.by ? "" : part.by + ": ") + part.part, ...shares[row].map(percent)]);
-  $("mass").replaceChildren(table(["share of", "tokens", "|A|", "|dloss/dlogp|"], rows, (row, column) => shares[row][column - 1]), says("p", `The sum of |A| is spread as over ${number(summary.effective_responses)} of ${summary.responses} responses.${loss ? ` The loss is ${loss}.` : ""}`, "hint"));
+	const percent = (share) => share == null ? "–" : (100 * share).toFixed(1) + " %";
+	const shares = parts.map((part) => [part.tokens, part.advantage, part.gradient]);
+	const rows = parts.map((part, row) => [(part.by === parts[row - 1]?.by ? "" : part.by + ": ") + part.part, ...shares[row].map(percent)]);
+	fill("mass", table(["share of", "tokens", "|A|", "|dloss/dlogp|"], rows, (row, column) => shares[row][column - 1]), hint(`The sum of |A| is spread as over ${number(summary.effective_responses)} of ${summary.responses} responses.${loss ? ` The loss is ${loss}.` : ""}`));
 }
 
 $("steps").onchange = load;
 
 // The recipe's file.
 
+const editor = $("text");
 let file = null, typed = 0;
-const post = (what, query = "") => fetch(`${what}?run=${chosen}${query}`, { method: "POST", headers: { "X-Advlab": document.querySelector("script[nonce]").nonce }, body: $("text").value });
+const post = (what, body, query = "") => get(`${what}?run=${chosen}${query}`, { method: "POST", headers: { "X-Advlab": document.scripts[1].nonce }, body });
+const unsaved = () => file && editor.value !== file.text;
 
-// Reads the file, unless there is something in the editor that was not saved.
+// Reads the file, unless the editor has what was not saved.
 async function open() {
-  if (!data.edit || file && $("text").value !== file.text) return;
-  file = await get(`recipe?run=${chosen}`);
-  $("edit").hidden = !file;
-  if (!file || $("text").value === file.text) return;
-  $("text").value = file.text;
-  check();
+	if (!data.edit || unsaved()) return;
+	const run = now(), seal = file?.seal, found = await get(`recipe?run=${chosen}`);
+	// It may have been typed, saved or left meanwhile.
+	if (run !== now() || seal !== file?.seal || unsaved()) return;
+	file = found.error ? null : found;
+	$("edit").hidden = !file;
+	if (!file || editor.value === file.text) return;
+	editor.value = file.text;
+	check();
 }
 
 async function check() {
-  const problems = await (await post("check")).json();
-  $("checked").replaceChildren(...problems.map(([severity, line, column, message]) => el("li", { className: severity }, button(() => {
-    const start = $("text").value.split("\n").slice(0, line - 1).join("\n").length + (line > 1) + column - 1;
-    $("text").focus();
-    $("text").setSelectionRange(start, start);
-  }, { textContent: `${severity}${line ? `, line ${line}:${column}` : ""}: ${message}` }))));
-  if (!problems.length) $("checked").append("It passes.");
+	const run = now(), text = editor.value, said = await post("check", text);
+	if (run !== now() || text !== editor.value) return;
+	const problems = said.error ? [["error", , , said.error]] : said;
+	fill("checked", ...problems.map(([severity, line, column, message]) => el("li", { className: severity }, button(() => {
+		const start = editor.value.split("\n").slice(0, line - 1).join("\n").length + (line > 1) + column - 1;
+		editor.focus();
+		editor.setSelectionRange(start, start);
+	}, { textContent: `${severity}${line ? `, line ${line}:${column}` : ""}: ${message}` }))));
+	if (!problems.length) $("checked").append("It passes.");
 }
 
 async function save() {
-  const answer = await post("save", `&seal=${file.seal}`), told = answer.ok ? await answer.json() : {};
-  if (told.seal !== undefined) file = { ...file, seal: told.seal, text: $("text").value };
-  $("saved").textContent = told.error ?? (answer.ok ? "saved" : "not saved: the file has changed since; copy your text and reload the page");
+	const own = file, text = editor.value, { error, seal } = await post("save", text, `&seal=${own.seal}`);
+	if (!error) Object.assign(own, { seal, text });
+	if (own === file) $("saved").textContent = !error ? "saved" : "not saved: " + (error.startsWith("409") ? "the file has changed since; copy your text and reload the page" : error);
 }
 
-$("text").oninput = () => { $("saved").textContent = ""; clearTimeout(typed); typed = setTimeout(check, 250); };
+// Shows another run; what was not saved stays with its own.
+function turn(id) {
+	now().draft = unsaved() ? [file, editor.value] : null;
+	chosen = id;
+	[file, editor.value] = now().draft ?? [null, ""];
+	$("edit").hidden = !file;
+	$("saved").textContent = "";
+	picked = null;
+	fill("steps");
+	forget();
+	head();
+	if (file) check(); else open();
+}
+
+editor.oninput = () => { $("saved").textContent = ""; clearTimeout(typed); typed = setTimeout(check, 250); };
 $("save").onclick = save;
-$("text").onkeydown = (event) => { if (event.key === "s" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); save(); } };
+editor.onkeydown = (event) => { if (event.key === "s" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); save(); } };
 
 // News.
 
 function take({ now: clock, runs: news }) {
-  for (const { id, heading, curves, from, events, events_from } of news) {
-    const run = runs[id] ??= { shown: true, curves: {}, events: [], listed: 0 };
-    if (!from) run.curves = {};
-    run.heading = heading;
-    for (const name in curves) {
-      const marks = run.curves[name] ??= [];
-      while (marks.length && marks.at(-1)[0] >= from) marks.pop();
-      marks.push(...curves[name]);
-    }
-    if (events_from < run.events.length) {
-      run.events.length = events_from;
-      if (run === now()) forget();
-    }
-    run.events.push(...events);
-    if (run === now() && (events.length || !from)) open();
-  }
-  head(clock);
+	for (const { id, heading, curves, from, events, events_from } of news) {
+		const run = runs[id] ??= { shown: true, curves: {}, events: [], listed: 0 };
+		if (!from) run.curves = {};
+		run.heading = heading;
+		for (const name in curves) {
+			const marks = run.curves[name] ??= [];
+			while (marks.length && marks.at(-1)[0] >= from) marks.pop();
+			marks.push(...curves[name]);
+		}
+		if (events_from < run.events.length) {
+			run.events.length = events_from;
+			if (run === now()) forget();
+		}
+		run.events.push(...events);
+		if (run === now() && (events.length || !from)) open();
+	}
+	ahead = clock - Date.now() / 1e3;
+	head();
 }
 
 function forget() {
-  mark = null;
-  now().listed = 0;
-  for (const id of ["strip", "events"]) $(id).replaceChildren();
+	mark = null;
+	now().listed = 0;
+	for (const id of ["strip", "events"]) fill(id);
 }
 
-function head(clock) {
-  const { name, recipe, step, steps, seed, written, folder } = now().heading;
-  $("about").textContent = [name, recipe, seed == null ? "" : `seed ${seed}`].filter(Boolean).join(" · ");
-  $("about").title = folder;
-  document.title = `${name} – advlab`;
-  const ended = steps && step + 1 >= steps, live = !data.news && !ended && clock - written < 20;
-  $("state").className = live ? "live" : "";
-  $("state").textContent = (step == null ? "no step yet" : `step ${step + 1}${steps ? ` of ${steps}` : ""}`) + (ended ? ", finished" : live ? "" : `, written ${new Date(written * 1e3).toLocaleString()}`);
-  kept();
-  if (runs.length > 1 && $("runs").children.length !== runs.length + 1) chooser();
-  redraw();
+function head() {
+	const { name, recipe, seed, folder } = now().heading;
+	$("about").textContent = [name, recipe, seed == null ? "" : `seed ${seed}`].filter(Boolean).join(" · ");
+	$("about").title = folder;
+	document.title = `${name} – advlab`;
+	state();
+	kept();
+	if (runs.length > 1 && $("runs").children.length !== runs.length + 1) chooser();
+	redraw();
+}
+
+function state() {
+	const { step, steps, written } = now().heading;
+	const ended = steps && step + 1 >= steps, live = !data.news && !ended && Date.now() / 1e3 + ahead - written < 20;
+	$("state").className = live ? "live" : "";
+	$("state").textContent = (step == null ? "no step yet" : `step ${step + 1}${steps ? ` of ${steps}` : ""}`) + (ended ? ", finished" : live ? "" : ", written " + new Date(written * 1e3).toLocaleString());
 }
 
 function chooser() {
-  const chips = runs.map((run, id) => {
-    const box = el("input", { type: "checkbox", checked: run.shown, onchange: () => { run.shown = box.checked; redraw(); } });
-    return el("label", { title: run.heading.folder }, box, el("i", { style: `border-color: var(--${id % 7})` }), run.heading.name);
-  });
-  const select = el("select", { onchange: () => { chosen = +select.value; file = picked = null; $("steps").replaceChildren(); forget(); head(0); open(); } }, ...runs.map((run, value) => el("option", { value, textContent: run.heading.name, selected: value === chosen })));
-  $("runs").replaceChildren(...chips, el("label", {}, "details of ", select));
-  $("runs").hidden = false;
+	const chips = runs.map((run, id) => {
+		const box = el("input", { type: "checkbox", checked: run.shown, onchange: () => { run.shown = box.checked; redraw(); } });
+		return el("label", { title: run.heading.folder }, box, el("i", { style: `border-color: var(--${id % 7})` }), run.heading.name);
+	});
+	const select = el("select", { onchange: () => turn(+select.value) }, ...runs.map((run, value) => el("option", { value, textContent: run.heading.name, selected: value === chosen })));
+	fill("runs", ...chips, el("label", {}, "details of ", select));
+	$("runs").hidden = false;
 }
 
 new ResizeObserver(redraw).observe($("panels"));
 $("more").ontoggle = redraw;
 if (data.news) take(data.news);
 else {
-  let source = null;
-  // A page that nobody sees holds none of a browser's six connections.
-  document.onvisibilitychange = () => {
-    source?.close();
-    if (document.hidden) return;
-    source = new EventSource("events");
-    source.onmessage = (event) => take(JSON.parse(event.data));
-    source.onerror = () => $("state").textContent = "the server is gone: `advlab view` shows the run again";
-  };
-  document.onvisibilitychange();
+	let source = null;
+	// A browser has six connections: a hidden page takes none.
+	document.onvisibilitychange = () => {
+		source?.close();
+		if (document.hidden) return;
+		source = new EventSource("events");
+		source.onmessage = (event) => take(JSON.parse(event.data));
+		source.onerror = () => $("state").textContent = "the server is gone: `advlab view` shows the run again";
+	};
+	document.onvisibilitychange();
+	// A run that stands still sends nothing.
+	setInterval(() => now() && source.readyState === 1 && state(), 2000);
 }

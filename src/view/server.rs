@@ -15,7 +15,7 @@ const PORT: u16 = 8765;
 /// The most connections at once, each on a thread that mostly waits; a page has two or three.
 const CONNECTIONS: usize = 64;
 /// How often a page that looks on is told what is new.
-const UPDATE: Duration = Duration::from_millis(200);
+pub(super) const UPDATE: Duration = Duration::from_millis(200);
 /// A page that is gone is noticed after so many updates without news.
 const QUIET: u32 = 50;
 
@@ -86,7 +86,7 @@ fn answer(mut stream: TcpStream, site: &Site) -> io::Result<()> {
     };
     let answer = match &*request.method {
         // Else any site could read this page under a name of its own.
-        _ if !request.is_local() => Answer::refusal("403 Forbidden"),
+        _ if !request.is_local() || request.is_foreign() => Answer::refusal("403 Forbidden"),
         "GET" if request.path == "/events" => return events(stream, site),
         _ => site.answer(&request),
     };

@@ -11,6 +11,7 @@ use super::batch::Seen;
 use super::curve::{around, curves, width};
 use super::follow::{Followed, now, step_of};
 use super::http::{Answer, Request, number};
+use super::server::UPDATE;
 use super::{edit, versions};
 use crate::batch::Replacement;
 use crate::compare;
@@ -35,7 +36,8 @@ type Place = (PathBuf, usize, u64);
 pub struct Site {
     folders: Vec<PathBuf>,
     runs: Mutex<Vec<Followed>>,
-    scanned: Mutex<Option<Instant>>,
+    /// When runs were looked for, and when they were read.
+    times: Mutex<(Option<Instant>, Option<Instant>)>,
     last: Mutex<Option<(Place, Arc<Seen>)>>,
     /// Whether the recipe's file may be written.
     is_edited: bool,
@@ -67,7 +69,7 @@ impl Site {
         let site = Site {
             folders: folders.to_vec(),
             runs: Mutex::default(),
-            scanned: Mutex::default(),
+            times: Mutex::default(),
             last: Mutex::default(),
             is_edited: false,
             secret: secret(),
@@ -81,11 +83,17 @@ impl Site {
         Site { is_edited, ..self }
     }
 
-    /// The runs as their files have them now.
+    /// The runs as their files have them now, or had them [`UPDATE`] ago: pages that look on share one reading.
     fn refreshed(&self) -> MutexGuard<'_, Vec<Followed>> {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut scanned = self.scanned.lock().unwrap_or_else(PoisonError::into_inner);
-        if scanned.is_none_or(|scanned| scanned.elapsed() > RESCAN) {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = |last: Option<Instant>, every| last.is_none_or(|last| last.elapsed() >= every);
+        let (scanned, read) = &mut *times;
+        if !is_due(*read, UPDATE) {
+            return runs;
+        }
+        *read = Some(Instant::now());
+        if is_due(*scanned, RESCAN) {
             for folder in &self.folders {
                 for path in compare::folders_of_runs(folder).unwrap_or_default() {
                     if !runs.iter().any(|run| run.folder == path) {
@@ -174,13 +182,20 @@ impl Site {
         let mut answers = Map::new();
         let mut size = 0;
         let mut add = |what: &str, query: String| {
-            let found = self.find(&format!("/{what}"), &query);
-            let found = found.filter(|_| size < ROOM)?;
-            size += found.to_string().len();
-            answers.insert(format!("{what}?{query}"), found)
+            if size >= ROOM {
+                return;
+            }
+            if let Some(found) = self.find(&format!("/{what}"), &query) {
+                size += found.to_string().len();
+                answers.insert(format!("{what}?{query}"), found);
+            }
         };
         for run in news["runs"].as_array_mut().into_iter().flatten() {
             let id = run["id"].clone();
+            for key in ["name", "folder"] {
+                let path = &mut run["heading"][key];
+                *path = below_home(path.as_str().unwrap_or_default()).into();
+            }
             for index in 0..run["events"].as_array().map_or(0, Vec::len) {
                 add("change", format!("run={id}&event={index}"));
             }
@@ -254,6 +269,22 @@ fn page(secret: &str, embedded: &Value) -> String {
         .replace("/*DATA*/", &data)
 }
 
+/// A path as a file for others has it: of an absolute one, the last two names, as the rest says whose machine it was.
+fn below_home(path: &str) -> String {
+    let path = Path::new(path);
+    let names = path.iter().count();
+    let hidden = if path.is_absolute() {
+        names.saturating_sub(2).max(1)
+    } else {
+        0
+    };
+    path.iter()
+        .skip(hidden)
+        .collect::<PathBuf>()
+        .display()
+        .to_string()
+}
+
 /// What is shown, or why it is not.
 fn told(found: Result<Value, Diagnostics>) -> Value {
     found.unwrap_or_else(|error| json!({ "error": error.to_string() }))
@@ -267,7 +298,7 @@ fn secret() -> String {
 
 impl Sent {
     fn news(&mut self, id: usize, run: &Followed) -> Option<Value> {
-        let heading = run.heading();
+        let heading = &run.heading;
         if self.readings != run.readings {
             *self = Sent {
                 readings: run.readings,
@@ -275,7 +306,7 @@ impl Sent {
             };
         }
         let is_new = self.step != run.step || self.events != run.events.len();
-        if !is_new && self.heading == heading {
+        if !is_new && self.heading == *heading {
             return None;
         }
         let width = width(run.step.unwrap_or(0));
@@ -291,7 +322,7 @@ impl Sent {
             "events_from": self.events,
             "events": run.events[self.events..],
         });
-        self.heading = heading;
+        self.heading = heading.clone();
         // An evaluation after the last step stands one step further.
         self.from = run.step.unwrap_or(0) / width * width;
         self.step = run.step;

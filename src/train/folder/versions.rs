@@ -1,14 +1,15 @@
 //! Each version of a recipe that a run used, with all that it imports, so that it can be loaded again; and when it was.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BATCHES, RELOADS, journal, make_folder, read_config, sync_folder};
+use super::{BATCHES, RELOADS, STATES, journal, make_folder, read_config, sync_folder};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Builtin, Host, Recipe};
+use crate::script::{Builtin, Host, Recipe, State};
 use crate::train::config::{Config, settings};
 use crate::train::error::{damaged, io, no_run};
 use crate::train::policy::Platform;
@@ -270,6 +271,22 @@ impl Kept {
         let used = history.used().take_while(|(first, _)| *first <= step);
         let kept = used.last().map_or(history.recipe.clone(), |last| last.1);
         load_set(&history, host, &kept)
+    }
+
+    /// The state that a step began with; `None` where the folder has not kept it, as only a trainer's does.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it cannot be read.
+    pub fn state_at(&self, step: u64) -> Result<Option<State>, Diagnostics> {
+        let path = STATES.path(&self.folder, step);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io("read", &path)(error)),
+        };
+        let state =
+            serde_json::from_slice(&text).map_err(|error| damaged(&path, error.to_string()))?;
+        Ok(Some(State::from_json(&state)?))
     }
 
     /// The run's loss recipe, with its settings: what versions without a loss are followed by.

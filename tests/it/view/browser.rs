@@ -1,5 +1,5 @@
 //! The page in a headless Chromium, over the DevTools protocol and the pipe that it reads it from; where no `chromium` is
-//! installed, these tests say so and pass.
+//! installed, these tests say so and pass, unless `ADVLAB_BROWSER` is `required`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -37,6 +37,8 @@ impl Browser {
             .stderr(Stdio::null())
             .status();
         if !is_there.is_ok_and(|status| status.success()) {
+            let is_required = std::env::var("ADVLAB_BROWSER").is_ok_and(|text| text == "required");
+            assert!(!is_required, "`chromium` is missing, or does not start");
             eprintln!("there is no `chromium` on the path: the page is not tested in a browser");
             return None;
         }
@@ -209,8 +211,21 @@ fn a_file_shows_the_same_without_a_server() {
     );
     let prompt = browser.value("document.querySelector('#responses .text').textContent");
     assert_eq!(prompt, "<b>one</b>");
+    // A group, and a change, for which there was no room.
+    browser.value("delete data.answers['group?run=1&step=1&group=1']");
+    browser.value("document.querySelectorAll('#groups tbody tr')[0].click()");
+    browser.until("document.querySelector('#responses').textContent === 'not in this file'");
+    browser.value("document.querySelectorAll('#groups tbody tr')[1].click()");
+    browser.until("document.querySelectorAll('#responses article').length === 2");
     browser.until("document.querySelector('#objective svg') !== null");
     browser.until("document.querySelector('#mass').textContent.includes('accuracy')");
+    browser.value(
+        "for (const name in data.answers) if (name.startsWith('change')) delete data.answers[name]",
+    );
+    browser.value("{ const select = document.querySelector('nav select'); select.value = 0; select.onchange(); }");
+    browser.until("document.querySelector('#strip .use') !== null");
+    browser.value("document.querySelector('#strip .use').click()");
+    browser.until("document.querySelector('#detail').textContent.endsWith('not in this file')");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
@@ -219,8 +234,8 @@ fn a_recipe_is_edited_in_a_browser() {
     let Some(mut browser) = Browser::open() else {
         return;
     };
-    let place = trainers();
-    let site = Site::of(&[place.path().to_path_buf()])
+    let (place, other) = (trainers(), trainers());
+    let site = Site::of(&[place.path().to_path_buf(), other.path().to_path_buf()])
         .unwrap()
         .with_editor(true);
     let port = listen(site);
@@ -242,6 +257,18 @@ fn a_recipe_is_edited_in_a_browser() {
         browser.value("document.querySelector('#text').selectionStart"),
         35
     );
+    // What was not saved stays with its run.
+    let run = |id: u32| {
+        format!(
+            "{{ const select = document.querySelector('nav select'); select.value = {id}; select.onchange(); }}"
+        )
+    };
+    browser.value(&run(1));
+    browser.until("document.querySelector('#text').value.includes('entropy')");
+    browser.until("document.querySelector('#checked').textContent.includes('passes')");
+    browser.value(&run(0));
+    browser.until("document.querySelector('#text').value.includes('rewrad')");
+    browser.until("document.querySelector('#checked .error') !== null");
     let better = "fn advantage(batch, p) {\n    batch.reward\n}\n";
     browser.value(&typed(better));
     browser.until("document.querySelector('#checked').textContent.includes('passes')");
@@ -264,6 +291,11 @@ fn a_run_is_followed_in_a_browser() {
     browser.go(&format!("http://localhost:{port}/"));
     browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
     browser.until("document.querySelector('#state').textContent.startsWith('step 3')");
+
+    // A run that stands still is not shown as one that goes on, though nothing is sent.
+    browser.until("document.querySelector('#state').className === 'live'");
+    browser.value("ahead += 60");
+    browser.until("document.querySelector('#state').className === ''");
 
     // A new step and a new reload come by themselves.
     folder.step(3);

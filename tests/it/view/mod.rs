@@ -76,9 +76,15 @@ impl Folder {
 
 /// A trainer's folder, as the Python package writes it: two steps with their batches, with texts and advantages of tokens.
 fn trainers() -> TempDir {
+    trainers_with(
+        "fn advantage(batch, p) {\n    (batch.reward - batch.reward.mean(\"group\")) * batch.entropy\n}\n",
+    )
+}
+
+/// The same by another script.
+fn trainers_with(text: &str) -> TempDir {
     let place = tempfile::tempdir().unwrap();
     let script = place.path().join("mine.rhai");
-    let text = "fn advantage(batch, p) {\n    (batch.reward - batch.reward.mean(\"group\")) * batch.entropy\n}\n";
     fs::write(&script, text).unwrap();
     let script = script.to_str().unwrap();
     let mut live = LiveRecipe::watch(&Host::new(), script, LiveOptions::default()).unwrap();
