@@ -1,6 +1,7 @@
 //! Which text of a completion is its answer.
 
 use super::clean::{cleaned, without_stars};
+use super::lexeme::is_name;
 use super::read::read;
 use super::text;
 
@@ -265,6 +266,16 @@ pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     text.contains(['\\', '^', '_', '{', '}', '=', '<', '>', '('])
         && words.filter(is_word).count() < 2
         && !has_formula
+}
+
+/// The relation behind the word that begins a line: `Therefore x = 5`.
+pub(super) fn behind_word(text: &str) -> Option<&str> {
+    let (word, rest) = text.split_once(' ')?;
+    let word = word.trim_end_matches(',');
+    let is_capital = word.starts_with(char::is_uppercase);
+    let is_word = word.chars().count() > 1 && word.chars().skip(1).all(char::is_lowercase);
+    let is_read = || !is_name(&word.to_lowercase()) && read(&cleaned(rest)).is_some();
+    (is_capital && is_word && rest.contains('=') && is_read()).then_some(rest)
 }
 
 /// The last formula of a text, or the last number outside of one, whichever ends later.

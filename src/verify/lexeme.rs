@@ -57,7 +57,8 @@ pub(super) fn function(name: &str) -> Option<&'static str> {
     FUNCTIONS.split(' ').find(is_it)
 }
 
-fn is_name(word: &str) -> bool {
+/// Whether a word in plain text means a command: `sin`, `sqrt`, `theta`.
+pub(super) fn is_name(word: &str) -> bool {
     word != "lg" && function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 

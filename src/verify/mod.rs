@@ -91,7 +91,7 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
             || answer::is_whole(&text, &clean)
     };
     match is_whole {
-        true => Some(text),
+        true => Some(answer::behind_word(&text).unwrap_or(&text).to_string()),
         false => answer::last_of(&text),
     }
 }

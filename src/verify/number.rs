@@ -60,7 +60,7 @@ pub(super) fn folded(expr: Expr) -> Expr {
 }
 
 /// The number that an expression is where its variables have values; `None` where it is none, or too large.
-pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<f64>) -> Option<Numeral> {
+pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Numeral>) -> Option<Numeral> {
     work::look(150)?;
     let (symbol, parts) = match expr {
         Expr::Number(value, _) => return Some(Exact(value.clone())),
@@ -69,7 +69,7 @@ pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<f64>) -> Option<Num
                 "\\pi" => std::f64::consts::PI.into(),
                 "e" => std::f64::consts::E.into(),
                 "i" => Complex64::I,
-                name => at(name)?.into(),
+                name => return at(name),
             }));
         }
         Expr::Node(symbol, parts) => (*symbol, parts),

@@ -4,7 +4,7 @@ mod matrix;
 mod quantity;
 
 use super::expr::{Expr, REALS, Symbol};
-use super::lexeme::{Lexeme, is_number, is_word, lexemes};
+use super::lexeme::{Lexeme, is_name, is_number, is_word, lexemes};
 use super::text;
 use super::work;
 use matrix::matrix;
@@ -21,11 +21,11 @@ pub(super) fn read(text: &str) -> Option<Expr> {
     based(text).or_else(|| list(&lexemes(text)?))
 }
 
-/// Letters alone, with a word among them, are words: `odd` is no product.
+/// Letters alone, with a word among them, are words: `odd` is no product, `sin x` is a function.
 fn is_words(source: &str) -> bool {
     let text = source.replace("\\text", " ").replace(['{', '}'], " ");
     let known =
-        |word: &str| ["and", "or", "pi", "infinity"].contains(&word) || word.chars().count() < 2;
+        |word: &str| ["and", "or"].contains(&word) || is_name(word) || word.chars().count() < 2;
     text.chars()
         .all(|c| c.is_alphabetic() || c.is_whitespace() || c == ',')
         && !text.split([' ', ',', '\n', '\t']).all(known)

@@ -62,6 +62,21 @@ fn what_cannot_be_decided_is_said() {
         ("5", "4", Verdict::Different),
         ("5", "five", Verdict::NoAnswer),
         ("two", "3", Verdict::Different),
+        ("5", "Therefore x = 5.", Verdict::Equal),
+        ("5", "So x = 5.", Verdict::Equal),
+        ("5", "So, x = 5.", Verdict::Equal),
+        ("3", "Therefore f(2) = 3.", Verdict::Equal),
+        ("4", "So x = 5.", Verdict::Different),
+        (r"\sin x", "sin x", Verdict::Equal),
+        (r"\ln x", "ln x", Verdict::Equal),
+        (r"\tan x", "$tan x$", Verdict::Equal),
+        (r"\sin x", "cos x", Verdict::Different),
+        ("on", r"\boxed{no}", Verdict::Different),
+        ("10^{10}x", "10^{10}x+1", Verdict::Different),
+        ("x", "x+10^{-12}", Verdict::Different),
+        ("1", "1+10^{-20}x", Verdict::Different),
+        (r"\frac{x^2-1}{x-1}", "x+1", Verdict::Equal),
+        (r"\frac{x}{3}", "0.33333333333x", Verdict::Equal),
     ] {
         assert_eq!(equal(gold, answer), expected, "{gold} | {answer}");
     }
