@@ -31,10 +31,10 @@ async function get(address, options) {
 	} catch { return { error: "the server does not answer" }; }
 }
 
-function number(x) {
+function number(x, n) {
 	if (x == null || !isFinite(x)) return "–";
 	const size = Math.abs(x);
-	const text = size && (size < 1e-3 || size >= 1e6) ? x.toExponential(1) : size >= 100 ? x.toFixed(0) : String(+x.toPrecision(3));
+	const text = size && (size < 1e-3 || size >= 1e6) ? x.toExponential(1) : size >= 100 && !n ? x.toFixed(0) : String(+x.toPrecision(n ?? 3));
 	return text.replace("-", "−");
 }
 
@@ -102,7 +102,7 @@ function draw(one, width, end) {
 	const y = (value) => Math.round((TOP + (most - value) / (most - least) * (FLOOR - TOP)) * 10) / 10;
 	const path = (marks, index) => marks.reduce((path, mark) => `${path}${x(mark[0])},${y(mark[index])} `, "");
 	let out = "";
-	for (const tick of ticks(least, most, 4)) out += `<path class="grid" d="M${LEFT} ${y(tick)}H${width - RIGHT}"/><text x="${LEFT - 6}" y="${y(tick)}" dy="4" text-anchor="end">${number(tick)}</text>`;
+	for (const tick of ticks(least, most, 4)) out += `<path class="grid" d="M${LEFT} ${y(tick)}H${width - RIGHT}"/><text x="${LEFT - 6}" y="${y(tick)}" dy="4" text-anchor="end">${number(tick, 9)}</text>`;
 	for (const tick of ticks(0, end, width / 90)) {
 		if (tick % 1 === 0) out += `<text x="${x(tick)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : tick}</text>`;
 	}
