@@ -4,6 +4,7 @@
 //! file has them ([`raw`]); one stage finds out what they mean ([`infer`]).
 
 mod convert;
+mod dumps;
 mod infer;
 mod json;
 mod jsonl;

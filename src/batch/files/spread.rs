@@ -7,6 +7,9 @@ use zerocopy::{Immutable, IntoBytes};
 use super::raw::Origin;
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
+/// The field of lines.
+pub(super) const ADVANTAGE: &str = "advantage";
+/// The tensors.
 pub(super) const ADVANTAGES: &str = "advantages";
 pub(super) const RETURNS: &str = "returns";
 
