@@ -52,7 +52,7 @@ const SPELLINGS: &[(&str, &str)] = &[
     ("\\reals ", "ℝ"),
     ("\\infty ", "∞"),
     ("\\ldots ", "\\dots \\cdots \\dotsc …"),
-    ("^\\circ ", "\\degree °"),
+    ("\\degree ", "°"),
     ("%", "\\%"),
     ("¤", "\\$ \\textdollar"),
     ("#", "\\#"),
@@ -102,7 +102,9 @@ pub(super) fn cleaned(text: &str) -> String {
     let text = text
         .replace("\\mathbb{R}", "\\reals ")
         .replace("\\mathbb R", "\\reals ")
-        .replace("...", "\\ldots ");
+        .replace("...", "\\ldots ")
+        .replace("^\\circ", "\\degree ")
+        .replace("^{\\circ}", "\\degree ");
     let mut out = String::with_capacity(text.len());
     let dollars = text.matches('$').count() - text.matches("\\$").count();
     let mut rest = text.as_str();

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
+use num_traits::Signed;
 
-use super::number;
-use super::unit::Unit;
+use super::value;
 
 pub(super) type Rational = BigRational;
 
@@ -22,16 +22,12 @@ pub(super) struct Decimal {
 /// What a node makes of its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Symbol {
-    Sum,
-    Product,
-    Quotient,
-    Power,
-    Negative,
-    /// A function of numbers: `sin`; `log` of a base and a number; `root` of an order and a number; `!` and `!!`.
+    /// A function of numbers by its name: `+` and `*` of any count, `^`, `-` and `1/` of one, `sin`, `log` of a base and a
+    /// number, `root` of an order and a number, `!` and `!!`; `f`, `g` and `h` are functions that nobody knows.
     Function(&'static str),
-    /// A function that is only a letter, such as f.
-    Named(char),
     Percent,
+    /// A number and its unit, a word.
+    Measured,
     /// Parts that all hold, without brackets; inequalities such as `1 < x < 2` among them.
     List,
     /// A list with an `or` in it.
@@ -42,27 +38,15 @@ pub(super) enum Symbol {
     Interval([bool; 2]),
     /// Rows of so many cells.
     Matrix(usize),
-    Union,
-    Intersection,
-    Difference,
-    Equal,
-    Unequal,
-    Less,
-    LessOrEqual,
-    /// Digits, as a name, in a base.
+    /// `\cup`, `\cap` or `\setminus` of two sets.
+    Joined(&'static str),
+    /// `=`, `\neq`, `<` or `\leq` between two sides.
+    Relation(&'static str),
+    /// Digits, as a word, in a base.
     Based(u32),
 }
 
-use Symbol::*;
-
-impl Symbol {
-    fn is_of_numbers(self) -> bool {
-        matches!(
-            self,
-            Sum | Product | Quotient | Power | Negative | Function(_) | Named(_)
-        )
-    }
-}
+use Symbol::Function;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Expr {
@@ -70,8 +54,9 @@ pub(super) enum Expr {
     Number(Rational, Option<Decimal>),
     /// A variable, or one of [`CONSTANTS`].
     Name(String),
+    /// What is no number: a unit, digits in a base.
+    Word(String),
     Node(Symbol, Vec<Expr>),
-    Measured(Box<Expr>, Unit),
 }
 
 pub(super) const INFINITY: &str = "\\infty";
@@ -83,10 +68,6 @@ const CONSTANTS: [&str; 5] = ["\\pi", "e", "i", INFINITY, REALS];
 impl Expr {
     pub(super) fn integer(number: i64) -> Expr {
         Expr::Number(Rational::from_integer(number.into()), None)
-    }
-
-    pub(super) fn name(name: &str) -> Expr {
-        Expr::Name(name.to_string())
     }
 
     pub(super) fn function(name: &'static str, parts: Vec<Expr>) -> Expr {
@@ -103,7 +84,7 @@ impl Expr {
         let digits = format!("{whole}{fraction}");
         let number: BigInt = digits.parse().ok()?;
         let places = fraction.len() as u32;
-        let value = number::shifted(number, exponent.checked_sub_unsigned(places)?)?;
+        let value = value::shifted(number, exponent.checked_sub_unsigned(places)?)?;
         let form = (places > 0 && exponent == 0).then(|| Decimal {
             places,
             significant: digits.trim_start_matches('0').len() as u32,
@@ -111,33 +92,29 @@ impl Expr {
         Some(Expr::Number(value, form))
     }
 
-    pub(super) fn negated(self) -> Expr {
+    pub(super) fn signed(self, sign: i64) -> Expr {
         match self {
+            other if sign > 0 => other,
             Expr::Number(value, form) => Expr::Number(-value, form),
-            Expr::Node(Negative, mut parts) if parts.len() == 1 => parts.swap_remove(0),
-            other => Expr::Node(Negative, vec![other]),
+            other => Expr::function("-", vec![other]),
         }
     }
 
-    pub(super) fn signed(self, sign: i64) -> Expr {
-        if sign < 0 { self.negated() } else { self }
-    }
-
     pub(super) fn power(self, exponent: Expr) -> Expr {
-        Expr::Node(Power, vec![self, exponent])
+        Expr::function("^", vec![self, exponent])
     }
 
     pub(super) fn over(self, divisor: Expr) -> Expr {
-        Expr::Node(Quotient, vec![self, divisor])
+        self.times(Expr::function("1/", vec![divisor]))
     }
 
     pub(super) fn times(self, factor: Expr) -> Expr {
         match self {
-            Expr::Node(Product, mut parts) => {
+            Expr::Node(Function("*"), mut parts) => {
                 parts.push(factor);
-                Expr::Node(Product, parts)
+                Expr::function("*", parts)
             }
-            other => Expr::Node(Product, vec![other, factor]),
+            other => Expr::function("*", vec![other, factor]),
         }
     }
 
@@ -159,8 +136,41 @@ impl Expr {
     pub(super) fn parts(&self) -> &[Expr] {
         match self {
             Expr::Node(_, parts) => parts,
-            Expr::Measured(part, _) => std::slice::from_ref(part),
             _ => &[],
+        }
+    }
+
+    /// The whole number that this is.
+    pub(super) fn whole(&self) -> Option<&BigInt> {
+        match self {
+            Expr::Number(value, _) => value.is_integer().then(|| value.numer()),
+            _ => None,
+        }
+    }
+
+    /// Whether this is a fraction of two whole numbers.
+    pub(super) fn is_fraction(&self) -> bool {
+        let is_whole = |expr: &Expr| expr.whole().is_some_and(|number| !number.is_negative());
+        match (self.symbol(), self.parts()) {
+            (Some(Function("*")), [above, Expr::Node(Function("1/"), below)]) => {
+                is_whole(above) && is_whole(&below[0])
+            }
+            _ => false,
+        }
+    }
+
+    /// What a word says, nothing of all else.
+    pub(super) fn word(&self) -> &str {
+        match self {
+            Expr::Word(word) => word,
+            _ => "",
+        }
+    }
+
+    pub(super) fn decimal(&self) -> Option<Decimal> {
+        match self {
+            Expr::Number(_, form) => *form,
+            _ => None,
         }
     }
 
@@ -169,8 +179,7 @@ impl Expr {
         match self {
             Expr::Number(..) => true,
             Expr::Name(name) => name != REALS,
-            Expr::Node(symbol, _) => symbol.is_of_numbers(),
-            Expr::Measured(..) => false,
+            other => matches!(other.symbol(), Some(Function(_))),
         }
     }
 
@@ -178,7 +187,7 @@ impl Expr {
     pub(super) fn is_name(&self) -> bool {
         let is_letter = |expr: &Expr| expr.variable().is_some() || expr.is("e") || expr.is("i");
         match self {
-            Expr::Node(Product | Named(_), parts) => parts.iter().all(is_letter),
+            Expr::Node(Function("*" | "f" | "g" | "h"), parts) => parts.iter().all(is_letter),
             other => is_letter(other),
         }
     }
@@ -188,6 +197,14 @@ impl Expr {
         matches!(self, Expr::Name(name) if name == constant)
     }
 
+    /// The sign of an infinity, 0 of all else.
+    pub(super) fn infinity(&self) -> i32 {
+        match self {
+            Expr::Node(Function("-"), part) => -i32::from(part[0].is(INFINITY)),
+            other => i32::from(other.is(INFINITY)),
+        }
+    }
+
     pub(super) fn variable(&self) -> Option<&str> {
         match self {
             Expr::Name(name) if !CONSTANTS.contains(&&**name) => Some(name),
@@ -195,20 +212,26 @@ impl Expr {
         }
     }
 
-    /// Adds the variables in it to others.
-    pub(super) fn variables<'e>(&'e self, names: &mut BTreeSet<&'e str>) {
-        names.extend(self.variable());
-        for part in self.parts() {
-            part.variables(names);
+    /// The variables in expressions, in their order.
+    pub(super) fn variables<'e>(exprs: &[&'e Expr]) -> BTreeSet<&'e str> {
+        let mut names = BTreeSet::new();
+        for expr in exprs {
+            expr.visit(&mut |part| names.extend(part.variable()));
         }
-    }
-
-    pub(super) fn has_variables(&self) -> bool {
-        self.any(&|part| part.variable().is_some())
+        names
     }
 
     /// Whether this or a part of it is as asked.
-    pub(super) fn any(&self, is_one: &dyn Fn(&Expr) -> bool) -> bool {
-        is_one(self) || self.parts().iter().any(|part| part.any(is_one))
+    pub(super) fn has(&self, is_one: impl Fn(&Expr) -> bool) -> bool {
+        let mut found = false;
+        self.visit(&mut |part| found |= is_one(part));
+        found
+    }
+
+    fn visit<'e>(&'e self, see: &mut dyn FnMut(&'e Expr)) {
+        see(self);
+        for part in self.parts() {
+            part.visit(see);
+        }
     }
 }

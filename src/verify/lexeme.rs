@@ -71,7 +71,7 @@ pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
         brackets: 0,
     };
     while lexer.next() {
-        work::look(150)?;
+        work::look(120)?;
         let depth = lexer.upright.len() + lexer.brackets;
         if lexer.found.len() > MOST || depth > DEEPEST {
             return None;

@@ -17,14 +17,13 @@ mod clean;
 mod compare;
 mod expr;
 mod lexeme;
-mod number;
-mod parse;
 mod read;
 mod region;
 #[cfg(test)]
 mod tests;
 mod text;
 mod unit;
+mod value;
 mod work;
 
 use answer::Found;

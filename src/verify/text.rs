@@ -1,5 +1,7 @@
 //! Answers that are words: how two of them are the same, and the letters of choices.
 
+use super::lexeme::is_name;
+
 /// Letters without their accents, and the marks that make them.
 fn plain(letter: char) -> Option<char> {
     Some(match letter {
@@ -68,6 +70,16 @@ pub(super) fn choice(text: &str) -> Option<char> {
     let is_bare = rest.len() == 1 && rest.starts_with(|c: char| c.is_ascii_alphabetic());
     let is_one = is_behind && !starts_list && !is_another && !is_bare;
     is_one.then_some(letter.to_ascii_uppercase())
+}
+
+/// Letters alone, with a word among them, are words: `odd` is no product, `sin x` is a function.
+pub(super) fn is_words(source: &str) -> bool {
+    let text = source.replace("\\text", " ").replace(['{', '}'], " ");
+    let known =
+        |word: &str| ["and", "or"].contains(&word) || is_name(word) || word.chars().count() < 2;
+    text.chars()
+        .all(|c| c.is_alphabetic() || c.is_whitespace() || c == ',')
+        && !text.split([' ', ',', '\n', '\t']).all(known)
 }
 
 /// A time or a ratio: `3:00`, `1 : 2 : 3`, `7:45 a.m.`
