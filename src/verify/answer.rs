@@ -58,10 +58,13 @@ fn boxed(text: &str) -> Option<Option<String>> {
         let blank = r"(?:\\text|[\s\\${}()])*";
         pattern(&format!("^{blank},?{blank}(?:,|and|or){blank}$"))
     });
+    // The pattern is slow where most that stands there is backslashes.
+    if !text.contains("box") {
+        return None;
+    }
     let (mut boxes, mut end) = (Vec::new(), 0);
     while let Some(mark) = BOX.find_at(text, end) {
-        let Some(inside) = closed(&text[mark.end()..]).filter(|inside| !inside.trim().is_empty())
-        else {
+        let Some(inside) = closed(&text[mark.end()..]) else {
             return Some(None);
         };
         if !JOINT.is_match(&text[end..mark.start()]) {
@@ -70,7 +73,8 @@ fn boxed(text: &str) -> Option<Option<String>> {
         boxes.push(inside);
         end = mark.end() + inside.len() + 2;
     }
-    (!boxes.is_empty()).then(|| Some(boxes.join(", ")))
+    let are_full = boxes.iter().all(|inside| !inside.trim().is_empty());
+    (!boxes.is_empty()).then(|| are_full.then(|| boxes.join(", ")))
 }
 
 /// The inside of the brace that a text begins with.
@@ -149,7 +153,8 @@ fn is_formula(inside: &str, end: usize) -> bool {
     let formula = &inside[..end];
     let is_digit = |c: char| c.is_ascii_digit();
     let is_open = formula.ends_with(' ') || inside[end + 1..].starts_with(is_digit);
-    !(formula.starts_with(is_digit) && is_open) && !formula.contains("\n\n")
+    let is_money = formula.starts_with(is_digit) && is_open;
+    !is_money && !formula.contains("\n\n")
 }
 
 /// Whether a text without a mark is meant as a whole: one line that is mathematics, well written or not.
@@ -168,13 +173,14 @@ pub(super) fn is_whole(text: &str, clean: &str) -> bool {
         && formulas(text).is_empty()
 }
 
-/// The relation behind the word that begins a line: `Therefore x = 5`.
-pub(super) fn behind_word(text: &str) -> Option<&str> {
+/// A line without the word that begins it, where a relation is behind: `Therefore x = 5`.
+pub(super) fn behind_word(text: &str) -> &str {
     static HEAD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(\p{Lu}\p{Ll}+),* "));
-    let head = HEAD.captures(text)?;
-    let rest = &text[head[0].len()..];
-    let is_read = || !is_name(&head[1].to_lowercase()) && read(&cleaned(rest)).is_some();
-    (rest.contains('=') && is_read()).then_some(rest)
+    let head = HEAD.captures(text);
+    let head = head.filter(|head| !is_name(&head[1].to_lowercase()));
+    let rest = head.map_or("", |head| &text[head[0].len()..]);
+    let is_relation = rest.contains('=') && read(&cleaned(rest)).is_some();
+    if is_relation { rest } else { text }
 }
 
 /// The last formula of a text, or the last number outside of one, whichever ends later.

@@ -30,17 +30,14 @@ pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The letter that this is: a variable.
-pub(super) fn letter(text: &str) -> Option<char> {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .filter(|c| c.is_alphabetic() && letters.next().is_none())
+/// Whether this is one letter: a variable.
+pub(super) fn is_letter(text: &str) -> bool {
+    text.starts_with(char::is_alphabetic) && text.chars().nth(1).is_none()
 }
 
 /// Whether these are letters that are no product of variables: a unit, `and`, any word.
 pub(super) fn is_word(text: &str) -> bool {
-    text.starts_with(char::is_alphabetic) && letter(text).is_none()
+    text.starts_with(char::is_alphabetic) && !is_letter(text)
 }
 
 /// More are not read, and brackets inside of each other neither.
@@ -68,7 +65,6 @@ pub(super) fn is_name(word: &str) -> bool {
 
 /// The lexemes of a text; `None` where there are too many.
 pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
-    static COMMAND: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?s)\\(?:[A-Za-z]+|.)?"));
     let mut lexer = Lexer::default();
     let mut rest = text;
     loop {
@@ -77,16 +73,12 @@ pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
         let Some(letter) = from.chars().next() else {
             return Some(lexer.found);
         };
-        let length = if letter == '\\' {
-            let command = COMMAND.find(from)?.as_str();
-            lexer.command(command, &from[command.len()..])
-        } else if is_number(from) {
+        let length = if is_number(from) {
             lexer.number(from)
         } else if letter.is_alphabetic() {
             lexer.letters(from)
         } else {
-            lexer.sign(letter);
-            letter.len_utf8()
+            lexer.sign(from)
         };
         rest = &from[length..];
         work::look(120)?;
@@ -119,16 +111,25 @@ impl Lexer {
         self.is_apart = false;
     }
 
-    fn sign(&mut self, sign: char) {
+    fn sign(&mut self, text: &str) -> usize {
+        static SIGN: LazyLock<Regex> =
+            LazyLock::new(|| pattern(r"^(?s)(?:\\text\s*\{|\\[A-Za-z]+|\\.|.)"));
+        let sign = SIGN.find(text).map_or("", |sign| sign.as_str());
         match sign {
-            '{' => self.upright.push(false),
+            "\\text" => return sign.len(),
+            "{" => self.upright.push(false),
+            _ if sign.len() > 2 && sign.ends_with('{') => {
+                self.upright.push(true);
+                return sign.len();
+            }
             // The braces of a `\text` are none.
-            '}' if self.upright.pop() == Some(true) => return,
-            '(' | '[' => self.brackets += 1,
-            ')' | ']' => self.brackets = self.brackets.saturating_sub(1),
+            "}" if self.upright.pop() == Some(true) => return sign.len(),
+            "(" | "[" | "\\{" => self.brackets += 1,
+            ")" | "]" | "\\}" => self.brackets = self.brackets.saturating_sub(1),
             _ => {}
         }
         self.push(sign, false);
+        sign.len()
     }
 
     /// With its separators of thousands, its fraction and its exponent.
@@ -150,22 +151,6 @@ impl Lexer {
         groups.len() + rest.len()
     }
 
-    fn command(&mut self, command: &str, behind: &str) -> usize {
-        let inside = behind.trim_start().strip_prefix('{');
-        match (command, inside) {
-            ("\\text", Some(inside)) => {
-                self.upright.push(true);
-                return command.len() + behind.len() - inside.len();
-            }
-            ("\\text", None) => return command.len(),
-            ("\\{", _) => self.brackets += 1,
-            ("\\}", _) => self.brackets = self.brackets.saturating_sub(1),
-            _ => {}
-        }
-        self.push(command, false);
-        command.len()
-    }
-
     /// A name, a word, or letters beside each other.
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
@@ -180,10 +165,9 @@ impl Lexer {
             run = &run[..named.unwrap_or(run.len())];
             is_word = run.chars().count() > 3 || unit::is_word(run);
         }
-        let is_letter = letter(run).is_some();
         if is_name(run) {
             self.push(format!("\\{run}"), false);
-        } else if is_word || is_letter {
+        } else if is_word || is_letter(run) {
             self.push(run, false);
         } else {
             run.chars().for_each(|letter| self.push(letter, true));

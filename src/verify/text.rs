@@ -63,12 +63,14 @@ pub(super) fn choice(text: &str) -> Option<char> {
     Some(letter.to_ascii_uppercase())
 }
 
-/// Letters alone, with a word among them, are words: `odd` is no product, `sin x` is a function.
+/// Letters alone, with a word among them, are words: `odd` is no product, `sin x` is a function, `xy` without a vowel is
+/// no word.
 pub(super) fn is_words(text: &str) -> bool {
+    static KNOWN: LazyLock<Regex> =
+        LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[b-df-hj-np-tv-z]{2,3})$"));
     let text = text.replace("\\text", " ").replace(['{', '}', ','], " ");
-    let is_known =
-        |word: &str| is_name(word) || matches!(word, "and" | "or") || word.chars().count() < 2;
     let mut letters = text.chars().filter(|letter| !letter.is_whitespace());
+    let is_known = |word: &str| is_name(word) || KNOWN.is_match(word);
     letters.all(char::is_alphabetic) && !text.split_whitespace().all(is_known)
 }
 
