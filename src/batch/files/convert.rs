@@ -7,7 +7,7 @@ use super::json::Cursor;
 use super::lines::{self, LONGEST, Lines, Sink};
 use super::replace::{Replacement, cannot_be_written};
 use super::saved::MOST_TEXT;
-use super::{Format, Mapping, Progress, ReadOptions, cannot_be_read, npz, read};
+use super::{Format, Mapping, Progress, ReadOptions, cannot_be_read, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Writes the rollouts of `input` to `output`, in the form that its name says, and gives what is otherwise there.
@@ -65,7 +65,7 @@ pub fn convert(
             Format::Lines => notes.extend(sink(&mut file, &|sink| {
                 batch.write_lines(sink).map_err(failed)
             })?),
-            Format::Npz => npz::save(&batch, &mut file)?,
+            Format::Npz => batch.save_npz(&mut file)?,
             Format::Safetensors => {
                 batch.save(&mut file).map_err(failed)?;
                 let texts = batch.texts().flat_map(|(_, texts)| texts);

@@ -5,6 +5,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use serde::Deserialize;
+
 use crate::diagnostic::Diagnostic;
 
 /// How deep objects and arrays may be nested: the scan recurses once a level.
@@ -18,7 +20,8 @@ const POWERS: [f64; 16] = [
 const ARRAY: &str = "a comma, or the bracket that closes the array";
 
 /// The type of a value, as its first character tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Type {
     Null,
     Bool,
