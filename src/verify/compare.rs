@@ -19,43 +19,42 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
     work::look(100)?;
     match (gold, answer) {
-        (Expr::Node(Based(base), a), Expr::Node(Based(other), b)) => {
-            let value = |digits: &Expr, base| u128::from_str_radix(digits.word(), base).ok();
-            let values = value(&a[0], *base).zip(value(&b[0], *other));
-            Some(values.is_some_and(|(a, b)| a == b))
+        (Expr::Node(Based(a, base), _), Expr::Node(Based(b, other), _)) => {
+            let value = |digits, base: &u32| u128::from_str_radix(digits, *base).ok();
+            Some(value(a, base).is_some() && value(a, base) == value(b, other))
         }
         // One base alone: the other is written with the same digits.
-        (Expr::Node(Based(_), digits), number) | (number, Expr::Node(Based(_), digits)) => {
-            Some(constant(number)?.exact()?.to_string() == digits[0].word())
+        (Expr::Node(Based(digits, _), _), number) | (number, Expr::Node(Based(digits, _), _)) => {
+            Some(constant(number)?.exact()?.to_string() == *digits)
         }
         // The letter is a part of an inequality.
         (Expr::Node(Relation(_), _), Expr::Node(Relation(_), _)) => {
             relations(gold, answer).or_else(|| regions(gold, answer))
         }
-        _ if assigned(gold).is_some() => same(assigned(gold)?, answer),
-        _ if assigned(answer).is_some() => same(gold, assigned(answer)?),
+        _ if assigned(gold).is_some() => same(assigned(gold)?.1, answer),
+        _ if assigned(answer).is_some() => same(gold, assigned(answer)?.1),
         _ if is_quantity(gold) && is_quantity(answer) => quantities(gold, answer),
         _ => regions(gold, answer).or_else(|| structures(gold, answer)),
     }
 }
 
-/// What a name is said to be: the right side of `x = 5`, `f(x) = 2x`.
-fn assigned(expr: &Expr) -> Option<&Expr> {
+/// A name and what it is said to be: `x = 5`, `f(x) = 2x`.
+fn assigned(expr: &Expr) -> Option<(&Expr, &Expr)> {
     match expr {
-        Expr::Node(Relation("="), sides) if sides[0].is_name() => Some(&sides[1]),
+        Expr::Node(Relation("="), sides) if sides[0].is_name() => Some((&sides[0], &sides[1])),
         _ => None,
     }
 }
 
 fn is_quantity(expr: &Expr) -> bool {
-    expr.is_plain() || matches!(expr.symbol(), Some(Measured | Percent))
+    expr.is_plain() || matches!(expr.symbol(), Some(Measured(_) | Percent))
 }
 
 fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
     match (gold, answer) {
-        (Expr::Node(Measured, a), Expr::Node(Measured, b)) if a[1] != b[1] => Some(false),
-        (Expr::Node(Measured, gold), _) => quantities(&gold[0], answer),
-        (_, Expr::Node(Measured, answer)) => quantities(gold, &answer[0]),
+        (Expr::Node(Measured(a), _), Expr::Node(Measured(b), _)) if a != b => Some(false),
+        (Expr::Node(Measured(_), gold), _) => quantities(&gold[0], answer),
+        (_, Expr::Node(Measured(_), answer)) => quantities(gold, &answer[0]),
         (Expr::Node(Percent, a), Expr::Node(Percent, b)) => numbers(&a[0], &b[0]),
         (Expr::Node(Percent, a), _) => percent(&a[0], |gold| numbers(gold, answer)),
         (_, Expr::Node(Percent, b)) => percent(&b[0], |answer| numbers(gold, answer)),
@@ -91,45 +90,40 @@ fn regions(gold: &Expr, answer: &Expr) -> Option<bool> {
 fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {
     let (golds, answers) = (gold.parts(), answer.parts());
     let (a, b) = (gold.symbol(), answer.symbol());
-    let are = |symbol| {
-        [a, b]
-            .iter()
-            .all(|own| matches!(own, Some(List | Or)) || *own == symbol)
+    let are = |symbol: Symbol| {
+        let is_one = |own: Option<&Symbol>| {
+            own.is_some_and(|own| matches!(own, List | Or) || *own == symbol)
+        };
+        is_one(a) && is_one(b)
     };
     match (a, b) {
-        _ if are(None) && a.is_some() && b.is_some() => lists(golds, answers),
-        _ if are(Some(Set)) => sets(&unnamed(golds), &unnamed(answers)),
+        _ if are(List) => lists(golds, answers),
+        _ if are(Set) => sets(&unnamed(golds), &unnamed(answers)),
         (Some(Set), _) if golds.len() == 1 => same(&golds[0], answer),
         (_, Some(Set)) if answers.len() == 1 => same(gold, &answers[0]),
-        _ if are(Some(Tuple)) || a.is_some() && a == b => {
-            in_order(&values(golds), &values(answers))
-        }
+        _ if are(Tuple) || a.is_some() && a == b => in_order(&values(golds), &values(answers)),
         _ => Some(false),
     }
 }
 
-/// The names that the values of a list have, each once.
-fn names(values: &[Expr]) -> Vec<&Expr> {
-    let mut names: Vec<&Expr> = Vec::new();
-    for value in values {
-        if assigned(value).is_some() && !names.contains(&&value.parts()[0]) {
-            names.push(&value.parts()[0]);
-        }
-    }
-    names
+/// Whether the values of a list have several names.
+fn have_names(values: &[Expr]) -> bool {
+    let mut names = values.iter().filter_map(assigned).map(|(name, _)| name);
+    let first = names.next();
+    names.any(|name| Some(name) != first)
 }
 
 /// The values without their names.
 fn values(values: &[Expr]) -> Vec<&Expr> {
-    let value = |value| assigned(value).unwrap_or(value);
+    let value = |value| assigned(value).map_or(value, |(_, value)| value);
     values.iter().map(value).collect()
 }
 
 /// The values of a list; `x = 1, x = 2` without the name that all of them have.
 fn unnamed(values: &[Expr]) -> Vec<&Expr> {
-    match names(values).len() {
-        0 | 1 => self::values(values),
-        _ => values.iter().collect(),
+    match have_names(values) {
+        true => values.iter().collect(),
+        false => self::values(values),
     }
 }
 
@@ -149,12 +143,10 @@ fn in_order(golds: &[&Expr], answers: &[&Expr]) -> Option<bool> {
 }
 
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
-    let (own, other) = (names(golds).len(), names(answers).len());
-    if (own > 1) != (other > 1) {
-        return match own.min(other) {
-            0 => in_order(&values(golds), &values(answers)),
-            _ => Some(false),
-        };
+    if have_names(golds) != have_names(answers) {
+        let are_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
+        let may_be = are_bare(golds) || are_bare(answers);
+        return in_order(&values(golds), &values(answers)).map(|is_same| is_same && may_be);
     }
     let (golds, mut left) = (unnamed(golds), unnamed(answers));
     if golds.len() != left.len() || golds.len() > LONGEST {
@@ -182,8 +174,8 @@ fn sets(golds: &[&Expr], answers: &[&Expr]) -> Option<bool> {
 /// Two relations: equations whose differences are proportional, inequalities by a positive factor.
 fn relations(gold: &Expr, answer: &Expr) -> Option<bool> {
     let (golds, answers) = (gold.parts(), answer.parts());
-    if let (Some(a), Some(b)) = (assigned(gold), assigned(answer))
-        && golds[0] == answers[0]
+    if let (Some((name, a)), Some((other, b))) = (assigned(gold), assigned(answer))
+        && name == other
     {
         return same(a, b);
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use num_traits::Signed;
 
 use super::value;
 
@@ -20,14 +19,14 @@ pub(super) struct Decimal {
 }
 
 /// What a node makes of its parts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Symbol {
     /// A function of numbers by its name: `+` and `*` of any count, `^`, `-` and `1/` of one, `sin`, `log` of a base and a
     /// number, `root` of an order and a number, `!` and `!!`; `f`, `g` and `h` are functions that nobody knows.
     Function(&'static str),
     Percent,
-    /// A number and its unit, a word.
-    Measured,
+    /// A number in a unit.
+    Measured(String),
     /// Parts that all hold, without brackets; inequalities such as `1 < x < 2` among them.
     List,
     /// A list with an `or` in it.
@@ -36,17 +35,31 @@ pub(super) enum Symbol {
     Tuple,
     /// Which of the two ends belong to it.
     Interval([bool; 2]),
-    /// Rows of so many cells.
-    Matrix(usize),
+    /// Rows, each a matrix of its cells.
+    Matrix,
     /// `\cup`, `\cap` or `\setminus` of two sets.
     Joined(&'static str),
     /// `=`, `\neq`, `<` or `\leq` between two sides.
     Relation(&'static str),
-    /// Digits, as a word, in a base.
-    Based(u32),
+    /// Digits in a base.
+    Based(String, u32),
 }
 
-use Symbol::Function;
+pub(super) use Symbol::Function;
+
+impl Symbol {
+    pub(super) fn of(self, parts: impl Into<Vec<Expr>>) -> Expr {
+        Expr::Node(self, parts.into())
+    }
+
+    /// A node of the parts; of one part that part.
+    pub(super) fn joined(self, mut parts: Vec<Expr>) -> Expr {
+        match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => self.of(parts),
+        }
+    }
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Expr {
@@ -54,8 +67,6 @@ pub(super) enum Expr {
     Number(Rational, Option<Decimal>),
     /// A variable, or one of [`CONSTANTS`].
     Name(String),
-    /// What is no number: a unit, digits in a base.
-    Word(String),
     Node(Symbol, Vec<Expr>),
 }
 
@@ -68,10 +79,6 @@ const CONSTANTS: [&str; 5] = ["\\pi", "e", "i", INFINITY, REALS];
 impl Expr {
     pub(super) fn integer(number: i64) -> Expr {
         Expr::Number(Rational::from_integer(number.into()), None)
-    }
-
-    pub(super) fn function(name: &'static str, parts: Vec<Expr>) -> Expr {
-        Expr::Node(Function(name), parts)
     }
 
     /// The number that digits with a point and an exponent are; `None` where the exponent is too large.
@@ -96,39 +103,27 @@ impl Expr {
         match self {
             other if sign > 0 => other,
             Expr::Number(value, form) => Expr::Number(-value, form),
-            other => Expr::function("-", vec![other]),
+            other => Function("-").of([other]),
         }
     }
 
-    pub(super) fn power(self, exponent: Expr) -> Expr {
-        Expr::function("^", vec![self, exponent])
-    }
-
     pub(super) fn over(self, divisor: Expr) -> Expr {
-        self.times(Expr::function("1/", vec![divisor]))
+        self.times(Function("1/").of([divisor]))
     }
 
     pub(super) fn times(self, factor: Expr) -> Expr {
         match self {
             Expr::Node(Function("*"), mut parts) => {
                 parts.push(factor);
-                Expr::function("*", parts)
+                Function("*").of(parts)
             }
-            other => Expr::function("*", vec![other, factor]),
+            other => Function("*").of([other, factor]),
         }
     }
 
-    /// A node of the parts; of one part that part.
-    pub(super) fn of(symbol: Symbol, mut parts: Vec<Expr>) -> Expr {
-        match parts.len() {
-            1 => parts.swap_remove(0),
-            _ => Expr::Node(symbol, parts),
-        }
-    }
-
-    pub(super) fn symbol(&self) -> Option<Symbol> {
+    pub(super) fn symbol(&self) -> Option<&Symbol> {
         match self {
-            Expr::Node(symbol, _) => Some(*symbol),
+            Expr::Node(symbol, _) => Some(symbol),
             _ => None,
         }
     }
@@ -137,33 +132,6 @@ impl Expr {
         match self {
             Expr::Node(_, parts) => parts,
             _ => &[],
-        }
-    }
-
-    /// The whole number that this is.
-    pub(super) fn whole(&self) -> Option<&BigInt> {
-        match self {
-            Expr::Number(value, _) => value.is_integer().then(|| value.numer()),
-            _ => None,
-        }
-    }
-
-    /// Whether this is a fraction of two whole numbers.
-    pub(super) fn is_fraction(&self) -> bool {
-        let is_whole = |expr: &Expr| expr.whole().is_some_and(|number| !number.is_negative());
-        match (self.symbol(), self.parts()) {
-            (Some(Function("*")), [above, Expr::Node(Function("1/"), below)]) => {
-                is_whole(above) && is_whole(&below[0])
-            }
-            _ => false,
-        }
-    }
-
-    /// What a word says, nothing of all else.
-    pub(super) fn word(&self) -> &str {
-        match self {
-            Expr::Word(word) => word,
-            _ => "",
         }
     }
 
@@ -214,24 +182,17 @@ impl Expr {
 
     /// The variables in expressions, in their order.
     pub(super) fn variables<'e>(exprs: &[&'e Expr]) -> BTreeSet<&'e str> {
-        let mut names = BTreeSet::new();
-        for expr in exprs {
-            expr.visit(&mut |part| names.extend(part.variable()));
-        }
-        names
+        let parts = exprs.iter().flat_map(|expr| expr.walk());
+        parts.filter_map(Expr::variable).collect()
     }
 
-    /// Whether this or a part of it is as asked.
-    pub(super) fn has(&self, is_one: impl Fn(&Expr) -> bool) -> bool {
-        let mut found = false;
-        self.visit(&mut |part| found |= is_one(part));
-        found
-    }
-
-    fn visit<'e>(&'e self, see: &mut dyn FnMut(&'e Expr)) {
-        see(self);
-        for part in self.parts() {
-            part.visit(see);
-        }
+    /// This and all parts of it.
+    pub(super) fn walk(&self) -> impl Iterator<Item = &Expr> {
+        let mut left = vec![self];
+        std::iter::from_fn(move || {
+            let next = left.pop()?;
+            left.extend(next.parts());
+            Some(next)
+        })
     }
 }

@@ -3,9 +3,14 @@
 mod factor;
 mod sum;
 
-use super::expr::{Expr, REALS, Symbol};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::expr::{Expr, Function, Symbol};
 use super::lexeme::{Lexeme, is_number, is_word, lexemes};
-use super::{text, work};
+use super::text::{self, pattern};
+use super::work;
 
 /// Longer answers are compared as texts alone.
 pub(super) const LONGEST: usize = 10_500;
@@ -24,26 +29,20 @@ pub(super) fn read(text: &str) -> Option<Expr> {
     let lexemes = lexemes(text)?;
     let mut parser = Parser {
         lexemes: &lexemes,
-        at: 0,
-        taken: 0,
-        depth: 0,
-        is_angle: false,
-        plus_minus: 1,
-        has_plus_minus: false,
-        currency: None,
+        ..Parser::default()
     };
     parser.list().filter(|_| parser.is(""))
 }
 
 /// `101_2`, `\text{A1}_{16}`.
 fn based(source: &str) -> Option<Expr> {
+    static BASED: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"^([A-Za-z]*[0-9][0-9A-Za-z]*)_([0-9]{1,2})$"));
     let text = source.replace("\\text", "").replace(['{', '}', ' '], "");
-    let (digits, base) = text.split_once('_')?;
-    let base: u32 = base.parse().ok().filter(|base| (2..=36).contains(base))?;
-    let has_digit = digits.bytes().any(|byte| byte.is_ascii_digit());
-    let is_digits = digits.len() < 100 && digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let digits = vec![Expr::Word(digits.to_uppercase())];
-    (has_digit && is_digits).then_some(Expr::Node(Symbol::Based(base), digits))
+    let found = BASED.captures(&text)?;
+    let base: u32 = found[2].parse().ok()?;
+    let based = Symbol::Based(found[1].to_uppercase(), base);
+    (2..=36).contains(&base).then(|| based.of([]))
 }
 
 /// How far a lexeme goes into brackets or out of them.
@@ -55,24 +54,11 @@ fn nesting(text: &str) -> i32 {
     }
 }
 
-/// The relation of a sign, and whether its sides change places.
-fn relation(sign: &str) -> Option<(&'static str, bool)> {
-    Some(match sign {
-        "=" => ("=", false),
-        "\\neq" => ("\\neq", false),
-        "<" => ("<", false),
-        "\\leq" => ("\\leq", false),
-        ">" => ("<", true),
-        "\\geq" => ("\\leq", true),
-        "\\approx" => ("\\approx", false),
-        "\\in" => ("\\in", false),
-        _ => return None,
-    })
-}
+const RELATIONS: [&str; 8] = ["=", "\\neq", "<", "\\leq", ">", "\\geq", "\\approx", "\\in"];
+const SET_OPERATORS: [&str; 3] = ["\\cup", "\\cap", "\\setminus"];
 
-fn set_operator(sign: &str) -> Option<&'static str> {
-    let mut all = ["\\cup", "\\cap", "\\setminus"].into_iter();
-    all.find(|own| *own == sign)
+fn one_of<const N: usize>(signs: [&'static str; N], text: &str) -> Option<&'static str> {
+    signs.into_iter().find(|own| *own == text)
 }
 
 fn joins(text: &str) -> bool {
@@ -94,11 +80,11 @@ fn is_end(text: &str) -> bool {
         || is_comma(text)
         || joins(text)
         || nesting(text) < 0
-        || relation(text).is_some()
+        || one_of(RELATIONS, text).is_some()
 }
 
 /// Reads the lexemes from one on; what it does not understand ends what it reads. As a copy it is a place to go back to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
     at: usize,
@@ -146,7 +132,7 @@ impl<'t> Parser<'t> {
     fn list(&mut self) -> Option<Expr> {
         let (elements, has_or) = self.elements()?;
         let symbol = if has_or { Symbol::Or } else { Symbol::List };
-        Some(Expr::of(symbol, elements))
+        Some(symbol.joined(elements))
     }
 
     /// The elements of a list, and whether an `or` stands in it; one with `\pm` is two.
@@ -158,10 +144,8 @@ impl<'t> Parser<'t> {
             (self.plus_minus, self.has_plus_minus) = (1, false);
             elements.push(self.element()?);
             if self.has_plus_minus {
-                *self = Parser {
-                    plus_minus: -1,
-                    ..start
-                };
+                *self = start;
+                self.plus_minus = -1;
                 elements.push(self.element()?);
             }
             let has_comma = self.take(",") || self.take(";");
@@ -183,13 +167,13 @@ impl<'t> Parser<'t> {
         let start = self.at;
         let (mut sides, mut signs) = (vec![self.side()], Vec::new());
         let head = &self.lexemes[start..self.at];
-        while let Some(sign) = relation(self.text()) {
+        while let Some(sign) = one_of(RELATIONS, self.text()) {
             self.advance(1);
             signs.push(sign);
             sides.push(self.side());
         }
         let last = sides.len() - 1;
-        let find = |own| signs.iter().position(|(sign, _)| *sign == own);
+        let find = |own| signs.iter().position(|sign| *sign == own);
         if let Some(at) = find("\\approx") {
             // What is about equal comes behind what is equal; a name in front of it is only a name.
             let exact = sides[at].take().filter(|value| !is_named(value));
@@ -198,17 +182,18 @@ impl<'t> Parser<'t> {
         if find("\\in").is_some() || last == 0 {
             return sides[last].take().filter(|_| last < 2);
         }
-        if signs.iter().any(|(sign, _)| *sign != "=") {
+        if signs.iter().any(|sign| *sign != "=") {
             let sides = sides.into_iter().collect::<Option<Vec<Expr>>>()?;
             let pairs = signs.iter().zip(sides.windows(2));
-            let relations = pairs.map(|((sign, is_turned), pair)| {
-                let mut pair = pair.to_vec();
-                if *is_turned {
-                    pair.reverse();
+            let relations = pairs.map(|(sign, pair)| {
+                let turned = || [pair[1].clone(), pair[0].clone()];
+                match *sign {
+                    ">" => Symbol::Relation("<").of(turned()),
+                    "\\geq" => Symbol::Relation("\\leq").of(turned()),
+                    sign => Symbol::Relation(sign).of(pair.to_vec()),
                 }
-                Expr::Node(Symbol::Relation(sign), pair)
             });
-            return Some(Expr::of(Symbol::List, relations.collect()));
+            return Some(Symbol::List.joined(relations.collect()));
         }
         let first = sides[0].take().or_else(|| odd_name(head))?;
         let last = sides[last].take()?;
@@ -239,11 +224,11 @@ impl<'t> Parser<'t> {
     fn joined(&mut self) -> Option<Expr> {
         let mut value = self.single()?;
         for _ in 0..DEEPEST / 2 {
-            let Some(operator) = set_operator(self.text()) else {
+            let Some(operator) = one_of(SET_OPERATORS, self.text()) else {
                 return Some(value);
             };
             self.advance(1);
-            value = Expr::Node(Symbol::Joined(operator), vec![value, self.single()?]);
+            value = Symbol::Joined(operator).of([value, self.single()?]);
         }
         None
     }
@@ -251,20 +236,10 @@ impl<'t> Parser<'t> {
     /// What is no relation: a set, a tuple, an interval, a matrix, a number with its unit.
     fn single(&mut self) -> Option<Expr> {
         work::look(20)?;
-        let text = self.text();
-        let behind = self.ahead(1);
-        match text {
-            "\\emptyset" => {
-                self.advance(1);
-                Some(Expr::Node(Symbol::Set, Vec::new()))
-            }
-            REALS => {
-                self.advance(1);
-                Some(Expr::Name(text.to_string()))
-            }
+        match self.text() {
             "\\begin" => self.matrix(None),
             // Around an array they are a matrix's own.
-            "(" | "[" | "{" if behind == "\\begin" => {
+            "(" | "[" | "{" if self.ahead(1) == "\\begin" => {
                 self.advance(1);
                 let matrix = self.matrix(None)?;
                 (nesting(self.text()) < 0).then(|| self.advance(1))?;
@@ -309,7 +284,7 @@ impl<'t> Parser<'t> {
         }
         self.advance(1);
         if is_set && closes_set(self) {
-            return Some(Expr::Node(Symbol::Set, Vec::new()));
+            return Some(Symbol::Set.of([]));
         }
         let (parts, _) = self.elements()?;
         let close = self.text();
@@ -324,7 +299,7 @@ impl<'t> Parser<'t> {
             ")" | "]" if !is_set => Symbol::Tuple,
             _ => return None,
         };
-        Some(Expr::Node(symbol, parts))
+        Some(symbol.of(parts))
     }
 
     /// A matrix, with a factor before it; the number that a determinant is; what stands in an environment of lines.
@@ -339,31 +314,28 @@ impl<'t> Parser<'t> {
                 (!self.is("")).then(|| self.advance(1))?;
             }
         }
-        let (mut cells, mut widths) = (Vec::new(), vec![0]);
+        let mut rows = vec![Vec::new()];
         while !self.is("\\end") {
             let cell = self.sum()?;
-            cells.push(match &factor {
+            rows.last_mut()?.push(match &factor {
                 Some(factor) => factor.clone().times(cell),
                 None => cell,
             });
-            *widths.last_mut()? += 1;
             if self.take("\\\\") && !self.is("\\end") {
-                widths.push(0);
+                rows.push(Vec::new());
             } else {
                 (self.take("&") || self.is("\\end")).then_some(())?;
             }
         }
-        let width = widths[0];
-        let is_closed = self.environment("\\end") == Some(environment);
-        if !is_closed || widths.iter().any(|own| *own != width) || width == 0 {
-            return None;
+        (self.environment("\\end") == Some(environment)).then_some(())?;
+        if environment != "vmatrix" {
+            let rows = rows.into_iter().map(|row| Symbol::Matrix.of(row));
+            return Some(Symbol::Matrix.of(rows.collect::<Vec<_>>()));
         }
-        if environment == "vmatrix" {
-            let [a, b, c, d] = <[Expr; 4]>::try_from(cells).ok()?;
-            let parts = vec![a.times(d), b.times(c).signed(-1)];
-            return (width == 2 && factor.is_none()).then(|| Expr::function("+", parts));
-        }
-        Some(Expr::Node(Symbol::Matrix(width), cells))
+        let [ab, cd] = <[Vec<Expr>; 2]>::try_from(rows).ok()?;
+        let ([a, b], [c, d]) = (ab.try_into().ok()?, cd.try_into().ok()?);
+        let value = Function("+").of([a.times(d), b.times(c).signed(-1)]);
+        factor.is_none().then_some(value)
     }
 
     /// The name of an environment that begins or ends.
@@ -393,13 +365,13 @@ fn odd_name(lexemes: &[Lexeme]) -> Option<Expr> {
 
 /// An equation; `(x, y) = (1, 2)` is several.
 fn equations(first: Expr, last: Expr) -> Expr {
-    let equation = |(first, last)| Expr::Node(Symbol::Relation("="), vec![first, last]);
+    let equation = |(first, last)| Symbol::Relation("=").of([first, last]);
     match (first, last) {
         (Expr::Node(Symbol::Tuple, names), Expr::Node(Symbol::Tuple, values))
             if names.len() == values.len() =>
         {
             let pairs = names.into_iter().zip(values);
-            Expr::Node(Symbol::List, pairs.map(equation).collect())
+            Symbol::List.of(pairs.map(equation).collect::<Vec<_>>())
         }
         sides => equation(sides),
     }

@@ -74,7 +74,7 @@ fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
         Interval(is_closed) => *is_closed,
         _ => [false, false],
     };
-    Some(match (*symbol, &parts[..]) {
+    Some(match (symbol, &parts[..]) {
         // A solved one: a variable on one side, a number on the other.
         (Relation(sign), [a, b]) => {
             let order = match (a.variable(), b.variable()) {
@@ -82,7 +82,7 @@ fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
                 (None, Some(_)) => order(end(a)?, x),
                 _ => return None,
             };
-            match sign {
+            match *sign {
                 "<" => order.is_lt(),
                 "\\leq" => order.is_le(),
                 "\\neq" => order.is_ne(),
@@ -97,7 +97,7 @@ fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
             (from.is_gt() || from.is_eq() && is_closed[0])
                 && (to.is_lt() || to.is_eq() && is_closed[1])
         }
-        (Joined(operator), [a, b]) => match (operator, has(a, x, ends)?, has(b, x, ends)?) {
+        (Joined(operator), [a, b]) => match (*operator, has(a, x, ends)?, has(b, x, ends)?) {
             ("\\cup", a, b) => a || b,
             ("\\cap", a, b) => a && b,
             (_, a, b) => a && !b,

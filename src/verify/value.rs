@@ -126,6 +126,7 @@ fn divisor(a: &BigInt, b: &BigInt) -> Option<BigInt> {
 
 /// The reduced quotient of a whole number and one above 0.
 pub(super) fn quotient(above: BigInt, below: BigInt) -> Option<Rational> {
+    spend(above.bits() + below.bits())?;
     if below.is_one() {
         return Some(whole(above));
     }
@@ -150,14 +151,13 @@ fn exactly(name: &str, parts: &[&Rational]) -> Option<Rational> {
         factors.product::<BigInt>()
     };
     Some(match (name, parts) {
-        // Numerators and denominators apart: thousands of parts are reduced once.
-        ("+", _) => fraction(parts, |(a, b), part| {
-            if *part.denom() == b {
-                return (a + part.numer(), b);
-            }
-            (a * part.denom() + part.numer() * &b, b * part.denom())
+        ("+", _) => parts.iter().try_fold(Rational::zero(), |a, b| {
+            let above = a.numer() * b.denom() + b.numer() * a.denom();
+            quotient(above, a.denom() * b.denom())
         })?,
-        ("*", _) => fraction(parts, |(a, b), part| (a * part.numer(), b * part.denom()))?,
+        ("*", _) => parts.iter().try_fold(Rational::one(), |a, b| {
+            quotient(a.numer() * b.numer(), a.denom() * b.denom())
+        })?,
         ("-", _) => -first,
         ("1/", _) => (!first.is_zero()).then(|| first.recip())?,
         ("^", [base, exponent]) => power(base, exponent)?,
@@ -171,38 +171,19 @@ fn exactly(name: &str, parts: &[&Rational]) -> Option<Rational> {
             (n, k) if k > n => Rational::zero(),
             (n, k) => whole(product(n - k + 1, n, 1) / product(1, k, 1)),
         },
-        ("gcd" | "lcm", _) => {
+        ("gcd", _) => {
             let mut numbers = wholes()?.into_iter();
-            let first = numbers.next()?.abs();
-            let all = numbers.try_fold(first, |a, b| {
-                let divisor = divisor(&a, b)?;
-                Some(match name {
-                    "gcd" => divisor,
-                    _ => (a * b).abs() / divisor.max(1.into()),
-                })
-            });
-            whole(all?)
+            whole(numbers.try_fold(BigInt::zero(), |a, b| divisor(&a, b))?)
+        }
+        ("lcm", _) => {
+            let mut numbers = wholes()?.into_iter();
+            let lcm = |a: BigInt, b: &BigInt| Some((&a * b).abs() / divisor(&a, b)?.max(1.into()));
+            whole(numbers.try_fold(BigInt::one(), lcm)?)
         }
         ("max", _) => (*parts.iter().max()?).clone(),
         ("min", _) => (*parts.iter().min()?).clone(),
         _ => return None,
     })
-}
-
-type Fraction = (BigInt, BigInt);
-
-/// What numbers make, one after the other, from the first on.
-fn fraction(
-    parts: &[&Rational],
-    step: impl Fn(Fraction, &Rational) -> Fraction,
-) -> Option<Rational> {
-    let (first, others) = parts.split_first()?;
-    let mut made = (first.numer().clone(), first.denom().clone());
-    for part in others {
-        made = step(made, part);
-        spend(made.0.bits() + made.1.bits())?;
-    }
-    quotient(made.0, made.1)
 }
 
 fn power(base: &Rational, exponent: &Rational) -> Option<Rational> {
@@ -237,11 +218,12 @@ fn root(value: &Rational, order: &BigInt) -> Option<Rational> {
 }
 
 fn nearly(name: &str, parts: &[Complex64]) -> Option<Complex64> {
-    let reals = || {
-        parts
-            .iter()
-            .map(|part| real(*part))
-            .collect::<Option<Vec<f64>>>()
+    let reals = |pick: fn(f64, f64) -> f64| {
+        let reals = parts.iter().map(|part| real(*part));
+        reals
+            .collect::<Option<Vec<f64>>>()?
+            .into_iter()
+            .reduce(pick)
     };
     let x = *parts.first()?;
     Some(match (name, parts) {
@@ -270,8 +252,8 @@ fn nearly(name: &str, parts: &[Complex64]) -> Option<Complex64> {
         // A hair below a whole number is that number.
         ("floor", _) => (real(x)? + 1e-12).floor().into(),
         ("ceil", _) => (real(x)? - 1e-12).ceil().into(),
-        ("max", _) => reals()?.into_iter().reduce(f64::max)?.into(),
-        ("min", _) => reals()?.into_iter().reduce(f64::min)?.into(),
+        ("max", _) => reals(f64::max)?.into(),
+        ("min", _) => reals(f64::min)?.into(),
         ("binom", [n, k]) => {
             let (n, k) = (real(*n)?, real(*k)?);
             let count = (k.fract() == 0.0 && (0.0..=1000.0).contains(&k)).then_some(k as u32)?;
@@ -291,12 +273,10 @@ fn near_power(base: Complex64, exponent: Complex64) -> Option<Complex64> {
         return (exponent.re > 0.0).then_some(base);
     }
     let is_whole = exponent.im == 0.0 && exponent.re.fract() == 0.0 && exponent.re.abs() < 1e9;
-    let is_real = base.im == 0.0 && exponent.im == 0.0;
-    let result = match is_whole {
-        true if is_real => base.re.powi(exponent.re as i32).into(),
-        true => base.powi(exponent.re as i32),
-        false if is_real && base.re > 0.0 => base.re.powf(exponent.re).into(),
-        false => base.powc(exponent),
+    let result = match base.im == 0.0 && exponent.im == 0.0 {
+        true if base.re > 0.0 || is_whole => base.re.powf(exponent.re).into(),
+        _ if is_whole => base.powi(exponent.re as i32),
+        _ => base.powc(exponent),
     };
     (result.norm() > 0.0).then_some(result)
 }

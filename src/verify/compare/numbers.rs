@@ -92,15 +92,6 @@ const POINTS: [[i64; 4]; 10] = [
     [-9, 216, 46, -75],
 ];
 
-/// The same, where only whole numbers have a value.
-const WHOLES: [[i64; 4]; 5] = [
-    [4, 3, 2, 5],
-    [5, 2, 3, 4],
-    [7, 4, 6, 3],
-    [2, 6, 5, 8],
-    [3, 5, 7, 2],
-];
-
 /// Functions of more variables are not compared.
 const MOST_NAMES: usize = 16;
 
@@ -115,32 +106,32 @@ pub(super) fn at_points<R>(
         return Vec::new();
     }
     let counts = |expr: &Expr| matches!(expr.symbol(), Some(Function("!" | "!!" | "binom")));
-    let (points, unit): (&[[i64; 4]], i64) = match gold.has(counts) || answer.has(counts) {
-        true => (&WHOLES, 1),
-        false => (&POINTS, 64),
-    };
+    // Only whole numbers above 0 have a factorial.
+    let are_whole = gold.walk().chain(answer.walk()).any(counts);
     let at = |point: &[i64; 4]| {
         evaluate(&|name: &str| {
             let index = names.iter().position(|own| *own == name)?;
             // A fifth name and those behind it have values of their own.
-            let above = point[index % 4] + (index / 4) as i64 * (unit / 2 + 1);
-            Some(Rational::new(above.into(), unit.into()))
+            let above = point[index % 4] + (index / 4) as i64 * 41;
+            Some(match are_whole {
+                true => Rational::from_integer((above.rem_euclid(7) + 2).into()),
+                false => Rational::new(above.into(), 64.into()),
+            })
         })
     };
-    points.iter().filter_map(at).collect()
+    POINTS.iter().filter_map(at).collect()
 }
 
 /// As functions of their variables: the same at all points where both are defined.
 fn functions(gold: &Expr, answer: &Expr) -> Option<bool> {
-    let is_complex = [gold, answer]
-        .iter()
-        .any(|own| own.has(|part| part.is("i")));
+    let parts = || gold.walk().chain(answer.walk());
+    let is_complex = parts().any(|part| part.is("i"));
     // Long decimals may be rounded.
     let is_long = |part: &Expr| {
         part.decimal()
             .is_some_and(|form| form.significant >= ENOUGH)
     };
-    let is_rounded = gold.has(is_long) || answer.has(is_long);
+    let is_rounded = parts().any(is_long);
     let compared = at_points(gold, answer, |at| {
         let (a, b) = (value(gold, at)?, value(answer, at)?);
         match (&a, &b) {
@@ -149,8 +140,6 @@ fn functions(gold: &Expr, answer: &Expr) -> Option<bool> {
             _ => are_near(&a, &b, 1e-9, 1e-3),
         }
     });
-    match compared.contains(&false) {
-        true => Some(false),
-        false => (compared.len() >= 2).then_some(true),
-    }
+    let is_same = !compared.contains(&false);
+    (!is_same || compared.len() >= 2).then_some(is_same)
 }

@@ -2,8 +2,8 @@
 
 use num_bigint::BigInt;
 
-use super::super::expr::{Expr, INFINITY};
-use super::super::lexeme::{function, is_number, is_whole, letter};
+use super::super::expr::{Expr, Function, INFINITY, REALS, Symbol};
+use super::super::lexeme::{function, is_letter, is_number, is_whole};
 use super::super::value::{quotient, shifted};
 use super::Parser;
 
@@ -30,9 +30,9 @@ impl Parser<'_> {
             "(" => return self.enclosed(")"),
             "[" => return self.enclosed("]"),
             "{" => return self.enclosed("}"),
-            "|" => return Some(Expr::function("abs", vec![self.enclosed("|")?])),
-            "\\lfloor" => return Some(Expr::function("floor", vec![self.enclosed("\\rfloor")?])),
-            "\\lceil" => return Some(Expr::function("ceil", vec![self.enclosed("\\rceil")?])),
+            "|" => return Some(Function("abs").of([self.enclosed("|")?])),
+            "\\lfloor" => return Some(Function("floor").of([self.enclosed("\\rfloor")?])),
+            "\\lceil" => return Some(Function("ceil").of([self.enclosed("\\rceil")?])),
             _ => {}
         }
         let is_rest = self.taken > 0;
@@ -42,17 +42,15 @@ impl Parser<'_> {
             _ if is_number(text) => self.number(text),
             "f" | "g" | "h" if self.is("(") => {
                 let name = ["f", "g", "h"].into_iter().find(|own| *own == text)?;
-                Some(Expr::function(name, vec![self.primary()?]))
+                Some(Function(name).of([self.primary()?]))
             }
             "\\frac" => Some(self.argument()?.over(self.argument()?)),
-            "\\binom" => {
-                let parts = vec![self.argument()?, self.argument()?];
-                Some(Expr::function("binom", parts))
-            }
+            "\\binom" => Some(Function("binom").of([self.argument()?, self.argument()?])),
             "\\sqrt" | "\\root" => self.root(text),
-            "\\pi" => Some(Expr::Name(text.to_string())),
+            "\\pi" | REALS => Some(Expr::Name(text.to_string())),
+            "\\emptyset" => Some(Symbol::Set.of([])),
             "\\infty" | "\\infinity" => Some(Expr::Name(INFINITY.to_string())),
-            _ if letter(text).is_some() || is_one_of(GREEK, text) => self.name(text),
+            _ if is_letter(text) || is_one_of(GREEK, text) => self.name(text),
             _ => self.applied(function(text.strip_prefix('\\')?)?),
         }
     }
@@ -62,7 +60,7 @@ impl Parser<'_> {
         self.advance(1);
         let mut inside = self.sum()?;
         if self.take("\\choose") {
-            inside = Expr::function("binom", vec![inside, self.sum()?]);
+            inside = Function("binom").of([inside, self.sum()?]);
         } else if self.take("\\over") {
             inside = inside.over(self.sum()?);
         }
@@ -79,7 +77,7 @@ impl Parser<'_> {
             true => self.nested(Self::primary)?,
             false => self.argument()?,
         };
-        Some(Expr::function("root", vec![order, inside]))
+        Some(Function("root").of([order, inside]))
     }
 
     /// A number with what makes it repeat: `0.1\overline{6}`, `0.333\ldots`.
@@ -156,9 +154,9 @@ impl Parser<'_> {
         if function == "log" {
             parts.insert(0, base);
         }
-        let value = Expr::function(function, parts);
+        let value = Function(function).of(parts);
         Some(match power.filter(|_| !is_inverse) {
-            Some(power) => value.power(power),
+            Some(power) => Function("^").of([value, power]),
             None => value,
         })
     }

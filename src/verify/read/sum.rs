@@ -1,12 +1,20 @@
 //! Sums and products of factors, and the units behind them.
 
-use num_traits::ToPrimitive;
+use num_traits::{Signed, ToPrimitive};
 
-use super::super::expr::{Expr, Symbol};
-use super::super::lexeme::{function, is_number, is_whole, is_word, letter};
+use super::super::expr::{Expr, Function, Symbol};
+use super::super::lexeme::{function, is_letter, is_number, is_whole, is_word};
 use super::super::{unit, work};
 use super::factor::is_command_of_factor;
 use super::{DEEPEST, Parser, is_end, joins};
+
+/// Whether this is a whole number, or makes a fraction of some.
+fn is_of_digits(part: &Expr) -> bool {
+    match part {
+        Expr::Number(value, _) => value.is_integer() && !value.is_negative(),
+        other => matches!(other.symbol(), Some(Function("*" | "1/"))),
+    }
+}
 
 impl Parser<'_> {
     /// A number with the words and signs behind it.
@@ -17,9 +25,11 @@ impl Parser<'_> {
         let (mut sign, mut power, mut unknown, mut is_percent) = (1, 1, 0, false);
         while !is_end(self.text()) {
             if self.take("^") {
-                let exponent = self.exponent()?.whole()?.to_i32()?;
+                let Expr::Number(exponent, None) = self.exponent()? else {
+                    return None;
+                };
                 let (_, own) = parts.last_mut()?;
-                *own = own.checked_mul(exponent)?;
+                *own = own.checked_mul(exponent.to_i32()?)?;
                 continue;
             }
             let word = self.text().to_lowercase();
@@ -48,7 +58,7 @@ impl Parser<'_> {
             }
         }
         if is_percent {
-            value = Expr::Node(Symbol::Percent, vec![value]);
+            value = Symbol::Percent.of([value]);
         }
         // `$5` and `5 dollars`, `$5 dollars` too.
         if let Some(currency) = self.currency.filter(|_| parts.is_empty()) {
@@ -58,8 +68,7 @@ impl Parser<'_> {
             return Some(value);
         }
         parts.sort();
-        let unit = Expr::Word(format!("{parts:?}"));
-        Some(Expr::Node(Symbol::Measured, vec![value, unit]))
+        Some(Symbol::Measured(format!("{parts:?}")).of([value]))
     }
 
     /// One level further in; `None` where that is too deep.
@@ -78,7 +87,7 @@ impl Parser<'_> {
             while let Some(sign) = parser.sign() {
                 terms.push(parser.term()?.signed(sign));
             }
-            Some(Expr::of(Symbol::Function("+"), terms))
+            Some(Function("+").joined(terms))
         })
     }
 
@@ -129,13 +138,13 @@ impl Parser<'_> {
                 };
             } else if let Some(fraction) = self.slashed().filter(|_| is_whole) {
                 self.advance(3);
-                product = Expr::function("+", vec![product, fraction]);
+                product = Function("+").of([product, fraction]);
             } else if self.starts_factor() {
                 let may_be_mixed = is_whole && self.is("\\frac");
                 let factor = self.factor()?;
                 // `3\frac12` is a sum.
-                product = match may_be_mixed && factor.is_fraction() {
-                    true => Expr::function("+", vec![product, factor]),
+                product = match may_be_mixed && factor.walk().all(is_of_digits) {
+                    true => Function("+").of([product, factor]),
                     false => product.times(factor),
                 };
             } else {
@@ -171,7 +180,7 @@ impl Parser<'_> {
             "(" | "{" | "[" => true,
             // `2 3` is no product, `\pi 6` is one.
             text if is_number(text) => !self.is_behind_number(),
-            text if letter(text).is_some() => !self.is_unit(),
+            text if is_letter(text) => !self.is_unit(),
             text => is_command_of_factor(text),
         }
     }
@@ -191,10 +200,10 @@ impl Parser<'_> {
             let mut base = parser.primary()?;
             for _ in 0..5 {
                 base = if parser.take("^") {
-                    base.power(parser.exponent()?)
+                    Function("^").of([base, parser.exponent()?])
                 } else if parser.take("!") {
                     let is_double = parser.take("!");
-                    Expr::function(if is_double { "!!" } else { "!" }, vec![base])
+                    Function(if is_double { "!!" } else { "!" }).of([base])
                 } else if parser.is_angle && parser.take("\\degree") {
                     let pi = Expr::Name("\\pi".to_string());
                     base.times(pi).over(Expr::integer(180))
@@ -213,7 +222,7 @@ impl Parser<'_> {
             self.advance(1);
             let number = Expr::literal(text)?;
             match self.take("^") {
-                true => number.power(self.nested(Self::exponent)?),
+                true => Function("^").of([number, self.nested(Self::exponent)?]),
                 false => number,
             }
         } else if text == "(" {
