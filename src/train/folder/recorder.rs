@@ -10,9 +10,10 @@ use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, STATES, make_folder}
 use crate::batch::{Batch, Replacement};
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
-use crate::script::{Recipe, State};
+use crate::script::{KernelChange, Recipe, State};
 use crate::train::config::Config;
 use crate::train::event::Event;
+use crate::train::policy::Platform;
 use crate::train::row::flatten;
 
 /// The files of a run's folder that grow with it.
@@ -129,6 +130,60 @@ impl Recorder {
         Ok(line)
     }
 
+    /// The line of a run's start, or of its going on, which has the first line already; none where that says nothing.
+    fn started(
+        &mut self,
+        step: u64,
+        recipe: &Recipe,
+        loss_recipe: &Recipe,
+        platform: &Platform,
+    ) -> Result<Option<Value>, Diagnostics> {
+        let mut line = if self.reloads.is_empty() {
+            let (recipe, loss) = (self.keep(recipe)?, self.keep(loss_recipe)?);
+            json!({
+                "step": 0,
+                "event": "start",
+                "script": recipe.script,
+                "version": recipe.version,
+                "loss_script": loss.script,
+                "loss_version": loss.version,
+            })
+        } else if platform.is_empty() {
+            return Ok(None);
+        } else {
+            json!({ "step": step, "event": "resume" })
+        };
+        if !platform.is_empty() {
+            line["platform"] = json!(platform);
+        }
+        Ok(Some(line))
+    }
+
+    /// The line of a hook whose kernel is used from now on, or not any more; with a batch on which it disagrees, that batch is
+    /// kept.
+    fn native(&self, step: u64, change: &KernelChange) -> Value {
+        let mut line = json!({
+            "step": step,
+            "event": "native",
+            "version": change.version.as_str(),
+            "hook": change.hook,
+            // Nothing is compared where kernels answer unasked.
+            "agrees": change.script.map(|_| change.disagrees_on.is_none()),
+            "script_ms": change.script.map(|script| script.as_secs_f64() * 1e3),
+            "native_ms": change.kernel.as_secs_f64() * 1e3,
+        });
+        if let Some(batch) = &change.disagrees_on {
+            let (folder, version) = (BATCHES.folder, change.version.short());
+            let name = format!("{folder}/native-{step:06}-{version}.safetensors");
+            // A run does not end for want of this evidence.
+            match batch.write_safetensors(self.folder.path.join(&name)) {
+                Ok(_) => line["batch"] = name.into(),
+                Err(error) => line["batch_not_kept"] = error.to_string().into(),
+            }
+        }
+        line
+    }
+
     pub(crate) fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         let line = match *event {
             Event::Started {
@@ -136,28 +191,10 @@ impl Recorder {
                 recipe,
                 loss_recipe,
                 platform,
-            } => {
-                // A run that goes on has its first line already.
-                let mut line = if self.reloads.is_empty() {
-                    let (recipe, loss) = (self.keep(recipe)?, self.keep(loss_recipe)?);
-                    json!({
-                        "step": 0,
-                        "event": "start",
-                        "script": recipe.script,
-                        "version": recipe.version,
-                        "loss_script": loss.script,
-                        "loss_version": loss.version,
-                    })
-                } else if platform.is_empty() {
-                    return Ok(());
-                } else {
-                    json!({ "step": step, "event": "resume" })
-                };
-                if !platform.is_empty() {
-                    line["platform"] = json!(platform);
-                }
-                line
-            }
+            } => match self.started(step, recipe, loss_recipe, platform)? {
+                Some(line) => line,
+                None => return Ok(()),
+            },
             Event::Live { step, event } => match of_file(step, event) {
                 Some(line) => line,
                 None => return Ok(()),
@@ -184,28 +221,7 @@ impl Recorder {
                 batch,
                 back_to,
             } => self.failed(step, recipe, error, batch, back_to)?,
-            Event::Native { step, change } => {
-                let mut line = json!({
-                    "step": step,
-                    "event": "native",
-                    "version": change.version.as_str(),
-                    "hook": change.hook,
-                    // Nothing is compared where kernels answer unasked.
-                    "agrees": change.script.map(|_| change.disagrees_on.is_none()),
-                    "script_ms": change.script.map(|script| script.as_secs_f64() * 1e3),
-                    "native_ms": change.kernel.as_secs_f64() * 1e3,
-                });
-                if let Some(batch) = &change.disagrees_on {
-                    let (folder, version) = (BATCHES.folder, change.version.short());
-                    let name = format!("{folder}/native-{step:06}-{version}.safetensors");
-                    // A run does not end for want of this evidence.
-                    match batch.write_safetensors(self.folder.path.join(&name)) {
-                        Ok(_) => line["batch"] = name.into(),
-                        Err(error) => line["batch_not_kept"] = error.to_string().into(),
-                    }
-                }
-                line
-            }
+            Event::Native { step, change } => self.native(step, change),
             Event::Warned { step, message } => {
                 json!({ "step": step, "event": "warning", "message": message })
             }
