@@ -153,9 +153,13 @@ impl Request {
         ["localhost", "127.0.0.1"].contains(&name)
     }
 
-    /// Whether a browser says that another site asks, which could load what it cannot read.
+    /// Whether a browser says that another site asks, which could load what it cannot read. A link that leads to the page as a
+    /// whole, in a chat or an experiment tracker, is none of that.
     pub(super) fn is_foreign(&self) -> bool {
-        !["", "none", "same-origin"].contains(&self.header("sec-fetch-site"))
+        let is_link = self.path == "/"
+            && self.header("sec-fetch-mode") == "navigate"
+            && self.header("sec-fetch-dest") == "document";
+        !is_link && !["", "none", "same-origin"].contains(&self.header("sec-fetch-site"))
     }
 }
 

@@ -61,6 +61,15 @@ fn requests_are_answered_or_refused() {
         (from("none"), "200"),
         (from("same-site"), "403"),
         (from("cross-site"), "403"),
+        // A link elsewhere that leads here, and a frame around it.
+        (
+            from("cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document"),
+            "200",
+        ),
+        (
+            from("cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe"),
+            "403",
+        ),
         (to("/../secret"), "404"),
         (to("/%2e%2e/secret"), "404"),
         (to("/scripts/aa/mine.rhai"), "404"),
