@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import _arrays
+from . import _arrays, _native
 from ._native import RecipeError
 from ._recipe import Advantage, LiveRecipe, Recipe, _Call, _restored, load, watch
 
@@ -153,6 +153,12 @@ def of_data_set(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         if is_column and column_name(name) in is_free:
             kept[column_name(name)] = values
     return kept
+
+
+def row_sums(rewards: Any) -> Any:
+    """The reward of each response, float64 [B]: the sum of its rewards by token, those included that do not count, as trainers
+    put a score on any token. By our threads: torch's go on spinning for a while, and take the cores from those of the call."""
+    return _native.row_sums(_arrays.given("token_reward", rewards))
 
 
 def on_cpu(tensor: Any) -> Any:

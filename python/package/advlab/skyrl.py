@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from ._native import RecipeError
-from ._trainers import explain, from_environment, on_cpu, padded, targets
+from ._trainers import explain, from_environment, on_cpu, padded, row_sums, targets
 
 OPTIONS = {
     "value": "the critic runs with `trainer.critic.model.path`",
@@ -30,7 +30,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
     live = from_environment("SkyRL", **theirs)
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
-    columns = {"token_reward": rewards, "reward": rewards.sum(-1)}
+    columns = {"token_reward": rewards, "reward": row_sums(rewards)}
     if values is not None:
         columns["value"] = on_cpu(values)
     batch = {"groups": index, "mask": mask, "step": None, "columns": columns}
