@@ -30,55 +30,14 @@ enum Kind {
 /// Evaluates an expression with the number type of a kind as `T`.
 macro_rules! typed {
     ($kind:expr, $T:ident => $body:expr) => {
+        typed!($kind, $T => $body; U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, Bf16 bf16, F32 f32, F64 f64)
+    };
+    ($kind:expr, $T:ident => $body:expr; $($name:ident $number:ty),+) => {
         match $kind {
-            Kind::U8 => {
-                type $T = u8;
+            $(Kind::$name => {
+                type $T = $number;
                 $body
-            }
-            Kind::U16 => {
-                type $T = u16;
-                $body
-            }
-            Kind::U32 => {
-                type $T = u32;
-                $body
-            }
-            Kind::U64 => {
-                type $T = u64;
-                $body
-            }
-            Kind::I8 => {
-                type $T = i8;
-                $body
-            }
-            Kind::I16 => {
-                type $T = i16;
-                $body
-            }
-            Kind::I32 => {
-                type $T = i32;
-                $body
-            }
-            Kind::I64 => {
-                type $T = i64;
-                $body
-            }
-            Kind::F16 => {
-                type $T = f16;
-                $body
-            }
-            Kind::Bf16 => {
-                type $T = bf16;
-                $body
-            }
-            Kind::F32 => {
-                type $T = f32;
-                $body
-            }
-            Kind::F64 => {
-                type $T = f64;
-                $body
-            }
+            })+
         }
     };
 }

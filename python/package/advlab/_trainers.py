@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import logging
 import os
@@ -28,6 +30,23 @@ def padded(recipe: Recipe | LiveRecipe, *, groups: Any, mask: Any, step: int | N
     """As `recipe.advantage`, with [B, T] also where the recipe has one value a response."""
     call = _Call.of(None, groups, mask, step, dict(columns), ())
     return counted_alike(recipe, recipe._advantage(call, padded=True))
+
+
+def stepped(live: LiveRecipe, options: Mapping[str, str], trainer: str, **batch: Any) -> tuple[Advantage, Any]:
+    """The advantage and what a critic learns, [B, T], of a batch as `padded` takes it; `options` as of `explain`."""
+    try:
+        out = padded(live, **batch)
+    except RecipeError as error:
+        raise explain(error, options, trainer) from None
+    return out, targets(live, out, **batch)
+
+
+def registry(trainer: str, *modules: str) -> Any:
+    """The first of the modules that this version of a trainer has."""
+    for module in modules:
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(module)
+    raise ImportError(f"{trainer} is not installed: there is none of {', '.join(modules)}")
 
 
 def counted_alike(recipe: Recipe | LiveRecipe, out: Advantage) -> Advantage:

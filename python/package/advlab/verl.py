@@ -24,7 +24,7 @@ import numpy as np
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, Recipe, _restored, load, recipes
-from ._trainers import column_name, explain, of_data_set, on_cpu, opened, padded, resume, row_sums, save, targets
+from ._trainers import column_name, explain, of_data_set, on_cpu, opened, resume, row_sums, save, stepped
 
 log = logging.getLogger("advlab.verl")
 
@@ -214,17 +214,13 @@ def estimate(
         _resume(live, caller)
     groups = index if is_whole else [index[row] for row in chosen]
     batch = {"groups": groups, "mask": rows(mask), "step": caller.step, "columns": columns}
-    try:
-        out = padded(live, **batch)
-    except RecipeError as error:
-        raise explain(error, OPTIONS, "verl") from None
+    out, returns = stepped(live, OPTIONS, "verl", **batch)
     _tell(live, out, caller)
     if is_shared and out.level == "token":
         raise ValueError(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
             "the last is computed on: write a recipe that gives one for each response"
         )
-    returns = targets(live, out, **batch)
     return tuple(_spread(values, mask, chosen, source, is_whole) for values in (out.advantage, returns))
 
 
