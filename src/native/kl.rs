@@ -1,7 +1,7 @@
 //! The estimators of a KL at each token.
 
+use crate::tensor::Precision;
 use crate::tensor::op::{FAR, Unary};
-use crate::tensor::{Precision, k3};
 
 #[derive(Clone, Copy)]
 pub(super) enum Kl {
@@ -24,10 +24,11 @@ impl Kl {
     #[inline(always)]
     pub(super) fn each<T: Precision>(
         self,
-        grad: f64,
+        grad: T,
         (logp, reference): (&[T], &[T]),
         mut take: impl FnMut(usize, T, T),
     ) {
+        let reference = &reference[..logp.len()];
         // Each estimator has a loop of its own, which the compiler makes vector code of.
         macro_rules! each {
             ($d:ident => $of:expr) => {
@@ -39,9 +40,9 @@ impl Kl {
             };
         }
         match self {
-            Kl::K1 => each!(d => (T::narrow(d), T::narrow(grad))),
+            Kl::K1 => each!(d => (T::narrow(d), grad)),
             Kl::K2 => {
-                let half = T::narrow(grad / 2.0).widen();
+                let half = T::narrow(grad.widen() / 2.0).widen();
                 each!(d => {
                     let square = T::narrow(d * d).widen();
                     let slope = T::narrow(2.0 * d).widen();
@@ -49,12 +50,14 @@ impl Kl {
                 });
             }
             Kl::K3 => each!(d => {
-                let k3 = T::narrow(k3(d));
-                let near = T::narrow(d - k3.widen()).widen();
-                let slope = if FAR < d { 1.0 } else { near };
-                (k3, T::narrow(grad * slope))
+                let k3 = T::narrow(T::k3(d));
+                let near = T::narrow(d - k3.widen());
+                let slope = if FAR < d { T::narrow(1.0) } else { near };
+                (k3, T::narrow(grad.widen() * slope.widen()))
             }),
-            Kl::Abs => each!(d => (T::narrow(d.abs()), T::narrow(grad * Unary::Sign.of(d)))),
+            Kl::Abs => {
+                each!(d => (T::narrow(d.abs()), T::narrow(grad.widen() * Unary::Sign.of(d))))
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use super::tokens::{Output, Tile};
 use crate::batch::{Rows, TokenValues};
 use crate::script::{LossAnswer, Placed};
 use crate::tensor::op::{Binary, Reduction};
-use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish};
+use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish, in_strides};
 
 pub(super) fn loss(
     columns: &Columns<'_>,
@@ -161,30 +161,46 @@ impl Clip<'_> {
         scratch: &mut Scratch<T>,
         out: &mut [T],
     ) -> usize {
-        let [a, b, c, d] = &mut scratch.gathered;
-        let logp = tile.read(self.logp, a);
-        let ratio = &mut scratch.ratio[..tile.len];
-        ratios(logp, tile.read(self.old, b), ratio);
-        let kl = self.kl.map(|(kind, reference)| {
-            let (kl, slope) = (&mut scratch.kl[..tile.len], &mut scratch.slope[..tile.len]);
-            // d(beta KL)/dlogp, but for the loss's own gradient.
-            let grad = T::narrow(grad.widen() * self.beta);
-            let columns = (logp, tile.read(reference, c));
-            penalties(kind, self.beta, grad, columns, (&mut *kl, &mut *slope));
-            (&*kl, &*slope)
-        });
+        let Scratch {
+            gathered: [a, b, c, d],
+            ratio,
+            loss,
+            kl,
+            slope,
+        } = scratch;
+        let (logp, old) = (tile.read(self.logp, a), tile.read(self.old, b));
+        let penalty = self
+            .kl
+            .map(|(kind, reference)| (kind, tile.read(reference, c)));
+        // By token, or one for the response.
+        let advantages = match self.advantage {
+            Advantage::Tokens(values) => Ok(tile.read(values, d)),
+            Advantage::Responses(values) => Err(values[tile.response]),
+        };
         let bounds = Bounds::of(self.low, self.high);
-        let loss = &mut scratch.loss[..tile.len];
-        match self.advantage {
-            Advantage::Tokens(values) => {
-                let advantage = tile.read(values, d);
-                clipped(ratio, |i| advantage[i].widen(), bounds, grad, kl, loss, out)
-            }
-            Advantage::Responses(values) => {
-                let advantage = values[tile.response];
-                clipped(ratio, |_| advantage, bounds, grad, kl, loss, out)
-            }
-        }
+        let mut count = 0;
+        in_strides(tile.len, |own, before| {
+            let (logp, ratio) = (&logp[own.clone()], &mut ratio[own.clone()]);
+            ratios(logp, &old[own.clone()], ratio);
+            let kl = penalty.map(|(kind, reference)| {
+                let (kl, slope) = (&mut kl[own.clone()], &mut slope[own.clone()]);
+                // d(beta KL)/dlogp, but for the loss's own gradient.
+                let grad = T::narrow(grad.widen() * self.beta);
+                let columns = (logp, &reference[own.clone()]);
+                penalties(kind, self.beta, grad, columns, (&mut *kl, &mut *slope));
+                (&*kl, &*slope)
+            });
+            let (loss, out) = (&mut loss[own.clone()], &mut out[own.clone()]);
+            count += match advantages {
+                Ok(values) => {
+                    let values = &values[own];
+                    let value = |i: usize| values[i].widen();
+                    clipped(ratio, value, bounds, grad, kl, (loss, out), before)
+                }
+                Err(value) => clipped(ratio, |_| value, bounds, grad, kl, (loss, out), before),
+            };
+        });
+        count
     }
 }
 
@@ -208,7 +224,7 @@ fn penalties<T: Precision>(
     let length = columns.0.len();
     let (kl, slope) = (&mut kl[..length], &mut slope[..length]);
     kind.each(
-        grad.widen(),
+        grad,
         columns,
         #[inline(always)]
         |index, value, derivative| {
@@ -230,26 +246,16 @@ struct Bounds<T> {
 
 impl<T: Token> Bounds<T> {
     fn of(low: f64, high: f64) -> Bounds<T> {
-        let (narrow_low, narrow_high) = (T::narrow(low), T::narrow(high));
-        let up = |bound: f64| {
-            let narrow = T::narrow(bound);
-            if narrow.widen() < bound {
-                narrow.next_up()
-            } else {
-                narrow
-            }
-        };
         Bounds {
-            low: narrow_low,
-            high: narrow_high,
-            from: up(low),
-            // The largest token that is at most `high`: minus the smallest that is at least -high.
-            to: T::narrow(-up(-high).widen()),
+            low: T::narrow(low),
+            high: T::narrow(high),
+            from: T::at_least(low),
+            to: T::narrow(-T::at_least(-high).widen()),
         }
     }
 }
 
-/// The losses of tokens and their gradient, from the ratios; how many are clipped.
+/// The losses of tokens and their gradient, from the ratios; how many are clipped, but for those before.
 #[inline(always)]
 fn clipped<T: Token>(
     ratio: &[T],
@@ -257,12 +263,12 @@ fn clipped<T: Token>(
     bounds: Bounds<T>,
     grad: T,
     kl: Option<(&[T], &[T])>,
-    loss: &mut [T],
-    out: &mut [T],
+    into: (&mut [T], &mut [T]),
+    before: usize,
 ) -> usize {
     match kl {
-        Some((kl, slope)) => surrogate(ratio, advantage, bounds, grad, (kl, slope), loss, out),
-        None => surrogate(ratio, advantage, bounds, grad, (), loss, out),
+        Some((kl, slope)) => surrogate(ratio, advantage, bounds, grad, (kl, slope), into, before),
+        None => surrogate(ratio, advantage, bounds, grad, (), into, before),
     }
 }
 
@@ -296,8 +302,8 @@ fn surrogate<T: Precision, A: Added<T>>(
     bounds: Bounds<T>,
     grad: T,
     added: A,
-    loss: &mut [T],
-    out: &mut [T],
+    (loss, out): (&mut [T], &mut [T]),
+    before: usize,
 ) -> usize {
     let length = ratio.len();
     let (loss, out) = (&mut loss[..length], &mut out[..length]);
@@ -321,7 +327,7 @@ fn surrogate<T: Precision, A: Added<T>>(
         };
         let (free, held) = (times(ratio, advantage), times(inside, advantage));
         let least = Binary::Min.of(free.widen(), held.widen());
-        clipped += u32::from(held < free);
+        clipped += u32::from((held < free) & (before <= i));
         // The gradient goes to the smaller of the two, and half to each at a tie.
         let to_free = if free < held { less } else { zero };
         let to_free = if free == held { half } else { to_free };

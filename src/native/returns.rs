@@ -320,7 +320,7 @@ fn less_penalty<T: Precision>(
 ) {
     let out = &mut out[..columns.0.len()];
     kind.each(
-        0.0,
+        T::default(),
         columns,
         #[inline(always)]
         |index, kl, _| {

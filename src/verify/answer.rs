@@ -1,9 +1,13 @@
 //! Which text of a completion is its answer.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use super::clean::{cleaned, without_stars};
 use super::lexeme::is_name;
 use super::read::read;
-use super::text;
+use super::text::{self, pattern};
 
 /// The answer of a text and how it was found.
 pub(super) enum Found {
@@ -15,17 +19,20 @@ pub(super) enum Found {
     Unmarked(String),
 }
 
+/// Where answers without a box are looked for: nobody writes more behind one.
+const END: usize = 20_000;
+
 /// The text that the marks of a completion point at.
 pub(super) fn marked(source: &str) -> Found {
+    // GSM8K's `<<2+3=5>>` say again what stands around them.
+    static ANNOTATIONS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)<<.*?>>"));
     let text = match source.rsplit_once("</think>") {
         Some((_, text)) => text,
         None if source.contains("<think>") => return Found::Nothing,
         None => source,
     };
-    match boxed(text) {
-        Boxed::Open => return Found::Nothing,
-        Boxed::Some(answer) => return Found::Marked(answer),
-        Boxed::None => {}
+    if let Some(inside) = boxed(text) {
+        return inside.map_or(Found::Nothing, Found::Marked);
     }
     if let Some((_, tail)) = text.rsplit_once("####") {
         let line = tail.lines().next().unwrap_or_default().trim();
@@ -33,181 +40,86 @@ pub(super) fn marked(source: &str) -> Found {
             return Found::Marked(line.to_string());
         }
     }
-    let plain = without_annotations(&without_stars(end_of(text)));
+    let from = text.len().saturating_sub(END);
+    let end = (from..).find_map(|at| text.get(at..)).unwrap_or_default();
+    let plain = without_stars(end);
+    let plain = ANNOTATIONS.replace_all(&plain, "");
     match behind_phrase(&plain) {
         Some(answer) => Found::Marked(answer),
         None => Found::Unmarked(plain.trim().to_string()),
     }
 }
 
-enum Boxed {
-    Some(String),
-    /// Empty, or never closed.
-    Open,
-    None,
-}
-
-/// Where answers without a box are looked for: nobody writes more behind one.
-const END: usize = 20_000;
-
-fn end_of(text: &str) -> &str {
-    let from = text.len().saturating_sub(END);
-    let from = (from..text.len()).find(|&at| text.is_char_boundary(at));
-    &text[from.unwrap_or(0)..]
-}
-
-/// The last box, and those that it is joined to by a comma, `and` or `or`.
-fn boxed(text: &str) -> Boxed {
-    let mut boxes: Vec<&str> = Vec::new();
-    let mut from = 0;
-    let mut last_end = 0;
-    while let Some(at) = text[from..].find("box") {
-        let found = from + at;
-        from = found + 1;
-        let mut names = ["\\boxed", "\\fbox"].into_iter();
-        let Some((start, name)) = names.find_map(|name| {
-            let start = found.checked_sub(name.find("box")?)?;
-            text.get(start..)?
-                .starts_with(name)
-                .then_some((start, name))
-        }) else {
-            continue;
+/// What stands in the last box, and in those that it is joined to by a comma, `and` or `or`, if there is a box; nothing
+/// where one is empty or never closed.
+fn boxed(text: &str) -> Option<Option<String>> {
+    static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*"));
+    static JOINT: LazyLock<Regex> = LazyLock::new(|| {
+        let blank = r"(?:\\text|[\s\\${}()])*";
+        pattern(&format!("^{blank},?{blank}(?:,|and|or){blank}$"))
+    });
+    // The pattern is slow where most that stands there is backslashes.
+    if !text.contains("box") {
+        return None;
+    }
+    let (mut boxes, mut end) = (Vec::new(), 0);
+    while let Some(mark) = BOX.find_at(text, end) {
+        let Some(inside) = closed(&text[mark.end()..]) else {
+            return Some(None);
         };
-        let behind = text[start + name.len()..].trim_start();
-        let open = text.len() - behind.len();
-        let Some(inside) = behind.strip_prefix('{').and_then(|_| closed(&text[open..])) else {
-            return Boxed::Open;
-        };
-        if boxes.is_empty() || !is_joint(&text[last_end..start]) {
+        if !JOINT.is_match(&text[end..mark.start()]) {
             boxes.clear();
         }
         boxes.push(inside);
-        from = open + inside.len() + 2;
-        last_end = from;
+        end = mark.end() + inside.len() + 2;
     }
-    if boxes.is_empty() {
-        return Boxed::None;
-    }
-    if boxes.iter().any(|inside| inside.trim().is_empty()) {
-        return Boxed::Open;
-    }
-    Boxed::Some(boxes.join(", "))
+    let are_full = boxes.iter().all(|inside| !inside.trim().is_empty());
+    (!boxes.is_empty()).then(|| are_full.then(|| boxes.join(", ")))
 }
 
 /// The inside of the brace that a text begins with.
 fn closed(text: &str) -> Option<&str> {
-    let mut depth = 0usize;
-    let mut bytes = text.bytes().enumerate();
+    let mut depth = 0;
+    let mut bytes = text.strip_prefix('{')?.bytes().enumerate();
     while let Some((at, byte)) = bytes.next() {
         match byte {
             b'\\' => drop(bytes.next()),
             b'{' => depth += 1,
-            b'}' => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(&text[1..at]);
-                }
-            }
+            b'}' if depth == 0 => return Some(&text[1..=at]),
+            b'}' => depth -= 1,
             _ => {}
         }
     }
     None
 }
 
-/// Whether what stands between two boxes makes a list of them.
-fn is_joint(between: &str) -> bool {
-    if between.len() > 40 || between.is_empty() {
-        return false;
-    }
-    let between = between
-        .replace("\\text", "")
-        .replace(['$', '{', '}', '\\', '(', ')'], " ");
-    let words: Vec<&str> = between.split_whitespace().collect();
-    matches!(
-        words[..],
-        [","] | ["and"] | ["or"] | [",", "and"] | [",", "or"]
-    )
-}
-
-/// GSM8K's `<<2+3=5>>` say again what stands around them.
-fn without_annotations(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("<<") {
-        let Some(end) = rest[at..].find(">>") else {
-            break;
-        };
-        out.push_str(&rest[..at]);
-        rest = &rest[at + end + 2..];
-    }
-    out + rest
-}
-
-/// What stands behind the last `answer is` and its like.
+/// What stands behind the last `answer is` and its like: a formula, a number, the words up to the end of the sentence.
 fn behind_phrase(text: &str) -> Option<String> {
-    let lower = text.to_ascii_lowercase();
-    let phrases = ["answer is", "answer:", "option is"];
-    let last = phrases
-        .iter()
-        .filter_map(|phrase| Some(lower.rfind(phrase)? + phrase.len()));
-    let at_line = |at: &usize| *at == 0 || text.as_bytes()[at - 1] == b'\n';
-    let own = text
-        .match_indices("A:")
-        .map(|(at, _)| at)
-        .filter(at_line)
-        .last();
-    let at = last.chain(own.map(|at| at + 2)).max()?;
-    let tail = text[at..].trim_start_matches([':', ' ', '*', '\n', '\t']);
-    if let Some((_, formula, _)) = formulas(tail)
-        .into_iter()
-        .next()
-        .filter(|(at, ..)| *at == 0)
-    {
+    static PHRASE: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?:(?i:answer is|answer:|option is)|(?m:^)A:)[: *\n\t]*"));
+    /// A point behind a word, but not that of `a.m.`
+    static STOP: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?:^|\s)(?:[^\s.]{2,}|[^\s.a-z])?([.?])(?:\s|$)"));
+    let tail = &text[PHRASE.find_iter(text).last()?.end()..];
+    if let Some((0, formula, _)) = formulas(tail).first() {
         return Some(formula.to_string()).filter(|formula| !formula.trim().is_empty());
     }
-    let sentence = sentence(tail);
-    if sentence.is_empty() {
-        return None;
-    }
+    let line = tail.lines().next().unwrap_or_default();
+    let stop = STOP.captures(line).and_then(|found| found.get(1));
+    let sentence = line[..stop.map_or(line.len(), |stop| stop.start())].trim();
     let is_readable = |text: &str| read(&cleaned(text)).is_some();
-    if is_readable(sentence) {
-        return Some(sentence.to_string());
+    if sentence.is_empty() || is_readable(sentence) {
+        return Some(sentence.to_string()).filter(|sentence| !sentence.is_empty());
     }
     if let Some(choice) = text::choice(&cleaned(sentence)) {
         return Some(choice.to_string());
     }
     // `5, since 25 = 5 * 5`
     let mut clauses = sentence.split([',', ';', '(']);
-    let clause = clauses
-        .find(|clause| !clause.is_empty())
-        .unwrap_or(sentence);
-    let clause = clause.split(" because ").next().unwrap_or(clause).trim();
+    let clause = clauses.find(|clause| !clause.is_empty())?;
+    let clause = clause.split(" because ").next()?.trim();
     let is_number = clause.len() < sentence.len() && is_readable(clause);
     Some(if is_number { clause } else { sentence }.to_string())
-}
-
-/// Up to the end of the line or of the sentence.
-fn sentence(text: &str) -> &str {
-    let line = text.lines().next().unwrap_or_default();
-    let ends = line.match_indices(['.', '!', '?']).map(|(at, _)| at);
-    let is_end = |at: &usize| {
-        let before = line[..*at]
-            .rsplit(|c: char| c.is_whitespace())
-            .next()
-            .unwrap_or_default();
-        let is_short = before.len() == 1 && before.bytes().all(|b| b.is_ascii_lowercase())
-            || before.contains('.');
-        line[at + 1..]
-            .chars()
-            .next()
-            .is_none_or(char::is_whitespace)
-            && !is_short
-    };
-    let end = ends
-        .filter(|at| line.as_bytes()[*at] != b'!')
-        .find(is_end)
-        .unwrap_or(line.len());
-    line[..end].trim()
 }
 
 /// The formulas of a text: where each begins, its inside, and where it ends.
@@ -239,17 +151,15 @@ fn formulas(text: &str) -> Vec<(usize, &str, usize)> {
 /// Money is no formula: `$5 and that is $7`.
 fn is_formula(inside: &str, end: usize) -> bool {
     let formula = &inside[..end];
-    let is_tight = !formula.starts_with(' ') && !formula.ends_with(' ');
-    let behind = inside[end + 1..].chars().next();
-    let is_money = formula.starts_with(|c: char| c.is_ascii_digit())
-        && behind.is_some_and(|c| c.is_ascii_digit());
-    (is_tight || !formula.starts_with(|c: char| c.is_ascii_digit()))
-        && !is_money
-        && !formula.contains("\n\n")
+    let is_digit = |c: char| c.is_ascii_digit();
+    let is_open = formula.ends_with(' ') || inside[end + 1..].starts_with(is_digit);
+    let is_money = formula.starts_with(is_digit) && is_open;
+    !is_money && !formula.contains("\n\n")
 }
 
 /// Whether a text without a mark is meant as a whole: one line that is mathematics, well written or not.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
+    static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
     if text.lines().count() != 1 {
         return false;
     }
@@ -258,65 +168,38 @@ pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     }
     let plain = text.replace("\\text", "");
     let words = plain.split(|c: char| c.is_whitespace() || c == '$');
-    let is_word = |word: &&str| {
-        let word = word.trim_end_matches([',', '.', ':', ';', '?', '!']);
-        word.chars().count() > 1 && word.chars().all(char::is_alphabetic)
-    };
-    let has_formula = !formulas(text).is_empty();
     text.contains(['\\', '^', '_', '{', '}', '=', '<', '>', '('])
-        && words.filter(is_word).count() < 2
-        && !has_formula
+        && words.filter(|word| WORD.is_match(word)).count() < 2
+        && formulas(text).is_empty()
 }
 
-/// The relation behind the word that begins a line: `Therefore x = 5`.
-pub(super) fn behind_word(text: &str) -> Option<&str> {
-    let (word, rest) = text.split_once(' ')?;
-    let word = word.trim_end_matches(',');
-    let is_capital = word.starts_with(char::is_uppercase);
-    let is_word = word.chars().count() > 1 && word.chars().skip(1).all(char::is_lowercase);
-    let is_read = || !is_name(&word.to_lowercase()) && read(&cleaned(rest)).is_some();
-    (is_capital && is_word && rest.contains('=') && is_read()).then_some(rest)
+/// A line without the word that begins it, where a relation is behind: `Therefore x = 5`.
+pub(super) fn behind_word(text: &str) -> &str {
+    static HEAD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(\p{Lu}\p{Ll}+),* "));
+    let head = HEAD.captures(text);
+    let head = head.filter(|head| !is_name(&head[1].to_lowercase()));
+    let rest = head.map_or("", |head| &text[head[0].len()..]);
+    let is_relation = rest.contains('=') && read(&cleaned(rest)).is_some();
+    if is_relation { rest } else { text }
 }
 
 /// The last formula of a text, or the last number outside of one, whichever ends later.
 pub(super) fn last_of(text: &str) -> Option<String> {
-    let formula = formulas(text)
-        .into_iter()
+    /// With its sign, its fraction and its percent sign, but not behind a letter.
+    static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
+        let number = r"\.?[0-9](?:[0-9.,/⁄]*[0-9])?%?";
+        let signed = format!(r"(?:^|[^\pL\pN)}}])([-−–]{number})");
+        pattern(&format!(r"{signed}|(?:^|[^\pL0-9.,/⁄])[,/⁄]*({number})"))
+    });
+    let formulas = formulas(text);
+    let formula = formulas
+        .iter()
         .rfind(|(_, inside, _)| !inside.trim().is_empty());
-    let number = last_number(&text[formula.map_or(0, |(.., end)| end)..]);
+    let behind = &text[formula.map_or(0, |(.., end)| *end)..];
+    let number = NUMBER.captures_iter(behind).last();
+    let number = number.and_then(|found| found.get(1).or(found.get(2)));
+    let number = number.map(|number| number.as_str());
     number
-        .or_else(|| formula.map(|(_, inside, _)| inside))
+        .or(formula.map(|(_, inside, _)| *inside))
         .map(str::to_string)
-}
-
-/// The last number of a text with its sign, its fraction and its percent sign. Digits behind a letter are none.
-fn last_number(text: &str) -> Option<&str> {
-    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '/' | '\u{2044}');
-    let mut end = text.len();
-    loop {
-        let stop = text[..end].rfind(|c: char| c.is_ascii_digit())? + 1;
-        let start = text[..stop].rfind(|c: char| !is_part(c));
-        let start = start.map_or(0, |at| {
-            at + text[at..].chars().next().map_or(1, char::len_utf8)
-        });
-        let before = text[..start].chars().next_back();
-        if before.is_some_and(char::is_alphabetic) {
-            end = start;
-            continue;
-        }
-        let start = start
-            + text[start..stop]
-                .find(|c: char| c.is_ascii_digit() || c == '.')
-                .unwrap_or(0);
-        let sign = text[..start]
-            .chars()
-            .next_back()
-            .filter(|c| matches!(c, '-' | '−' | '–'));
-        let sign = sign.map_or(0, char::len_utf8);
-        let ahead = text[..start - sign].chars().next_back();
-        let is_minus = ahead.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, ')' | '}'));
-        let start = if is_minus { start - sign } else { start };
-        let percent = usize::from(text[stop..].starts_with('%'));
-        return Some(&text[start..stop + percent]);
-    }
 }

@@ -3,161 +3,107 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The spelling that the parser knows, and what means the same.
-const SPELLINGS: &[(&str, &str)] = &[
-    (
-        "",
-        "\\left \\right \\big \\bigl \\bigr \\Big \\Bigl \\Bigr \\bigg \\biggl \\biggr \\Bigg \\displaystyle \\textstyle \
-        \\large \\Large \\normalsize \\small \\limits \\mathbf \\mathit \\mathsf \\boldsymbol \\bm \\underline \\boxed \\fbox \
-        \\! \\' ` \u{200b} \u{200c} \u{200d} \u{2060} \u{feff}",
-    ),
-    (
-        " ",
-        "\\( \\) \\[ \\] \\, \\; \\: \\quad \\qquad \\enspace \\hspace \\newline ~",
-    ),
-    (
-        "\\text",
-        "\\textbf \\textrm \\mathrm \\mbox \\textit \\emph \\operatorname \\rm \\texttt \\textsf",
-    ),
-    ("\\text{ or }", "\\lor \\vee"),
-    ("\\text{ and }", "\\land \\wedge"),
-    ("\\frac", "\\dfrac \\tfrac \\cfrac"),
-    ("\\frac{1}{2}", "½"),
-    ("\\frac{1}{3}", "⅓"),
-    ("\\frac{2}{3}", "⅔"),
-    ("\\frac{1}{4}", "¼"),
-    ("\\frac{3}{4}", "¾"),
-    ("\\binom", "\\dbinom \\tbinom"),
-    ("\\root ", "\\surd √"),
-    ("\\overline", "\\bar"),
-    ("\\leq ", "\\le \\leqslant ≤ ⩽"),
-    ("\\geq ", "\\ge \\geqslant ≥ ⩾"),
-    ("\\neq ", "\\ne ≠"),
-    ("\\approx ", "\\simeq ≈"),
-    ("<", "\\lt"),
-    (">", "\\gt"),
-    ("*", "\\times \\cdot \\cdotp \\ast × ⋅ · ∙ ∗"),
-    ("/", "\\div ÷ ⁄ ∕"),
-    ("-", "− – — － ‐ ‑"),
-    ("\\pm ", "±"),
-    ("|", "\\lvert \\rvert \\vert"),
-    ("\\{", "\\lbrace"),
-    ("\\}", "\\rbrace"),
-    (":", "\\colon"),
-    ("\\setminus ", "\\backslash ∖"),
-    ("\\emptyset ", "\\varnothing ∅"),
-    ("\\in ", "∈"),
-    ("\\cup ", "∪"),
-    ("\\cap ", "∩"),
-    ("\\reals ", "ℝ"),
-    ("\\infty ", "∞"),
-    ("\\ldots ", "\\dots \\cdots \\dotsc …"),
-    ("^\\circ ", "\\degree °"),
-    ("%", "\\%"),
-    ("¤", "\\$ \\textdollar"),
-    ("#", "\\#"),
-    ("&", "\\&"),
-    ("_", "\\_"),
-    ("\\acos ", "\\arccos"),
-    ("\\asin ", "\\arcsin"),
-    ("\\atan ", "\\arctan"),
-    ("\\pi ", "π"),
-    ("\\theta ", "θ"),
-    ("\\alpha ", "α"),
-    ("\\beta ", "β"),
-    ("\\gamma ", "γ"),
-    ("\\lambda ", "λ"),
-    ("\\mu ", "μ"),
-    ("\\sigma ", "σ"),
-    ("\\phi ", "φ"),
-    ("\\omega ", "ω"),
-];
+use regex::{Captures, Regex};
 
-static SHORT: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
-    let pairs = SPELLINGS.iter();
-    pairs
-        .flat_map(|(short, long)| long.split(' ').map(|own| (own, *short)))
-        .collect()
+use super::text::pattern;
+
+/// What says nothing.
+const NOTHING: &str = r"\left \right \big \bigl \bigr \Big \Bigl \Bigr \bigg \biggl \biggr \Bigg \displaystyle \textstyle
+    \large \Large \normalsize \small \limits \mathbf \mathit \mathsf \boldsymbol \bm \underline \boxed \fbox \! \' `";
+
+/// What is a blank.
+const BLANKS: &str = r"\( \) \[ \] \, \; \: \quad \qquad \enspace \hspace \newline ~";
+
+/// The spellings that the parser knows, and what means the same.
+const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \operatorname \rm \texttt \textsf ;
+    \text{or} \lor \vee ; \text{and} \land \wedge ; \frac \dfrac \tfrac \cfrac ; \binom \dbinom \tbinom ;
+    \frac{1}{2} ½ ; \frac{1}{3} ⅓ ; \frac{2}{3} ⅔ ; \frac{1}{4} ¼ ; \frac{3}{4} ¾ ; \root \surd √ ; \overline \bar ;
+    \leq \le \leqslant ≤ ⩽ ; \geq \ge \geqslant ≥ ⩾ ; \neq \ne ≠ ; \approx \simeq ≈ ; < \lt ; > \gt ;
+    * \times \cdot \cdotp \ast × ⋅ · ∙ ∗ ; / \div ÷ ⁄ ∕ ; - − – — － ‐ ‑ ; \pm ± ; \degree ° ; \infty ∞ ;
+    | \lvert \rvert \vert ; \{ \lbrace ; \} \rbrace ; : \colon ; \ldots \dots \cdots \dotsc … ; \reals ℝ ;
+    \setminus \backslash ∖ ; \emptyset \varnothing ∅ ; \in ∈ ; \cup ∪ ; \cap ∩ ; \acos \arccos ; \asin \arcsin ;
+    \atan \arctan ; ¤ \$ \textdollar ; % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ;
+    \lambda λ ; \mu μ ; \sigma σ ; \phi φ ; \omega ω";
+
+static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
+    let mut short = HashMap::new();
+    short.extend(NOTHING.split_whitespace().map(|own| (own, String::new())));
+    short.extend(BLANKS.split_whitespace().map(|own| (own, " ".to_string())));
+    for row in SPELLINGS.split(" ;") {
+        let mut words = row.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        // No letter behind a command is a part of it.
+        let is_command = name.len() > 2 && name.ends_with(char::is_alphabetic);
+        let name = format!("{name}{}", if is_command { " " } else { "" });
+        short.extend(words.map(|own| (own, name.clone())));
+    }
+    short
 });
 
-/// A letter that is not of ASCII, as LaTeX or ASCII has it.
-fn push_letter(letter: char, written: &str, out: &mut String) {
-    if let Some(short) = SHORT.get(written) {
-        out.push_str(short);
-    } else if letter.is_whitespace() {
-        out.push(' ');
-    } else if let Some(power) = "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().position(|own| own == letter)
-    {
-        out.push_str(&format!("^{{{power}}}"));
-    } else if ('\u{ff01}'..='\u{ff5e}').contains(&letter) {
+/// A sign that is a command or no ASCII, as the parser knows it.
+fn spelled(sign: &str) -> String {
+    const POWERS: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+    let letter = sign.trim_start_matches('\\').chars().next();
+    match letter.unwrap_or_default() {
+        _ if SHORT.contains_key(sign) => SHORT[sign].clone(),
+        '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => String::new(),
+        blank if blank.is_whitespace() => " ".to_string(),
+        power if POWERS.contains(power) => {
+            let digit = |own| POWERS.chars().position(|power| power == own);
+            let digits = sign
+                .chars()
+                .filter_map(digit)
+                .map(|digit| b'0' + digit as u8);
+            format!("^{{{}}}", digits.map(char::from).collect::<String>())
+        }
         // Letters of full width are those of ASCII, further up.
-        out.extend(char::from_u32(letter as u32 - 0xff00 + 0x20));
-    } else {
-        out.push(letter);
+        wide @ '\u{ff01}'..='\u{ff5e}' => {
+            let ascii = char::from_u32(wide as u32 - 0xff00 + 0x20);
+            ascii.into_iter().collect()
+        }
+        _ => sign.to_string(),
     }
 }
 
 /// A text with one spelling for what is the same. `$` around formulas goes; a `$` that is money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
+    static SIGN: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?s)\\(?:[A-Za-z]+|.|$)|[$~`]|[⁰¹²³⁴⁵⁶⁷⁸⁹]+|[^\x00-\x7f]"));
+    static DEGREE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})"));
+    static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
     let text = text
         .replace("\\mathbb{R}", "\\reals ")
         .replace("\\mathbb R", "\\reals ")
         .replace("...", "\\ldots ");
-    let mut out = String::with_capacity(text.len());
+    let text = DEGREE.replace_all(&text, "\\degree ");
+    let starts_number = |c: char| c.is_ascii_digit() || c == '.';
     let dollars = text.matches('$').count() - text.matches("\\$").count();
-    let mut rest = text.as_str();
-    while let Some(letter) = rest.chars().next() {
-        let mut length = letter.len_utf8();
-        if letter == '\\' {
-            let sign = rest[1..].chars().next();
-            let letters = rest[1..]
-                .bytes()
-                .take_while(u8::is_ascii_alphabetic)
-                .count();
-            length += letters.max(sign.map_or(0, char::len_utf8));
-        }
-        let (own, after) = rest.split_at(length);
-        rest = after;
-        match letter {
-            '\\' if own[1..].starts_with([' ', '\n']) => out.push(' '),
-            '\\' | '~' | '`' => out.push_str(SHORT.get(own).unwrap_or(&own)),
+    let short = |found: &Captures| {
+        let behind = &text[found.get(0).map_or(0, |sign| sign.end())..];
+        match &found[0] {
             // One alone, or one before a number beside formulas, is money.
-            '$' if dollars % 2 == 1
-                && after.starts_with(|c: char| c.is_ascii_digit() || c == '.') =>
-            {
-                out.push('¤');
-            }
-            '$' => out.push(' '),
-            letter if letter.is_ascii() => out.push(letter),
-            letter => push_letter(letter, own, &mut out),
+            "$" if dollars % 2 == 1 && behind.starts_with(starts_number) => "¤".to_string(),
+            "$" => " ".to_string(),
+            sign => spelled(sign),
         }
-    }
-    trimmed(&without_stars(&out)).to_string()
+    };
+    let out = SIGN.replace_all(&text, short);
+    // Blanks, periods, commas, a backslash pair may stand around an answer.
+    IDLE.replace(without_stars(&out).trim_start(), "")
+        .into_owned()
 }
 
 /// Markdown's stars go; those between two operands are a power.
 pub(super) fn without_stars(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, behind)) = rest.split_once("**") {
-        out.push_str(before);
-        rest = behind;
-        let ends_operand = out.ends_with(|c: char| c.is_alphanumeric() || matches!(c, ')' | '}'));
-        let starts =
-            rest.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '(' | '{' | '-'));
-        if ends_operand && starts {
+    let mut parts = text.split("**");
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let ends = out.ends_with(|c: char| c.is_alphanumeric() || matches!(c, ')' | '}'));
+        let starts = |c: char| c.is_alphanumeric() || matches!(c, '(' | '{' | '-');
+        if ends && part.starts_with(starts) {
             out.push('^');
         }
+        out.push_str(part);
     }
-    out + rest
-}
-
-/// Without what may stand around an answer: blanks, periods, commas, a backslash pair.
-fn trimmed(text: &str) -> &str {
-    let is_idle = |c: char| c.is_whitespace() || matches!(c, '.' | ',' | ';');
-    let less = text.trim().trim_end_matches(is_idle);
-    match less.strip_suffix("\\\\") {
-        Some(less) => trimmed(less),
-        None => less,
-    }
+    out
 }

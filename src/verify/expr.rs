@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use num_bigint::BigInt;
 use num_rational::BigRational;
 
-use super::number;
-use super::unit::Unit;
+use super::value;
 
 pub(super) type Rational = BigRational;
 
@@ -20,18 +19,14 @@ pub(super) struct Decimal {
 }
 
 /// What a node makes of its parts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Symbol {
-    Sum,
-    Product,
-    Quotient,
-    Power,
-    Negative,
-    /// A function of numbers: `sin`; `log` of a base and a number; `root` of an order and a number; `!` and `!!`.
+    /// A function of numbers by its name: `+` and `*` of any count, `^`, `-` and `1/` of one, `sin`, `log` of a base and a
+    /// number, `root` of an order and a number, `!` and `!!`; `f`, `g` and `h` are functions that nobody knows.
     Function(&'static str),
-    /// A function that is only a letter, such as f.
-    Named(char),
     Percent,
+    /// A number in a unit.
+    Measured(String),
     /// Parts that all hold, without brackets; inequalities such as `1 < x < 2` among them.
     List,
     /// A list with an `or` in it.
@@ -40,27 +35,29 @@ pub(super) enum Symbol {
     Tuple,
     /// Which of the two ends belong to it.
     Interval([bool; 2]),
-    /// Rows of so many cells.
-    Matrix(usize),
-    Union,
-    Intersection,
-    Difference,
-    Equal,
-    Unequal,
-    Less,
-    LessOrEqual,
-    /// Digits, as a name, in a base.
-    Based(u32),
+    /// Rows, each a matrix of its cells.
+    Matrix,
+    /// `\cup`, `\cap` or `\setminus` of two sets.
+    Joined(&'static str),
+    /// `=`, `\neq`, `<` or `\leq` between two sides.
+    Relation(&'static str),
+    /// Digits in a base.
+    Based(String, u32),
 }
 
-use Symbol::*;
+pub(super) use Symbol::Function;
 
 impl Symbol {
-    fn is_of_numbers(self) -> bool {
-        matches!(
-            self,
-            Sum | Product | Quotient | Power | Negative | Function(_) | Named(_)
-        )
+    pub(super) fn of(self, parts: impl Into<Vec<Expr>>) -> Expr {
+        Expr::Node(self, parts.into())
+    }
+
+    /// A node of the parts; of one part that part.
+    pub(super) fn joined(self, mut parts: Vec<Expr>) -> Expr {
+        match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => self.of(parts),
+        }
     }
 }
 
@@ -71,7 +68,6 @@ pub(super) enum Expr {
     /// A variable, or one of [`CONSTANTS`].
     Name(String),
     Node(Symbol, Vec<Expr>),
-    Measured(Box<Expr>, Unit),
 }
 
 pub(super) const INFINITY: &str = "\\infty";
@@ -85,14 +81,6 @@ impl Expr {
         Expr::Number(Rational::from_integer(number.into()), None)
     }
 
-    pub(super) fn name(name: &str) -> Expr {
-        Expr::Name(name.to_string())
-    }
-
-    pub(super) fn function(name: &'static str, parts: Vec<Expr>) -> Expr {
-        Expr::Node(Function(name), parts)
-    }
-
     /// The number that digits with a point and an exponent are; `None` where the exponent is too large.
     pub(super) fn literal(text: &str) -> Option<Expr> {
         let (digits, exponent) = match text.split_once(['e', 'E']) {
@@ -103,7 +91,7 @@ impl Expr {
         let digits = format!("{whole}{fraction}");
         let number: BigInt = digits.parse().ok()?;
         let places = fraction.len() as u32;
-        let value = number::shifted(number, exponent.checked_sub_unsigned(places)?)?;
+        let value = value::shifted(number, exponent.checked_sub_unsigned(places)?)?;
         let form = (places > 0 && exponent == 0).then(|| Decimal {
             places,
             significant: digits.trim_start_matches('0').len() as u32,
@@ -111,47 +99,31 @@ impl Expr {
         Some(Expr::Number(value, form))
     }
 
-    pub(super) fn negated(self) -> Expr {
+    pub(super) fn signed(self, sign: i64) -> Expr {
         match self {
+            other if sign > 0 => other,
             Expr::Number(value, form) => Expr::Number(-value, form),
-            Expr::Node(Negative, mut parts) if parts.len() == 1 => parts.swap_remove(0),
-            other => Expr::Node(Negative, vec![other]),
+            other => Function("-").of([other]),
         }
     }
 
-    pub(super) fn signed(self, sign: i64) -> Expr {
-        if sign < 0 { self.negated() } else { self }
-    }
-
-    pub(super) fn power(self, exponent: Expr) -> Expr {
-        Expr::Node(Power, vec![self, exponent])
-    }
-
     pub(super) fn over(self, divisor: Expr) -> Expr {
-        Expr::Node(Quotient, vec![self, divisor])
+        self.times(Function("1/").of([divisor]))
     }
 
     pub(super) fn times(self, factor: Expr) -> Expr {
         match self {
-            Expr::Node(Product, mut parts) => {
+            Expr::Node(Function("*"), mut parts) => {
                 parts.push(factor);
-                Expr::Node(Product, parts)
+                Function("*").of(parts)
             }
-            other => Expr::Node(Product, vec![other, factor]),
+            other => Function("*").of([other, factor]),
         }
     }
 
-    /// A node of the parts; of one part that part.
-    pub(super) fn of(symbol: Symbol, mut parts: Vec<Expr>) -> Expr {
-        match parts.len() {
-            1 => parts.swap_remove(0),
-            _ => Expr::Node(symbol, parts),
-        }
-    }
-
-    pub(super) fn symbol(&self) -> Option<Symbol> {
+    pub(super) fn symbol(&self) -> Option<&Symbol> {
         match self {
-            Expr::Node(symbol, _) => Some(*symbol),
+            Expr::Node(symbol, _) => Some(symbol),
             _ => None,
         }
     }
@@ -159,8 +131,14 @@ impl Expr {
     pub(super) fn parts(&self) -> &[Expr] {
         match self {
             Expr::Node(_, parts) => parts,
-            Expr::Measured(part, _) => std::slice::from_ref(part),
             _ => &[],
+        }
+    }
+
+    pub(super) fn decimal(&self) -> Option<Decimal> {
+        match self {
+            Expr::Number(_, form) => *form,
+            _ => None,
         }
     }
 
@@ -169,8 +147,7 @@ impl Expr {
         match self {
             Expr::Number(..) => true,
             Expr::Name(name) => name != REALS,
-            Expr::Node(symbol, _) => symbol.is_of_numbers(),
-            Expr::Measured(..) => false,
+            other => matches!(other.symbol(), Some(Function(_))),
         }
     }
 
@@ -178,7 +155,7 @@ impl Expr {
     pub(super) fn is_name(&self) -> bool {
         let is_letter = |expr: &Expr| expr.variable().is_some() || expr.is("e") || expr.is("i");
         match self {
-            Expr::Node(Product | Named(_), parts) => parts.iter().all(is_letter),
+            Expr::Node(Function("*" | "f" | "g" | "h"), parts) => parts.iter().all(is_letter),
             other => is_letter(other),
         }
     }
@@ -188,6 +165,14 @@ impl Expr {
         matches!(self, Expr::Name(name) if name == constant)
     }
 
+    /// The sign of an infinity, 0 of all else.
+    pub(super) fn infinity(&self) -> i32 {
+        match self {
+            Expr::Node(Function("-"), part) => -i32::from(part[0].is(INFINITY)),
+            other => i32::from(other.is(INFINITY)),
+        }
+    }
+
     pub(super) fn variable(&self) -> Option<&str> {
         match self {
             Expr::Name(name) if !CONSTANTS.contains(&&**name) => Some(name),
@@ -195,20 +180,19 @@ impl Expr {
         }
     }
 
-    /// Adds the variables in it to others.
-    pub(super) fn variables<'e>(&'e self, names: &mut BTreeSet<&'e str>) {
-        names.extend(self.variable());
-        for part in self.parts() {
-            part.variables(names);
-        }
+    /// The variables in expressions, in their order.
+    pub(super) fn variables<'e>(exprs: &[&'e Expr]) -> BTreeSet<&'e str> {
+        let parts = exprs.iter().flat_map(|expr| expr.walk());
+        parts.filter_map(Expr::variable).collect()
     }
 
-    pub(super) fn has_variables(&self) -> bool {
-        self.any(&|part| part.variable().is_some())
-    }
-
-    /// Whether this or a part of it is as asked.
-    pub(super) fn any(&self, is_one: &dyn Fn(&Expr) -> bool) -> bool {
-        is_one(self) || self.parts().iter().any(|part| part.any(is_one))
+    /// This and all parts of it.
+    pub(super) fn walk(&self) -> impl Iterator<Item = &Expr> {
+        let mut left = vec![self];
+        std::iter::from_fn(move || {
+            let next = left.pop()?;
+            left.extend(next.parts());
+            Some(next)
+        })
     }
 }

@@ -1,7 +1,11 @@
 //! The lexemes of a cleaned text.
 
-use super::unit;
-use super::work;
+use std::sync::LazyLock;
+
+use regex::{Match, Regex};
+
+use super::text::pattern;
+use super::{unit, work};
 
 /// A number without separators of thousands, a letter, a word, a command of LaTeX with its backslash, or a sign; and how it
 /// stands. A function's name in plain text is its command.
@@ -26,17 +30,14 @@ pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The letter that this is: a variable.
-pub(super) fn letter(text: &str) -> Option<char> {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .filter(|c| c.is_alphabetic() && letters.next().is_none())
+/// Whether this is one letter: a variable.
+pub(super) fn is_letter(text: &str) -> bool {
+    text.starts_with(char::is_alphabetic) && text.chars().nth(1).is_none()
 }
 
 /// Whether these are letters that are no product of variables: a unit, `and`, any word.
 pub(super) fn is_word(text: &str) -> bool {
-    text.starts_with(char::is_alphabetic) && letter(text).is_none()
+    text.starts_with(char::is_alphabetic) && !is_letter(text)
 }
 
 /// More are not read, and brackets inside of each other neither.
@@ -64,158 +65,113 @@ pub(super) fn is_name(word: &str) -> bool {
 
 /// The lexemes of a text; `None` where there are too many.
 pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
-    let mut lexer = Lexer {
-        rest: text,
-        found: Vec::new(),
-        upright: Vec::new(),
-        brackets: 0,
-    };
-    while lexer.next() {
-        work::look(150)?;
-        let depth = lexer.upright.len() + lexer.brackets;
-        if lexer.found.len() > MOST || depth > DEEPEST {
+    let mut lexer = Lexer::default();
+    let mut rest = text;
+    loop {
+        let from = rest.trim_start();
+        lexer.is_apart = from.len() < rest.len();
+        let Some(letter) = from.chars().next() else {
+            return Some(lexer.found);
+        };
+        let length = if is_number(from) {
+            lexer.number(from)
+        } else if letter.is_alphabetic() {
+            lexer.letters(from)
+        } else {
+            lexer.sign(from)
+        };
+        rest = &from[length..];
+        work::look(120)?;
+        if lexer.found.len() > MOST || lexer.upright.len() + lexer.brackets > DEEPEST {
             return None;
         }
     }
-    Some(lexer.found)
 }
 
-struct Lexer<'t> {
-    rest: &'t str,
+/// Takes what stands at the beginning of a text, and says how long it is.
+#[derive(Default)]
+struct Lexer {
     found: Vec<Lexeme>,
+    /// Whether a blank stands before it.
+    is_apart: bool,
     /// For each open brace, whether it is that of a `\text`.
     upright: Vec<bool>,
     /// Open brackets, inside of which a comma separates.
     brackets: usize,
 }
 
-impl Lexer<'_> {
-    fn push(&mut self, text: impl Into<String>, is_apart: bool) {
+impl Lexer {
+    fn push(&mut self, text: impl Into<String>, is_of_run: bool) {
         self.found.push(Lexeme {
             text: text.into(),
-            is_apart,
+            is_apart: self.is_apart,
             is_upright: self.upright.contains(&true),
-            is_of_run: false,
+            is_of_run,
         });
+        self.is_apart = false;
     }
 
-    fn next(&mut self) -> bool {
-        let text = self.rest.trim_start();
-        let is_apart = text.len() < self.rest.len();
-        let Some(letter) = text.chars().next() else {
-            return false;
-        };
-        self.rest = text;
-        match letter {
-            '\\' => self.command(is_apart),
-            _ if is_number(text) => self.number(is_apart),
-            letter if letter.is_alphabetic() => self.letters(is_apart),
-            letter => {
-                self.rest = &text[letter.len_utf8()..];
-                match letter {
-                    '{' => self.upright.push(false),
-                    // The braces of a `\text` are none.
-                    '}' if self.upright.pop() == Some(true) => return true,
-                    letter => self.bracket(letter),
-                }
-                self.push(letter, is_apart);
-            }
-        }
-        true
-    }
-
-    fn bracket(&mut self, sign: char) {
+    fn sign(&mut self, text: &str) -> usize {
+        static SIGN: LazyLock<Regex> =
+            LazyLock::new(|| pattern(r"^(?s)(?:\\text\s*\{|\\[A-Za-z]+|\\.|.)"));
+        let sign = SIGN.find(text).map_or("", |sign| sign.as_str());
         match sign {
-            '(' | '[' => self.brackets += 1,
-            ')' | ']' => self.brackets = self.brackets.saturating_sub(1),
-            _ => {}
-        }
-    }
-
-    fn number(&mut self, is_apart: bool) {
-        let text = self.rest;
-        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-        let mut end = digits(text);
-        let mut number = text[..end].to_string();
-        let is_group = |text: &str, separator: &str| {
-            text.strip_prefix(separator)
-                .is_some_and(|rest| digits(rest) == 3)
-        };
-        let can_group = (1..=3).contains(&end) && !number.starts_with('0');
-        let separator = [",", "{,}", " "].into_iter().find(|own| {
-            can_group && is_group(&text[end..], own) && (*own != "," || self.brackets == 0)
-        });
-        while let Some(own) = separator.filter(|own| is_group(&text[end..], own)) {
-            let start = end + own.len();
-            end = start + 3;
-            number.push_str(&text[start..end]);
-        }
-        let start = end;
-        if let Some(fraction) = text[end..].strip_prefix('.') {
-            end += 1 + digits(fraction);
-        }
-        if let Some(exponent) = text[end..].strip_prefix(['e', 'E']) {
-            let sign = usize::from(exponent.starts_with(['+', '-']));
-            match digits(&exponent[sign..]) {
-                0 => {}
-                count => end += 1 + sign + count,
-            }
-        }
-        number.push_str(&text[start..end]);
-        self.rest = &text[end..];
-        self.push(number, is_apart);
-    }
-
-    fn command(&mut self, is_apart: bool) {
-        let behind = &self.rest[1..];
-        let letters = behind.bytes().take_while(u8::is_ascii_alphabetic).count();
-        let sign = behind.chars().next();
-        let end = 1 + letters.max(sign.map_or(0, char::len_utf8));
-        let (name, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        if name == "\\text" {
-            if let Some(inside) = rest.trim_start().strip_prefix('{') {
-                self.rest = inside;
+            "\\text" => return sign.len(),
+            "{" => self.upright.push(false),
+            _ if sign.len() > 2 && sign.ends_with('{') => {
                 self.upright.push(true);
+                return sign.len();
             }
-            return;
-        }
-        match name {
-            "\\{" => self.brackets += 1,
-            "\\}" => self.brackets = self.brackets.saturating_sub(1),
+            // The braces of a `\text` are none.
+            "}" if self.upright.pop() == Some(true) => return sign.len(),
+            "(" | "[" | "\\{" => self.brackets += 1,
+            ")" | "]" | "\\}" => self.brackets = self.brackets.saturating_sub(1),
             _ => {}
         }
-        self.push(name, is_apart);
+        self.push(sign, false);
+        sign.len()
     }
 
-    fn letters(&mut self, is_apart: bool) {
-        let text = self.rest;
+    /// With its separators of thousands, its fraction and its exponent.
+    fn number(&mut self, text: &str) -> usize {
+        static GROUPS: LazyLock<Regex> = LazyLock::new(|| {
+            pattern(r"^[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)")
+        });
+        static NUMBER: LazyLock<Regex> =
+            LazyLock::new(|| pattern(r"^[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"));
+        let is_whole = |groups: &Match| {
+            let is_list = self.brackets > 0 && !groups.as_str().contains(['{', ' ']);
+            !is_list && !text[groups.end()..].starts_with(|c: char| c.is_ascii_digit())
+        };
+        let groups = GROUPS.find(text).filter(is_whole);
+        let groups = groups.map_or("", |groups| groups.as_str());
+        let rest = NUMBER.find(&text[groups.len()..]);
+        let rest = rest.map_or("", |rest| rest.as_str());
+        self.push(groups.replace([',', '{', '}', ' '], "") + rest, false);
+        groups.len() + rest.len()
+    }
+
+    /// A name, a word, or letters beside each other.
+    fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
         let mut run = &text[..end.unwrap_or(text.len())];
-        if letter(run).is_some() {
-            self.rest = &text[run.len()..];
-            return self.push(run, is_apart);
-        }
-        let is_upright = self.upright.contains(&true);
-        if !is_upright && !is_name(run) && !unit::is_word(run) {
+        let mut is_word = self.upright.contains(&true) || unit::is_word(run);
+        if !is_word && !is_name(run) {
             // `4sqrt`, `xsin`: a name ends the run.
             let starts = run.char_indices().map(|(at, _)| at).skip(1);
             let is_function =
-                |name: &str| function(name).is_some() || name == "sqrt" || name == "pi";
+                |name: &str| matches!(name, "sqrt" | "pi") || function(name).is_some();
             let named = starts.take(3).find(|at| is_function(&run[*at..]));
             run = &run[..named.unwrap_or(run.len())];
+            is_word = run.chars().count() > 3 || unit::is_word(run);
         }
-        self.rest = &text[run.len()..];
-        let count = run.chars().count();
         if is_name(run) {
-            self.push(format!("\\{run}"), is_apart);
-        } else if count > 3 || is_upright || unit::is_word(run) {
-            self.push(run, is_apart);
+            self.push(format!("\\{run}"), false);
+        } else if is_word || is_letter(run) {
+            self.push(run, false);
         } else {
-            for (index, letter) in run.chars().enumerate() {
-                self.push(letter, is_apart && index == 0);
-                self.found.last_mut().expect("one was pushed").is_of_run = true;
-            }
+            run.chars().for_each(|letter| self.push(letter, true));
         }
+        run.len()
     }
 }

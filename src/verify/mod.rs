@@ -17,14 +17,13 @@ mod clean;
 mod compare;
 mod expr;
 mod lexeme;
-mod number;
-mod parse;
 mod read;
 mod region;
 #[cfg(test)]
 mod tests;
 mod text;
 mod unit;
+mod value;
 mod work;
 
 use answer::Found;
@@ -68,11 +67,12 @@ pub fn answer(text: &str) -> Option<String> {
     of_completion(text, "")
 }
 
-/// The answer of a reference solution: without a mark its whole text. `None` where it is empty.
+/// The answer of a reference solution: without a mark its whole text, but for a word such as `So` before an equation.
+/// `None` where it is empty.
 pub fn reference(gold: &str) -> Option<String> {
     let answer = match answer::marked(gold) {
         Found::Marked(answer) => answer,
-        Found::Unmarked(_) => gold.trim().to_string(),
+        Found::Unmarked(_) => answer::behind_word(gold.trim()).to_string(),
         Found::Nothing => return None,
     };
     Some(answer).filter(|answer| !answer.is_empty())
@@ -91,7 +91,7 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
             || answer::is_whole(&text, &clean)
     };
     match is_whole {
-        true => Some(answer::behind_word(&text).unwrap_or(&text).to_string()),
+        true => Some(answer::behind_word(&text).to_string()),
         false => answer::last_of(&text),
     }
 }

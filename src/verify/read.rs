@@ -1,45 +1,48 @@
 //! Reads an answer: lists, relations, sets, tuples, intervals, matrices, numbers with units.
 
-mod matrix;
-mod quantity;
+mod factor;
+mod sum;
 
-use super::expr::{Expr, REALS, Symbol};
-use super::lexeme::{Lexeme, is_name, is_number, is_word, lexemes};
-use super::text;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::expr::{Expr, Function, Symbol};
+use super::lexeme::{Lexeme, is_number, is_word, lexemes};
+use super::text::{self, pattern};
 use super::work;
-use matrix::matrix;
-use quantity::quantity;
 
 /// Longer answers are compared as texts alone.
 pub(super) const LONGEST: usize = 10_500;
 
+/// Fractions, roots, powers and brackets inside of each other; what follows an operand, or unions, in one chain.
+const DEEPEST: usize = 120;
+
 /// What a cleaned answer says; `None` where it is no mathematics, or none that can be read.
 pub(super) fn read(text: &str) -> Option<Expr> {
-    if text.len() > LONGEST || text::is_ratio(text) || is_words(text) {
+    if text.len() > LONGEST || text::is_ratio(text) || text::is_words(text) {
         return None;
     }
-    based(text).or_else(|| list(&lexemes(text)?))
-}
-
-/// Letters alone, with a word among them, are words: `odd` is no product, `sin x` is a function.
-fn is_words(source: &str) -> bool {
-    let text = source.replace("\\text", " ").replace(['{', '}'], " ");
-    let known =
-        |word: &str| ["and", "or"].contains(&word) || is_name(word) || word.chars().count() < 2;
-    text.chars()
-        .all(|c| c.is_alphabetic() || c.is_whitespace() || c == ',')
-        && !text.split([' ', ',', '\n', '\t']).all(known)
+    if let Some(based) = based(text) {
+        return Some(based);
+    }
+    let lexemes = lexemes(text)?;
+    let mut parser = Parser {
+        lexemes: &lexemes,
+        ..Parser::default()
+    };
+    parser.list().filter(|_| parser.is(""))
 }
 
 /// `101_2`, `\text{A1}_{16}`.
 fn based(source: &str) -> Option<Expr> {
+    static BASED: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"^([A-Za-z]*[0-9][0-9A-Za-z]*)_([0-9]{1,2})$"));
     let text = source.replace("\\text", "").replace(['{', '}', ' '], "");
-    let (digits, base) = text.split_once('_')?;
-    let base: u32 = base.parse().ok().filter(|base| (2..=36).contains(base))?;
-    let has_digit = digits.bytes().any(|byte| byte.is_ascii_digit());
-    let is_digits = digits.len() < 100 && digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let digits = vec![Expr::Name(digits.to_uppercase())];
-    (has_digit && is_digits).then_some(Expr::Node(Symbol::Based(base), digits))
+    let found = BASED.captures(&text)?;
+    let base: u32 = found[2].parse().ok()?;
+    let based = Symbol::Based(found[1].to_uppercase(), base);
+    (2..=36).contains(&base).then(|| based.of([]))
 }
 
 /// How far a lexeme goes into brackets or out of them.
@@ -51,112 +54,297 @@ fn nesting(text: &str) -> i32 {
     }
 }
 
-/// The parts between lexemes outside of all brackets that separate, and those lexemes; `None` after too much work.
-fn split(
-    lexemes: &[Lexeme],
-    separates: impl Fn(&str) -> bool,
-) -> Option<(Vec<&[Lexeme]>, Vec<&str>)> {
-    work::look(4 * lexemes.len() as u64)?;
-    let (mut parts, mut separators) = (Vec::new(), Vec::new());
-    let (mut start, mut depth) = (0, 0);
-    for (at, Lexeme { text, .. }) in lexemes.iter().enumerate() {
-        depth += nesting(text);
-        if depth == 0 && separates(text) {
-            parts.push(&lexemes[start..at]);
-            separators.push(&**text);
-            start = at + 1;
-        }
-    }
-    parts.push(&lexemes[start..]);
-    Some((parts, separators))
+const RELATIONS: [&str; 8] = ["=", "\\neq", "<", "\\leq", ">", "\\geq", "\\approx", "\\in"];
+const SET_OPERATORS: [&str; 3] = ["\\cup", "\\cap", "\\setminus"];
+
+fn one_of<const N: usize>(signs: [&'static str; N], text: &str) -> Option<&'static str> {
+    signs.into_iter().find(|own| *own == text)
+}
+
+fn joins(text: &str) -> bool {
+    text.eq_ignore_ascii_case("and") || text.eq_ignore_ascii_case("or")
 }
 
 fn is_comma(text: &str) -> bool {
     matches!(text, "," | ";")
 }
 
-fn list(lexemes: &[Lexeme]) -> Option<Expr> {
-    Some(match elements(lexemes)? {
-        (mut parts, _) if parts.len() == 1 => parts.swap_remove(0),
-        (parts, false) => Expr::Node(Symbol::List, parts),
-        (parts, true) => Expr::Node(Symbol::Or, parts),
-    })
+/// Whether a condition follows, inside of braces.
+fn is_bar(text: &str) -> bool {
+    matches!(text, ":" | "|" | "\\mid")
 }
 
-/// The elements of a list, and whether an `or` stands in it.
-fn elements(lexemes: &[Lexeme]) -> Option<(Vec<Expr>, bool)> {
-    let is = |text: &str, word| text.eq_ignore_ascii_case(word);
-    let joins = |text: &str| is(text, "and") || is(text, "or");
-    let (parts, separators) = split(lexemes, |text| is_comma(text) || joins(text))?;
-    let mut elements = Vec::new();
-    for (index, part) in parts.iter().enumerate() {
-        // `1, 2, and 3`
-        let is_between = index > 0
-            && separators[index - 1] == ","
-            && separators.get(index).is_some_and(|text| joins(text));
-        if part.is_empty() && is_between {
-            continue;
+/// Whether one side of a relation cannot go on here.
+fn is_end(text: &str) -> bool {
+    text.is_empty()
+        || is_comma(text)
+        || joins(text)
+        || nesting(text) < 0
+        || one_of(RELATIONS, text).is_some()
+}
+
+/// Reads the lexemes from one on; what it does not understand ends what it reads. As a copy it is a place to go back to.
+#[derive(Clone, Copy, Default)]
+struct Parser<'t> {
+    lexemes: &'t [Lexeme],
+    at: usize,
+    /// The digits of the number here that have been taken: `\frac12`.
+    taken: usize,
+    depth: usize,
+    /// Inside of an angle, where degrees are a number.
+    is_angle: bool,
+    /// What `\pm` stands for, and whether it was met.
+    plus_minus: i64,
+    has_plus_minus: bool,
+    /// The sign that stood before a number.
+    currency: Option<&'static str>,
+}
+
+impl<'t> Parser<'t> {
+    /// The text of the lexeme here; empty at the end.
+    fn text(&self) -> &'t str {
+        &self.ahead(0)[self.taken..]
+    }
+
+    /// The text of one further on.
+    fn ahead(&self, count: usize) -> &'t str {
+        let lexeme = self.lexemes.get(self.at + count);
+        lexeme.map_or("", |lexeme| &lexeme.text)
+    }
+
+    fn is(&self, text: &str) -> bool {
+        self.text() == text
+    }
+
+    fn take(&mut self, text: &str) -> bool {
+        let is_it = self.is(text);
+        if is_it {
+            self.advance(1);
         }
-        match element(part)? {
-            Expr::Node(Symbol::Or, both) if parts.len() > 1 => elements.extend(both),
-            element => elements.push(element),
+        is_it
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.at += count;
+        self.taken = 0;
+    }
+
+    fn list(&mut self) -> Option<Expr> {
+        let (elements, has_or) = self.elements()?;
+        let symbol = if has_or { Symbol::Or } else { Symbol::List };
+        Some(symbol.joined(elements))
+    }
+
+    /// The elements of a list, and whether an `or` stands in it; one with `\pm` is two.
+    fn elements(&mut self) -> Option<(Vec<Expr>, bool)> {
+        let (mut elements, mut has_or) = (Vec::new(), false);
+        let outer = (self.plus_minus, self.has_plus_minus);
+        loop {
+            let start = *self;
+            (self.plus_minus, self.has_plus_minus) = (1, false);
+            elements.push(self.element()?);
+            if self.has_plus_minus {
+                *self = start;
+                self.plus_minus = -1;
+                elements.push(self.element()?);
+            }
+            let has_comma = self.take(",") || self.take(";");
+            let has_word = joins(self.text());
+            if has_word {
+                has_or |= self.text().eq_ignore_ascii_case("or");
+                self.advance(1);
+            }
+            if !has_comma && !has_word {
+                break;
+            }
+        }
+        (self.plus_minus, self.has_plus_minus) = outer;
+        Some((elements, has_or))
+    }
+
+    /// A relation, or a value.
+    fn element(&mut self) -> Option<Expr> {
+        let start = self.at;
+        let (mut sides, mut signs) = (vec![self.side()], Vec::new());
+        let head = &self.lexemes[start..self.at];
+        while let Some(sign) = one_of(RELATIONS, self.text()) {
+            self.advance(1);
+            signs.push(sign);
+            sides.push(self.side());
+        }
+        let last = sides.len() - 1;
+        let find = |own| signs.iter().position(|sign| *sign == own);
+        if let Some(at) = find("\\approx") {
+            // What is about equal comes behind what is equal; a name in front of it is only a name.
+            let exact = sides[at].take().filter(|value| !is_named(value));
+            return exact.or_else(|| sides[at + 1].take());
+        }
+        if find("\\in").is_some() || last == 0 {
+            return sides[last].take().filter(|_| last < 2);
+        }
+        if signs.iter().any(|sign| *sign != "=") {
+            let sides = sides.into_iter().collect::<Option<Vec<Expr>>>()?;
+            let pairs = signs.iter().zip(sides.windows(2));
+            let relations = pairs.map(|(sign, pair)| {
+                let turned = || [pair[1].clone(), pair[0].clone()];
+                match *sign {
+                    ">" => Symbol::Relation("<").of(turned()),
+                    "\\geq" => Symbol::Relation("\\leq").of(turned()),
+                    sign => Symbol::Relation(sign).of(pair.to_vec()),
+                }
+            });
+            return Some(Symbol::List.joined(relations.collect()));
+        }
+        let first = sides[0].take().or_else(|| odd_name(head))?;
+        let last = sides[last].take()?;
+        let is_known = |value: &Expr| Expr::variables(&[value]).is_empty() && !is_named(value);
+        if signs.len() > 1 && !is_named(&first) || is_known(&first) && is_known(&last) {
+            return Some(last);
+        }
+        Some(equations(first, last))
+    }
+
+    /// One side of a relation, or nothing up to the end of what cannot be read.
+    fn side(&mut self) -> Option<Expr> {
+        let start = *self;
+        if let Some(value) = self.joined().filter(|_| is_end(self.text())) {
+            return Some(value);
+        }
+        *self = start;
+        let mut depth = 0;
+        while !self.is("") && (depth > 0 || !is_end(self.text())) {
+            depth += nesting(self.text());
+            self.advance(1);
+        }
+        work::look(4 * (self.at - start.at) as u64)?;
+        None
+    }
+
+    /// Unions and their like, from left to right.
+    fn joined(&mut self) -> Option<Expr> {
+        let mut value = self.single()?;
+        for _ in 0..DEEPEST / 2 {
+            let Some(operator) = one_of(SET_OPERATORS, self.text()) else {
+                return Some(value);
+            };
+            self.advance(1);
+            value = Symbol::Joined(operator).of([value, self.single()?]);
+        }
+        None
+    }
+
+    /// What is no relation: a set, a tuple, an interval, a matrix, a number with its unit.
+    fn single(&mut self) -> Option<Expr> {
+        work::look(20)?;
+        match self.text() {
+            "\\begin" => self.matrix(None),
+            // Around an array they are a matrix's own.
+            "(" | "[" | "{" if self.ahead(1) == "\\begin" => {
+                self.advance(1);
+                let matrix = self.matrix(None)?;
+                (nesting(self.text()) < 0).then(|| self.advance(1))?;
+                Some(matrix)
+            }
+            "\\{" => self.bracketed(),
+            "(" | "[" | "{" if !self.inside(is_comma)?.is_empty() => self.bracketed(),
+            _ => {
+                let value = self.quantity()?;
+                match self.is("\\begin") {
+                    true => self.matrix(Some(value)),
+                    false => Some(value),
+                }
+            }
         }
     }
-    let has_or = separators.iter().any(|text| is(text, "or"));
-    Some((elements, has_or))
-}
 
-/// Signs between the sides of a relation, which of these it is, and whether its sides change places.
-const RELATIONS: [(&str, Symbol, bool); 6] = [
-    ("=", Symbol::Equal, false),
-    ("\\neq", Symbol::Unequal, false),
-    ("<", Symbol::Less, false),
-    ("\\leq", Symbol::LessOrEqual, false),
-    (">", Symbol::Less, true),
-    ("\\geq", Symbol::LessOrEqual, true),
-];
+    /// Where such lexemes stand inside of the bracket here, and not further in.
+    fn inside(&self, is_one: fn(&str) -> bool) -> Option<Vec<usize>> {
+        let (mut found, mut depth) = (Vec::new(), 0);
+        for (at, lexeme) in self.lexemes.iter().enumerate().skip(self.at) {
+            depth += nesting(&lexeme.text);
+            if depth == 0 {
+                work::look(4 * (at - self.at) as u64)?;
+                break;
+            }
+            if depth == 1 && is_one(&lexeme.text) {
+                found.push(at);
+            }
+        }
+        Some(found)
+    }
 
-fn relation(sign: &str, left: Expr, right: Expr) -> Option<Expr> {
-    let (_, symbol, is_turned) = RELATIONS.into_iter().find(|(own, ..)| *own == sign)?;
-    let sides = if is_turned {
-        vec![right, left]
-    } else {
-        vec![left, right]
-    };
-    Some(Expr::Node(symbol, sides))
-}
+    /// A tuple, an interval, or a set: its elements, or a condition behind a name.
+    fn bracketed(&mut self) -> Option<Expr> {
+        let open = self.text();
+        let is_set = open.ends_with('{');
+        let closes_set = |parser: &mut Self| parser.take("\\}") || parser.take("}");
+        if is_set && let [bar] = self.inside(is_bar)?[..] {
+            self.at = bar + 1;
+            return self.list().filter(|_| closes_set(self));
+        }
+        self.advance(1);
+        if is_set && closes_set(self) {
+            return Some(Symbol::Set.of([]));
+        }
+        let (parts, _) = self.elements()?;
+        let close = self.text();
+        self.advance(1);
+        let is_closed = [open == "[", close == "]"];
+        let are_ends = parts.len() == 2 && parts.iter().all(Expr::is_plain);
+        let symbol = match close {
+            "}" | "\\}" if is_set => Symbol::Set,
+            ")" | "]" if !is_set && are_ends && is_closed != [false, false] => {
+                Symbol::Interval(is_closed)
+            }
+            ")" | "]" if !is_set => Symbol::Tuple,
+            _ => return None,
+        };
+        Some(symbol.of(parts))
+    }
 
-/// A relation, or a value.
-fn element(lexemes: &[Lexeme]) -> Option<Expr> {
-    let is_sign = |text: &str| {
-        matches!(text, "\\approx" | "\\in") || RELATIONS.iter().any(|(own, ..)| *own == text)
-    };
-    let (parts, signs) = split(lexemes, is_sign)?;
-    if signs.is_empty() {
-        return joined(lexemes);
+    /// A matrix, with a factor before it; the number that a determinant is; what stands in an environment of lines.
+    fn matrix(&mut self, factor: Option<Expr>) -> Option<Expr> {
+        let environment = self.environment("\\begin")?;
+        if environment.starts_with("align") {
+            let inside = self.list().filter(|_| factor.is_none());
+            return inside.filter(|_| self.environment("\\end") == Some(environment));
+        }
+        if environment == "array" {
+            while !self.take("}") {
+                (!self.is("")).then(|| self.advance(1))?;
+            }
+        }
+        let mut rows = vec![Vec::new()];
+        while !self.is("\\end") {
+            let cell = self.sum()?;
+            rows.last_mut()?.push(match &factor {
+                Some(factor) => factor.clone().times(cell),
+                None => cell,
+            });
+            if self.take("\\\\") && !self.is("\\end") {
+                rows.push(Vec::new());
+            } else {
+                (self.take("&") || self.is("\\end")).then_some(())?;
+            }
+        }
+        (self.environment("\\end") == Some(environment)).then_some(())?;
+        if environment != "vmatrix" {
+            let rows = rows.into_iter().map(|row| Symbol::Matrix.of(row));
+            return Some(Symbol::Matrix.of(rows.collect::<Vec<_>>()));
+        }
+        let [ab, cd] = <[Vec<Expr>; 2]>::try_from(rows).ok()?;
+        let ([a, b], [c, d]) = (ab.try_into().ok()?, cd.try_into().ok()?);
+        let value = Function("+").of([a.times(d), b.times(c).signed(-1)]);
+        factor.is_none().then_some(value)
     }
-    if let Some(at) = signs.iter().position(|sign| *sign == "\\approx") {
-        // What is about equal comes behind what is equal; a name in front of it is only a name.
-        let exact = joined(parts[at]).filter(|value| !is_named(value));
-        return exact.or_else(|| joined(parts[at + 1]));
+
+    /// The name of an environment that begins or ends.
+    fn environment(&mut self, mark: &str) -> Option<&'t str> {
+        let is_mark = self.take(mark) && self.take("{");
+        let name = self.text();
+        self.advance(1);
+        (is_mark && is_word(name) && self.take("}")).then_some(name)
     }
-    if signs[0] == "\\in" {
-        return joined(parts[1]).filter(|_| signs.len() == 1);
-    }
-    if signs.iter().any(|sign| *sign != "=") {
-        let sides: Option<Vec<Expr>> = parts.into_iter().map(joined).collect();
-        let sides = sides?;
-        let pairs = signs.iter().zip(sides.windows(2));
-        let relations = pairs.map(|(sign, pair)| relation(sign, pair[0].clone(), pair[1].clone()));
-        return Some(Expr::of(Symbol::List, relations.collect::<Option<_>>()?));
-    }
-    let last = joined(parts[parts.len() - 1])?;
-    let first = joined(parts[0]).or_else(|| odd_name(parts[0]))?;
-    let is_known = |value: &Expr| !value.has_variables() && !is_named(value);
-    if signs.len() > 1 && !is_named(&first) || is_known(&first) && is_known(&last) {
-        return Some(last);
-    }
-    Some(equations(first, last))
 }
 
 /// Whether this is a name, or a tuple of names.
@@ -175,104 +363,16 @@ fn odd_name(lexemes: &[Lexeme]) -> Option<Expr> {
     (lexemes.len() == 1 || is_short).then(|| Expr::Name(texts.join(" ")))
 }
 
-/// An equation; `(x, y) = (1, 2)` and `x = \pm 1` are several.
+/// An equation; `(x, y) = (1, 2)` is several.
 fn equations(first: Expr, last: Expr) -> Expr {
-    let equation = |(first, last)| Expr::Node(Symbol::Equal, vec![first, last]);
+    let equation = |(first, last)| Symbol::Relation("=").of([first, last]);
     match (first, last) {
         (Expr::Node(Symbol::Tuple, names), Expr::Node(Symbol::Tuple, values))
             if names.len() == values.len() =>
         {
             let pairs = names.into_iter().zip(values);
-            Expr::Node(Symbol::List, pairs.map(equation).collect())
-        }
-        (name, Expr::Node(symbol @ (Symbol::List | Symbol::Or), values)) => {
-            let pairs = values.into_iter().map(|value| (name.clone(), value));
-            Expr::Node(symbol, pairs.map(equation).collect())
+            Symbol::List.of(pairs.map(equation).collect::<Vec<_>>())
         }
         sides => equation(sides),
     }
-}
-
-/// Unions and their like, from left to right.
-fn joined(lexemes: &[Lexeme]) -> Option<Expr> {
-    let symbol = |text: &str| match text {
-        "\\cup" => Some(Symbol::Union),
-        "\\cap" => Some(Symbol::Intersection),
-        "\\setminus" => Some(Symbol::Difference),
-        _ => None,
-    };
-    let (parts, separators) = split(lexemes, |text| symbol(text).is_some())?;
-    if separators.len() > 50 {
-        return None;
-    }
-    let mut value = single(parts[0])?;
-    for (part, separator) in parts[1..].iter().zip(separators) {
-        value = Expr::Node(symbol(separator)?, vec![value, single(part)?]);
-    }
-    Some(value)
-}
-
-/// The inside of the one pair of brackets that encloses all lexemes.
-fn enclosed(lexemes: &[Lexeme]) -> Option<(&str, &[Lexeme], &str)> {
-    let [first, inner @ .., last] = lexemes else {
-        return None;
-    };
-    let mut depth = nesting(&first.text);
-    for lexeme in inner {
-        depth += nesting(&lexeme.text);
-        if depth <= 0 {
-            return None;
-        }
-    }
-    let is_closed = depth == 1 && nesting(&last.text) < 0;
-    is_closed.then_some((&first.text, inner, &last.text))
-}
-
-fn single(lexemes: &[Lexeme]) -> Option<Expr> {
-    match lexemes {
-        [] => return None,
-        [only] if only.text == "\\emptyset" => return Some(Expr::Node(Symbol::Set, Vec::new())),
-        [only] if only.text == REALS => return Some(Expr::name(REALS)),
-        _ => {}
-    }
-    if let Some(value) = matrix(lexemes) {
-        return Some(value);
-    }
-    if let Some((open, inner, close)) = enclosed(lexemes) {
-        let has_commas = !split(inner, is_comma)?.1.is_empty();
-        match (open, has_commas) {
-            ("\\{", _) | ("{", true) => return set(inner),
-            // `[` around an array is a matrix's own.
-            ("{" | "(" | "[", false) => {
-                if let Some(value) = matrix(inner) {
-                    return Some(value);
-                }
-            }
-            ("(" | "[", true) => return bracketed(open, inner, close),
-            _ => {}
-        }
-    }
-    quantity(lexemes)
-}
-
-/// The inside of braces: elements, or a condition behind a name.
-fn set(inner: &[Lexeme]) -> Option<Expr> {
-    if inner.is_empty() {
-        return Some(Expr::Node(Symbol::Set, Vec::new()));
-    }
-    let (parts, bars) = split(inner, |text| matches!(text, ":" | "|" | "\\mid"))?;
-    if bars.len() == 1 {
-        return list(parts[1]);
-    }
-    Some(Expr::Node(Symbol::Set, elements(inner)?.0))
-}
-
-fn bracketed(open: &str, inner: &[Lexeme], close: &str) -> Option<Expr> {
-    let (parts, _) = elements(inner)?;
-    let is_closed = [open == "[", close == "]"];
-    let are_ends = parts.len() == 2 && parts.iter().all(Expr::is_plain);
-    Some(match are_ends && is_closed != [false, false] {
-        true => Expr::Node(Symbol::Interval(is_closed), parts),
-        false => Expr::Node(Symbol::Tuple, parts),
-    })
 }

@@ -77,6 +77,19 @@ fn what_cannot_be_decided_is_said() {
         ("1", "1+10^{-20}x", Verdict::Different),
         (r"\frac{x^2-1}{x-1}", "x+1", Verdict::Equal),
         (r"\frac{x}{3}", "0.33333333333x", Verdict::Equal),
+        ("xy", "yx", Verdict::Equal),
+        ("xyz", "zxy", Verdict::Equal),
+        ("xy", "xz", Verdict::Different),
+        ("So x = 5.", "5", Verdict::Equal),
+        ("So x = 5.", "y = 5", Verdict::Different),
+        ("Cosine x = 5", "4", Verdict::Different),
+        ("x^{12}", "x¹²", Verdict::Equal),
+        ("8", r"\boxed{}, so \boxed{8}", Verdict::Equal),
+        (r"90^{ \circ }", "90 degrees", Verdict::Equal),
+        (r"\{x \in \mathbb{Z}^+ : x > 2\}", "x > 2", Verdict::Equal),
+        (r"\$3 + \$5", "8", Verdict::Equal),
+        ("2.5 million", "2.5 thousand", Verdict::Different),
+        (r"\binom{n}{2}", r"\frac{n!}{2!(n-2)!}", Verdict::Equal),
     ] {
         assert_eq!(equal(gold, answer), expected, "{gold} | {answer}");
     }

@@ -18,8 +18,9 @@ use flate2::write::GzEncoder;
 use self::compressed::{FromZstd, ToZstd};
 use self::parquet::ToParquet;
 pub(super) use self::rows::Value;
+use super::Progress;
+use super::format::Format;
 use super::replace::Replacement;
-use super::{Format, Progress};
 
 /// The bytes that a line may have: what unpacks into one without an end takes no more memory.
 pub(super) const LONGEST: u64 = 1 << 30;
@@ -92,7 +93,7 @@ pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         entries.push(entry?.path());
     }
-    entries.sort_by_cached_key(|entry| super::order(entry));
+    entries.sort_by_cached_key(|entry| super::steps::order(entry));
     let mut files = Vec::new();
     for entry in entries {
         // SkyRL's figures of all its evaluations.

@@ -51,127 +51,6 @@ pub(super) fn alias(tensor: &str) -> &str {
     known::ours(tensor).unwrap_or(tensor)
 }
 
-/// The names of our columns in one program's dumps, which are read without `--map`.
-struct Dump {
-    kind: &'static str,
-    /// Fields that the first line has, each of one of these types.
-    known_by: &'static [(&'static str, &'static [Type])],
-    names: &'static [(&'static str, &'static str)],
-    /// An array with one entry a token of the response, beside the columns that we know.
-    tokens: Option<&'static str>,
-    /// Each reward function has a column, and the reward is their sum.
-    adds_rewards: bool,
-}
-
-const NUMBER: &[Type] = &[Type::Number];
-const STRING: &[Type] = &[Type::String];
-const TEXT: &[Type] = &[Type::String, Type::Array];
-
-const DUMP: Dump = Dump {
-    kind: "",
-    known_by: &[],
-    names: &[],
-    tokens: None,
-    adds_rewards: false,
-};
-
-static DUMPS: [Dump; 8] = [
-    // `_dump_generations` of verl's trainers, which writes `trainer.rollout_data_dir` and `validation_data_dir`.
-    Dump {
-        kind: "verl's generations",
-        known_by: &[("input", STRING), ("output", STRING), ("score", NUMBER)],
-        names: &[
-            ("group", "input"),
-            ("prompt", "input"),
-            ("reward", "score"),
-            ("completion", "output"),
-            ("correct", "acc"),
-            ("solution", "gts"),
-        ],
-        ..DUMP
-    },
-    // The records of open-instruct's `--save_traces`. `prompt_idx` begins at 0 in every step.
-    Dump {
-        kind: "open-instruct",
-        known_by: &[("prompt_idx", NUMBER), ("reward", NUMBER)],
-        names: &[("group", "prompt_idx"), ("old_logp", "logprobs")],
-        tokens: Some("response_tokens"),
-        ..DUMP
-    },
-    // `GRPOTrainer.log` with `log_completions`.
-    Dump {
-        kind: "TRL's completions",
-        known_by: &[
-            ("step", NUMBER),
-            ("prompt", TEXT),
-            ("completion", TEXT),
-            ("advantage", NUMBER),
-        ],
-        names: &[("group", "prompt"), ("prompt", "prompt")],
-        adds_rewards: true,
-        ..DUMP
-    },
-    // `dump_per_dataset_eval_results`; a score is one for the response or one for each of its tokens.
-    Dump {
-        kind: "SkyRL's evaluations",
-        known_by: &[("input_prompt", STRING), ("output_response", STRING)],
-        names: &[
-            ("group", "input_prompt"),
-            ("prompt", "input_prompt"),
-            ("completion", "output_response"),
-            ("reward", "score"),
-            ("token_reward", "score"),
-        ],
-        ..DUMP
-    },
-    // The lines of columns that ROLL's `rollout_dump_dir` has, unfolded.
-    Dump {
-        kind: "ROLL's rollouts",
-        known_by: &[("responses", STRING), ("scores", NUMBER)],
-        names: &[
-            ("group", "prompt"),
-            ("prompt", "prompt"),
-            ("completion", "responses"),
-            ("reward", "scores"),
-            ("step", "global_step"),
-            ("solution", "ground_truth"),
-        ],
-        ..DUMP
-    },
-    // The lines of `train_data_step*.jsonl`, unfolded, with a name for the tokens of the prompt.
-    Dump {
-        kind: "NeMo-RL's train data",
-        known_by: &[("prompt_hash", STRING), ("rewards", NUMBER)],
-        names: &[
-            ("group", "prompt_hash"),
-            ("reward", "rewards"),
-            ("mask", "token_loss_mask"),
-            ("old_logp", "prev_logprobs"),
-            ("rollout_logp", "generation_logprobs"),
-            ("advantage", "advantages"),
-        ],
-        ..DUMP
-    },
-    // `_dump_trajectory` of AReaL's workflow executor: a task is what a prompt's responses have in common.
-    Dump {
-        kind: "AReaL's trajectories",
-        known_by: &[
-            ("task_id", NUMBER),
-            ("tail_version", NUMBER),
-            ("reward", NUMBER),
-        ],
-        names: &[("group", "task_id"), ("step", "tail_version")],
-        ..DUMP
-    },
-    // The traces of prime-rl's episodes, unfolded.
-    Dump {
-        kind: "prime-rl's traces",
-        known_by: &[("group_id", STRING), ("episode", STRING), ("agent", STRING)],
-        names: &[("group", "group_id")],
-        ..DUMP
-    },
-];
-
 /// One of our names, and the field that it is read from.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
@@ -183,7 +62,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    fn new(ours: &str, theirs: &str, asked: bool) -> Self {
+    pub(super) fn new(ours: &str, theirs: &str, asked: bool) -> Self {
         Reading {
             ours: ours.to_string(),
             theirs: theirs.to_string(),
@@ -208,11 +87,14 @@ impl Reading {
     }
 }
 
+/// Our columns that say how good a response is.
+pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
+
 /// The names that fields are read under.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     /// Those that are not read from a field of that very name.
-    readings: Vec<Reading>,
+    pub(super) readings: Vec<Reading>,
     has_aliases: bool,
     /// A batch of ours, in whose copies `advantages` is what was written last.
     is_saved: bool,
@@ -241,69 +123,32 @@ impl Names {
         fields: &[(String, Type)],
         header: &Header,
     ) -> Result<Names, Diagnostic> {
+        let are_lines = matches!(header, Header::Lines);
         let mut names = Names {
             has_aliases: matches!(header, Header::Tensors),
             is_saved: matches!(header, Header::Saved { .. }),
             tokenizer: options.tokenizer.cloned(),
+            wanted: options.columns.map(<[String]>::to_vec),
             ..Names::default()
         };
-        let all = || fields.iter().map(|(field, _)| field.as_str());
-        for Mapping { ours, theirs } in options.map {
-            if let Some(first) = names.reading(ours) {
-                return Err(Diagnostic::error(format!(
-                    "`--map`: `{ours}` is mapped twice, from `{}` and from `{theirs}`; a column comes from one field",
-                    first.theirs
-                )));
-            }
-            if !all().any(|field| field == theirs) {
-                let what = format!(
-                    "`--map {ours}={theirs}`: there is no field `{theirs}`; {}",
-                    suggest::did_you_mean(theirs, all())
-                );
-                return Err(Diagnostic::error(what).in_file(path));
-            }
-            names.readings.push(Reading::new(ours, theirs, true));
-        }
-        if matches!(header, Header::Lines) {
+        let here = |error: Diagnostic| error.in_file(path);
+        names.map(options.map, fields, here)?;
+        if are_lines {
             names.recognise(fields);
         }
-        let missing = |what: &str, wanted: &str, hint| {
-            Err(Diagnostic::error(format!("{what}: there is no {wanted}"))
-                .with_help(hint)
-                .in_file(path))
-        };
-        let wanted = |lines, tensors| match header {
-            Header::Lines => lines,
-            _ => tensors,
-        };
-        if !names.provides("group", fields) {
-            let wanted = wanted("`group`", "tensor `index` (or `group`) [B]");
-            let what = "nothing says which responses belong to one prompt";
-            return missing(what, wanted, hint("group", LIKELY_GROUPS, all()));
-        }
-        let rewards = ["reward", "token_reward", "correct"];
-        let provides = |ours: &&str| names.provides(ours, fields);
-        let is_verifiable = matches!(header, Header::Lines)
-            && provides(&"completion")
-            && SOLUTIONS.iter().any(provides);
-        let is_rewarded = rewards.iter().any(|ours| names.provides(ours, fields));
+        let is_rewarded = REWARDS.iter().any(|ours| names.provides(ours, fields));
+        let is_verifiable = are_lines
+            && names.provides("completion", fields)
+            && SOLUTIONS.iter().any(|ours| names.provides(ours, fields));
         names.compares_answers = !is_rewarded && is_verifiable;
-        if !is_rewarded && !is_verifiable {
-            let wanted = wanted(
-                "`reward`, `correct` or `token_reward`",
-                "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
-            );
-            let what = "nothing says how good a response is";
-            return missing(what, wanted, hint("reward", LIKELY_REWARDS, all()));
-        }
+        names.check(fields, are_lines).map_err(here)?;
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
         };
         names.count_words = !fields
             .iter()
             .any(|(field, value)| *value != Type::Null && names.of(field).iter().any(says_length));
-        names.wanted = options.columns.map(<[String]>::to_vec);
-        if let (Header::Lines, Some(wanted)) = (header, &mut names.wanted) {
+        if let Some(wanted) = names.wanted.as_mut().filter(|_| are_lines) {
             // It is told of rewards that the mask takes away.
             wanted.push("token_reward".to_string());
             if !is_rewarded || wanted.iter().any(|name| name == "verified") {
@@ -315,74 +160,54 @@ impl Names {
         Ok(names)
     }
 
-    /// Adds the names of a known dump where the first line looks like one. What the user has mapped stays as it is, and
-    /// so does a field that has one of our names by itself.
-    fn recognise(&mut self, fields: &[(String, Type)]) {
-        let kind = |name: &str| {
-            let mut fields = fields.iter();
-            Some(fields.find(|(field, _)| field == name)?.1)
-        };
-        let is_known = |dump: &&Dump| {
-            let mut known_by = dump.known_by.iter();
-            let has_rewards = ["reward", "token_reward", "correct"].map(kind);
-            let is_any =
-                known_by.all(|(name, types)| kind(name).is_some_and(|of| types.contains(&of)));
-            is_any && !(dump.adds_rewards && has_rewards.iter().any(Option::is_some))
-        };
-        let dump = DUMPS.iter().find(is_known);
-        let Some(dump) = dump.filter(|_| kind("group").is_none()) else {
-            return;
-        };
-        let mut taken = Vec::new();
-        for &(ours, theirs) in dump.names {
-            let Some(found) = kind(theirs) else { continue };
-            let is_usable = match (ours, role(ours)) {
-                // Some reward functions give `acc` as a share; a boolean alone is a verdict.
-                ("correct", _) => found == Type::Bool,
-                (_, Role::Response) => found == Type::Number,
-                (_, Role::Token | Role::Mask) => found == Type::Array,
-                _ => true,
-            };
-            let is_free = self.reading(ours).is_none() && (ours == theirs || kind(ours).is_none());
-            if is_usable && is_free {
-                self.are_dumped |= ours == "group";
-                self.readings.push(Reading::new(ours, theirs, false));
-                if !matches!(ours, "prompt" | "solution") {
-                    taken.push(format!("{ours} = `{theirs}`"));
-                }
+    /// Takes the names that the user gives.
+    fn map(
+        &mut self,
+        map: &[Mapping],
+        fields: &[(String, Type)],
+        here: impl Fn(Diagnostic) -> Diagnostic,
+    ) -> Result<(), Diagnostic> {
+        let all = || fields.iter().map(|(field, _)| field.as_str());
+        for Mapping { ours, theirs } in map {
+            if let Some(first) = self.reading(ours) {
+                return Err(Diagnostic::error(format!(
+                    "`--map`: `{ours}` is mapped twice, from `{}` and from `{theirs}`; a column comes from one field",
+                    first.theirs
+                )));
             }
+            if !all().any(|field| field == theirs) {
+                let what = format!(
+                    "`--map {ours}={theirs}`: there is no field `{theirs}`; {}",
+                    suggest::did_you_mean(theirs, all())
+                );
+                return Err(here(Diagnostic::error(what)));
+            }
+            self.readings.push(Reading::new(ours, theirs, true));
         }
-        if dump.adds_rewards && self.reading("reward").is_none() {
-            let is_number = |(_, of): &&(String, Type)| matches!(of, Type::Number | Type::Null);
-            let numbers = fields.iter().filter(is_number).map(|(name, _)| name);
-            let known =
-                |name: &&String| *name != "step" && role(name) == Role::Any && *name != "advantage";
-            let numbers: Vec<&String> = numbers.filter(known).collect();
-            // A model that judges is called by its name; what else a trainer was told to log is no reward.
-            let named: Vec<&String> = numbers
-                .iter()
-                .copied()
-                .filter(|name| name.contains("reward"))
-                .collect();
-            let rewards = if named.is_empty() { numbers } else { named };
-            self.rewards = rewards.into_iter().cloned().collect();
-            let rewards: Vec<String> = self
-                .rewards
-                .iter()
-                .map(|name| format!("`{name}`"))
-                .collect();
-            taken.push(format!("reward = {}", rewards.join(" + ")));
+        Ok(())
+    }
+
+    /// Whether there are groups, and rewards or answers to compare.
+    fn check(&self, fields: &[(String, Type)], are_lines: bool) -> Result<(), Diagnostic> {
+        let all = || fields.iter().map(|(field, _)| field.as_str());
+        let missing = |what: &str, [lines, tensors]: [&str; 2], hint| {
+            let wanted = if are_lines { lines } else { tensors };
+            Err(Diagnostic::error(format!("{what}: there is no {wanted}")).with_help(hint))
+        };
+        if !self.provides("group", fields) {
+            let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
+            let what = "nothing says which responses belong to one prompt";
+            return missing(what, wanted, hint("group", LIKELY_GROUPS, all()));
         }
-        if let Some(tokens) = dump.tokens
-            && kind(tokens).is_some()
-            && self.reading(tokens).is_none()
-        {
-            let mut reading = Reading::new(tokens, tokens, false);
-            reading.role = Role::Token;
-            self.readings.push(reading);
+        if !self.compares_answers && !REWARDS.iter().any(|ours| self.provides(ours, fields)) {
+            let wanted = [
+                "`reward`, `correct` or `token_reward`",
+                "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
+            ];
+            let what = "nothing says how good a response is";
+            return missing(what, wanted, hint("reward", LIKELY_REWARDS, all()));
         }
-        let taken = taken.join(", ");
-        self.note = Some(format!("read as a dump of {}: {taken}", dump.kind));
+        Ok(())
     }
 
     /// The name that a field has by itself.
@@ -395,7 +220,7 @@ impl Names {
     }
 
     /// Where one of our names is read from, if it is not from the field of that name.
-    fn reading(&self, ours: &str) -> Option<&Reading> {
+    pub(super) fn reading(&self, ours: &str) -> Option<&Reading> {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
 

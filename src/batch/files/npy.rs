@@ -108,6 +108,19 @@ pub(super) fn header(code: &str, shape: &[usize]) -> Vec<u8> {
     bytes
 }
 
+/// numpy's name for a type that is written.
+pub(super) fn code(kind: &Kind) -> String {
+    match kind {
+        Kind::Number(Dtype::BOOL) => "|b1".to_string(),
+        Kind::String(letters) => format!("<U{letters}"),
+        kind => {
+            let name = kind.to_string();
+            let bits: usize = name[1..].parse().unwrap_or_default();
+            format!("<{}{}", &name[..1], bits / 8)
+        }
+    }
+}
+
 fn kind(code: &str) -> (Kind, bool) {
     let (order, name) = match code.chars().next() {
         Some(order @ ('<' | '>' | '|' | '=')) => (order, &code[1..]),

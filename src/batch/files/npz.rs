@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use zerocopy::IntoBytes;
 use zip::result::{ZipError, ZipResult};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -13,10 +12,9 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 use super::npy::{self, Npy};
 use super::raw::{Header, Origin, Raw, Schema};
 use super::replace::Replacement;
-use super::spread::Spread;
-use super::tensor::{Info, Source};
+use super::tensor::{Info, Kind, Source};
+use super::written::Written;
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors};
-use crate::batch::{Batch, GroupId};
 use crate::diagnostic::Diagnostic;
 
 /// Deflate makes of one byte at most so many: what a header may claim of a compressed array.
@@ -117,96 +115,33 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     read_tensors(path, header, tensors, Source::Archive, schema, progress)
 }
 
-/// Writes a batch under our own names: its columns, and strings as numpy keeps them.
-pub(super) fn save(batch: &Batch, out: &mut Replacement) -> Result<(), Diagnostic> {
-    let layout = batch.layout();
-    let mut archive = ZipWriter::new(&mut *out);
-    let mut write = || -> ZipResult<()> {
-        let ids: Vec<&GroupId> = (0..layout.responses())
-            .map(|response| layout.group_id(layout.group_of(response)))
-            .collect();
-        let numbers = ids.iter().map(|id| match id {
-            GroupId::Number(number) => Some(*number),
-            GroupId::String(_) => None,
-        });
-        match numbers.collect::<Option<Vec<i64>>>() {
-            Some(numbers) => {
-                start(
-                    &mut archive,
-                    "group",
-                    "<i8",
-                    &[numbers.len()],
-                    8 * numbers.len() as u64,
-                )?;
-                archive.write_all(numbers.as_bytes())?;
-            }
-            None => {
-                let names: Vec<String> = ids.iter().map(|id| id.name().to_string()).collect();
-                strings(&mut archive, "group", names.iter().map(String::as_str))?;
-            }
-        }
-        start(&mut archive, "step", "<u8", &[], 8)?;
-        archive.write_all(&batch.step().to_le_bytes())?;
-        for (name, texts) in batch.texts() {
-            strings(&mut archive, name, texts.iter().map(|text| &**text))?;
-        }
-        for (name, dtype, shape, bytes, write) in batch.tensors() {
-            let code = match dtype.as_str() {
-                "BOOL" => "|b1",
-                "F32" => "<f4",
-                _ => "<f8",
-            };
-            start(&mut archive, name, code, &shape, bytes)?;
-            let mut rows = BufWriter::with_capacity(256 << 10, &mut archive);
-            write(&mut rows)?;
-            rows.flush()?;
-        }
-        Ok(())
-    };
-    let written = write().and_then(|()| archive.finish().map(|_| ()));
-    written.map_err(|error| failed(error, out))
-}
-
-/// Begins an array, with its header. Strings are mostly the zeros that fill them up, and alone worth compressing.
-fn start<W: Write + Seek>(
-    archive: &mut ZipWriter<W>,
-    name: &str,
-    code: &str,
-    shape: &[usize],
-    bytes: u64,
-) -> ZipResult<()> {
-    let method = match code.starts_with("<U") {
-        true => CompressionMethod::Deflated,
-        false => CompressionMethod::Stored,
-    };
-    let options = SimpleFileOptions::default()
-        .compression_method(method)
-        .large_file(bytes >= u64::from(u32::MAX));
-    archive.start_file(format!("{name}.npy"), options)?;
-    Ok(archive.write_all(&npy::header(code, shape))?)
-}
-
-fn strings<'a, W: Write + Seek>(
-    archive: &mut ZipWriter<W>,
-    name: &str,
-    texts: impl Iterator<Item = &'a str> + Clone,
-) -> ZipResult<()> {
-    let longest = texts.clone().map(|text| text.chars().count()).max();
-    let width = longest.unwrap_or(0).max(1);
-    let count = texts.clone().count();
-    start(
-        archive,
-        name,
-        &format!("<U{width}"),
-        &[count],
-        (4 * width * count) as u64,
-    )?;
-    for text in texts {
-        let mut letters: Vec<u32> = text.chars().map(u32::from).collect();
-        letters.resize(width, 0);
-        archive.write_all(letters.as_bytes())?;
+/// Writes arrays behind those that are there. Strings are mostly the zeros that fill them up, and alone worth compressing.
+fn add<W: Write + Seek>(archive: &mut ZipWriter<W>, arrays: &[Written]) -> ZipResult<()> {
+    for array in arrays {
+        let (name, code) = (array.name, npy::code(&array.kind));
+        let method = match array.kind {
+            Kind::String(_) => CompressionMethod::Deflated,
+            _ => CompressionMethod::Stored,
+        };
+        let options = SimpleFileOptions::default()
+            .compression_method(method)
+            .large_file(array.bytes >= u64::from(u32::MAX));
+        archive.start_file(format!("{name}.npy"), options)?;
+        archive.write_all(&npy::header(&code, &array.shape))?;
+        // The archive adds each piece to its sum, so rows of a few tokens are better put together first.
+        let mut rows = BufWriter::with_capacity(256 << 10, &mut *archive);
+        (array.write)(&mut rows)?;
+        rows.flush()?;
     }
     Ok(())
+}
+
+/// Writes an archive.
+pub(super) fn write_file(out: &mut Replacement, arrays: &[Written]) -> Result<(), Diagnostic> {
+    let mut archive = ZipWriter::new(&mut *out);
+    let written = add(&mut archive, arrays);
+    let written = written.and_then(|()| archive.finish().map(drop));
+    written.map_err(|error| failed(error, out))
 }
 
 fn failed(error: ZipError, out: &Replacement) -> Diagnostic {
@@ -216,11 +151,11 @@ fn failed(error: ZipError, out: &Replacement) -> Diagnostic {
     }
 }
 
-/// Writes a copy of `input` with the advantage, and what else there is, as its last arrays.
+/// Writes a copy of `input` with more arrays, which come last.
 pub(super) fn write(
     input: &Path,
     origin: &Origin,
-    spreads: &[Spread],
+    more: &[Written],
     out: &mut Replacement,
 ) -> Result<(), Diagnostic> {
     let (mut zip, tensors) = open(input).map_err(|error| changed(input, error))?;
@@ -228,8 +163,8 @@ pub(super) fn write(
         return Err(changed(input, "its arrays are others"));
     }
     let is_new = |name: &str| {
-        let mut spreads = spreads.iter();
-        spreads.any(|spread| name.strip_suffix(".npy") == Some(spread.name))
+        let name = name.strip_suffix(".npy");
+        more.iter().any(|array| name == Some(array.name))
     };
     let mut archive = ZipWriter::new(&mut *out);
     let mut write = || -> ZipResult<()> {
@@ -239,17 +174,8 @@ pub(super) fn write(
                 archive.raw_copy_file(entry)?;
             }
         }
-        for spread in spreads {
-            let code = if spread.is_f64 { "<f8" } else { "<f4" };
-            let (shape, bytes) = (spread.shape(), spread.bytes());
-            start(&mut archive, spread.name, code, &shape, bytes)?;
-            // The archive adds each piece to its sum, so rows of a few tokens are better put together first.
-            let mut rows = BufWriter::with_capacity(256 << 10, &mut archive);
-            spread.write(&mut rows)?;
-            rows.flush()?;
-        }
-        Ok(())
+        add(&mut archive, more)
     };
-    let written = write().and_then(|()| archive.finish().map(|_| ()));
+    let written = write().and_then(|()| archive.finish().map(drop));
     written.map_err(|error| failed(error, out))
 }

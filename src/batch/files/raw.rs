@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::json::Type;
+use super::jsonl::Room;
 use super::names::Names;
 use super::tensor::{Info, Tensor};
 use crate::batch::GroupId;
@@ -73,15 +74,13 @@ impl Origin {
     }
 }
 
-/// The line of a response, and what an advantage replaces in it.
+/// The line of a response.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     /// From 1.
     pub(super) number: usize,
-    /// The bytes of the line that make room: those of the advantage that is there, or none.
-    pub(super) room: std::ops::Range<usize>,
-    /// The characters that come before the value.
-    pub(super) key: &'static str,
+    /// The place of its advantage.
+    pub(super) room: Room,
 }
 
 /// One field of the lines, or one tensor.

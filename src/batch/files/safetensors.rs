@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use safetensors::Dtype;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::json::fields;
 use super::raw::{Origin, Raw, Schema};
 use super::replace::Replacement;
-use super::spread::Spread;
 use super::tensor::{Info, Kind, Source, number, shape};
+use super::written::Written;
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors, saved};
 use crate::diagnostic::Diagnostic;
 
@@ -147,12 +147,6 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<R
     read_tensors(path, header, tensors, source, schema, progress)
 }
 
-/// Writes the bytes of a tensor.
-pub(super) type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
-
-/// A tensor of a file to be: name, type, shape, the number of its bytes, and what writes them.
-pub(super) type Written<'a> = (&'a str, String, Vec<usize>, u64, WriteBytes<'a>);
-
 /// Writes a file: the header, and the tensors without a gap.
 pub(super) fn write_file(
     out: &mut dyn Write,
@@ -161,14 +155,17 @@ pub(super) fn write_file(
 ) -> io::Result<()> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
-        header.insert("__metadata__".to_string(), serde_json::json!(metadata));
+        header.insert("__metadata__".to_string(), json!(metadata));
     }
     let mut start = 0;
-    for (name, dtype, shape, bytes, _) in tensors {
-        let end = start + bytes;
-        let entry =
-            serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
-        header.insert(name.to_string(), entry);
+    for tensor in tensors {
+        let dtype = match &tensor.kind {
+            Kind::Other(name) => name.clone(),
+            kind => kind.to_string().to_uppercase(),
+        };
+        let (shape, end) = (&tensor.shape, start + tensor.bytes);
+        let entry = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
+        header.insert(tensor.name.to_string(), entry);
         start = end;
     }
     let mut header = Value::Object(header).to_string().into_bytes();
@@ -176,14 +173,14 @@ pub(super) fn write_file(
     header.resize(header.len().next_multiple_of(8), b' ');
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(&header)?;
-    tensors.iter().try_for_each(|(.., write)| write(out))
+    tensors.iter().try_for_each(|tensor| (tensor.write)(out))
 }
 
-/// Writes a copy of `input` with the advantage, and what else there is, as its last tensors.
+/// Writes a copy of `input` with more tensors, which come last.
 pub(super) fn write(
     input: &Path,
     origin: &Origin,
-    spreads: &[Spread],
+    more: Vec<Written>,
     out: &mut Replacement,
 ) -> Result<(), Diagnostic> {
     let (file, there, metadata) = open(input).map_err(|error| changed(input, error))?;
@@ -198,26 +195,16 @@ pub(super) fn write(
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    let is_kept = |tensor: &&Info| spreads.iter().all(|spread| spread.name != tensor.name);
-    let kept = there.iter().filter(is_kept);
-    let mut tensors: Vec<Written> = kept
-        .map(|tensor| {
-            let dtype = match &tensor.kind {
-                Kind::Other(name) => name.clone(),
-                kind => kind.to_string().to_uppercase(),
-            };
-            let write = move |out: &mut dyn Write| copy(tensor, out);
-            let (name, shape) = (tensor.name.as_str(), tensor.shape.clone());
-            (name, dtype, shape, tensor.most, Box::new(write) as _)
-        })
-        .collect();
-    tensors.extend(spreads.iter().map(|spread| {
-        let dtype = if spread.is_f64 { "F64" } else { "F32" };
-        let write = |out: &mut dyn Write| spread.write(out);
-        let (shape, bytes) = (spread.shape(), spread.bytes());
-        let write = Box::new(write) as _;
-        (spread.name, dtype.to_string(), shape, bytes, write)
-    }));
+    let is_kept = |tensor: &&Info| more.iter().all(|new| new.name != tensor.name);
+    let kept = there.iter().filter(is_kept).map(|tensor| Written {
+        name: &tensor.name,
+        kind: tensor.kind.clone(),
+        shape: tensor.shape.clone(),
+        bytes: tensor.most,
+        write: Box::new(move |out: &mut dyn Write| copy(tensor, out)),
+    });
+    let mut tensors: Vec<Written> = kept.collect();
+    tensors.extend(more);
     let written = write_file(out, &metadata, &tensors);
     written.map_err(|error| out.error(&error))
 }

@@ -5,16 +5,17 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use safetensors::Dtype;
+use ::safetensors::Dtype;
 use serde_json::Value;
-use zerocopy::IntoBytes;
 
 use super::damaged;
 use super::lines::Value as Line;
+use super::npz;
 use super::raw::Header;
 use super::replace::Replacement;
-use super::safetensors::{self as file, Metadata, WriteBytes, Written};
+use super::safetensors::{self, Metadata};
 use super::spread::write_rows;
+use super::written::Written;
 use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -56,17 +57,6 @@ pub(super) fn header(path: &Path, metadata: &Metadata) -> Result<Header, Diagnos
         })
     };
     read().map_err(|what| damaged(path, what))
-}
-
-fn tensor<'a>(
-    name: &'a str,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    write: WriteBytes<'a>,
-) -> Written<'a> {
-    let elements: u64 = shape.iter().map(|&size| size as u64).product();
-    let bytes = elements * dtype.bitsize() as u64 / 8;
-    (name, dtype.to_string(), shape, bytes, write)
 }
 
 fn group_id(name: Value) -> Option<GroupId> {
@@ -120,10 +110,38 @@ impl Batch {
             }
         });
         let groups: Vec<i64> = groups.collect();
-        let write = Box::new(|out: &mut dyn Write| out.write_all(groups.as_bytes()));
-        let mut tensors = vec![tensor("group", Dtype::I64, vec![groups.len()], write)];
+        let mut tensors = vec![Written::of("group", Dtype::I64, groups)];
         tensors.extend(self.tensors());
-        file::write_file(out, &metadata, &tensors)
+        safetensors::write_file(out, &metadata, &tensors)
+    }
+
+    /// Writes all columns to an npz archive, names of groups and texts as strings.
+    pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<(), Diagnostic> {
+        let layout: &Layout = self.layout();
+        let ids = (0..layout.responses()).map(|response| {
+            let group = layout.group_of(response);
+            layout.group_id(group)
+        });
+        let numbers = ids.clone().map(|id| match id {
+            GroupId::Number(number) => Some(*number),
+            GroupId::String(_) => None,
+        });
+        let numbers: Option<Vec<i64>> = numbers.collect();
+        let names: Vec<String> = ids.map(|id| id.name().to_string()).collect();
+        let groups = match numbers {
+            Some(numbers) => Written::of("group", Dtype::I64, numbers),
+            None => Written::strings("group", names.iter().map(String::as_str)),
+        };
+        let step = self.step();
+        let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
+        let mut arrays = vec![groups, Written::new("step", Dtype::U64, vec![], write)];
+        let texts = self.texts();
+        arrays.extend(texts.map(|(name, texts)| {
+            let texts = texts.iter().map(|text| &**text);
+            Written::strings(name, texts)
+        }));
+        arrays.extend(self.tensors());
+        npz::write_file(out, &arrays)
     }
 
     /// All columns as tensors, and the mask where they do not say how long the responses are.
@@ -132,28 +150,25 @@ impl Batch {
         let (rows, width) = (layout.responses(), layout.width());
         let mut tensors: Vec<Written> = Vec::new();
         if !self.tokens.is_empty() || !self.follows_length() {
-            let write =
-                Box::new(move |out: &mut dyn Write| write_rows(out, layout, width, |_, _| true));
-            tensors.push(tensor("mask", Dtype::BOOL, vec![rows, width], write));
+            let write = move |out: &mut dyn Write| write_rows(out, layout, width, |_, _| true);
+            tensors.push(Written::new("mask", Dtype::BOOL, vec![rows, width], write));
         }
-        for (name, values) in self.response_columns() {
-            let write = Box::new(|out: &mut dyn Write| out.write_all(values.as_bytes()));
-            tensors.push(tensor(name, Dtype::F64, vec![rows], write));
-        }
+        let columns = self.response_columns();
+        tensors.extend(columns.map(|(name, values)| Written::of(name, Dtype::F64, &**values)));
         for (name, values) in self.token_columns() {
             let dtype = if values.is_f64() {
                 Dtype::F64
             } else {
                 Dtype::F32
             };
-            let write = Box::new(move |out: &mut dyn Write| {
+            let write = move |out: &mut dyn Write| {
                 let all: Vec<usize> = (0..rows).collect();
                 match values.select(layout, &all) {
                     FloatBuffer::F32(values) => write_rows(out, layout, width, |_, at| values[at]),
                     FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
                 }
-            });
-            tensors.push(tensor(name, dtype, vec![rows, width], write));
+            };
+            tensors.push(Written::new(name, dtype, vec![rows, width], write));
         }
         tensors
     }

@@ -2,11 +2,16 @@
 
 use std::io::{self, Write};
 
+use safetensors::Dtype;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::raw::Origin;
+use super::written::Written;
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
+/// The field of lines.
+pub(super) const ADVANTAGE: &str = "advantage";
+/// The tensors.
 pub(super) const ADVANTAGES: &str = "advantages";
 pub(super) const RETURNS: &str = "returns";
 
@@ -19,7 +24,7 @@ pub(super) struct Spread<'a> {
     /// T of a tensor; `None` where the file has no tokens at all and the advantage is one of responses.
     width: Option<usize>,
     /// Whether a tensor is f64; it is f32 otherwise.
-    pub(super) is_f64: bool,
+    is_f64: bool,
 }
 
 impl<'a> Spread<'a> {
@@ -80,25 +85,16 @@ impl<'a> Spread<'a> {
         })
     }
 
-    /// [B, T], or [B] where there is no T.
-    pub(super) fn shape(&self) -> Vec<usize> {
+    /// The tensor: [B, T], or [B] where there is no T.
+    pub(super) fn written(&self) -> Written<'_> {
         let responses = self.layout.responses();
-        std::iter::once(responses).chain(self.width).collect()
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        let size = if self.is_f64 { 8 } else { 4 };
-        let sizes = self.shape().into_iter();
-        sizes.map(|size| size as u64).product::<u64>() * size
-    }
-
-    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        if self.is_f64 {
-            self.write_as(out, |value| value)
-        } else {
+        let shape = std::iter::once(responses).chain(self.width).collect();
+        let dtype = if self.is_f64 { Dtype::F64 } else { Dtype::F32 };
+        Written::new(self.name, dtype, shape, |out| match self.is_f64 {
+            true => self.write_as(out, |value| value),
             // The precision of the batch's tokens; it has been seen that nothing becomes infinite.
-            self.write_as(out, |value| value as f32)
-        }
+            false => self.write_as(out, |value| value as f32),
+        })
     }
 
     fn write_as<T: Copy + Default + IntoBytes + Immutable>(

@@ -2,13 +2,15 @@
 
 use std::borrow::Cow;
 use std::io::Write;
-use std::ops::Range;
 use std::path::Path;
 
-use super::json::{self, Cursor, Type, unescape};
-use super::jsonl::map_lines;
+use rayon::prelude::*;
+
+use super::Progress;
+use super::json::{Cursor, Type, unescape};
+use super::jsonl::{Blocks, Room, lines, text};
 use super::replace::Replacement;
-use super::{Progress, words};
+use super::words::{self, Tokenize};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::verify::{self, Verdict};
@@ -19,49 +21,88 @@ const FIELDS: [(&str, &[&str]); 2] = [
     ("solution", &["solution", "answer", "gts"]),
 ];
 
-/// The values of some fields of a line, as texts; an empty one where there is none. Numbers stand as they are written, and of
-/// a chat there is what its messages say.
-fn texts<'l, const N: usize>(
-    line: &'l str,
-    fields: [&str; N],
-) -> Result<[Cow<'l, str>; N], Diagnostic> {
-    let mut found = [const { Cow::Borrowed("") }; N];
-    Cursor::new(line).object(|cursor, key| {
-        let key = unescape(&line[key.clone()]).unwrap_or(line[key].into());
-        let (start, value) = (cursor.at, cursor.value_type());
-        cursor.skip(0)?;
-        let raw = cursor.since(start);
-        for (field, text) in fields.iter().zip(&mut found) {
-            if *field == key {
-                *text = match value {
+/// The field of verdicts.
+const CORRECT: &str = "correct";
+
+/// The field of lengths in tokens.
+const LENGTH: &str = "length";
+
+/// A line that was read: the texts of completion and solution, each empty where there is none, the completion's length in
+/// tokens where nothing says it and a tokenizer counts them, and where the verdict goes. Numbers stand as they are written, and
+/// of a chat there is what its messages say.
+struct Texts<'l> {
+    found: [Cow<'l, str>; 2],
+    length: Option<usize>,
+    room: Room,
+}
+
+impl<'l> Texts<'l> {
+    fn of(
+        line: &'l str,
+        fields: &[String; 2],
+        tokenizer: Option<&dyn Tokenize>,
+    ) -> Result<Self, Diagnostic> {
+        let mut found = [const { Cow::Borrowed("") }; 2];
+        let (mut completion, mut has_length) = (None, false);
+        let mut room = Room::new();
+        let close = Cursor::new(line).object(|cursor, key| {
+            let name = unescape(&line[key.clone()]).unwrap_or(line[key.clone()].into());
+            let (start, kind) = (cursor.at, cursor.value_type());
+            cursor.skip(0)?;
+            let raw = cursor.since(start);
+            room.pass(line, name == CORRECT, key.end, start..cursor.at);
+            has_length |= name == LENGTH;
+            if *fields[0] == *name {
+                completion = Some((kind, raw));
+            }
+            for (_, text) in fields
+                .iter()
+                .zip(&mut found)
+                .filter(|(own, _)| **own == name)
+            {
+                *text = match kind {
                     Type::String => unescape(&raw[1..raw.len() - 1]).unwrap_or_default(),
                     Type::Array => words::text_of_messages(raw).unwrap_or_default().into(),
                     Type::Null => Cow::default(),
                     _ => raw.into(),
                 };
             }
-        }
-        Ok(())
-    })?;
-    Ok(found)
+            Ok(())
+        })?;
+        let room = room.close(close);
+        let counted = tokenizer.zip(completion).filter(|_| !has_length);
+        let length = counted.map(|(tokenizer, (kind, raw))| {
+            let count = words::count(kind, raw, Some(tokenizer));
+            count.map_err(|what| Diagnostic::error("").found(what).in_field(&fields[0]))
+        });
+        let length = length.transpose()?.flatten();
+        Ok(Texts {
+            found,
+            length,
+            room,
+        })
+    }
 }
 
 /// A line that was verified.
 #[derive(Debug)]
 pub struct Verified {
-    /// From 1.
-    pub line: usize,
     /// The reference's answer; `None` where there is none.
     pub reference: Option<String>,
     /// The completion's answer; `None` where there is none.
     pub answer: Option<String>,
     /// How they compare.
     pub verdict: Verdict,
+    /// The completion's tokens, where a tokenizer counted them.
+    pub length: Option<usize>,
 }
 
-/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each in order. Where there is an `output`, each line is written there with the field `correct`.
+/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each and its line's number in order.
+/// Where
+/// there is an `output`, each line is written there with the field `correct`.
 ///
-/// `asked` has names for the fields of the completion and the solution, where they are not the usual ones.
+/// `asked` has names for the fields of the completion and the solution, where they are not the usual ones. A tokenizer counts
+/// the tokens of completions in lines without a `length`, and that is written too.
 ///
 /// # Errors
 /// The line and what is wrong in it, a field that is not there, or why the output cannot be written; nothing half-written
@@ -69,109 +110,98 @@ pub struct Verified {
 pub fn verify_lines(
     path: &Path,
     asked: [Option<&str>; 2],
+    tokenizer: Option<&dyn Tokenize>,
     progress: &(dyn Fn(u64, u64) + Sync),
     output: Option<&Path>,
-    mut told: impl FnMut(Verified),
+    mut told: impl FnMut(usize, Verified) + Send,
 ) -> Result<(), Diagnostics> {
-    let names = fields_of(path, asked)?;
-    let mut out = output.map(Replacement::new).transpose()?;
-    let is_written = output.is_some();
-    let of_line = |number, line: &str| {
-        let [completion, solution] = texts(line, names.each_ref().map(String::as_str))?;
-        let (verdict, reference, answer) = verify::compared(&solution, &completion);
-        let room = is_written.then(|| room(line, "correct")).transpose()?;
-        let line = number;
-        Ok((
-            Verified {
-                line,
-                reference,
-                answer,
-                verdict,
-            },
-            room,
-        ))
-    };
     let progress = Progress {
         told: Some(progress),
         ..Progress::default()
     };
-    map_lines(path, &progress, of_line, |line, verified| {
-        let Some((verified, room)) = verified else {
-            if let Some(out) = &mut out {
-                out.write_all(line.as_bytes())
-                    .map_err(|error| out.error(&error))?;
+    let mut blocks = Blocks::open(path, &progress)?;
+    let there = blocks.begin()?;
+    let all: Vec<&str> = there.iter().map(|(field, _)| field.as_str()).collect();
+    let names = [
+        field_of(0, asked[0], &all).map_err(|error| error.in_file(path))?,
+        field_of(1, asked[1], &all).map_err(|error| error.in_file(path))?,
+    ];
+    let mut out = output.map(Replacement::new).transpose()?;
+    let mut number = blocks.passed;
+    blocks.each(
+        |block| {
+            let lines: Vec<&[u8]> = lines(block).collect();
+            let verified = lines
+                .into_par_iter()
+                .map(|line| verified(line, &names, tokenizer));
+            verified.collect::<Vec<_>>()
+        },
+        |block, verified| {
+            for (line, verified) in lines(block).zip(verified) {
+                number += 1;
+                let here = |error: Diagnostic| error.on_line(number).in_file(path);
+                let verified = verified.map_err(here)?;
+                if let Some(out) = &mut out {
+                    let written = match &verified {
+                        None => out.write_all(line),
+                        Some((verified, room)) => {
+                            let is_right = verified.verdict == Verdict::Equal;
+                            let length = verified.length;
+                            let length = length.map(|length| format!(", \"{LENGTH}\": {length}"));
+                            let value = format!("{is_right}{}", length.unwrap_or_default());
+                            let filled = room.fill(line, CORRECT, value.as_bytes(), out);
+                            filled.unwrap_or(Ok(()))
+                        }
+                    };
+                    written.map_err(|error| out.error(&error))?;
+                }
+                if let Some((verified, _)) = verified {
+                    told(number, verified);
+                }
             }
-            return Ok(true);
-        };
-        if let (Some(out), Some((room, key))) = (&mut out, room) {
-            let is_right = verified.verdict == Verdict::Equal;
-            let parts = (&line[..room.start], &line[room.end..]);
-            write!(out, "{}{key}{is_right}{}", parts.0, parts.1)
-                .map_err(|error| out.error(&error))?;
-        }
-        told(verified);
-        Ok(true)
-    })?;
+            Ok(())
+        },
+    )?;
     progress.finish();
     out.map_or(Ok(()), Replacement::finish)
 }
 
-/// The fields of completions and solutions in a file of lines.
-fn fields_of(path: &Path, asked: [Option<&str>; 2]) -> Result<[String; 2], Diagnostics> {
-    let mut there = None;
-    map_lines(
-        path,
-        &Progress::default(),
-        |_, _| Ok(()),
-        |line, is_response| {
-            if is_response.is_some() {
-                there = Some(json::fields(line)?);
-            }
-            Ok(there.is_none())
-        },
-    )?;
-    let no_lines = || Diagnostic::error("there is no response in the file").in_file(path);
-    let there = there.ok_or_else(no_lines)?;
-    let all = there.iter().map(|(field, _)| field.as_str());
-    let field = |at: usize| {
-        let (ours, known) = FIELDS[at];
-        let is_there = |name: &&str| all.clone().any(|field| field == *name);
-        let found = match asked[at] {
-            Some(asked) => Some(asked).filter(is_there),
-            None => known.iter().copied().find(is_there),
-        };
-        found.map(str::to_string).ok_or_else(|| {
-            let what = match asked[at] {
-                Some(asked) => format!("there is no field `{asked}`"),
-                None => format!("nothing says which field has the {ours}"),
-            };
-            let near = suggest::list(all.clone());
-            let help =
-                format!("there is {near}: `--{ours} FIELD` names the one that has the {ours}");
-            Diagnostic::error(what).with_help(help).in_file(path)
-        })
+/// What a line says, and where its verdict goes; `None` where it is blank.
+fn verified(
+    line: &[u8],
+    names: &[String; 2],
+    tokenizer: Option<&dyn Tokenize>,
+) -> Result<Option<(Verified, Room)>, Diagnostic> {
+    let Some(line) = text(line)? else {
+        return Ok(None);
     };
-    Ok([field(0)?, field(1)?])
+    let texts = Texts::of(line, names, tokenizer)?;
+    let [completion, solution] = texts.found;
+    let (verdict, reference, answer) = verify::compared(&solution, &completion);
+    let verified = Verified {
+        reference,
+        answer,
+        verdict,
+        length: texts.length,
+    };
+    Ok(Some((verified, texts.room)))
 }
 
-/// The bytes of a line that a field's value takes or is to take, and what comes before it, in the style of the line.
-fn room(line: &str, name: &str) -> Result<(Range<usize>, String), Diagnostic> {
-    let (mut there, mut last, mut is_spaced) = (None, None, false);
-    let close = Cursor::new(line).object(|cursor, key| {
-        let start = cursor.at;
-        is_spaced = line[key.end..start].ends_with(' ');
-        cursor.skip(0)?;
-        if &line[key] == name {
-            there = Some(start..cursor.at);
-        }
-        last = Some(cursor.at);
-        Ok(())
-    })?;
-    let end = last.unwrap_or(close);
-    Ok(match (there, is_spaced) {
-        (Some(there), _) => (there, String::new()),
-        (None, true) => (end..end, format!(", \"{name}\": ")),
-        (None, false) if last.is_some() => (end..end, format!(",\"{name}\":")),
-        (None, false) => (end..end, format!("\"{name}\": ")),
+/// The field of completions (0) or of solutions (1) in lines that have all these.
+fn field_of(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String, Diagnostic> {
+    let (ours, known) = FIELDS[at];
+    let is_there = |name: &&str| all.contains(name);
+    let found = match asked {
+        Some(asked) => Some(asked).filter(is_there),
+        None => known.iter().copied().find(is_there),
+    };
+    found.map(str::to_string).ok_or_else(|| {
+        let what = match asked {
+            Some(asked) => format!("there is no field `{asked}`"),
+            None => format!("nothing says which field has the {ours}"),
+        };
+        let near = suggest::list(all.iter().copied());
+        let help = format!("there is {near}: `--{ours} FIELD` names the one that has the {ours}");
+        Diagnostic::error(what).with_help(help)
     })
 }

@@ -12,13 +12,14 @@ pub(crate) mod tokens;
 #[cfg(feature = "torch")]
 mod torch;
 
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
 pub(crate) use reduce::finish;
 
 use super::error::{TensorError, TensorErrorKind};
-use super::exp::{exp, exp_f32};
+use super::exp::{exp, exp_f32, k3, k3_f32};
 use super::{Context, Plan, Value};
 use crate::batch::{FloatBuffer, Rows, TokenValues};
 use crate::diagnostic::Diagnostic;
@@ -129,10 +130,20 @@ pub(crate) trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static 
     fn widen(self) -> f64;
     /// e to the power of x, to an ulp of this precision.
     fn exp(x: f64) -> f64;
+    /// exp(-d) - 1 + d, to some ulps of this precision however small d is.
+    fn k3(d: f64) -> f64;
     fn wrap(values: Vec<Self>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// The next value towards infinity.
     fn next_up(self) -> Self;
+    /// The least value that is not below a bound.
+    fn at_least(bound: f64) -> Self {
+        let narrow = Self::narrow(bound);
+        match narrow.widen() < bound {
+            true => narrow.next_up(),
+            false => narrow,
+        }
+    }
     /// Padded rows hold f32.
     fn of_rows(values: &mut [f32]) -> Option<&mut [Self]>;
 }
@@ -148,6 +159,10 @@ impl Precision for f32 {
     #[inline(always)]
     fn exp(x: f64) -> f64 {
         f64::from(exp_f32(x as f32))
+    }
+    #[inline(always)]
+    fn k3(d: f64) -> f64 {
+        f64::from(k3_f32(d as f32))
     }
     fn wrap(values: Vec<f32>) -> FloatBuffer {
         values.into()
@@ -177,6 +192,10 @@ impl Precision for f64 {
     fn exp(x: f64) -> f64 {
         exp(x)
     }
+    #[inline(always)]
+    fn k3(d: f64) -> f64 {
+        k3(d)
+    }
     fn wrap(values: Vec<f64>) -> FloatBuffer {
         values.into()
     }
@@ -192,6 +211,21 @@ impl Precision for f64 {
     fn of_rows(_: &mut [f32]) -> Option<&mut [f64]> {
         None
     }
+}
+
+/// How many values an elementwise loop goes through at once, in several vectors.
+const STRIDE: usize = 64;
+
+/// The stretches that an elementwise loop goes over, each with how many of its values were in the one before. What is left
+/// behind whole strides, which a compiled loop would go through one by one, is done together with some of those before it.
+#[inline(always)]
+pub(crate) fn in_strides(len: usize, mut of: impl FnMut(Range<usize>, usize)) {
+    let rest = len % STRIDE;
+    if len < STRIDE || rest == 0 {
+        return of(0..len, 0);
+    }
+    of(0..len - rest, 0);
+    of(len - STRIDE..len, STRIDE - rest);
 }
 
 /// About how many values one task computes: some 10 microseconds of work, and the grain at which a guard is looked at.

@@ -1,8 +1,10 @@
 //! The functions of elementwise rows, each written once: on numbers for whoever has single values, and as loops that
 //! are compiled for one function alone, for executors.
 
+use std::marker::PhantomData;
+
 use crate::tensor::Precision;
-use crate::tensor::exp::{exp, expm1, k3};
+use crate::tensor::exp::{exp, expm1};
 
 /// Operations with the functions that they are, and a visitor that gets the function with a type of its own.
 macro_rules! operations {
@@ -32,17 +34,23 @@ macro_rules! operations {
 
             #[inline(always)]
             pub(crate) fn of(self, $($x: f64),+) -> f64 {
-                struct Call($($f64),+);
-                impl $visitor for Call {
+                self.to::<f64>($($x),+)
+            }
+
+            /// Of values that are rounded to a precision, not rounded yet.
+            #[inline(always)]
+            pub(crate) fn to<T: Precision>(self, $($x: f64),+) -> f64 {
+                struct Call<T>($($f64,)+ PhantomData<T>);
+                impl<T: Precision> $visitor for Call<T> {
                     type Output = f64;
-                    type Value = f64;
+                    type Value = T;
                     #[inline(always)]
                     fn visit(self, f: impl Fn($($f64),+) -> f64 + Copy) -> f64 {
-                        let Call($($x),+) = self;
+                        let Call($($x,)+ _) = self;
                         f($($x),+)
                     }
                 }
-                self.visit(Call($($x),+))
+                self.visit(Call::<T>($($x,)+ PhantomData))
             }
         }
     };
@@ -69,7 +77,7 @@ operations! {
         IsFinite => #[inline(always)] |x| truth(x.is_finite()),
         Not => #[inline(always)] |x| truth(x == 0.0),
         Detach => #[inline(always)] |x| x,
-        K3 => k3,
+        K3 => V::Value::k3,
     }
 }
 

@@ -1,14 +1,14 @@
 //! Lines that hold several responses, or tell of one in numbers of their own, as one line a response: ROLL's and NeMo-RL's
 //! columns, prime-rl's episodes, AReaL's lengths. The first line says whose they are.
 
-use std::io::{self, BufRead, BufReader, Read};
-use std::ops::Range;
+use std::io::{self, BufRead, BufReader, Read, Write};
 
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
 
+use super::rows::Value as Row;
 use super::{LONGEST, Lines};
-use crate::batch::files::json::{Cursor, Type, fields};
+use crate::batch::files::json::{Type, fields};
 
 /// What makes one line a response of a line of a file.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ impl<R: BufRead> Read for Unfolded<R> {
             if let Some(columns) = &mut self.columns
                 && columns.row < columns.rows
             {
-                columns.write_row(&self.line, &mut self.out);
+                columns.write_row(&mut self.out)?;
                 continue;
             }
             self.line.clear();
@@ -106,23 +106,9 @@ impl<R: BufRead> Read for Unfolded<R> {
     }
 }
 
-/// The values of an array as they stand in the line.
-fn elements(array: &str) -> Option<Vec<&str>> {
-    let mut elements = Vec::new();
-    let mut cursor = Cursor::new(array);
-    cursor
-        .elements(|start, end| elements.push(&array[start..end]))
-        .ok()?;
-    Some(elements)
-}
-
-/// Where something stands in a line.
-type Place = Range<usize>;
-
-/// A line of columns: arrays with a value for each response, beside values for all of them.
+/// A line of columns: lists with a value for each response, beside values for all of them.
 struct Columns {
-    /// Where the key and the value of each stand in the line, and the elements of an array.
-    columns: Vec<(Place, Place, Option<Vec<Place>>)>,
+    fields: Vec<(String, Row)>,
     rows: usize,
     /// The next row.
     row: usize,
@@ -130,69 +116,58 @@ struct Columns {
 
 impl Columns {
     fn of(line: &str) -> Option<Columns> {
-        let mut columns = Vec::new();
-        let read = Cursor::new(line).object(|cursor, key| {
-            let (start, kind) = (cursor.at, cursor.value_type());
-            cursor.skip(0)?;
-            let mut values = Vec::new();
-            let mut array = Cursor::new(&line[start..cursor.at]);
-            let is_array = kind == Type::Array
-                && array
-                    .elements(|from, to| values.push(start + from..start + to))
-                    .is_ok();
-            columns.push((key, start..cursor.at, is_array.then_some(values)));
-            Ok(())
-        });
-        read.ok()?;
+        let fields = Row::of_line(line).ok()?;
         let mut columns = Columns {
-            columns,
+            fields,
             rows: 0,
             row: 0,
         };
-        let rewards = columns.column(line, "rewards");
-        columns.rows = rewards.or(columns.column(line, "scores"))?.len();
+        let rewards = columns.column("rewards");
+        columns.rows = rewards.or(columns.column("scores"))?.len();
         Some(columns)
     }
 
-    fn column(&self, line: &str, name: &str) -> Option<&Vec<Place>> {
-        let mut columns = self.columns.iter();
-        columns
-            .find(|column| &line[column.0.clone()] == name)?
-            .2
-            .as_ref()
+    fn column(&self, name: &str) -> Option<&[Row]> {
+        let mut fields = self.fields.iter();
+        match fields.find(|(field, _)| field == name)? {
+            (_, Row::List(values)) => Some(values),
+            _ => None,
+        }
     }
 
     /// Writes the line of the next row.
-    fn write_row(&mut self, line: &str, out: &mut Vec<u8>) {
+    fn write_row(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let mut separator = "{";
-        let mut add = |key: &str, value: &str| {
-            for part in [separator, "\"", key, "\": ", value] {
-                out.extend_from_slice(part.as_bytes());
-            }
+        let mut add = |name: &str, value: &Row| {
+            let written = write!(out, "{separator}{}: {value}", json!(name));
             separator = ", ";
+            written
         };
-        for (key, value, values) in &self.columns {
-            let values = values.as_ref().filter(|values| values.len() == self.rows);
-            let value = values.map_or(value, |values| &values[self.row]);
-            add(&line[key.clone()], &line[value.clone()]);
+        for (name, value) in &self.fields {
+            let value = match value {
+                Row::List(values) if values.len() == self.rows => &values[self.row],
+                value => value,
+            };
+            add(name, value)?;
         }
-        if let Some(name) = self.prompt(line) {
-            add("prompt_hash", &format!("\"{name}\""));
+        if let Some(name) = self.prompt() {
+            add("prompt_hash", &Row::Text(name))?;
         }
-        out.extend_from_slice(b"}\n");
         self.row += 1;
+        out.write_all(b"}\n")
     }
 
     /// NeMo-RL's groups are the responses to the same tokens: a name for those of the next row.
-    fn prompt(&self, line: &str) -> Option<String> {
-        let of = |name| {
-            let values = self.column(line, name)?;
-            elements(&line[values.get(self.row)?.clone()])
+    fn prompt(&self) -> Option<String> {
+        let of = |name| match self.column(name)?.get(self.row)? {
+            Row::List(values) => Some(values),
+            _ => None,
         };
         let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);
-        let is_first = |counts: &&str| counts.starts_with(['1', 't']);
+        let is_first = |counts: &Row| counts.to_string().starts_with(['1', 't']);
         let prompt = mask.iter().position(is_first).unwrap_or(mask.len());
-        let hash = Hash::hash(tokens.get(..prompt)?.join(",").as_bytes());
+        let tokens: Vec<String> = tokens.get(..prompt)?.iter().map(Row::to_string).collect();
+        let hash = Hash::hash(tokens.join(",").as_bytes());
         Some(hash[..6].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
@@ -203,13 +178,7 @@ fn length(line: &str, out: &mut Vec<u8>) -> Option<()> {
     let of = |name: &str| line.get(name)?.as_u64();
     let length = of("seqlen")?.checked_sub(of("prompt_len")?)?;
     line.insert("length".to_string(), length.into());
-    write(&Value::Object(line), out)
-}
-
-fn write(line: &Value, out: &mut Vec<u8>) -> Option<()> {
-    serde_json::to_writer(&mut *out, line).ok()?;
-    out.push(b'\n');
-    Some(())
+    writeln!(out, "{}", Value::Object(line)).ok()
 }
 
 /// A line of prime-rl's: an episode with the traces of its agents, of which those that train the policy become lines.
@@ -247,7 +216,7 @@ fn episode(line: &str, out: &mut Vec<u8>) -> Option<()> {
         }
         add("reward", sum.into());
         tokens(trace["nodes"].as_array()?, &mut add);
-        write(&Value::Object(line), out)?;
+        writeln!(out, "{}", Value::Object(line)).ok()?;
     }
     Some(())
 }

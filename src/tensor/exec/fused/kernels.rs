@@ -6,7 +6,7 @@
 
 use multiversion::multiversion;
 
-use crate::tensor::exec::Precision;
+use crate::tensor::exec::{Precision, in_strides};
 use crate::tensor::op::{Binary, Ternary, Unary, VisitBinary, VisitTernary, VisitUnary};
 
 /// An argument of a tile: its values, or one number for all of them.
@@ -110,10 +110,10 @@ impl<T: Precision, A: At, B: At, C: At> VisitTernary for Loop<'_, T, (A, B, C)> 
     }
 }
 
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 pub(super) fn unary<T: Precision>(op: Unary, a: &[T], out: &mut [T]) {
-    let a = &a[..out.len()];
-    op.visit(Loop(out, (a,)));
+    in_strides(out.len(), |own, _| {
+        unary_loop(op, &a[own.clone()], &mut out[own]);
+    });
 }
 
 impl<T: Precision> Source<'_, T> {
@@ -127,6 +127,28 @@ impl<T: Precision> Source<'_, T> {
             other => other,
         }
     }
+
+    /// A number that tokens are only compared with may become a neighbouring token's value: below or not below the one is
+    /// below or not below the other.
+    fn at_least(self) -> Self {
+        match self {
+            Source::Number(number) => Source::Number(T::at_least(number).widen()),
+            other => other,
+        }
+    }
+
+    fn at_most(self) -> Self {
+        match self {
+            Source::Number(number) => Source::Number(-T::at_least(-number).widen()),
+            other => other,
+        }
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
+fn unary_loop<T: Precision>(op: Unary, a: &[T], out: &mut [T]) {
+    let a = &a[..out.len()];
+    op.visit(Loop(out, (a,)));
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
@@ -134,20 +156,20 @@ pub(super) fn binary<T: Precision>(op: Binary, a: Source<T>, b: Source<T>, out: 
     let len = out.len();
     let (a, b) = match op {
         Binary::Min | Binary::Max => (a.rounded(), b.rounded()),
+        Binary::Less | Binary::GreaterEqual => (a.at_most(), b.at_least()),
+        Binary::LessEqual | Binary::Greater => (a.at_least(), b.at_most()),
         _ => (a, b),
     };
     with_source!(a, len, a => with_source!(b, len, b => op.visit(Loop(out, (a, b)))));
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-pub(super) fn ternary<T: Precision>(
-    op: Ternary,
-    a: Source<T>,
-    b: Source<T>,
-    c: Source<T>,
-    out: &mut [T],
-) {
+pub(super) fn ternary<T: Precision>(op: Ternary, [a, b, c]: [Source<T>; 3], out: &mut [T]) {
     let len = out.len();
+    let (b, c) = match op {
+        Ternary::Clamp => (b.rounded(), c.rounded()),
+        Ternary::Where => (b, c),
+    };
     with_source!(a, len, a => with_source!(b, len, b => with_source!(c, len, c => {
         op.visit(Loop(out, (a, b, c)))
     })));

@@ -11,7 +11,6 @@ use crate::tensor::Level;
 use crate::tensor::exec::Precision;
 use crate::tensor::exec::moments::Moments;
 use crate::tensor::exec::tokens::Location;
-use crate::tensor::op::Unary;
 
 /// The part of a tile that belongs to one response.
 pub(super) struct Segment {
@@ -33,8 +32,8 @@ pub(super) fn fill_slots(program: &Program<'_>, response: usize, slots: &mut Vec
             Slot::Cell(values, Level::Group, own) => values.get(own.group_of(response)),
             Slot::Cell(values, ..) => values.get(response),
             // In the precision of the tokens that it stands for.
-            Slot::Unary(Unary::Exp, a) if !is_f64 => <f32 as Precision>::exp(at(*a)),
-            Slot::Unary(op, a) => op.of(at(*a)),
+            Slot::Unary(op, a) if *is_f64 => op.of(at(*a)),
+            Slot::Unary(op, a) => op.to::<f32>(at(*a)),
             Slot::Binary(op, [a, b]) => op.of(at(*a), at(*b)),
             Slot::Ternary(op, [a, b, c]) => op.of(at(*a), at(*b), at(*c)),
         };
@@ -181,7 +180,7 @@ impl<'t> Tile<'t> {
         match instruction.code {
             Code::Unary(op) => unary(op, values(0), out),
             Code::Binary(op) => binary(op, source(0), source(1), out),
-            Code::Ternary(op) => ternary(op, source(0), source(1), source(2), out),
+            Code::Ternary(op) => ternary(op, [source(0), source(1), source(2)], out),
             Code::Fill => out.fill(number_of()),
             Code::AtLastToken => {
                 out.fill(T::default());

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
@@ -130,26 +130,23 @@ impl Shape {
         Ok(Arc::new(leaf.with_logical_type(logical).build()?))
     }
 
-    /// How many columns it takes.
-    fn width(&self) -> usize {
-        match self {
-            Shape::List(items) => items.width(),
-            Shape::Fields(fields) => fields.iter().map(|(_, shape)| shape.width()).sum(),
-            _ => 1,
-        }
-    }
-
-    /// Columns for the values below, in their order.
-    fn leaves(&self, leaves: &mut Vec<Leaf>) {
+    /// Columns for the values below, in their order; `path` leads to it.
+    fn leaves<'a>(&'a self, path: &[Step<'a>], leaves: &mut Vec<Leaf<'a>>) {
+        let below = |step: Step<'a>| [path, &[step]].concat();
         let values = match self {
-            Shape::List(items) => return items.leaves(leaves),
-            Shape::Fields(fields) => return fields.iter().for_each(|(_, of)| of.leaves(leaves)),
+            Shape::List(items) => return items.leaves(&below(Step::Items), leaves),
+            Shape::Fields(fields) => {
+                let fields = fields.iter();
+                return fields.for_each(|(name, of)| of.leaves(&below(Step::Field(name)), leaves));
+            }
             Shape::Bool => Values::Bools(Vec::new()),
             Shape::Int | Shape::Wide => Values::Ints(Vec::new()),
             Shape::Float => Values::Floats(Vec::new()),
-            Shape::Null | Shape::Text | Shape::Json => Values::Texts(Vec::new()),
+            Shape::Null | Shape::Text => Values::Texts(Vec::new()),
+            Shape::Json => Values::Jsons(Vec::new()),
         };
         leaves.push(Leaf {
+            path: path.to_vec(),
             values,
             defined: Vec::new(),
             repeated: Vec::new(),
@@ -157,18 +154,37 @@ impl Shape {
     }
 }
 
+/// From a value to those below it.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    Items,
+}
+
 enum Values {
     Bools(Vec<bool>),
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Texts(Vec<ByteArray>),
+    Jsons(Vec<ByteArray>),
 }
 
-/// The values of one column, with Dremel's levels.
-struct Leaf {
-    values: Values,
-    defined: Vec<i16>,
-    repeated: Vec<i16>,
+impl Values {
+    /// Adds a value, and whether it is one.
+    fn push(&mut self, value: &Value) -> bool {
+        match (self, value) {
+            (_, Value::Null) => return false,
+            (Values::Bools(values), Value::Bool(value)) => values.push(*value),
+            (Values::Ints(values), Value::Int(value)) => values.push(*value),
+            (Values::Floats(values), Value::Int(value)) => values.push(*value as f64),
+            (Values::Floats(values), Value::Float(value)) => values.push(*value),
+            (Values::Texts(values), Value::Text(text)) => values.push(text.as_str().into()),
+            (Values::Jsons(values), value) => values.push(value.to_string().as_str().into()),
+            // A column has room for all its values.
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// The place of a value in the row that it is part of.
@@ -181,92 +197,72 @@ struct Place {
     defined: i16,
 }
 
-/// Gives a value, or nothing, to the columns that are made of its shape; `leaves` is past them then.
-fn shred(shape: &Shape, value: &Value, at: Place, leaves: &mut std::slice::IterMut<Leaf>) {
-    let there = Place {
-        defined: at.defined + 1,
-        ..at
-    };
-    match (shape, value) {
-        (Shape::Fields(shapes), Value::Fields(fields)) => {
-            for (name, shape) in shapes {
-                let field = fields.iter().find(|(field, _)| field == name);
-                let value = field.map_or(&Value::Null, |(_, value)| value);
-                shred(shape, value, there, leaves);
-            }
-        }
-        (Shape::Fields(shapes), _) => {
-            shapes
-                .iter()
-                .for_each(|(_, shape)| shred(shape, &Value::Null, at, leaves));
-        }
-        (Shape::List(shape), Value::List(items)) if !items.is_empty() => {
-            let (here, rest) = std::mem::take(leaves)
-                .into_slice()
-                .split_at_mut(shape.width());
-            for (index, item) in items.iter().enumerate() {
-                let at = Place {
-                    repeated: if index == 0 {
-                        at.repeated
-                    } else {
-                        at.depth + 1
-                    },
-                    depth: at.depth + 1,
-                    defined: at.defined + 2,
-                };
-                shred(shape, item, at, &mut here.iter_mut());
-            }
-            *leaves = rest.iter_mut();
-        }
-        (Shape::List(shape), Value::List(_)) => shred(shape, &Value::Null, there, leaves),
-        (Shape::List(shape), _) => shred(shape, &Value::Null, at, leaves),
-        _ => {
-            if let Some(leaf) = leaves.next() {
-                let is_there = leaf.push(value, shape);
-                leaf.defined.push(at.defined + i16::from(is_there));
-                leaf.repeated.push(at.repeated);
-            }
-        }
-    }
+/// The values of one column, with Dremel's levels.
+struct Leaf<'a> {
+    path: Vec<Step<'a>>,
+    values: Values,
+    defined: Vec<i16>,
+    repeated: Vec<i16>,
 }
 
-impl Leaf {
-    /// Adds a value, and whether it is one.
-    fn push(&mut self, value: &Value, shape: &Shape) -> bool {
-        match (&mut self.values, value) {
-            (_, Value::Null) => return false,
-            (Values::Bools(values), Value::Bool(value)) => values.push(*value),
-            (Values::Ints(values), Value::Int(value)) => values.push(*value),
-            (Values::Floats(values), Value::Int(value)) => values.push(*value as f64),
-            (Values::Floats(values), Value::Float(value)) => values.push(*value),
-            (Values::Texts(values), Value::Text(text)) if *shape != Shape::Json => {
-                values.push(text.as_str().into());
-            }
-            (Values::Texts(values), value) => values.push(value.to_string().as_str().into()),
-            // A column has room for all its values.
-            _ => return false,
+/// A field, null where it is not there.
+fn field<'a>(fields: &'a [(String, Value)], name: &str) -> &'a Value {
+    let mut fields = fields.iter();
+    let found = fields.find(|(field, _)| field == name);
+    found.map_or(&Value::Null, |(_, value)| value)
+}
+
+impl Leaf<'_> {
+    fn add_row(&mut self, row: &[(String, Value)]) {
+        if let Some(Step::Field(name)) = self.path.first() {
+            self.add(field(row, name), 1, Place::default());
         }
-        true
+    }
+
+    /// Adds what a value at some step of the path has at its end, or that it has nothing there.
+    fn add(&mut self, value: &Value, step: usize, at: Place) {
+        let defined = match (self.path.get(step), value) {
+            (None, value) => at.defined + i16::from(self.values.push(value)),
+            (Some(Step::Field(name)), Value::Fields(fields)) => {
+                let defined = at.defined + 1;
+                return self.add(field(fields, name), step + 1, Place { defined, ..at });
+            }
+            (Some(Step::Items), Value::List(items)) if !items.is_empty() => {
+                let depth = at.depth + 1;
+                for (index, item) in items.iter().enumerate() {
+                    let place = Place {
+                        repeated: if index == 0 { at.repeated } else { depth },
+                        depth,
+                        defined: at.defined + 2,
+                    };
+                    self.add(item, step + 1, place);
+                }
+                return;
+            }
+            (Some(Step::Items), Value::List(_)) => at.defined + 1,
+            _ => at.defined,
+        };
+        self.defined.push(defined);
+        self.repeated.push(at.repeated);
     }
 
     fn write(&mut self, mut column: SerializedColumnWriter) -> Result<()> {
-        let (defined, repeated) = (Some(&self.defined[..]), Some(&self.repeated[..]));
+        fn put<T: DataType>(
+            column: &mut SerializedColumnWriter,
+            values: &mut Vec<T::T>,
+            [defined, repeated]: [&[i16]; 2],
+        ) -> Result<usize> {
+            let values = std::mem::take(values);
+            let column = column.typed::<T>();
+            column.write_batch(&values, Some(defined), Some(repeated))
+        }
+        let (column_of, levels) = (&mut column, [&self.defined[..], &self.repeated[..]]);
         match &mut self.values {
-            Values::Bools(values) => {
-                let out = column.typed::<BoolType>();
-                out.write_batch(&std::mem::take(values), defined, repeated)?
-            }
-            Values::Ints(values) => {
-                let out = column.typed::<Int64Type>();
-                out.write_batch(&std::mem::take(values), defined, repeated)?
-            }
-            Values::Floats(values) => {
-                let out = column.typed::<DoubleType>();
-                out.write_batch(&std::mem::take(values), defined, repeated)?
-            }
-            Values::Texts(values) => {
-                let out = column.typed::<ByteArrayType>();
-                out.write_batch(&std::mem::take(values), defined, repeated)?
+            Values::Bools(values) => put::<BoolType>(column_of, values, levels)?,
+            Values::Ints(values) => put::<Int64Type>(column_of, values, levels)?,
+            Values::Floats(values) => put::<DoubleType>(column_of, values, levels)?,
+            Values::Texts(values) | Values::Jsons(values) => {
+                put::<ByteArrayType>(column_of, values, levels)?
             }
         };
         self.defined.clear();
@@ -339,21 +335,16 @@ fn write(
     let schema = Arc::new(schema.build()?);
     let mut file = SerializedFileWriter::new(out, schema, Arc::new(properties.build()))?;
     let mut leaves = Vec::new();
-    columns
-        .iter()
-        .for_each(|(_, shape)| shape.leaves(&mut leaves));
+    for (name, shape) in columns {
+        shape.leaves(&[Step::Field(name)], &mut leaves);
+    }
     let (mut line, mut bytes) = (Vec::new(), 0);
     loop {
         line.clear();
         let read = lines.read_until(b'\n', &mut line)?;
         if read > 0 {
             let fields = fields(&line)?;
-            let mut leaves = leaves.iter_mut();
-            for (name, shape) in columns {
-                let value = fields.iter().find(|(field, _)| field == name);
-                let value = value.map_or(&Value::Null, |(_, value)| value);
-                shred(shape, value, Place::default(), &mut leaves);
-            }
+            leaves.iter_mut().for_each(|leaf| leaf.add_row(&fields));
         }
         bytes += read;
         if bytes > 0 && (read == 0 || bytes > GROUP) {

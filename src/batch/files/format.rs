@@ -1,0 +1,86 @@
+//! The kinds of files, by the endings of their names.
+
+use std::path::Path;
+
+use super::cannot_be_read;
+use crate::diagnostic::Diagnostic;
+
+/// A kind of file that rollouts are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Lines,
+    Safetensors,
+    Npz,
+}
+
+/// The endings of files, each with what it holds.
+const ENDINGS: [(&str, Format); 9] = [
+    (".jsonl", Format::Lines),
+    (".jsonl.gz", Format::Lines),
+    (".jsonl.zst", Format::Lines),
+    (".parquet", Format::Lines),
+    (".safetensors", Format::Safetensors),
+    (".npz", Format::Npz),
+    (".ndjson", Format::Lines),
+    (".ndjson.gz", Format::Lines),
+    (".ndjson.zst", Format::Lines),
+];
+
+/// How many of the endings are worth a mention.
+const TOLD: usize = 6;
+
+impl Format {
+    /// The format that the name of a file says.
+    pub(super) fn named(path: &Path) -> Option<Format> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        let mut endings = ENDINGS.iter();
+        let known = endings.find(|(ending, _)| name.ends_with(ending));
+        known.map(|(_, format)| *format)
+    }
+
+    /// The endings of formats, for messages.
+    pub(super) fn endings(is: impl Fn(Format) -> bool) -> String {
+        let endings = ENDINGS[..TOLD].iter().filter(|(_, format)| is(*format));
+        let endings: Vec<&str> = endings.map(|(ending, _)| *ending).collect();
+        endings.join(", ")
+    }
+
+    pub(super) fn of(path: &Path) -> Result<Format, Diagnostic> {
+        if let Some(format) = Format::named(path) {
+            return Ok(format);
+        }
+        if path.is_dir() {
+            return Ok(Format::Lines);
+        }
+        // A file that is not there has no format either, and that is the error to report.
+        std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
+        let ending = path
+            .extension()
+            .map(|ending| ending.to_string_lossy().to_lowercase());
+        let ending = ending.as_deref();
+        let found = match ending {
+            Some(ending) => format!("`.{ending}` is no format of rollouts"),
+            None => "its name has no ending that says what it is".to_string(),
+        };
+        let endings = Format::endings(|_| true);
+        let error = Diagnostic::error(format!("{found}; rollouts are read from {endings} files"));
+        let mut error = error.in_file(path);
+        let help = match ending.unwrap_or_default() {
+            "json" => "write one object a line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
+            "arrow" | "csv" | "tsv" => {
+                "write it as parquet; pandas: `df.to_parquet(\"rollouts.parquet\")`"
+            }
+            "pt" | "pth" | "bin" | "ckpt" => {
+                "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
+            }
+            "npy" => {
+                "put the arrays in one file: `numpy.savez(\"rollouts.npz\", rewards=..., index=...)`"
+            }
+            "pkl" | "pickle" => "write its arrays with `numpy.savez` or its rows as JSON lines",
+            "gz" | "zst" | "xz" | "bz2" | "zip" => "unpack it first",
+            _ => return Err(error),
+        };
+        error.help = Some(help.to_string());
+        Err(error)
+    }
+}

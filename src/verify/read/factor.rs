@@ -1,0 +1,188 @@
+//! What stands alone: numbers, letters, brackets, and commands with what belongs to them.
+
+use num_bigint::BigInt;
+
+use super::super::expr::{Expr, Function, INFINITY, REALS, Symbol};
+use super::super::lexeme::{function, is_letter, is_number, is_whole};
+use super::super::value::{quotient, shifted};
+use super::Parser;
+
+/// Greek letters that are variables.
+const GREEK: &str = "\\alpha \\beta \\gamma \\delta \\epsilon \\varepsilon \\zeta \\eta \\theta \\kappa \\lambda \\mu \\nu \
+    \\xi \\rho \\sigma \\tau \\phi \\varphi \\chi \\psi \\omega";
+
+/// Commands that begin a factor, beside letters and functions.
+const OTHERS: &str = "\\frac \\binom \\sqrt \\root \\lfloor \\lceil \\pi \\infty \\infinity";
+
+fn is_one_of(names: &str, text: &str) -> bool {
+    names.split(' ').any(|own| own == text)
+}
+
+pub(super) fn is_command_of_factor(text: &str) -> bool {
+    let is_function = text.strip_prefix('\\').and_then(function).is_some();
+    is_function || is_one_of(OTHERS, text) || is_one_of(GREEK, text)
+}
+
+impl Parser<'_> {
+    pub(super) fn primary(&mut self) -> Option<Expr> {
+        let text = self.text();
+        match text {
+            "(" => return self.enclosed(")"),
+            "[" => return self.enclosed("]"),
+            "{" => return self.enclosed("}"),
+            "|" => return Some(Function("abs").of([self.enclosed("|")?])),
+            "\\lfloor" => return Some(Function("floor").of([self.enclosed("\\rfloor")?])),
+            "\\lceil" => return Some(Function("ceil").of([self.enclosed("\\rceil")?])),
+            _ => {}
+        }
+        let is_rest = self.taken > 0;
+        self.advance(1);
+        match text {
+            _ if is_number(text) && is_rest => Expr::literal(text),
+            _ if is_number(text) => self.number(text),
+            "f" | "g" | "h" if self.is("(") => {
+                let name = ["f", "g", "h"].into_iter().find(|own| *own == text)?;
+                Some(Function(name).of([self.primary()?]))
+            }
+            "\\frac" => Some(self.argument()?.over(self.argument()?)),
+            "\\binom" => Some(Function("binom").of([self.argument()?, self.argument()?])),
+            "\\sqrt" | "\\root" => self.root(text),
+            "\\pi" | REALS => Some(Expr::Name(text.to_string())),
+            "\\emptyset" => Some(Symbol::Set.of([])),
+            "\\infty" | "\\infinity" => Some(Expr::Name(INFINITY.to_string())),
+            _ if is_letter(text) || is_one_of(GREEK, text) => self.name(text),
+            _ => self.applied(function(text.strip_prefix('\\')?)?),
+        }
+    }
+
+    /// The inside of brackets: in braces also a fraction with `\over`, or a binomial with `\choose`.
+    pub(super) fn enclosed(&mut self, close: &str) -> Option<Expr> {
+        self.advance(1);
+        let mut inside = self.sum()?;
+        if self.take("\\choose") {
+            inside = Function("binom").of([inside, self.sum()?]);
+        } else if self.take("\\over") {
+            inside = inside.over(self.sum()?);
+        }
+        self.take(close).then_some(inside)
+    }
+
+    fn root(&mut self, command: &str) -> Option<Expr> {
+        let order = match self.is("[") {
+            true => self.enclosed("]")?,
+            false => Expr::integer(2),
+        };
+        let is_plain = self.is("(") || command == "\\root" && is_number(self.text());
+        let inside = match is_plain {
+            true => self.nested(Self::primary)?,
+            false => self.argument()?,
+        };
+        Some(Function("root").of([order, inside]))
+    }
+
+    /// A number with what makes it repeat: `0.1\overline{6}`, `0.333\ldots`.
+    fn number(&mut self, text: &str) -> Option<Expr> {
+        let Some((_, fraction)) = text.split_once('.') else {
+            return Expr::literal(text);
+        };
+        if self.take("\\overline") {
+            let has_brace = self.take("{");
+            let period = self.text();
+            self.advance(1);
+            let is_closed = !has_brace || self.take("}");
+            return is_closed.then(|| repeating(text, period)).flatten();
+        }
+        if self.take("\\ldots") {
+            // One digit shows that it repeats by its third time, more do by their second.
+            let repeats = |length: &usize| {
+                let (head, period) = fraction.split_at(fraction.len() - length);
+                let before = head.strip_suffix(period);
+                before.is_some_and(|head| *length > 1 || head.ends_with(period))
+            };
+            let length = (1..=fraction.len() / 2).find(repeats)?;
+            let (head, period) = text.split_at(text.len() - length);
+            return repeating(head, period);
+        }
+        Expr::literal(text)
+    }
+
+    /// A letter with its subscript.
+    fn name(&mut self, letter: &str) -> Option<Expr> {
+        let mut name = letter.to_string();
+        if self.take("_") {
+            name.push('_');
+            let has_brace = self.take("{");
+            while !self.take("}") {
+                let text = self.text();
+                (!text.is_empty()).then(|| self.advance(1))?;
+                name.push_str(text.trim_start_matches('\\'));
+                if !has_brace {
+                    break;
+                }
+            }
+        }
+        Some(Expr::Name(name))
+    }
+
+    /// A function with its power, its base and its argument: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`.
+    fn applied(&mut self, function: &'static str) -> Option<Expr> {
+        let has_base = function == "log" && self.take("_");
+        let base = match has_base {
+            true => self.argument()?,
+            // Without a base it is the natural one, or that of ten: nobody can say.
+            false => Expr::integer(10),
+        };
+        let power = match self.take("^") {
+            true => Some(self.exponent()?),
+            false => None,
+        };
+        let was_angle = std::mem::replace(&mut self.is_angle, true);
+        let mut parts = self.arguments()?;
+        self.is_angle = was_angle;
+        if parts.len() != 1 && !matches!(function, "gcd" | "lcm" | "max" | "min") {
+            return None;
+        }
+        let is_inverse = power == Some(Expr::integer(-1));
+        let function = match function {
+            "log" if base.is("e") => "ln",
+            "sin" if is_inverse => "asin",
+            "cos" if is_inverse => "acos",
+            "tan" if is_inverse => "atan",
+            _ if is_inverse => return None,
+            function => function,
+        };
+        if function == "log" {
+            parts.insert(0, base);
+        }
+        let value = Function(function).of(parts);
+        Some(match power.filter(|_| !is_inverse) {
+            Some(power) => Function("^").of([value, power]),
+            None => value,
+        })
+    }
+
+    fn arguments(&mut self) -> Option<Vec<Expr>> {
+        let close = match self.text() {
+            "(" => ")",
+            "\\{" => "\\}",
+            _ => return Some(vec![self.bare_argument()?]),
+        };
+        self.advance(1);
+        let mut parts = vec![self.sum()?];
+        while self.take(",") {
+            parts.push(self.sum()?);
+        }
+        self.take(close).then_some(parts)
+    }
+}
+
+/// A decimal whose last digits go on for ever.
+fn repeating(head: &str, period: &str) -> Option<Expr> {
+    let (whole, fraction) = head.split_once('.').filter(|_| is_whole(period))?;
+    let number = |digits: &str| digits.parse::<BigInt>().ok();
+    let nines = number(&"9".repeat(period.len()))?;
+    let above = number(&format!("0{whole}{fraction}"))? * &nines + number(period)?;
+    let unit = shifted(1.into(), -(fraction.len() as i32))?;
+    let value = quotient(above * unit.numer(), nines * unit.denom())?;
+    Some(Expr::Number(value, None))
+}

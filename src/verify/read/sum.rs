@@ -1,0 +1,262 @@
+//! Sums and products of factors, and the units behind them.
+
+use num_traits::{Signed, ToPrimitive};
+
+use super::super::expr::{Expr, Function, Symbol};
+use super::super::lexeme::{function, is_letter, is_number, is_whole, is_word};
+use super::super::{unit, work};
+use super::factor::is_command_of_factor;
+use super::{DEEPEST, Parser, is_end, joins};
+
+/// Whether this is a whole number, or makes a fraction of some.
+fn is_of_digits(part: &Expr) -> bool {
+    match part {
+        Expr::Number(value, _) => value.is_integer() && !value.is_negative(),
+        other => matches!(other.symbol(), Some(Function("*" | "1/"))),
+    }
+}
+
+impl Parser<'_> {
+    /// A number with the words and signs behind it.
+    pub(super) fn quantity(&mut self) -> Option<Expr> {
+        self.currency = None;
+        let mut value = self.sum()?;
+        let mut parts: Vec<(String, i32)> = Vec::new();
+        let (mut sign, mut power, mut unknown, mut is_percent) = (1, 1, 0, false);
+        while !is_end(self.text()) {
+            if self.take("^") {
+                let Expr::Number(exponent, None) = self.exponent()? else {
+                    return None;
+                };
+                let (_, own) = parts.last_mut()?;
+                *own = own.checked_mul(exponent.to_i32()?)?;
+                continue;
+            }
+            let word = self.text().to_lowercase();
+            let name = unit::name(&word);
+            if name.is_none() && !word.starts_with(char::is_alphabetic) {
+                break;
+            }
+            self.advance(1);
+            match name.unwrap_or(&word) {
+                "%" => is_percent = true,
+                "point" if is_percent => {}
+                "/" => sign = -1,
+                "square" => power = 2,
+                "cubic" => power = 3,
+                tens if tens.starts_with("1e") => value = value.times(Expr::literal(tens)?),
+                unit => {
+                    // `12 apples`, but not `12 of them`.
+                    unknown += i32::from(name.is_none());
+                    (unknown < 2).then_some(())?;
+                    for (part, own) in unit.split('/').zip([1, -1]) {
+                        let singular = part.strip_suffix('s').unwrap_or(part);
+                        parts.push((singular.to_string(), own * sign * power));
+                    }
+                    (sign, power) = (1, 1);
+                }
+            }
+        }
+        if is_percent {
+            value = Symbol::Percent.of([value]);
+        }
+        // `$5` and `5 dollars`, `$5 dollars` too.
+        if let Some(currency) = self.currency.filter(|_| parts.is_empty()) {
+            parts.push((currency.to_string(), 1));
+        }
+        if parts.is_empty() {
+            return Some(value);
+        }
+        parts.sort();
+        Some(Symbol::Measured(format!("{parts:?}")).of([value]))
+    }
+
+    /// One level further in; `None` where that is too deep.
+    pub(super) fn nested(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
+        work::look(20)?;
+        self.depth += 1;
+        let found = (self.depth <= DEEPEST).then(|| read(self)).flatten();
+        self.depth -= 1;
+        found
+    }
+
+    /// A sum of products.
+    pub(super) fn sum(&mut self) -> Option<Expr> {
+        self.nested(|parser| {
+            let mut terms = vec![parser.term()?];
+            while let Some(sign) = parser.sign() {
+                terms.push(parser.term()?.signed(sign));
+            }
+            Some(Function("+").joined(terms))
+        })
+    }
+
+    fn sign(&mut self) -> Option<i64> {
+        let sign = match self.text() {
+            "+" => 1,
+            "-" => -1,
+            "\\pm" => self.plus_minus,
+            "\\mp" => -self.plus_minus,
+            _ => return None,
+        };
+        self.has_plus_minus |= self.text().starts_with('\\');
+        self.advance(1);
+        Some(sign)
+    }
+
+    /// A product with its signs, that of a currency among them.
+    fn term(&mut self) -> Option<Expr> {
+        let mut sign = 1;
+        loop {
+            if let Some(own) = self.sign() {
+                sign *= own;
+            } else if let Some(currency) = unit::currency(self.text()) {
+                self.currency = Some(currency);
+                self.advance(1);
+            } else {
+                return Some(self.product()?.signed(sign));
+            }
+        }
+    }
+
+    fn product(&mut self) -> Option<Expr> {
+        let start = self.at;
+        let mut product = self.factor()?;
+        let mut is_whole = self.at == start + 1 && is_whole(&self.lexemes[start].text);
+        loop {
+            let is_per = is_word(self.ahead(1)) && !joins(self.ahead(1));
+            let is_divided = self.is("/") && !is_per;
+            // `1.5 x 10^3` in plain text.
+            let is_cross = self.is("x") && is_number(self.ahead(1)) && self.is_behind_number();
+            if is_divided || is_cross || self.is("*") {
+                self.advance(1);
+                let sign = self.sign().unwrap_or(1);
+                let factor = self.factor()?.signed(sign);
+                product = match is_divided {
+                    true => product.over(factor),
+                    false => product.times(factor),
+                };
+            } else if let Some(fraction) = self.slashed().filter(|_| is_whole) {
+                self.advance(3);
+                product = Function("+").of([product, fraction]);
+            } else if self.starts_factor() {
+                let may_be_mixed = is_whole && self.is("\\frac");
+                let factor = self.factor()?;
+                // `3\frac12` is a sum.
+                product = match may_be_mixed && factor.walk().all(is_of_digits) {
+                    true => Function("+").of([product, factor]),
+                    false => product.times(factor),
+                };
+            } else {
+                return Some(product);
+            }
+            is_whole = false;
+        }
+    }
+
+    fn is_behind_number(&self) -> bool {
+        self.at > 0 && is_number(&self.lexemes[self.at - 1].text)
+    }
+
+    /// The fraction of ` 1/2`, to which no power belongs.
+    fn slashed(&self) -> Option<Expr> {
+        let (above, below) = (self.text(), self.ahead(2));
+        let is_fraction = is_whole(above) && self.ahead(1) == "/" && is_whole(below);
+        let is_mixed = is_fraction && self.lexemes[self.at].is_apart && self.ahead(3) != "^";
+        is_mixed.then_some(())?;
+        Some(Expr::literal(above)?.over(Expr::literal(below)?))
+    }
+
+    pub(super) fn starts_factor(&self) -> bool {
+        let Some(lexeme) = self.lexemes.get(self.at) else {
+            return false;
+        };
+        // `ab` is a product, `it is 5` is none.
+        let is_behind_run = self.at > 0 && self.lexemes[self.at - 1].is_of_run;
+        if lexeme.is_apart && (lexeme.is_of_run || is_behind_run) {
+            return false;
+        }
+        match &*lexeme.text {
+            "(" | "{" | "[" => true,
+            // `2 3` is no product, `\pi 6` is one.
+            text if is_number(text) => !self.is_behind_number(),
+            text if is_letter(text) => !self.is_unit(),
+            text => is_command_of_factor(text),
+        }
+    }
+
+    /// Whether a letter stands as a unit does: upright or apart, and known as one.
+    fn is_unit(&self) -> bool {
+        let lexeme = &self.lexemes[self.at];
+        let is_upright = lexeme.is_upright && !matches!(&*lexeme.text, "i" | "e");
+        let is_last = matches!(self.ahead(1), "" | "/" | "^" | "}" | ",");
+        let is_known = self.at > 0 && unit::name(&lexeme.text).is_some();
+        (is_upright || lexeme.is_apart && is_last) && is_known
+    }
+
+    /// A primary with its powers, exclamation marks and degrees: few, as each is a level of the tree.
+    pub(super) fn factor(&mut self) -> Option<Expr> {
+        self.nested(|parser| {
+            let mut base = parser.primary()?;
+            for _ in 0..5 {
+                base = if parser.take("^") {
+                    Function("^").of([base, parser.exponent()?])
+                } else if parser.take("!") {
+                    let is_double = parser.take("!");
+                    Function(if is_double { "!!" } else { "!" }).of([base])
+                } else if parser.is_angle && parser.take("\\degree") {
+                    let pi = Expr::Name("\\pi".to_string());
+                    base.times(pi).over(Expr::integer(180))
+                } else {
+                    return Some(base);
+                };
+            }
+            None
+        })
+    }
+
+    pub(super) fn exponent(&mut self) -> Option<Expr> {
+        let sign = if self.take("-") { -1 } else { 1 };
+        let text = self.text();
+        let exponent = if is_number(text) {
+            self.advance(1);
+            let number = Expr::literal(text)?;
+            match self.take("^") {
+                true => Function("^").of([number, self.nested(Self::exponent)?]),
+                false => number,
+            }
+        } else if text == "(" {
+            self.primary()?
+        } else {
+            self.argument()?
+        };
+        Some(exponent.signed(sign))
+    }
+
+    /// A group in braces, or one sign: of a number its first digit.
+    pub(super) fn argument(&mut self) -> Option<Expr> {
+        if self.is("{") {
+            return self.enclosed("}");
+        }
+        let text = self.text();
+        if !is_number(text) {
+            return self.nested(Self::primary);
+        }
+        if !is_whole(text) || text.len() == 1 {
+            self.advance(1);
+            return Expr::literal(text);
+        }
+        self.taken += 1;
+        Expr::literal(&text[..1])
+    }
+
+    /// Factors beside each other, up to the next function.
+    pub(super) fn bare_argument(&mut self) -> Option<Expr> {
+        let sign = if self.take("-") { -1 } else { 1 };
+        let mut product = self.factor()?;
+        while self.starts_factor() && self.text().strip_prefix('\\').and_then(function).is_none() {
+            product = product.times(self.factor()?);
+        }
+        Some(product.signed(sign))
+    }
+}
