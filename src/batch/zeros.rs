@@ -143,4 +143,15 @@ mod tests {
         }
         assert!(Zeros::<f64>::new(usize::MAX / 2).is_err());
     }
+
+    #[test]
+    fn what_is_streamed_is_written_from_any_place_to_any_other() {
+        for (start, end) in (0..9).flat_map(|start| (start..40).map(move |end| (start, end))) {
+            let mut values = [1.0_f32; 40];
+            stream(&mut values[start..end], 2.5);
+            let is_in = |at: usize| (start..end).contains(&at);
+            let expected = std::array::from_fn(|at| if is_in(at) { 2.5 } else { 1.0 });
+            assert_eq!(values, expected, "{start}..{end}");
+        }
+    }
 }
