@@ -50,7 +50,6 @@ pub fn equal(gold: &str, completion: &str) -> Verdict {
 
 /// As [`equal`], with the answers of the reference and of the completion.
 pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Option<String>) {
-    work::begin();
     let gold = reference(gold);
     let answer = of_completion(completion, gold.as_deref().unwrap_or_default());
     let verdict = match (&gold, &answer) {
@@ -70,6 +69,7 @@ pub fn answer(text: &str) -> Option<String> {
 /// The answer of a reference solution: without a mark its whole text, but for a word such as `So` before an equation.
 /// `None` where it is empty.
 pub fn reference(gold: &str) -> Option<String> {
+    work::begin();
     let answer = match answer::marked(gold) {
         Found::Marked(answer) => answer,
         Found::Unmarked(_) => answer::behind_word(gold.trim()).to_string(),
