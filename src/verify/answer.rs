@@ -199,7 +199,8 @@ pub(super) fn last_of(text: &str) -> Option<String> {
         .iter()
         .rfind(|(_, inside, _)| !inside.trim().is_empty());
     let behind = &text[formula.map_or(0, |(.., end)| *end)..];
-    let number = NUMBER.captures_iter(behind).last();
+    let number = NUMBER.find_iter(behind).last();
+    let number = number.and_then(|last| NUMBER.captures_at(behind, last.start()));
     let number = number.and_then(|found| found.get(1).or(found.get(2)));
     let number = number.map(|number| number.as_str());
     number

@@ -53,7 +53,7 @@ pub(super) fn constant(expr: &Expr) -> Option<Numeral> {
 
 /// The number that an expression is where its variables have values; `None` where it is none, or too large.
 pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Option<Numeral> {
-    work::look(150)?;
+    work::look(210)?;
     let (name, parts) = match expr {
         Expr::Number(value, _) => return Some(Exact(value.clone())),
         Expr::Name(name) => {
