@@ -92,12 +92,38 @@ impl Apply {
         step: Option<u64>,
         state: &mut State,
     ) -> Result<Applied> {
+        let mut applied = self.advantage(recipe, input, step, state)?;
+        let (rollouts, outcome) = (&applied.rollouts, &mut applied.outcome);
+        let has_tokens = rollouts.batch.layout().tokens() > 0;
+        // The loss of tokens of which none counts is 0; rollouts that say nothing of tokens have no loss.
+        let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
+        if outcome.advantage.level() == Level::Token && !has_tokens && !is_loss {
+            let message = format!(
+                "{}: {} gives an advantage to each token, and no token counts here",
+                rollouts.path().display(),
+                recipe.name()
+            );
+            let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
+            return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
+        }
+        applied.loss = loss(recipe, rollouts, outcome, state);
+        Ok(applied)
+    }
+
+    /// Reads an input, and computes its advantage, and the returns where they are written.
+    fn advantage(
+        &self,
+        recipe: &Recipe,
+        input: &Path,
+        step: Option<u64>,
+        state: &mut State,
+    ) -> Result<Applied> {
         // Only what the sources name.
         let named = named(recipe);
         let mut columns = named.as_deref();
         let tokenizer = self.tokenizing.load()?;
         let mut reading = Duration::ZERO;
-        let (rollouts, notes, mut outcome, returns) = loop {
+        loop {
             let started = Instant::now();
             let (mut rollouts, notes) =
                 rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
@@ -116,37 +142,25 @@ impl Apply {
                 Ok((outcome, returns.transpose()?.flatten()))
             });
             match both {
-                Ok((outcome, returns)) => break (rollouts, notes, outcome, returns),
+                Ok((mut outcome, returns)) => {
+                    outcome.notes.splice(..0, notes);
+                    return Ok(Applied {
+                        recipe: recipe.clone(),
+                        outcome,
+                        returns,
+                        rollouts,
+                        loss: None,
+                        reading,
+                        writing: None,
+                    });
+                }
                 // A pipe is read once.
                 Err(_) if rollouts.is_partial() && (input.is_file() || input.is_dir()) => {
                     (columns, *state) = (None, before)
                 }
                 Err(error) => return Err(error.into()),
             }
-        };
-        let has_tokens = rollouts.batch.layout().tokens() > 0;
-        // The loss of tokens of which none counts is 0; rollouts that say nothing of tokens have no loss.
-        let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
-        if outcome.advantage.level() == Level::Token && !has_tokens && !is_loss {
-            let message = format!(
-                "{}: {} gives an advantage to each token, and no token counts here",
-                rollouts.path().display(),
-                recipe.name()
-            );
-            let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
-            return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
-        let loss = loss(recipe, &rollouts, &mut outcome, state);
-        outcome.notes.splice(..0, notes);
-        Ok(Applied {
-            recipe: recipe.clone(),
-            outcome,
-            returns,
-            rollouts,
-            loss,
-            reading,
-            writing: None,
-        })
     }
 }
 

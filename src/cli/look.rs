@@ -40,6 +40,10 @@ impl Look {
         let mut session = Session::new(&host, streams::on_stdout());
         session.set_tokenizer(self.tokenizing.load()?);
         session.open(&self.input, &super::mappings(&self.map))?;
+        if self.input.is_dir() {
+            // Which of its files this is.
+            out!("{}\n", session.about_data());
+        }
         if let Some(name) = &self.recipe {
             session.use_recipe(super::load(&host, name, &self.set)?);
         }

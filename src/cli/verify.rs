@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use advlab::batch::{Verified, verify_lines};
-use advlab::figures::count;
+use advlab::diagnostic::Diagnostic;
+use advlab::figures::{count, value};
 use advlab::paint::{Paint, cut, visible};
 use advlab::verify::Verdict;
 use anyhow::Result;
 use clap::Args;
 use console::Term;
 
-use super::{end_cleanly, streams};
+use super::{Tokenizing, end_cleanly, streams};
 
 /// Compare the answers of completions with reference solutions.
 ///
-/// A table says how many are right, are wrong, have no answer, and could not be decided: these last count as wrong.
+/// A table says how many are right, are wrong, have no answer, and could not be decided: these last count as wrong. With
+/// `--tokenizer`, lines without a `length` get theirs in tokens, and the table says how long each kind is.
 #[derive(Args)]
 pub struct Verify {
     /// The responses, one a line (.jsonl)
@@ -33,6 +35,8 @@ pub struct Verify {
     /// The field of the reference, if it is not `solution`, `answer` or `gts`
     #[arg(long, value_name = "FIELD")]
     solution: Option<String>,
+    #[command(flatten)]
+    tokenizing: Tokenizing,
     /// Show each response that is not right: the answer that was found, and that of the reference
     #[arg(long)]
     explain: bool,
@@ -45,6 +49,14 @@ const ROWS: [(Verdict, &str); 4] = [
     (Verdict::NoAnswer, "no answer found"),
     (Verdict::Undecided, "not decided"),
 ];
+
+/// The responses of a verdict, those whose tokens were counted, and these.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    responses: usize,
+    counted: usize,
+    tokens: usize,
+}
 
 impl Verify {
     pub fn run(self) -> Result<ExitCode> {
@@ -59,46 +71,70 @@ impl Verify {
             Term::stdout()
         };
         let paint = streams::whole(&stream);
-        let mut counts = BTreeMap::new();
+        let tokenizer = self.tokenizing.load()?;
+        let mut counts: BTreeMap<usize, Count> = BTreeMap::new();
         let mut verify = |output: Option<&Path>| {
-            let told = |verified: Verified| {
-                *counts.entry(verified.verdict as usize).or_insert(0_usize) += 1;
+            let told = |line: usize, verified: Verified| {
+                let count = counts.entry(verified.verdict as usize).or_default();
+                count.responses += 1;
+                count.counted += usize::from(verified.length.is_some());
+                count.tokens += verified.length.unwrap_or_default();
                 if self.explain && verified.verdict != Verdict::Equal {
                     // Nobody reads it any more: the next line of the table will say so.
-                    let _ = stream.write_line(&explained(&verified, paint));
+                    let _ = stream.write_line(&explained(line, &verified, paint));
                 }
             };
             let asked = [self.completion.as_deref(), self.solution.as_deref()];
             let bar = streams::reading_bar();
-            Ok(verify_lines(&self.input, asked, &bar, output, told)?)
+            let tokenizer = tokenizer.as_deref();
+            Ok(verify_lines(
+                &self.input,
+                asked,
+                tokenizer,
+                &bar,
+                output,
+                told,
+            )?)
         };
         match &self.output {
             Some(output) => streams::written(output, |output| verify(Some(output)))?,
             None => verify(None)?,
         }
-        let all: usize = counts.values().sum();
-        stream.write_line(&format!(
-            "{}: {} responses\n",
-            self.input.display(),
-            count(all)
-        ))?;
-        for (verdict, name) in ROWS {
-            let number = counts.get(&(verdict as usize)).copied().unwrap_or(0);
-            let share = 100.0 * number as f64 / all.max(1) as f64;
-            stream.write_line(&format!(
-                "  {name:<15} {:>9}   {share:5.1} %",
-                count(number)
-            ))?;
+        self.tell(&counts, &stream)?;
+        if tokenizer.is_some() && counts.values().all(|count| count.counted == 0) {
+            let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
+            streams::tell(&[Diagnostic::note(note)]);
         }
         if let Some(output) = self.output.filter(|_| !is_stdout) {
             stream.write_line(&format!("  {:<15} {}", "written", output.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
+
+    /// Prints how many responses there are of each verdict.
+    fn tell(&self, counts: &BTreeMap<usize, Count>, stream: &Term) -> Result<()> {
+        let all: usize = counts.values().map(|count| count.responses).sum();
+        stream.write_line(&format!(
+            "{}: {} responses\n",
+            self.input.display(),
+            count(all)
+        ))?;
+        for (verdict, name) in ROWS {
+            let of = counts.get(&(verdict as usize)).copied().unwrap_or_default();
+            let share = 100.0 * of.responses as f64 / all.max(1) as f64;
+            let mut line = format!("  {name:<15} {:>9}   {share:5.1} %", count(of.responses));
+            if of.counted > 0 {
+                let mean = of.tokens as f64 / of.counted as f64;
+                line.push_str(&format!("   {} tokens in the mean", value(mean)));
+            }
+            stream.write_line(&line)?;
+        }
+        Ok(())
+    }
 }
 
 /// A line for a response that is not right.
-fn explained(verified: &Verified, paint: Paint) -> String {
+fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
     let shown = |answer: &Option<String>| match answer {
         Some(answer) => cut(&visible(&answer.replace('\n', " ")), 60),
         None => "none".to_string(),
@@ -108,7 +144,7 @@ fn explained(verified: &Verified, paint: Paint) -> String {
         .find(|(verdict, _)| *verdict == verified.verdict);
     let name = name.map_or("", |(_, name)| name);
     let (reference, answer) = (shown(&verified.reference), shown(&verified.answer));
-    let line = format!("line {}", verified.line);
+    let line = format!("line {line}");
     format!(
         "{:<10} {}: {answer}   (reference: {reference})",
         line,

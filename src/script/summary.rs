@@ -69,6 +69,9 @@ pub struct Summary {
     pub groups_without_signal: usize,
     /// Responses with weight 0, which no loss counts; `None` where there are no weights.
     pub without_weight: Option<usize>,
+    /// The weights, where some are neither 0 nor 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<Spread>,
     /// Tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
     /// Over how many responses the sum of |A|, weighted, is spread: its square over the sum of the squares of the responses' sums
@@ -144,6 +147,9 @@ impl Summary {
                     }
                 })
                 .sum(),
+            weight: weight
+                .filter(|weight| weight.iter().any(|x| x != 0.0 && x != 1.0))
+                .map(|weight| Spread::of(weight.iter())),
             without_weight: weight.map(|weight| weight.iter().filter(|x| *x == 0.0).count()),
             effective_responses: if squares > 0.0 {
                 whole * whole / squares
@@ -173,11 +179,14 @@ impl Summary {
         let spread = format!("std {std:.4}   min {min:.4}   max {max:.4}");
         rows.push(("advantage", format!("mean {mean}   {spread}   per {level}")));
         if let Some(out) = self.without_weight {
+            let spread = self.weight.map(|Spread { mean, min, max, .. }| {
+                format!("mean {mean:.4}   min {min:.4}   max {max:.4}")
+            });
             let of = share(out, self.responses);
-            rows.push((
-                "weight",
-                format!("0 for {} ({of}) of the responses", count(out)),
-            ));
+            let none = format!("0 for {} ({of}) of the responses", count(out));
+            let none = Some(none).filter(|_| out > 0 || spread.is_none());
+            let parts: Vec<String> = spread.into_iter().chain(none).collect();
+            rows.push(("weight", parts.join("   ")));
         }
         let groups = share(self.groups_without_signal, self.groups);
         let tokens = share(self.tokens_without_signal, self.tokens);

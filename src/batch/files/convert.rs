@@ -7,7 +7,8 @@ use super::json::Cursor;
 use super::lines::{self, LONGEST, Lines, Sink};
 use super::replace::{Replacement, cannot_be_written};
 use super::saved::MOST_TEXT;
-use super::{Format, Mapping, Progress, ReadOptions, cannot_be_read, read};
+use super::{Format, Mapping, Progress, ReadOptions, Rollouts, cannot_be_read, read};
+use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Writes the rollouts of `input` to `output`, in the form that its name says, and gives what is otherwise there.
@@ -32,53 +33,84 @@ pub fn convert(
             .with_help(help)
             .into());
     };
-    let failed = |error: io::Error| cannot_be_written(output, &error);
     let mut file = Replacement::new(output)?;
-    let mut notes = Vec::new();
-    let sink = |file: &mut _, write: &dyn Fn(&mut Sink) -> Result<(), Diagnostic>| {
-        let mut sink = Sink::new(output, file).map_err(failed)?;
-        write(&mut sink)?;
-        let told = sink.finish().map_err(failed)?;
-        Ok::<_, Diagnostic>(told.into_iter().map(Diagnostic::note))
+    let notes = match (from, to) {
+        (Format::Lines, Format::Lines) => copy(input, output, options, &mut file)?,
+        _ => {
+            let Rollouts {
+                batch, mut notes, ..
+            } = read(input, options)?;
+            notes.extend(batch.write_as(to, output, &mut file)?);
+            notes
+        }
     };
-    if (from, to) == (Format::Lines, Format::Lines) {
-        let progress = Progress {
-            told: options.progress,
-            ..Progress::default()
-        };
-        let copied = sink(&mut file, &|sink| {
-            let no_read = |error: io::Error| cannot_be_read(input, &error);
-            let mut lines = lines::open(input, &progress).map_err(no_read)?;
-            // An error of the output is rarer, and says what it is too.
-            match options.map {
-                [] => io::copy(&mut lines, sink).map(drop).map_err(no_read),
-                map => rename(lines, map, sink).map_err(no_read),
+    file.finish()?;
+    Ok(notes)
+}
+
+/// Writes lines in the form that the name of the output says, and gives what is otherwise in it.
+fn to_lines(
+    output: &Path,
+    file: &mut Replacement,
+    write: impl FnOnce(&mut Sink) -> Result<(), Diagnostic>,
+) -> Result<Vec<Diagnostic>, Diagnostic> {
+    let failed = |error: io::Error| cannot_be_written(output, &error);
+    let mut sink = Sink::new(output, file).map_err(failed)?;
+    write(&mut sink)?;
+    let told = sink.finish().map_err(failed)?;
+    Ok(told.into_iter().map(Diagnostic::note).collect())
+}
+
+/// Copies lines, of which nobody asks what they mean.
+fn copy(
+    input: &Path,
+    output: &Path,
+    options: &ReadOptions,
+    file: &mut Replacement,
+) -> Result<Vec<Diagnostic>, Diagnostic> {
+    let progress = Progress {
+        told: options.progress,
+        ..Progress::default()
+    };
+    let notes = to_lines(output, file, |sink| {
+        // An error of the output is rarer, and says what it is too.
+        let no_read = |error: io::Error| cannot_be_read(input, &error);
+        let mut lines = lines::open(input, &progress).map_err(no_read)?;
+        match options.map {
+            [] => io::copy(&mut lines, sink).map(drop).map_err(no_read),
+            map => rename(lines, map, sink).map_err(no_read),
+        }
+    })?;
+    progress.finish();
+    Ok(notes)
+}
+
+impl Batch {
+    /// Writes all that the format holds, and gives what is left out.
+    fn write_as(
+        &self,
+        format: Format,
+        output: &Path,
+        file: &mut Replacement,
+    ) -> Result<Vec<Diagnostic>, Diagnostic> {
+        let failed = |error: io::Error| cannot_be_written(output, &error);
+        match format {
+            Format::Lines => {
+                return to_lines(output, file, |sink| self.write_lines(sink).map_err(failed));
             }
-        });
-        notes.extend(copied?);
-        progress.finish();
-    } else {
-        let rollouts = read(input, options)?;
-        let batch = rollouts.batch;
-        notes.extend(rollouts.notes);
-        match to {
-            Format::Lines => notes.extend(sink(&mut file, &|sink| {
-                batch.write_lines(sink).map_err(failed)
-            })?),
-            Format::Npz => batch.save_npz(&mut file)?,
+            Format::Npz => self.save_npz(file)?,
             Format::Safetensors => {
-                batch.save(&mut file).map_err(failed)?;
-                let texts = batch.texts().flat_map(|(_, texts)| texts);
+                self.save(file).map_err(failed)?;
+                let texts = self.texts().flat_map(|(_, texts)| texts);
                 if texts.map(|text| text.len()).sum::<usize>() > MOST_TEXT {
                     let what =
                         "the texts are left out: the header of safetensors has no room for so many";
-                    notes.push(Diagnostic::note(what));
+                    return Ok(vec![Diagnostic::note(what)]);
                 }
             }
         }
+        Ok(Vec::new())
     }
-    file.finish()?;
-    Ok(notes)
 }
 
 /// Copies lines, with other names for fields and nothing else in another way.

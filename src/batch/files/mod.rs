@@ -5,6 +5,7 @@
 
 mod convert;
 mod dumps;
+mod eight;
 mod format;
 mod infer;
 mod json;

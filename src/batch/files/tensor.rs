@@ -107,7 +107,11 @@ impl Info {
     }
 
     pub(super) fn is_number(&self) -> bool {
-        !matches!(self.kind, Kind::String(_)) && self.size().is_some()
+        !self.are_strings() && self.size().is_some()
+    }
+
+    pub(super) fn are_strings(&self) -> bool {
+        matches!(self.kind, Kind::String(_))
     }
 
     pub(super) fn is_f64(&self) -> bool {

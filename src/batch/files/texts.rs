@@ -6,10 +6,11 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
+use super::Progress;
 use super::json::{Cursor, Type, unescape};
 use super::jsonl::{Blocks, Room, lines, text};
 use super::replace::Replacement;
-use super::{Progress, words};
+use super::words::{self, Tokenize};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::verify::{self, Verdict};
@@ -23,51 +24,85 @@ const FIELDS: [(&str, &[&str]); 2] = [
 /// The field of verdicts.
 const CORRECT: &str = "correct";
 
-/// The texts of two fields of a line, each empty where there is none, and where the verdict goes. Numbers stand as they are
-/// written, and of a chat there is what its messages say.
-fn texts<'l>(line: &'l str, fields: &[String; 2]) -> Result<([Cow<'l, str>; 2], Room), Diagnostic> {
-    let mut found = [const { Cow::Borrowed("") }; 2];
-    let mut room = Room::new();
-    let close = Cursor::new(line).object(|cursor, key| {
-        let name = unescape(&line[key.clone()]).unwrap_or(line[key.clone()].into());
-        let (start, value) = (cursor.at, cursor.value_type());
-        cursor.skip(0)?;
-        let raw = cursor.since(start);
-        room.pass(line, name == CORRECT, key.end, start..cursor.at);
-        for (_, text) in fields
-            .iter()
-            .zip(&mut found)
-            .filter(|(own, _)| **own == name)
-        {
-            *text = match value {
-                Type::String => unescape(&raw[1..raw.len() - 1]).unwrap_or_default(),
-                Type::Array => words::text_of_messages(raw).unwrap_or_default().into(),
-                Type::Null => Cow::default(),
-                _ => raw.into(),
-            };
-        }
-        Ok(())
-    })?;
-    Ok((found, room.close(close)))
+/// The field of lengths in tokens.
+const LENGTH: &str = "length";
+
+/// A line that was read: the texts of completion and solution, each empty where there is none, the completion's length in
+/// tokens where nothing says it and a tokenizer counts them, and where the verdict goes. Numbers stand as they are written, and
+/// of a chat there is what its messages say.
+struct Texts<'l> {
+    found: [Cow<'l, str>; 2],
+    length: Option<usize>,
+    room: Room,
+}
+
+impl<'l> Texts<'l> {
+    fn of(
+        line: &'l str,
+        fields: &[String; 2],
+        tokenizer: Option<&dyn Tokenize>,
+    ) -> Result<Self, Diagnostic> {
+        let mut found = [const { Cow::Borrowed("") }; 2];
+        let (mut completion, mut has_length) = (None, false);
+        let mut room = Room::new();
+        let close = Cursor::new(line).object(|cursor, key| {
+            let name = unescape(&line[key.clone()]).unwrap_or(line[key.clone()].into());
+            let (start, kind) = (cursor.at, cursor.value_type());
+            cursor.skip(0)?;
+            let raw = cursor.since(start);
+            room.pass(line, name == CORRECT, key.end, start..cursor.at);
+            has_length |= name == LENGTH;
+            if *fields[0] == *name {
+                completion = Some((kind, raw));
+            }
+            for (_, text) in fields
+                .iter()
+                .zip(&mut found)
+                .filter(|(own, _)| **own == name)
+            {
+                *text = match kind {
+                    Type::String => unescape(&raw[1..raw.len() - 1]).unwrap_or_default(),
+                    Type::Array => words::text_of_messages(raw).unwrap_or_default().into(),
+                    Type::Null => Cow::default(),
+                    _ => raw.into(),
+                };
+            }
+            Ok(())
+        })?;
+        let room = room.close(close);
+        let counted = tokenizer.zip(completion).filter(|_| !has_length);
+        let length = counted.map(|(tokenizer, (kind, raw))| {
+            let count = words::count(kind, raw, Some(tokenizer));
+            count.map_err(|what| Diagnostic::error("").found(what).in_field(&fields[0]))
+        });
+        let length = length.transpose()?.flatten();
+        Ok(Texts {
+            found,
+            length,
+            room,
+        })
+    }
 }
 
 /// A line that was verified.
 #[derive(Debug)]
 pub struct Verified {
-    /// From 1.
-    pub line: usize,
     /// The reference's answer; `None` where there is none.
     pub reference: Option<String>,
     /// The completion's answer; `None` where there is none.
     pub answer: Option<String>,
     /// How they compare.
     pub verdict: Verdict,
+    /// The completion's tokens, where a tokenizer counted them.
+    pub length: Option<usize>,
 }
 
-/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each in order. Where
+/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each and its line's number in order.
+/// Where
 /// there is an `output`, each line is written there with the field `correct`.
 ///
-/// `asked` has names for the fields of the completion and the solution, where they are not the usual ones.
+/// `asked` has names for the fields of the completion and the solution, where they are not the usual ones. A tokenizer counts
+/// the tokens of completions in lines without a `length`, and that is written too.
 ///
 /// # Errors
 /// The line and what is wrong in it, a field that is not there, or why the output cannot be written; nothing half-written
@@ -75,9 +110,10 @@ pub struct Verified {
 pub fn verify_lines(
     path: &Path,
     asked: [Option<&str>; 2],
+    tokenizer: Option<&dyn Tokenize>,
     progress: &(dyn Fn(u64, u64) + Sync),
     output: Option<&Path>,
-    mut told: impl FnMut(Verified) + Send,
+    mut told: impl FnMut(usize, Verified) + Send,
 ) -> Result<(), Diagnostics> {
     let progress = Progress {
         told: Some(progress),
@@ -91,25 +127,14 @@ pub fn verify_lines(
         field_of(1, asked[1], &all).map_err(|error| error.in_file(path))?,
     ];
     let mut out = output.map(Replacement::new).transpose()?;
-    let of_line = |line: &[u8]| -> Result<_, Diagnostic> {
-        let Some(line) = text(line)? else {
-            return Ok(None);
-        };
-        let ([completion, solution], room) = texts(line, &names)?;
-        let (verdict, reference, answer) = verify::compared(&solution, &completion);
-        let verified = Verified {
-            line: 0,
-            reference,
-            answer,
-            verdict,
-        };
-        Ok(Some((verified, room)))
-    };
     let mut number = blocks.passed;
     blocks.each(
         |block| {
             let lines: Vec<&[u8]> = lines(block).collect();
-            lines.into_par_iter().map(of_line).collect::<Vec<_>>()
+            let verified = lines
+                .into_par_iter()
+                .map(|line| verified(line, &names, tokenizer));
+            verified.collect::<Vec<_>>()
         },
         |block, verified| {
             for (line, verified) in lines(block).zip(verified) {
@@ -121,24 +146,45 @@ pub fn verify_lines(
                         None => out.write_all(line),
                         Some((verified, room)) => {
                             let is_right = verified.verdict == Verdict::Equal;
-                            let value = is_right.to_string();
+                            let length = verified.length;
+                            let length = length.map(|length| format!(", \"{LENGTH}\": {length}"));
+                            let value = format!("{is_right}{}", length.unwrap_or_default());
                             let filled = room.fill(line, CORRECT, value.as_bytes(), out);
                             filled.unwrap_or(Ok(()))
                         }
                     };
                     written.map_err(|error| out.error(&error))?;
                 }
-                let verified = verified.map(|(verified, _)| Verified {
-                    line: number,
-                    ..verified
-                });
-                verified.into_iter().for_each(&mut told);
+                if let Some((verified, _)) = verified {
+                    told(number, verified);
+                }
             }
             Ok(())
         },
     )?;
     progress.finish();
     out.map_or(Ok(()), Replacement::finish)
+}
+
+/// What a line says, and where its verdict goes; `None` where it is blank.
+fn verified(
+    line: &[u8],
+    names: &[String; 2],
+    tokenizer: Option<&dyn Tokenize>,
+) -> Result<Option<(Verified, Room)>, Diagnostic> {
+    let Some(line) = text(line)? else {
+        return Ok(None);
+    };
+    let texts = Texts::of(line, names, tokenizer)?;
+    let [completion, solution] = texts.found;
+    let (verdict, reference, answer) = verify::compared(&solution, &completion);
+    let verified = Verified {
+        reference,
+        answer,
+        verdict,
+        length: texts.length,
+    };
+    Ok(Some((verified, texts.room)))
 }
 
 /// The field of completions (0) or of solutions (1) in lines that have all these.

@@ -5,7 +5,8 @@ use serde_json::{Map, Value as Json};
 use std::fmt;
 use std::ops::Range;
 
-use super::json::{HIGH, LOW, before, beyond_ascii, eight, equal};
+use super::eight::{HIGH, LOW, before, beyond_ascii, eight, equal};
+use super::json::{Type, unescape};
 
 /// What makes tokens of a text.
 pub trait Tokenize: fmt::Debug + Send + Sync {
@@ -52,11 +53,26 @@ pub(crate) fn spans(
 /// The values that a completion may have, for messages.
 pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 
-/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens.
-pub(super) fn of_messages(
+/// The words of a string or of a chat in JSON, or their tokens; `None` where it is something else, and an error where the
+/// tokenizer refuses it.
+pub(super) fn count(
+    kind: Type,
     raw: &str,
     tokenizer: Option<&dyn Tokenize>,
 ) -> Result<Option<usize>, String> {
+    let between = || &raw[1..raw.len() - 1];
+    match (kind, tokenizer) {
+        (Type::String, None) => Ok(Some(of_string(between()))),
+        (Type::String, Some(tokenizer)) => {
+            let text = unescape(between());
+            text.map(|text| tokenizer.count(&text)).transpose()
+        }
+        _ => of_messages(raw, tokenizer),
+    }
+}
+
+/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens.
+fn of_messages(raw: &str, tokenizer: Option<&dyn Tokenize>) -> Result<Option<usize>, String> {
     let Ok(messages) = serde_json::from_str::<Vec<Map<String, Json>>>(raw) else {
         return Ok(None);
     };
@@ -100,7 +116,7 @@ pub(super) fn text_of_messages(raw: &str) -> Option<String> {
 }
 
 /// The number of words, separated by white space, in a string as it stands between its quotes.
-pub(super) fn of_string(raw: &str) -> usize {
+fn of_string(raw: &str) -> usize {
     let bytes = raw.as_bytes();
     let (mut at, mut count, mut inside) = (0, 0, false);
     while at < bytes.len() {

@@ -7,6 +7,8 @@ use zerocopy::IntoBytes;
 
 use super::tensor::Kind;
 
+type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
+
 /// A name, a type and a shape, and what writes the numbers.
 pub(super) struct Written<'a> {
     pub(super) name: &'a str,
@@ -14,7 +16,7 @@ pub(super) struct Written<'a> {
     pub(super) shape: Vec<usize>,
     /// How many bytes `write` gives.
     pub(super) bytes: u64,
-    pub(super) write: Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>,
+    pub(super) write: WriteBytes<'a>,
 }
 
 impl<'a> Written<'a> {

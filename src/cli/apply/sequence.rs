@@ -8,13 +8,15 @@ use std::time::Instant;
 
 use advlab::batch::{Replacement, step_of, steps};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::figures::{shape, value};
+use advlab::figures::{counted, shape, value};
+use advlab::paint::laid_out;
 use advlab::script::{Recipe, State, Summary};
 use advlab::train::Kept;
 use anyhow::{Context, Result};
+use console::Term;
 use serde_json::{Value, json};
 
-use super::super::streams::{on_stdout, out, tell};
+use super::super::streams::{on_stdout, out, tell, whole};
 use super::super::{end_cleanly, holds, is_same, title};
 use super::{Applied, Apply, is_stdout, write};
 
@@ -63,6 +65,13 @@ impl Apply {
                 true => applied.tell_line(step, index == 0)?,
                 false => applied.tell(self.json)?,
             }
+        }
+        if let Some(folder) = self.output.as_deref().filter(|_| is_many && !self.json) {
+            out!(
+                "{} written in {}",
+                counted(outputs.len(), "file"),
+                folder.display()
+            );
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -264,7 +273,7 @@ impl Applied {
         for (name, x) in &outcome.metrics {
             line.push_str(&format!("   {name} {}", value(*x)));
         }
-        out!("{line}");
+        out!("{}", laid_out("", &line, whole(&Term::stdout()).width));
         outcome.prints.iter().try_for_each(|text| -> Result<()> {
             out!("  {text}");
             Ok(())

@@ -8,7 +8,7 @@ use crate::Batch;
 use crate::batch::{Level, Tokenize, spans};
 use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, value};
-use crate::paint::{Paint, visible, wrapped};
+use crate::paint::{Paint, cut, visible, wrapped};
 use crate::script::Session as Script;
 use crate::verify::{self, Verdict};
 
@@ -134,22 +134,22 @@ impl Looker<'_> {
         self.script.numbers(&code).ok().map(|(_, values)| values)
     }
 
-    fn response(&mut self, response: usize) -> Answered {
-        let (layout, paint) = (self.batch.layout().clone(), self.paint);
+    /// The numbers of a response, and beside those that matter the means of its group.
+    fn numbers(&mut self, response: usize) -> (Vec<String>, Vec<String>) {
+        let layout = self.batch.layout().clone();
         let group = layout.group_of(response);
-        let mut about = vec![format!("group {}", visible(&layout.group_id(group).name()))];
+        let members = layout.members(group);
+        // It may be a whole prompt.
+        let name = layout.group_id(group).name().replace('\n', " ");
+        let mut about = vec![format!("group {}", cut(&visible(&name), 40))];
         let mut beside = Vec::new();
-        let own = self
-            .batch
-            .response_columns()
-            .map(|(name, _)| name.to_string());
-        let mut names: Vec<String> = own.collect();
+        let own = self.batch.response_columns();
+        let mut names: Vec<String> = own.map(|(name, _)| name.to_string()).collect();
         for name in ["reward", "length", "advantage"] {
             if !names.iter().any(|own| own == name) {
                 names.push(name.to_string());
             }
         }
-        let members = layout.members(group);
         for name in names {
             let Some(values) = self.of_responses(&name) else {
                 continue;
@@ -161,22 +161,25 @@ impl Looker<'_> {
                     of_group.fold((0.0, 0.0), |(sum, size), x| (sum + x, x.abs().max(size)));
                 let mean = sum / members.len() as f64;
                 // Advantages that sum to 0 do so up to rounding.
-                let mean = if mean.abs() <= 1e-12 * size {
-                    0.0
-                } else {
-                    mean
-                };
-                beside.push(format!("{name} {}", value(mean)));
+                let is_none = mean.abs() <= 1e-12 * size;
+                beside.push(format!(
+                    "{name} {}",
+                    value(if is_none { 0.0 } else { mean })
+                ));
             }
         }
+        (about, beside)
+    }
+
+    fn response(&mut self, response: usize) -> Answered {
+        let (layout, paint) = (self.batch.layout().clone(), self.paint);
+        let group = layout.group_of(response);
+        let (about, beside) = self.numbers(response);
         let title = paint.bold(&format!("response {response}"));
         let mut lines = vec![format!("{title}   {}", paint.dim(&about.join(", ")))];
         if !beside.is_empty() {
-            let text = format!(
-                "mean of its {} responses: {}",
-                members.len(),
-                beside.join(", ")
-            );
+            let size = layout.members(group).len();
+            let text = format!("mean of its {size} responses: {}", beside.join(", "));
             lines.push(paint.dim(&wrapped("  ", &text, paint.width)));
         }
         let tokens = self.largest(layout.tokens_of(response));

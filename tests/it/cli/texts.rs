@@ -45,6 +45,72 @@ fn verify_counts_writes_and_explains() {
 }
 
 #[test]
+fn verify_counts_tokens_where_the_lines_have_no_length() {
+    let lab = lab();
+    let command = format!(
+        "verify texts.jsonl -o out.jsonl --tokenizer {}",
+        tokenizer("gpt.json")
+    );
+    let ran = lab.run(&command);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.out.contains("tokens in the mean"), "{}", ran.out);
+    // What `apply` counts by the same tokenizer.
+    let lengths = |file: &str, flags: &str| {
+        let script = "fn advantage(batch, p) { batch.length * 1.0 }";
+        lab.write("length.rhai", script);
+        let ran = lab.run(&format!("apply length.rhai {file} {flags} -o length.jsonl"));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let text = lab.read("length.jsonl");
+        let of = |line: &str| line.split("\"advantage\": ").nth(1).map(str::to_string);
+        text.lines().map(of).collect::<Vec<_>>()
+    };
+    let flags = command.split_once(" --tokenizer").expect("a flag").1;
+    let counted = lengths("texts.jsonl", &format!("--tokenizer{flags}"));
+    assert_eq!(counted, lengths("out.jsonl", ""));
+    // A length that is there stays, and that is said.
+    let again = lab.run(&command.replace("texts.jsonl -o out", "out.jsonl -o again"));
+    assert!(
+        again.err.contains("the tokenizer counts nothing"),
+        "{}",
+        again.err
+    );
+    assert_eq!(lab.read("again.jsonl"), lab.read("out.jsonl"));
+}
+
+/// The larger the file, the more blocks; what is held does not grow with it.
+#[cfg(target_os = "linux")]
+#[test]
+fn verify_holds_a_few_blocks_of_a_file() {
+    let lab = lab();
+    // 64 KiB each.
+    let note = "x".repeat((1 << 16) - 50);
+    let line = format!("{{\"completion\": \"4\", \"solution\": \"4\", \"note\": \"{note}\"}}\n");
+    let peak = |copies: usize| -> u64 {
+        lab.write("large.jsonl", &line.repeat(copies));
+        let mut verify = lab.command("verify large.jsonl -o out.jsonl");
+        let mut verify = verify
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("advlab");
+        let status = format!("/proc/{}/status", verify.id());
+        let mut peak = 0;
+        while verify.try_wait().expect("a process").is_none() {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let size = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok());
+            peak = size.unwrap_or(peak);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        peak
+    };
+    let (small, large) = (peak(12 << 4), peak(48 << 4));
+    assert!(
+        small > 0 && large < small + (24 << 10),
+        "{small} and {large} kB"
+    );
+}
+
+#[test]
 fn verify_says_what_is_wrong() {
     let lab = lab();
     for (command, part) in [

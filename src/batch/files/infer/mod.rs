@@ -1,20 +1,18 @@
 //! Finds out what the columns of a file mean: the groups, the tokens that count, the columns of the batch, and what is
 //! left out. It is the same for all formats, but for the number of tokens: see [`ragged`] and [`padded`].
 
+mod check;
 mod notes;
 mod padded;
 mod ragged;
 
-use std::array;
 use std::collections::HashMap;
-use std::ops::Range;
 
 use rayon::prelude::*;
 
 use self::notes::Notes;
 use super::names::{Reading, Role};
 use super::raw::{Header, Origin, Raw, Values, number};
-use super::tensor::Kind;
 use super::{Dtype, Format, Progress, ReadOptions, Rollouts};
 use crate::batch::column::Given;
 use crate::batch::layout::Tokens;
@@ -47,50 +45,8 @@ pub(super) fn rollouts(
         progress,
     };
     inference.bind()?;
-    if options.tokenizer.is_some() && inference.find("completion").is_none() {
-        let why = match inference.raw.names.count_words {
-            true => "there is no `completion` that is text everywhere",
-            false => "the file itself says how many tokens a response has",
-        };
-        inference
-            .notes
-            .add(format!("the tokenizer counts nothing: {why}"));
-    }
-    let mut batch = inference.batch()?;
-    if inference.raw.names.compares_answers && !batch.is_verifiable() {
-        let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
-        let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
-        let error = Diagnostic::error(what).with_help(help);
-        return Err(error.in_file(&inference.raw.path).into());
-    }
-    let has_tokens = !batch.tokens.is_empty();
-    if let Some(is_f64) = inference.unread {
-        // Columns that are not read have a say in the precision all the same.
-        batch.is_f64 = is_f64 || has_tokens && batch.is_f64;
-    }
-    if batch.has("groups") {
-        // `batch.groups` is the list of the groups' batches. No file gives a column named `step`.
-        let mut map = options.map.iter();
-        let mapped = map.find(|mapping| mapping.ours == "groups");
-        let field = mapped.map_or("groups", |mapping| &mapping.theirs);
-        inference.notes.add(format!(
-            "`{field}` is a column that scripts cannot reach, since `batch.groups` is the list of the groups: `--map other={field}` gives it another name"
-        ));
-    }
-    Ok(Rollouts {
-        notes: inference.notes.finish(),
-        path: inference.raw.path,
-        format,
-        origin: inference.raw.origin,
-        width: inference.width.map(|(width, _)| width),
-        is_f64: if has_tokens || inference.unread.is_some() {
-            batch.is_f64
-        } else {
-            inference.is_f64
-        },
-        is_partial: inference.unread.is_some() || inference.lacks_texts,
-        batch,
-    })
+    let batch = inference.batch()?;
+    inference.finish(batch, format)
 }
 
 /// A file while its columns find their meaning.
@@ -133,8 +89,8 @@ impl Inference<'_> {
                 let ours = &reading.ours;
                 // A copy that was written of a run's batch has the run's own and a newer one.
                 if name == "advantage" && self.has_newer_advantage() {
-                    self.notes
-                        .left_out(&name, "`advantage` is read from `advantages`");
+                    let why = "`advantages` was written after it";
+                    self.notes.left_out(&name, why);
                     continue;
                 }
                 if let Some(first) = seen.insert(ours.clone(), name.clone()) {
@@ -145,50 +101,72 @@ impl Inference<'_> {
                     let error = Diagnostic::error(what).with_help(help);
                     return Err(error.in_file(&self.raw.path));
                 }
-                self.lacks_texts |= self.leaves_out_text(&reading, index);
-                if self.raw.columns[index].is_text() && self.raw.names.wants_text(&reading) {
-                    self.texts.push((reading.ours.clone(), index));
-                }
-                if let Values::Tensor(tensor) = &self.raw.columns[index].values
-                    && matches!(tensor.info.kind, Kind::String(_))
-                    && matches!(tensor.info.shape[..], [_])
-                    && matches!(reading.role, Role::Any | Role::Completion)
-                {
-                    if self.raw.names.wants_text(&reading) {
-                        let strings = tensor.strings(self.progress)?.into_iter();
-                        let strings = strings.map(Into::into).collect();
-                        self.raw.columns[index].texts = Some(strings);
-                        self.texts.push((reading.ours.clone(), index));
-                    }
-                    continue;
-                }
-                let is_usable = match (&self.raw.origin, reading.role) {
-                    (Origin::Lines { .. }, _) => self.is_whole(&reading, index)?,
-                    (Origin::Tensors(_), Role::Completion) => {
-                        self.notes
-                            .left_out(&name, "strings are read from JSONL alone");
-                        false
-                    }
-                    (Origin::Tensors(_), _) => true,
-                };
-                if is_usable {
+                self.bind_text(&reading, index)?;
+                if self.is_usable(&reading, index)? {
                     self.readings.push((reading, index));
                 }
             }
         }
+        if self.options.tokenizer.is_some() && self.find("completion").is_none() {
+            let why = match self.raw.names.count_words {
+                true => "there is no `completion` that is text everywhere",
+                false => "the file itself says how many tokens a response has",
+            };
+            self.notes
+                .add(format!("the tokenizer counts nothing: {why}"));
+        }
         Ok(())
     }
 
-    /// Whether the batch would have the strings of a column if they were asked for.
-    fn leaves_out_text(&self, reading: &Reading, index: usize) -> bool {
-        let is_text = match &self.raw.columns[index].values {
-            Values::Strings(_) | Values::Words { .. } | Values::Other(_) => true,
-            Values::Tensor(tensor) => matches!(tensor.info.kind, Kind::String(_)),
-            _ => false,
+    /// Gives the batch a column's strings, where it has them and they are asked for.
+    fn bind_text(&mut self, reading: &Reading, index: usize) -> Result<(), Diagnostic> {
+        let is_wanted = self.raw.names.wants_text(reading);
+        let column = &mut self.raw.columns[index];
+        let strings = match &column.values {
+            Values::Tensor(tensor) => Some(tensor).filter(|tensor| tensor.info.are_strings()),
+            _ => None,
         };
-        is_text
-            && matches!(reading.role, Role::Any | Role::Completion)
-            && !self.raw.names.wants_text(reading)
+        let are_lines = matches!(
+            column.values,
+            Values::Strings(_) | Values::Words { .. } | Values::Other(_)
+        );
+        if !is_wanted {
+            let is_open = matches!(reading.role, Role::Any | Role::Completion);
+            self.lacks_texts |= is_open && (are_lines || strings.is_some());
+            return Ok(());
+        }
+        let is_text = match strings {
+            None => column.is_text(),
+            Some(tensor) if tensor.info.shape.len() == 1 => {
+                let strings = tensor.strings(self.progress)?.into_iter();
+                column.texts = Some(strings.map(Into::into).collect());
+                true
+            }
+            Some(_) => false,
+        };
+        if is_text {
+            self.texts.push((reading.ours.clone(), index));
+        }
+        Ok(())
+    }
+
+    /// Whether a column is one of numbers or of groups.
+    fn is_usable(&mut self, reading: &Reading, index: usize) -> Result<bool, Diagnostic> {
+        let info = match &self.raw.columns[index].values {
+            Values::Tensor(tensor) => &tensor.info,
+            _ => return self.is_whole(reading, index),
+        };
+        match reading.role {
+            Role::Any | Role::Completion if info.are_strings() && info.shape.len() == 1 => {
+                Ok(false)
+            }
+            Role::Completion => {
+                let why = "strings are read from JSONL alone";
+                self.notes.left_out(&reading.theirs, why);
+                Ok(false)
+            }
+            _ => Ok(true),
+        }
     }
 
     fn has_newer_advantage(&self) -> bool {
@@ -198,48 +176,16 @@ impl Inference<'_> {
     }
 
     fn batch(&mut self) -> Result<Batch, Diagnostics> {
-        let mut groups = self.groups()?;
+        let groups = self.groups()?;
         self.responses = groups.len();
         match self.raw.origin {
             Origin::Lines { .. } => self.ragged_tokens()?,
             Origin::Tensors(_) => self.padded_tokens()?,
         }
-        let mut batch = Batch::builder();
-        match (self.steps()?, &self.raw.header) {
-            // The same prompt may come again in another step: a dump numbers its prompts from 0 in each.
-            (Some(steps), _) if steps.iter().any(|&step| step != steps[0]) => {
-                if self.raw.names.are_dumped {
-                    let split = |(id, step): (GroupId, &f64)| {
-                        GroupId::from(format!("step {step}, {}", id.name()))
-                    };
-                    groups = groups.into_iter().zip(&steps).map(split).collect();
-                    self.notes.add("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
-                } else {
-                    self.notes.add("`step` differs from line to line: the batch has no step, and `step` is no column (`--map NAME=step` makes it one)".to_string());
-                }
-            }
-            (Some(steps), _) => batch = batch.step(steps.first().map_or(0, |&step| step as u64)),
-            (None, &Header::Saved { step, .. }) => batch = batch.step(step),
-            (None, _) => {}
-        }
-        let mut readings = std::mem::take(&mut self.readings);
-        let roles = [Role::Response, Role::Token, Role::Any];
-        readings.retain(|(reading, _)| roles.contains(&reading.role));
-        readings = match self.raw.origin {
-            Origin::Tensors(_) => self.fitting(readings)?,
-            Origin::Lines { .. } => self.wanted(readings),
-        };
-        let tensors = readings.par_iter();
-        let tensors: Vec<Option<Given>> = tensors
-            .map(|(reading, index)| self.tensor(reading, *index))
-            .collect::<Result<_, Diagnostic>>()?;
-        for (at, ((reading, index), given)) in readings.iter().zip(tensors).enumerate() {
-            let is_last = readings[at + 1..].iter().all(|(_, other)| other != index);
-            let Some(given) = given.or_else(|| self.take_lines(*index, is_last)) else {
-                continue;
-            };
-            self.check_tokens(reading, &given)?;
-            batch = batch.column(&reading.ours, given);
+        let (groups, step) = self.of_steps(groups)?;
+        let mut batch = Batch::builder().step(step);
+        for (name, given) in self.columns()? {
+            batch = batch.column(&name, given);
         }
         if let Some(rewards) = self.sum_of_rewards() {
             batch = batch.response("reward", rewards);
@@ -269,6 +215,88 @@ impl Inference<'_> {
             .groups(groups)
             .build_located()
             .map_err(|(response, error)| self.raw.error(response, error).into())
+    }
+
+    /// The groups, apart by step where they are those of a dump of several, and the step of the batch.
+    fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64), Diagnostic> {
+        let steps = match (self.steps()?, &self.raw.header) {
+            (Some(steps), _) => steps,
+            (None, &Header::Saved { step, .. }) => return Ok((groups, step)),
+            (None, _) => return Ok((groups, 0)),
+        };
+        if steps.iter().all(|&step| step == steps[0]) {
+            return Ok((groups, steps.first().map_or(0, |&step| step as u64)));
+        }
+        if !self.raw.names.are_dumped {
+            self.notes.add("`step` differs from line to line: the batch has no step, and `step` is no column (`--map NAME=step` makes it one)".to_string());
+            return Ok((groups, 0));
+        }
+        // The same prompt may come again in another step: a dump numbers its prompts from 0 in each.
+        self.notes.add("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
+        let split = |(id, step): (GroupId, &f64)| format!("step {step}, {}", id.name()).into();
+        Ok((groups.into_iter().zip(&steps).map(split).collect(), 0))
+    }
+
+    /// The columns of numbers, by our names.
+    fn columns(&mut self) -> Result<Vec<(String, Given)>, Diagnostic> {
+        let mut readings = std::mem::take(&mut self.readings);
+        let roles = [Role::Response, Role::Token, Role::Any];
+        readings.retain(|(reading, _)| roles.contains(&reading.role));
+        readings = match self.raw.origin {
+            Origin::Tensors(_) => self.fitting(readings)?,
+            Origin::Lines { .. } => self.wanted(readings),
+        };
+        let tensors = readings.par_iter();
+        let tensors: Vec<Option<Given>> = tensors
+            .map(|(reading, index)| self.tensor(reading, *index))
+            .collect::<Result<_, Diagnostic>>()?;
+        let mut columns = Vec::new();
+        for (at, ((reading, index), given)) in readings.iter().zip(tensors).enumerate() {
+            let is_last = readings[at + 1..].iter().all(|(_, other)| other != index);
+            let Some(given) = given.or_else(|| self.take_lines(*index, is_last)) else {
+                continue;
+            };
+            self.check_tokens(reading, &given)?;
+            columns.push((reading.ours.clone(), given));
+        }
+        Ok(columns)
+    }
+
+    /// Says what is still to be said of the batch.
+    fn finish(mut self, mut batch: Batch, format: Format) -> Result<Rollouts, Diagnostics> {
+        if self.raw.names.compares_answers && !batch.is_verifiable() {
+            let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
+            let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
+            let error = Diagnostic::error(what).with_help(help);
+            return Err(error.in_file(&self.raw.path).into());
+        }
+        let has_tokens = !batch.tokens.is_empty();
+        if let Some(is_f64) = self.unread {
+            // Columns that are not read have a say in the precision all the same.
+            batch.is_f64 = is_f64 || has_tokens && batch.is_f64;
+        }
+        if batch.has("groups") {
+            // `batch.groups` is the list of the groups' batches. No file gives a column named `step`.
+            let mut map = self.options.map.iter();
+            let mapped = map.find(|mapping| mapping.ours == "groups");
+            let field = mapped.map_or("groups", |mapping| &mapping.theirs);
+            self.notes.add(format!(
+                "`{field}` is a column that scripts cannot reach, since `batch.groups` is the list of the groups: `--map other={field}` gives it another name"
+            ));
+        }
+        Ok(Rollouts {
+            notes: self.notes.finish(),
+            path: self.raw.path,
+            format,
+            origin: self.raw.origin,
+            width: self.width.map(|(width, _)| width),
+            is_f64: match has_tokens || self.unread.is_some() {
+                true => batch.is_f64,
+                false => self.is_f64,
+            },
+            is_partial: self.unread.is_some() || self.lacks_texts,
+            batch,
+        })
     }
 
     /// The sum of the rewards of several functions, of which one may have none to give for a response.
@@ -338,124 +366,5 @@ impl Inference<'_> {
                     .wrong(&reading.theirs, response, None, found, EXPECTED))
             }
         }
-    }
-
-    /// NaN that counts makes every result of its group NaN: better said of the file than of the result.
-    fn check_tokens(&mut self, reading: &Reading, given: &Given) -> Result<(), Diagnostic> {
-        let Some(tokens) = &self.tokens else {
-            return Ok(());
-        };
-        let origin = &self.raw.origin;
-        let first = |found: &Found| {
-            let line = origin.name_of(found.response);
-            format!("{line}, token {}", found.column)
-        };
-        let is_f32 = self.options.dtype == Some(Dtype::F32);
-        let is_stray = |value: f64| !value.is_finite() || is_f32 && (value as f32).is_infinite();
-        // Half precision may round a log-prob of 0 up by as much.
-        let most = if reading.ours.ends_with("logp") {
-            1e-3
-        } else {
-            f64::INFINITY
-        };
-        let is_positive = |value: f64| value > most;
-        let columns = |response| tokens.runs(response).iter().map(|run| run.columns());
-        let kinds = |value| [is_stray(value), is_positive(value)];
-        let [stray, positive] = Found::among(given, tokens, columns, reading.usual(), kinds);
-        if let Some(found) = stray {
-            let is_saved = matches!(self.raw.header, Header::Saved { .. });
-            if reading.role == Role::Token && !is_saved {
-                let value = match found.value {
-                    value if value.is_nan() && matches!(given, Given::Rows(_)) => {
-                        "NaN or null".to_string()
-                    }
-                    value if value.is_finite() => format!("{value}, too large for f32,"),
-                    value => value.to_string(),
-                };
-                let (response, token) = (Some(found.response), Some(found.column));
-                let expected = "a finite number where the mask is 1";
-                return Err(self
-                    .raw
-                    .wrong(&reading.theirs, response, token, value, expected));
-            }
-            let (count, first) = (found.values, first(&found));
-            self.notes.not_finite(&reading.ours, count, &first);
-        }
-        if let Some(found) = positive {
-            self.notes.add(format!(
-                "`{}` is above 0 at {}, the first in {}: no log-prob is; are these probabilities, or -logp?",
-                reading.theirs,
-                counted(found.values, "token"),
-                first(&found)
-            ));
-        }
-        // A reward that does not count was meant to. NaN there is what padding may be.
-        let is_lost = |value: f64| [value.is_finite() && value != 0.0];
-        if reading.ours == "token_reward"
-            && let [Some(found)] =
-                Found::among(given, tokens, |at| tokens.gaps(at), (0.0, 0.0), is_lost)
-        {
-            self.notes.add(format!(
-                "`{}` holds rewards where the mask is 0, in {} (the first in {}): they do not count",
-                reading.theirs,
-                counted(found.responses, "response"),
-                first(&found)
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// The first of some values of a column, and how many they are.
-#[derive(Clone, Copy)]
-struct Found {
-    response: usize,
-    column: usize,
-    value: f64,
-    values: usize,
-    responses: usize,
-}
-
-impl Found {
-    /// The values of each of `N` kinds among those of the `columns` of each response; none of those from `usual.0` to
-    /// `usual.1` is of any. One pass finds the responses that have any: most often there are none.
-    fn among<const N: usize, C: Iterator<Item = Range<usize>>>(
-        given: &Given,
-        tokens: &Tokens,
-        columns: impl Fn(usize) -> C + Sync,
-        usual: (f32, f32),
-        kinds: impl Fn(f64) -> [bool; N] + Sync,
-    ) -> [Option<Found>; N] {
-        let is_any = |value| kinds(value).into_iter().fold(false, |any, is| any | is);
-        let has_any = |&response: &usize| {
-            columns(response).any(|run| given.scan(response, run, usual, is_any).is_some())
-        };
-        let of_kind = |response: usize, kind: usize| {
-            let is = |value| kinds(value)[kind];
-            let found = columns(response).filter_map(|run| given.scan(response, run, usual, is));
-            found
-                .map(|(column, value, values)| Found {
-                    response,
-                    column,
-                    value,
-                    values,
-                    responses: 1,
-                })
-                .reduce(|first, next| Found {
-                    values: first.values + next.values,
-                    ..first
-                })
-        };
-        let responses = (0..tokens.responses()).into_par_iter().filter(has_any);
-        let found = responses.map(|response| array::from_fn(|kind| of_kind(response, kind)));
-        let found: Vec<[Option<Found>; N]> = found.collect();
-        array::from_fn(|kind| {
-            let found = found.iter().filter_map(|found| found[kind]);
-            found.reduce(|first, next| Found {
-                values: first.values + next.values,
-                responses: first.responses + 1,
-                ..first
-            })
-        })
     }
 }

@@ -37,43 +37,22 @@ impl Inference<'_> {
     pub(super) fn is_whole(&mut self, reading: &Reading, index: usize) -> Result<bool, Diagnostic> {
         let field = &reading.theirs;
         let (raw, column) = (&self.raw, &self.raw.columns[index]);
-        let name_of = |response| raw.origin.name_of(response);
         if reading.role == Role::Completion {
+            let name_of = |response| raw.origin.name_of(response);
             let why = no_words(column, name_of).filter(|_| raw.names.count_words);
             let is_counted = raw.names.count_words && why.is_none();
             self.no_length = why.map(|why| (field.clone(), why));
             return Ok(is_counted);
         }
-        let wrong = |response: usize, found: &str| {
-            Err(raw.wrong(field, Some(response), None, found, expected(reading)))
-        };
-        let why = if let Some(odd) = &column.odd {
-            let other = name_of(odd.other);
-            match odd.found.as_str() {
-                "missing" if reading.is_needed() => {
-                    let what = format!(
-                        "`{field}` is missing, while {other} has it; a column has a value in every response"
-                    );
-                    return Err(raw.error(Some(odd.response), Diagnostic::error(what)));
-                }
-                found if reading.is_needed() => return wrong(odd.response, found),
-                // A string or an object is not meant to be a column.
-                _ if matches!(column.values, Values::Other(_) | Values::Strings(_)) => {
-                    return Ok(false);
-                }
-                found => format!(
-                    "it is {found} in {}, and not in {other}",
-                    name_of(odd.response)
-                ),
-            }
+        let why = if column.odd.is_some() {
+            self.why_odd(reading, column)?
         } else if column.filled == 0 {
             if reading.asked || matches!(reading.role, Role::Group | Role::Response) {
-                return wrong(column.null.unwrap_or_default(), "null");
+                let at = column.null.unwrap_or_default();
+                return Err(self.wrong_value(reading, at, "null"));
             }
-            if !matches!(reading.role, Role::Token | Role::Mask) {
-                return Ok(false);
-            }
-            "it is null wherever it is".to_string()
+            matches!(reading.role, Role::Token | Role::Mask)
+                .then(|| "it is null wherever it is".to_string())
         } else {
             let has_kind = match (reading.role, &column.values) {
                 (Role::Group, Values::Ids { .. }) => true,
@@ -91,12 +70,44 @@ impl Inference<'_> {
             let found = column.describe_first();
             match (has_kind, reading.is_needed()) {
                 (true, _) => return Ok(true),
-                (false, true) => return wrong(0, &found),
-                (false, false) => format!("it is {found}"),
+                (false, true) => return Err(self.wrong_value(reading, 0, &found)),
+                (false, false) => Some(format!("it is {found}")),
             }
         };
-        self.notes.left_out(field, &why);
+        if let Some(why) = why {
+            self.notes.left_out(field, &why);
+        }
         Ok(false)
+    }
+
+    fn wrong_value(&self, reading: &Reading, response: usize, found: &str) -> Diagnostic {
+        let field = &reading.theirs;
+        let expected = expected(reading);
+        self.raw.wrong(field, Some(response), None, found, expected)
+    }
+
+    /// Why a column without a value of one kind in every line is left out, if that is worth a word; of one that is needed, the
+    /// error.
+    fn why_odd(&self, reading: &Reading, column: &RawColumn) -> Result<Option<String>, Diagnostic> {
+        let Some(odd) = &column.odd else {
+            return Ok(None);
+        };
+        let (field, other) = (&reading.theirs, self.raw.origin.name_of(odd.other));
+        match odd.found.as_str() {
+            "missing" if reading.is_needed() => {
+                let what = format!(
+                    "`{field}` is missing, while {other} has it; a column has a value in every response"
+                );
+                Err(self.raw.error(Some(odd.response), Diagnostic::error(what)))
+            }
+            found if reading.is_needed() => Err(self.wrong_value(reading, odd.response, found)),
+            // A string or an object is not meant to be a column.
+            _ if matches!(column.values, Values::Other(_) | Values::Strings(_)) => Ok(None),
+            found => {
+                let here = self.raw.origin.name_of(odd.response);
+                Ok(Some(format!("it is {found} in {here}, and not in {other}")))
+            }
+        }
     }
 
     /// How many tokens each response has, and which count: by the mask or a known token array, by `length`, by the

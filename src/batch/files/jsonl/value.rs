@@ -36,14 +36,7 @@ impl Value<'_> {
         }
         match &mut column.values {
             Values::Words { counts, messages } => {
-                let words = match (self.kind, tokenizer) {
-                    (Type::String, None) => Some(words::of_string(between(self.raw))),
-                    (Type::String, Some(tokenizer)) => {
-                        let text = unescape(between(self.raw));
-                        text.map(|text| tokenizer.count(&text)).transpose()?
-                    }
-                    _ => words::of_messages(self.raw, tokenizer)?,
-                };
+                let words = words::count(self.kind, self.raw, tokenizer)?;
                 // A line has far fewer than 2^53 words.
                 counts.push(words.ok_or_else(|| self.describe())? as f64);
                 *messages |= self.kind != Type::String;
