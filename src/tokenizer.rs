@@ -1,7 +1,10 @@
 //! Tokens of completions that stand in a file as text, by a model's `tokenizer.json`.
 
 use std::ops::Range;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+
+use serde::de::IgnoredAny;
 
 use crate::batch::Tokenize;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -28,7 +31,11 @@ impl Tokenizer {
             .map_err(|error| wrong(format!("the tokenizer cannot be read: {error}"), help))?;
         let damaged =
             |error: tokenizers::Error| wrong(format!("it is no tokenizer: {error}"), help);
-        let mut inner: tokenizers::Tokenizer = text.parse().map_err(damaged)?;
+        serde_json::from_str::<IgnoredAny>(&text).map_err(|error| damaged(error.into()))?;
+        // The crate panics at some that are JSON and no tokenizer.
+        let parsed = catch_unwind(|| text.parse::<tokenizers::Tokenizer>());
+        let parsed = parsed.unwrap_or_else(|_| Err("it is damaged".into()));
+        let mut inner = parsed.map_err(damaged)?;
         // All of a text counts, and nothing else.
         inner.with_truncation(None).map_err(damaged)?;
         inner.with_padding(None);
@@ -116,6 +123,24 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_damaged_file_never_panics(at in 0.0..1.0f64, byte in any::<u8>(), cut in any::<bool>(), text in "\\PC{0,9}") {
+            for name in BOTH {
+                let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokenizers/");
+                let mut bytes = std::fs::read(Path::new(folder).join(name)).unwrap();
+                let at = (at * bytes.len() as f64) as usize;
+                match cut {
+                    true => bytes.truncate(at),
+                    false => bytes[at] = byte,
+                }
+                let file = tempfile::NamedTempFile::new().unwrap();
+                std::fs::write(file.path(), bytes).unwrap();
+                // It is refused, or counts something.
+                let loaded = Tokenizer::load(file.path(), true);
+                let _ = loaded.map(|tokenizer| (tokenizer.count(&text), tokenizer.spans(&text)));
+            }
+        }
 
         #[test]
         fn any_text_has_tokens_within_it(text in "(\\PC|[a-z ]{1,9}|\u{0}|<s>|\u{fffd}|\u{2581}){0,40}") {

@@ -6,6 +6,7 @@ use ndarray::{ArrayView, ArrayView1, ArrayView2, Dimension, IntoDimension, Shape
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use rayon::prelude::*;
 
 /// Whole numbers up to here are the same as f32.
 const EXACT: f64 = (1 << 24) as f64;
@@ -29,55 +30,14 @@ enum Kind {
 /// Evaluates an expression with the number type of a kind as `T`.
 macro_rules! typed {
     ($kind:expr, $T:ident => $body:expr) => {
+        typed!($kind, $T => $body; U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, Bf16 bf16, F32 f32, F64 f64)
+    };
+    ($kind:expr, $T:ident => $body:expr; $($name:ident $number:ty),+) => {
         match $kind {
-            Kind::U8 => {
-                type $T = u8;
+            $(Kind::$name => {
+                type $T = $number;
                 $body
-            }
-            Kind::U16 => {
-                type $T = u16;
-                $body
-            }
-            Kind::U32 => {
-                type $T = u32;
-                $body
-            }
-            Kind::U64 => {
-                type $T = u64;
-                $body
-            }
-            Kind::I8 => {
-                type $T = i8;
-                $body
-            }
-            Kind::I16 => {
-                type $T = i16;
-                $body
-            }
-            Kind::I32 => {
-                type $T = i32;
-                $body
-            }
-            Kind::I64 => {
-                type $T = i64;
-                $body
-            }
-            Kind::F16 => {
-                type $T = f16;
-                $body
-            }
-            Kind::Bf16 => {
-                type $T = bf16;
-                $body
-            }
-            Kind::F32 => {
-                type $T = f32;
-                $body
-            }
-            Kind::F64 => {
-                type $T = f64;
-                $body
-            }
+            })+
         }
     };
 }
@@ -181,6 +141,18 @@ impl Array {
         typed!(self.kind, T => self.view1::<T>().iter().map(|number| number.number()).collect())
     }
 
+    /// The sum of each row, what does not count in a mask included.
+    pub fn row_sums(&self) -> Vec<f64> {
+        typed!(self.kind, T => {
+            let rows = self.view2::<T>();
+            let sum = |row: usize| match rows.row(row).as_slice() {
+                Some(row) => sum(row),
+                None => sum(&rows.row(row).to_vec()),
+            };
+            (0..self.rows()).into_par_iter().map(sum).collect()
+        })
+    }
+
     /// Group ids; `None` where the numbers are not whole ones by their type.
     pub fn integers(&self) -> Option<Vec<GroupId>> {
         Some(match self.kind {
@@ -240,6 +212,19 @@ impl Array {
             None => unreachable!("the buffer ends with the last number"),
         }
     }
+}
+
+/// Rewards by token are 0 but for a few: stretches of zeros are passed over at the memory's speed.
+fn sum<T: Numeric>(row: &[T]) -> f64 {
+    let (parts, rest) = row.as_chunks::<16>();
+    let is_some = |part: &&[T; 16]| part.iter().fold(false, |some, &x| some | (x != T::BITS[0]));
+    let mut sums = [0.0; 16];
+    for part in parts.iter().filter(is_some) {
+        for (sum, x) in sums.iter_mut().zip(part) {
+            *sum += x.number();
+        }
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|x| x.number()).sum::<f64>()
 }
 
 /// The memory of an array from its first number to its last one.

@@ -202,6 +202,14 @@ impl PyBatch {
     }
 }
 
+/// The sum of each row of an array [B, T], float64 [B].
+#[pyfunction]
+pub fn row_sums<'py>(py: Python<'py>, given: Given<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
+    let array = Array::new(&given.0, given.1)?;
+    let sums = py.detach(|| pool::install(|| array.row_sums()))?;
+    Ok(PyArray1::from_vec(py, sums))
+}
+
 fn build(inputs: Vec<Input>, is_grouped: bool, step: u64) -> Result<Batch, advlab::Diagnostics> {
     let mut builder = Batch::builder().step(step);
     let mut responses = 0;

@@ -31,6 +31,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyBatch>()?;
     module.add_class::<PyRecipe>()?;
     module.add_class::<live::PyLive>()?;
+    module.add_function(wrap_pyfunction!(batch::row_sums, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(recipes, module)?)?;
     module.add_function(wrap_pyfunction!(explain, module)?)?;

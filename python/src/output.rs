@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use advlab::batch::{Computed, FloatBuffer, Level};
+use advlab::batch::{Computed, FloatBuffer, Level, Zeros};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use numpy::{Element, PyArray1, PyArray2};
 use pyo3::IntoPyObjectExt;
@@ -61,7 +61,7 @@ impl Values {
 
 /// The memory of large arrays [B, T] that nobody has any more, for the next ones: of fresh memory each page that is written
 /// for the first time costs more than all the rest. An advantage and the returns beside it are two.
-static SPARE: Mutex<Vec<Vec<f32>>> = Mutex::new(Vec::new());
+static SPARE: Mutex<Vec<Zeros<f32>>> = Mutex::new(Vec::new());
 const SPARES: usize = 2;
 
 /// Numbers from which on the C library gives memory back to the system when it is freed.
@@ -70,7 +70,7 @@ const LARGE: usize = (32 << 20) / size_of::<f32>();
 /// An array [B, T].
 #[pyclass(frozen)]
 pub struct Padded {
-    values: Vec<f32>,
+    values: Zeros<f32>,
     shape: (usize, usize),
 }
 
@@ -92,7 +92,10 @@ impl Drop for Padded {
             && let Ok(mut spare) = SPARE.try_lock()
         {
             spare.truncate(SPARES - 1);
-            spare.insert(0, std::mem::take(&mut self.values));
+            spare.insert(
+                0,
+                std::mem::replace(&mut self.values, Zeros::Vec(Vec::new())),
+            );
         }
     }
 }
@@ -102,10 +105,12 @@ fn padded(computed: &Computed) -> Padded {
     let shape = (layout.responses(), layout.width());
     let length = shape.0 * shape.1;
     let spare = SPARE.try_lock().ok().and_then(|mut spare| {
-        let fits = |values: &Vec<f32>| length >= LARGE && values.len() >= length;
+        let fits = |values: &Zeros<f32>| length >= LARGE && values.len() >= length;
         spare.iter().position(fits).map(|at| spare.remove(at))
     });
-    let mut values = spare.unwrap_or_else(|| vec![0.0; length]);
+    let mut values = spare
+        .or_else(|| Zeros::new(length).ok())
+        .unwrap_or_else(|| Zeros::Vec(vec![0.0; length]));
     let array = ArrayViewMut2::from_shape(shape, &mut values[..length]);
     let written = array.map(|mut array| computed.write_into(&mut array));
     match written {

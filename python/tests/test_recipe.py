@@ -12,6 +12,7 @@ import pytest
 from scripts import MEAN, SCALED
 
 import advlab
+from advlab import _trainers
 
 GROUPS = [7, 3, 7, 3]
 REWARD = np.array([1.0, 0.0, 0.0, 1.0])
@@ -96,6 +97,15 @@ def test_half_precision_is_widened():
 def test_a_column_that_is_broadcast_is_read_in_place():
     value = np.broadcast_to(np.float32(0.25), (4, 3))
     assert (gae(value=value).advantage == gae(value=np.full((4, 3), 0.25, "f4")).advantage).all()
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int64"])
+def test_rewards_by_token_are_added_up_few_or_many(kind):
+    rewards = np.random.default_rng(0).integers(-8, 9, (5, 83)).astype(kind)
+    rewards[1] = 0
+    rewards[2, :80] = 0
+    for view in (rewards, rewards[:, ::2], np.asfortranarray(rewards), rewards[:, :0]):
+        assert _trainers.row_sums(view).tolist() == view.astype("float64").sum(-1).tolist()
 
 
 def test_large_whole_numbers_of_tokens_stay_exact(script):

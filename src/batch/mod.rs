@@ -34,7 +34,7 @@ pub use files::{
 pub(crate) use files::{Replacement, spans};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
-pub(crate) use zeros::Zeros;
+pub use zeros::Zeros;
 
 /// Columns of references, the first of which counts.
 pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];

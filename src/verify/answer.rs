@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::clean::{cleaned, without_stars};
 use super::lexeme::is_name;
-use super::read::read;
+use super::read::{LONGEST, read};
 use super::text::{self, pattern};
 
 /// The answer of a text and how it was found.
@@ -179,8 +179,11 @@ pub(super) fn behind_word(text: &str) -> &str {
     let head = HEAD.captures(text);
     let head = head.filter(|head| !is_name(&head[1].to_lowercase()));
     let rest = head.map_or("", |head| &text[head[0].len()..]);
-    let is_relation = rest.contains('=') && read(&cleaned(rest)).is_some();
-    if is_relation { rest } else { text }
+    let may_be_read = rest.contains('=') && rest.len() <= LONGEST;
+    match may_be_read && read(&cleaned(rest)).is_some() {
+        true => rest,
+        false => text,
+    }
 }
 
 /// The last formula of a text, or the last number outside of one, whichever ends later.
@@ -196,7 +199,8 @@ pub(super) fn last_of(text: &str) -> Option<String> {
         .iter()
         .rfind(|(_, inside, _)| !inside.trim().is_empty());
     let behind = &text[formula.map_or(0, |(.., end)| *end)..];
-    let number = NUMBER.captures_iter(behind).last();
+    let number = NUMBER.find_iter(behind).last();
+    let number = number.and_then(|last| NUMBER.captures_at(behind, last.start()));
     let number = number.and_then(|found| found.get(1).or(found.get(2)));
     let number = number.map(|number| number.as_str());
     number

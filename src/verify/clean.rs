@@ -1,9 +1,10 @@
 //! LaTeX and Unicode in fewer words: one spelling for each sign, no fonts, no sizes, no spacing commands.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use regex::{Captures, Regex};
+use regex::Regex;
 
 use super::text::pattern;
 
@@ -41,27 +42,29 @@ static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
 });
 
 /// A sign that is a command or no ASCII, as the parser knows it.
-fn spelled(sign: &str) -> String {
+fn spelled(sign: &str) -> Cow<'_, str> {
     const POWERS: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+    if let Some(short) = SHORT.get(sign) {
+        return short.into();
+    }
     let letter = sign.trim_start_matches('\\').chars().next();
     match letter.unwrap_or_default() {
-        _ if SHORT.contains_key(sign) => SHORT[sign].clone(),
-        '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => String::new(),
-        blank if blank.is_whitespace() => " ".to_string(),
+        '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => "".into(),
+        blank if blank.is_whitespace() => " ".into(),
         power if POWERS.contains(power) => {
             let digit = |own| POWERS.chars().position(|power| power == own);
             let digits = sign
                 .chars()
                 .filter_map(digit)
                 .map(|digit| b'0' + digit as u8);
-            format!("^{{{}}}", digits.map(char::from).collect::<String>())
+            format!("^{{{}}}", digits.map(char::from).collect::<String>()).into()
         }
         // Letters of full width are those of ASCII, further up.
         wide @ '\u{ff01}'..='\u{ff5e}' => {
             let ascii = char::from_u32(wide as u32 - 0xff00 + 0x20);
             ascii.into_iter().collect()
         }
-        _ => sign.to_string(),
+        _ => sign.into(),
     }
 }
 
@@ -78,16 +81,18 @@ pub(super) fn cleaned(text: &str) -> String {
     let text = DEGREE.replace_all(&text, "\\degree ");
     let starts_number = |c: char| c.is_ascii_digit() || c == '.';
     let dollars = text.matches('$').count() - text.matches("\\$").count();
-    let short = |found: &Captures| {
-        let behind = &text[found.get(0).map_or(0, |sign| sign.end())..];
-        match &found[0] {
+    let (mut out, mut end) = (String::with_capacity(text.len()), 0);
+    for sign in SIGN.find_iter(&text) {
+        out.push_str(&text[end..sign.start()]);
+        end = sign.end();
+        match sign.as_str() {
             // One alone, or one before a number beside formulas, is money.
-            "$" if dollars % 2 == 1 && behind.starts_with(starts_number) => "¤".to_string(),
-            "$" => " ".to_string(),
-            sign => spelled(sign),
+            "$" if dollars % 2 == 1 && text[end..].starts_with(starts_number) => out.push('¤'),
+            "$" => out.push(' '),
+            sign => out.push_str(&spelled(sign)),
         }
-    };
-    let out = SIGN.replace_all(&text, short);
+    }
+    out.push_str(&text[end..]);
     // Blanks, periods, commas, a backslash pair may stand around an answer.
     IDLE.replace(without_stars(&out).trim_start(), "")
         .into_owned()

@@ -50,11 +50,12 @@ pub fn equal(gold: &str, completion: &str) -> Verdict {
 
 /// As [`equal`], with the answers of the reference and of the completion.
 pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Option<String>) {
-    work::begin();
     let gold = reference(gold);
-    let answer = of_completion(completion, gold.as_deref().unwrap_or_default());
+    let read = gold.as_deref().filter(|gold| gold.len() <= read::LONGEST);
+    let clean = cleaned(read.unwrap_or_default());
+    let answer = of_completion(completion, &clean);
     let verdict = match (&gold, &answer) {
-        (Some(gold), Some(answer)) => of_answers(gold, answer),
+        (Some(gold), Some(answer)) => of_answers(gold, &clean, answer),
         _ => Verdict::NoAnswer,
     };
     (verdict, gold, answer)
@@ -70,6 +71,7 @@ pub fn answer(text: &str) -> Option<String> {
 /// The answer of a reference solution: without a mark its whole text, but for a word such as `So` before an equation.
 /// `None` where it is empty.
 pub fn reference(gold: &str) -> Option<String> {
+    work::begin();
     let answer = match answer::marked(gold) {
         Found::Marked(answer) => answer,
         Found::Unmarked(_) => answer::behind_word(gold.trim()).to_string(),
@@ -78,6 +80,7 @@ pub fn reference(gold: &str) -> Option<String> {
     Some(answer).filter(|answer| !answer.is_empty())
 }
 
+/// With the cleaned reference, which a whole text may be.
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
     let text = match answer::marked(completion) {
         Found::Marked(answer) => return Some(answer),
@@ -86,9 +89,8 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
     };
     let is_whole = text.len() <= read::LONGEST && {
         let clean = cleaned(&text);
-        let may_be_gold = (1..=read::LONGEST).contains(&gold.len());
-        may_be_gold && text::folded(&clean) == text::folded(&cleaned(gold))
-            || answer::is_whole(&text, &clean)
+        let is_gold = !gold.is_empty() && text::folded(&clean) == text::folded(gold);
+        is_gold || answer::is_whole(&text, &clean)
     };
     match is_whole {
         true => Some(answer::behind_word(&text).to_string()),
@@ -96,7 +98,7 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
     }
 }
 
-fn of_answers(gold: &str, answer: &str) -> Verdict {
+fn of_answers(gold: &str, clean: &str, answer: &str) -> Verdict {
     let verdict = |is_equal| match is_equal {
         Some(true) => Verdict::Equal,
         Some(false) => Verdict::Different,
@@ -105,7 +107,7 @@ fn of_answers(gold: &str, answer: &str) -> Verdict {
     if gold.len().max(answer.len()) > read::LONGEST {
         return verdict((gold.trim() == answer.trim()).then_some(true));
     }
-    let (gold, answer) = (&cleaned(gold), &cleaned(answer));
+    let (gold, answer) = (clean, &*cleaned(answer));
     let folded = text::folded(gold);
     if folded.is_empty() {
         return Verdict::NoAnswer;

@@ -116,6 +116,8 @@ fn answers_are_found_where_they_stand() {
     ] {
         assert_eq!(answer(text).as_deref(), expected, "{text}");
     }
+    assert_eq!(reference("So x = 5.").as_deref(), Some("x = 5."));
+    assert_eq!(reference("So it is 5.").as_deref(), Some("So it is 5."));
 }
 
 /// Whatever stands in a text, and however deep, there is a verdict, also where the stack is small.

@@ -53,7 +53,7 @@ pub(super) fn constant(expr: &Expr) -> Option<Numeral> {
 
 /// The number that an expression is where its variables have values; `None` where it is none, or too large.
 pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Option<Numeral> {
-    work::look(150)?;
+    work::look(210)?;
     let (name, parts) = match expr {
         Expr::Number(value, _) => return Some(Exact(value.clone())),
         Expr::Name(name) => {
@@ -219,11 +219,8 @@ fn root(value: &Rational, order: &BigInt) -> Option<Rational> {
 
 fn nearly(name: &str, parts: &[Complex64]) -> Option<Complex64> {
     let reals = |pick: fn(f64, f64) -> f64| {
-        let reals = parts.iter().map(|part| real(*part));
-        reals
-            .collect::<Option<Vec<f64>>>()?
-            .into_iter()
-            .reduce(pick)
+        let reals: Option<Vec<f64>> = parts.iter().map(|part| real(*part)).collect();
+        reals?.into_iter().reduce(pick)
     };
     let x = *parts.first()?;
     Some(match (name, parts) {
@@ -292,7 +289,6 @@ fn near_root(order: f64, value: Complex64) -> Option<Complex64> {
         Some(negative) if negative < 0.0 && order % 2.0 == 1.0 => {
             Some((-(-negative).powf(1.0 / order)).into())
         }
-        _ if order == 2.0 => Some(value.sqrt()),
         _ => near_power(value, (1.0 / order).into()),
     }
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import logging
 import os
@@ -11,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import _arrays
+from . import _arrays, _native
 from ._native import RecipeError
 from ._recipe import Advantage, LiveRecipe, Recipe, _Call, _restored, load, watch
 
@@ -28,6 +30,23 @@ def padded(recipe: Recipe | LiveRecipe, *, groups: Any, mask: Any, step: int | N
     """As `recipe.advantage`, with [B, T] also where the recipe has one value a response."""
     call = _Call.of(None, groups, mask, step, dict(columns), ())
     return counted_alike(recipe, recipe._advantage(call, padded=True))
+
+
+def stepped(live: LiveRecipe, options: Mapping[str, str], trainer: str, **batch: Any) -> tuple[Advantage, Any]:
+    """The advantage and what a critic learns, [B, T], of a batch as `padded` takes it; `options` as of `explain`."""
+    try:
+        out = padded(live, **batch)
+    except RecipeError as error:
+        raise explain(error, options, trainer) from None
+    return out, targets(live, out, **batch)
+
+
+def registry(trainer: str, *modules: str) -> Any:
+    """The first of the modules that this version of a trainer has."""
+    for module in modules:
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(module)
+    raise ImportError(f"{trainer} is not installed: there is none of {', '.join(modules)}")
 
 
 def counted_alike(recipe: Recipe | LiveRecipe, out: Advantage) -> Advantage:
@@ -153,6 +172,12 @@ def of_data_set(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         if is_column and column_name(name) in is_free:
             kept[column_name(name)] = values
     return kept
+
+
+def row_sums(rewards: Any) -> Any:
+    """The reward of each response, float64 [B]: the sum of its rewards by token, those included that do not count, as trainers
+    put a score on any token. By our threads: torch's go on spinning for a while, and take the cores from those of the call."""
+    return _native.row_sums(_arrays.given("token_reward", rewards))
 
 
 def on_cpu(tensor: Any) -> Any:

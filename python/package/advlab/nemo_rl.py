@@ -11,8 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ._native import RecipeError
-from ._trainers import column_name, explain, from_environment, on_cpu, padded
+from ._trainers import column_name, from_environment, on_cpu, stepped
 
 OPTIONS = {
     "old_logp": "NeMo-RL passes log-probs to the advantage with the sampler's or the policy's own, as its version does",
@@ -42,11 +41,8 @@ class AdvantageEstimator:
             if name.startswith("reward/"):
                 columns[column_name(name)] = repeated_batch[name]
         columns = {name: on_cpu(values)[rows] for name, values in columns.items() if values is not None}
-        batch = {"groups": on_cpu(prompt_ids)[rows], "mask": on_cpu(mask)[rows], "step": None}
-        try:
-            out = padded(live, **batch, columns=columns)
-        except RecipeError as error:
-            raise explain(error, OPTIONS, "NeMo-RL") from None
+        batch = {"groups": on_cpu(prompt_ids)[rows], "mask": on_cpu(mask)[rows], "step": None, "columns": columns}
+        out, _ = stepped(live, OPTIONS, "NeMo-RL", **batch)
         whole = torch.zeros(mask.shape, dtype=torch.float32)
         whole[rows] = out.advantage.float()
         return whole.to(rewards.device)

@@ -13,8 +13,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ._native import RecipeError
-from ._trainers import explain, from_environment, on_cpu, padded, targets
+from ._trainers import from_environment, on_cpu, stepped
 
 OPTIONS = {
     "value": "the critic runs with `--algo.advantage.estimator gae`",
@@ -50,11 +49,7 @@ def replace(experiences: list[Any], size: int) -> None:
     columns["reward"] = torch.cat([on_cpu(experience.rewards) for experience in experiences]).float()
     index = [place for experience in experiences for place in experience.index]
     batch = {"groups": [place // size for place in index], "mask": rows("action_mask"), "step": None, "columns": columns}
-    try:
-        out = padded(live, **batch)
-    except RecipeError as error:
-        raise explain(error, OPTIONS, "OpenRLHF") from None
-    returns = targets(live, out, **batch)
+    out, returns = stepped(live, OPTIONS, "OpenRLHF", **batch)
     start = 0
     for experience in experiences:
         own, width = slice(start, start + len(experience.index)), experience.action_mask.shape[1]

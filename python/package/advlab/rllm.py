@@ -6,14 +6,11 @@ advlab.rllm.register()      # then ADVLAB_RECIPE=mine.rhai, and the estimator `o
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
-from ._trainers import from_environment, per_response
-
-MODULES = ("rllm.experimental.common.advantage", "rllm.trainer.common.advantage", "rllm.trainer.algorithms.advantage")
+from ._trainers import from_environment, per_response, registry
 
 
 def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **_: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -30,11 +27,5 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **_: Any) 
 
 def register(name: str = "other") -> None:
     """Puts the estimator into rLLM's registry."""
-    for module in MODULES:
-        try:
-            found = importlib.import_module(module)
-        except ModuleNotFoundError:
-            continue
-        found.register_rllm_adv_estimator(name)(estimate)
-        return
-    raise ImportError(f"rLLM is not installed: there is none of {', '.join(MODULES)}")
+    places = ("experimental.common", "trainer.common", "trainer.algorithms")
+    registry("rLLM", *(f"rllm.{place}.advantage" for place in places)).register_rllm_adv_estimator(name)(estimate)

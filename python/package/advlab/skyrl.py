@@ -6,11 +6,9 @@ advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai an
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from ._native import RecipeError
-from ._trainers import explain, from_environment, on_cpu, padded, targets
+from ._trainers import from_environment, on_cpu, registry, row_sums, stepped
 
 OPTIONS = {
     "value": "the critic runs with `trainer.critic.model.path`",
@@ -18,8 +16,6 @@ OPTIONS = {
     "ref_logp": "SkyRL passes no log-probs to an estimator",
 }
 """What to set in SkyRL for a column."""
-
-MODULES = ("skyrl_train.utils.ppo_utils", "skyrl.backends.skyrl_train.utils.ppo_utils")
 
 
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
@@ -30,25 +26,14 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
     live = from_environment("SkyRL", **theirs)
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
-    columns = {"token_reward": rewards, "reward": rewards.sum(-1)}
+    columns = {"token_reward": rewards, "reward": row_sums(rewards)}
     if values is not None:
         columns["value"] = on_cpu(values)
-    batch = {"groups": index, "mask": mask, "step": None, "columns": columns}
-    try:
-        out = padded(live, **batch)
-    except RecipeError as error:
-        raise explain(error, OPTIONS, "SkyRL") from None
-    returns = targets(live, out, **batch)
+    out, returns = stepped(live, OPTIONS, "SkyRL", groups=index, mask=mask, step=None, columns=columns)
     return out.advantage.to(token_level_rewards.device), returns.to(token_level_rewards.device)
 
 
 def register(name: str = "advlab") -> None:
     """Puts the estimator into SkyRL's registry, under a name for `trainer.algorithm.advantage_estimator`."""
-    for module in MODULES:
-        try:
-            found = importlib.import_module(module)
-        except ModuleNotFoundError:
-            continue
-        found.AdvantageEstimatorRegistry.register(name, estimate)
-        return
-    raise ImportError(f"SkyRL is not installed: there is neither {' nor '.join(MODULES)}")
+    found = registry("SkyRL", "skyrl_train.utils.ppo_utils", "skyrl.backends.skyrl_train.utils.ppo_utils")
+    found.AdvantageEstimatorRegistry.register(name, estimate)

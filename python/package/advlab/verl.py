@@ -24,7 +24,7 @@ import numpy as np
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, Recipe, _restored, load, recipes
-from ._trainers import column_name, explain, of_data_set, on_cpu, opened, padded, resume, save, targets
+from ._trainers import column_name, explain, of_data_set, on_cpu, opened, resume, row_sums, save, stepped
 
 log = logging.getLogger("advlab.verl")
 
@@ -143,15 +143,15 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
         )
 
 
-def _rows(index: Any, mask: Any, rewards: Any, keys: list[str] | None) -> tuple[Any, Any, bool]:
+def _rows(index: list[Any], mask: Any, rewards: Any, keys: list[str] | None) -> tuple[Any, Any, bool]:
     """The rows to compute on, the place among them that each row gets its advantage from (-1 for none), and whether
     some row gets that of another."""
     count = len(mask)
     is_row = np.ones(count, bool)
-    if any(str(uid).startswith("pad") for uid in set(index)):
+    fillers = [uid for uid in set(index) if str(uid).startswith("pad")]
+    if fillers:
         # v1 fills batches up with rows without a token: they are no responses.
-        is_filler = np.array([str(uid).startswith("pad") for uid in index])
-        is_row = ~(is_filler & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
+        is_row = ~(np.isin(index, fillers) & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
     rows = np.flatnonzero(is_row)
     source = np.full(count, -1)
     source[rows] = np.arange(len(rows))
@@ -193,13 +193,15 @@ def estimate(
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
     if index is None:
         raise ValueError("verl passes no `uid` of the prompts: advlab needs to know which responses belong together")
+    index = np.asarray(index, dtype=object).tolist()
     chosen, source, is_shared = _rows(index, mask, rewards, caller.keys)
     is_whole = len(chosen) == len(mask)
 
     def rows(tensor: Any) -> Any:
         return on_cpu(tensor) if is_whole else on_cpu(tensor)[torch.from_numpy(chosen)]
 
-    columns = {"token_reward": rows(rewards), "reward": rows(rewards.sum(-1))}
+    token_reward = rows(rewards)
+    columns = {"token_reward": token_reward, "reward": row_sums(token_reward)}
     for theirs, ours in COLUMNS.items():
         if caller.batch is not None and theirs in caller.batch.keys():
             columns[ours] = rows(caller.batch[theirs])
@@ -210,18 +212,15 @@ def estimate(
     columns = {**of_data_set(others), **columns}
     if live not in _serials:
         _resume(live, caller)
-    batch = {"groups": np.asarray(index, dtype=object)[chosen], "mask": rows(mask), "step": caller.step, "columns": columns}
-    try:
-        out = padded(live, **batch)
-    except RecipeError as error:
-        raise explain(error, OPTIONS, "verl") from None
+    groups = index if is_whole else [index[row] for row in chosen]
+    batch = {"groups": groups, "mask": rows(mask), "step": caller.step, "columns": columns}
+    out, returns = stepped(live, OPTIONS, "verl", **batch)
     _tell(live, out, caller)
     if is_shared and out.level == "token":
         raise ValueError(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
             "the last is computed on: write a recipe that gives one for each response"
         )
-    returns = targets(live, out, **batch)
     return tuple(_spread(values, mask, chosen, source, is_whole) for values in (out.advantage, returns))
 
 

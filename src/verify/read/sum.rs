@@ -218,18 +218,18 @@ impl Parser<'_> {
     pub(super) fn exponent(&mut self) -> Option<Expr> {
         let sign = if self.take("-") { -1 } else { 1 };
         let text = self.text();
-        let exponent = if is_number(text) {
+        let mut exponent = if is_number(text) {
             self.advance(1);
-            let number = Expr::literal(text)?;
-            match self.take("^") {
-                true => Function("^").of([number, self.nested(Self::exponent)?]),
-                false => number,
-            }
+            Expr::literal(text)?
         } else if text == "(" {
             self.primary()?
         } else {
             self.argument()?
         };
+        // `2^3^2` is `2^9`.
+        if is_number(text) && self.take("^") {
+            exponent = Function("^").of([exponent, self.nested(Self::exponent)?]);
+        }
         Some(exponent.signed(sign))
     }
 

@@ -23,6 +23,31 @@ fn apply() {
     insta::assert_snapshot!("apply_pacs", lab.run("apply pacs rollouts.jsonl").shown());
 }
 
+#[test]
+fn weights_are_shown_as_shares_of_a_filter_or_with_their_spread() {
+    let lab = Lab::new();
+    let advantage = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
+    for (weight, shown) in [
+        (
+            "where(batch.reward > 0, 2, 1)",
+            &["min 1.0000   max 2.0000"][..],
+        ),
+        ("where(batch.reward > 0, 1, 0)", &["weight      0 for "]),
+        (
+            "where(batch.reward > 0, 3, 0)",
+            &["max 3.0000", "   0 for "],
+        ),
+    ] {
+        let recipe = format!("fn weight(batch, p) {{ {weight} }}\n{advantage}");
+        lab.write("mine.rhai", &recipe);
+        let ran = lab.run("apply mine.rhai rollouts.jsonl");
+        for part in shown {
+            assert!(ran.out.contains(part), "{weight}: {}{}", ran.out, ran.err);
+        }
+        assert!(!ran.out.contains("0 for 0 "), "{weight}: {}", ran.out);
+    }
+}
+
 /// A copy is the built-in as long as nothing in it is edited.
 #[test]
 fn apply_says_where_kernels_answered() {

@@ -1,7 +1,7 @@
 //! Lines that hold several responses, or tell of one in numbers of their own, as one line a response: ROLL's and NeMo-RL's
 //! columns, prime-rl's episodes, AReaL's lengths. The first line says whose they are.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
@@ -10,14 +10,11 @@ use super::rows::Value as Row;
 use super::{LONGEST, Lines};
 use crate::batch::files::json::{Type, fields};
 
-/// What makes one line a response of a line of a file.
-#[derive(Clone, Copy)]
-enum Unfold {
-    /// Row by row: what all of them share would stand there for each.
-    Columns,
-    /// At once; `None` where the line is not what it seemed.
-    Whole(fn(&str, &mut Vec<u8>) -> Option<()>),
-}
+/// The lines that one line becomes, one a response, row by row: what all of them share would stand there for each.
+type Rows = Box<dyn Iterator<Item = String> + Send>;
+
+/// What unfolds a line; `None` where it is not what it seemed.
+type Unfold = fn(&str) -> Option<Rows>;
 
 /// The lines of text: as they are, but those of trainers that write several responses a line.
 pub(super) fn open<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
@@ -35,9 +32,8 @@ pub(super) fn open<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
         Some(unfold) => Box::new(Unfolded {
             lines: whole,
             unfold,
-            line: String::new(),
-            columns: None,
-            out: Vec::new(),
+            rows: Box::new(std::iter::empty()),
+            out: String::new(),
             at: 0,
         }),
     })
@@ -49,140 +45,107 @@ fn kind(first: &str) -> Option<Unfold> {
     let has = |name: &str, kind: Type| fields.contains(&(name.to_string(), kind));
     let is_columns = has("responses", Type::Array) && has("scores", Type::Array)
         || has("content", Type::Array) && has("rewards", Type::Array);
-    match () {
-        () if is_columns => Some(Unfold::Columns),
-        () if has("traces", Type::Array) && has("task", Type::Object) => {
-            Some(Unfold::Whole(episode))
-        }
-        () if has("seqlen", Type::Number) && has("prompt_len", Type::Number) => {
-            Some(Unfold::Whole(length))
-        }
-        () => None,
-    }
+    let unfold: Unfold = match () {
+        () if is_columns => columns,
+        () if has("traces", Type::Array) && has("task", Type::Object) => episode,
+        () if has("seqlen", Type::Number) && has("prompt_len", Type::Number) => length,
+        () => return None,
+    };
+    Some(unfold)
 }
 
 struct Unfolded<R> {
     lines: R,
     unfold: Unfold,
-    line: String,
-    /// The columns of the line, of which rows may be left.
-    columns: Option<Columns>,
-    /// What has become of the line, and how much of that has been read.
-    out: Vec<u8>,
+    /// What is left of the last line.
+    rows: Rows,
+    /// The row that is read, and how much of it has been.
+    out: String,
     at: usize,
 }
 
 impl<R: BufRead> Read for Unfolded<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.at == self.out.len() {
-            self.out.clear();
             self.at = 0;
-            if let Some(columns) = &mut self.columns
-                && columns.row < columns.rows
-            {
-                columns.write_row(&mut self.out)?;
+            self.out.clear();
+            if let Some(row) = self.rows.next() {
+                self.out = row;
                 continue;
             }
-            self.line.clear();
-            if (&mut self.lines).take(LONGEST).read_line(&mut self.line)? == 0 {
+            if (&mut self.lines).take(LONGEST).read_line(&mut self.out)? == 0 {
                 return Ok(0);
             }
-            let unfolded = match self.unfold {
-                Unfold::Columns => {
-                    self.columns = Columns::of(&self.line);
-                    self.columns.is_some()
-                }
-                Unfold::Whole(unfold) => unfold(&self.line, &mut self.out).is_some(),
-            };
-            if !unfolded {
-                // Who reads it says what is wrong with it.
+            // Who reads what is not unfolded says what is wrong with it.
+            if let Some(rows) = (self.unfold)(&self.out) {
+                self.rows = rows;
                 self.out.clear();
-                self.out.extend_from_slice(self.line.as_bytes());
             }
         }
-        let read = (&self.out[self.at..]).read(into)?;
+        let read = (&self.out.as_bytes()[self.at..]).read(into)?;
         self.at += read;
         Ok(read)
     }
 }
 
-/// A line of columns: lists with a value for each response, beside values for all of them.
-struct Columns {
-    fields: Vec<(String, Row)>,
-    rows: usize,
-    /// The next row.
-    row: usize,
+/// The fields of a line.
+type Fields = Vec<(String, Row)>;
+
+fn list<'a>(fields: &'a Fields, name: &str) -> Option<&'a [Row]> {
+    match fields.iter().find(|(field, _)| field == name)? {
+        (_, Row::List(values)) => Some(values),
+        _ => None,
+    }
 }
 
-impl Columns {
-    fn of(line: &str) -> Option<Columns> {
-        let fields = Row::of_line(line).ok()?;
-        let mut columns = Columns {
-            fields,
-            rows: 0,
-            row: 0,
-        };
-        let rewards = columns.column("rewards");
-        columns.rows = rewards.or(columns.column("scores"))?.len();
-        Some(columns)
-    }
+/// A line of columns: lists with a value for each response, beside values for all of them.
+fn columns(line: &str) -> Option<Rows> {
+    let fields = Row::of_line(line).ok()?;
+    let rewards = list(&fields, "rewards").or(list(&fields, "scores"));
+    let rows = rewards?.len();
+    Some(Box::new((0..rows).map(move |row| {
+        let values = fields.iter().map(|(name, value)| match value {
+            Row::List(values) if values.len() == rows => (name, &values[row]),
+            value => (name, value),
+        });
+        let mut parts: Vec<String> = values
+            .map(|(name, value)| format!("{}: {value}", json!(name)))
+            .collect();
+        let prompt = prompt(&fields, row);
+        parts.extend(prompt.map(|name| format!("\"prompt_hash\": \"{name}\"")));
+        format!("{{{}}}\n", parts.join(", "))
+    })))
+}
 
-    fn column(&self, name: &str) -> Option<&[Row]> {
-        let mut fields = self.fields.iter();
-        match fields.find(|(field, _)| field == name)? {
-            (_, Row::List(values)) => Some(values),
-            _ => None,
-        }
-    }
-
-    /// Writes the line of the next row.
-    fn write_row(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        let mut separator = "{";
-        let mut add = |name: &str, value: &Row| {
-            let written = write!(out, "{separator}{}: {value}", json!(name));
-            separator = ", ";
-            written
-        };
-        for (name, value) in &self.fields {
-            let value = match value {
-                Row::List(values) if values.len() == self.rows => &values[self.row],
-                value => value,
-            };
-            add(name, value)?;
-        }
-        if let Some(name) = self.prompt() {
-            add("prompt_hash", &Row::Text(name))?;
-        }
-        self.row += 1;
-        out.write_all(b"}\n")
-    }
-
-    /// NeMo-RL's groups are the responses to the same tokens: a name for those of the next row.
-    fn prompt(&self) -> Option<String> {
-        let of = |name| match self.column(name)?.get(self.row)? {
-            Row::List(values) => Some(values),
-            _ => None,
-        };
-        let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);
-        let is_first = |counts: &Row| counts.to_string().starts_with(['1', 't']);
-        let prompt = mask.iter().position(is_first).unwrap_or(mask.len());
-        let tokens: Vec<String> = tokens.get(..prompt)?.iter().map(Row::to_string).collect();
-        let hash = Hash::hash(tokens.join(",").as_bytes());
-        Some(hash[..6].iter().map(|byte| format!("{byte:02x}")).collect())
-    }
+/// NeMo-RL's groups are the responses to the same tokens: a name for those of a row.
+fn prompt(fields: &Fields, row: usize) -> Option<String> {
+    let of = |name| match list(fields, name)?.get(row)? {
+        Row::List(values) => Some(values),
+        _ => None,
+    };
+    let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);
+    let is_first = |counts: &Row| counts.to_string().starts_with(['1', 't']);
+    let prompt = mask.iter().position(is_first).unwrap_or(mask.len());
+    let tokens: Vec<String> = tokens.get(..prompt)?.iter().map(Row::to_string).collect();
+    let hash = Hash::hash(tokens.join(",").as_bytes());
+    Some(hash[..6].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A line of AReaL's, which counts the tokens of prompt and response together.
-fn length(line: &str, out: &mut Vec<u8>) -> Option<()> {
+fn length(line: &str) -> Option<Rows> {
     let mut line: Map<String, Value> = serde_json::from_str(line).ok()?;
     let of = |name: &str| line.get(name)?.as_u64();
     let length = of("seqlen")?.checked_sub(of("prompt_len")?)?;
     line.insert("length".to_string(), length.into());
-    writeln!(out, "{}", Value::Object(line)).ok()
+    Some(Box::new(std::iter::once(format!(
+        "{}\n",
+        Value::Object(line)
+    ))))
 }
 
 /// A line of prime-rl's: an episode with the traces of its agents, of which those that train the policy become lines.
-fn episode(line: &str, out: &mut Vec<u8>) -> Option<()> {
+fn episode(line: &str) -> Option<Rows> {
+    let mut rows = Vec::new();
     let episode: Value = serde_json::from_str(line).ok()?;
     let task = &episode["task"];
     let group = [
@@ -216,9 +179,9 @@ fn episode(line: &str, out: &mut Vec<u8>) -> Option<()> {
         }
         add("reward", sum.into());
         tokens(trace["nodes"].as_array()?, &mut add);
-        writeln!(out, "{}", Value::Object(line)).ok()?;
+        rows.push(format!("{}\n", Value::Object(line)));
     }
-    Some(())
+    Some(Box::new(rows.into_iter()))
 }
 
 /// The messages and the tokens of a trace's nodes: each node has those that it adds, and values of the sampled ones.
