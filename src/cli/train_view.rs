@@ -68,9 +68,11 @@ impl View {
         self.bar.finish_and_clear();
         let folder = self.folder.display();
         let resume = format!("advlab train --resume {folder}");
+        let view = format!("advlab view {folder}");
         let (head, commands) = match ending {
             Ok(Ending::Finished) => {
                 let mut commands = vec![
+                    view,
                     format!("advlab repl {folder}"),
                     format!("advlab replay {folder}"),
                 ];
@@ -82,7 +84,7 @@ impl View {
             }
             Ok(Ending::Stopped(step)) => {
                 let head = format!("stopped before step {step}; go on with");
-                (head, vec![resume])
+                (head, vec![view, resume])
             }
             Err(error) => {
                 report(&error.into());

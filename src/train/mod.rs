@@ -47,6 +47,7 @@ mod warnings;
 pub use config::{Config, MathConfig, TransformerConfig};
 pub use event::Event;
 pub use export::export;
+pub(crate) use folder::is_stopped;
 pub use folder::{Kept, Logged};
 pub use record::Record;
 pub use replay::{Difference, Replay};

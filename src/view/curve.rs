@@ -60,7 +60,9 @@ pub(super) fn around(run: &Followed, step: u64, (least, most): (u64, u64)) -> Va
     let of = |(name, points): (&String, &Points)| {
         // An evaluation after the step before is one of what was before.
         let late = u64::from(name.starts_with("evaluation/"));
-        let before = mean(points, from + late, step + late);
+        // The first one of all comes before the first step.
+        let first = if from == 0 { 0 } else { from + late };
+        let before = mean(points, first, step + late);
         json!([name, before, mean(points, step + late, to + late)])
     };
     json!({ "from": from, "to": to, "means": run.curves.iter().map(of).collect::<Vec<_>>() })
@@ -99,6 +101,10 @@ mod tests {
             .insert("evaluation/pass@1".to_string(), evaluations);
         let all = around(&run, 40, (20, 60));
         let expected = json!([["evaluation/pass@1", 6.0, null], ["loss", 1.0, 3.0]]);
+        assert_eq!(all["means"], expected);
+        // The evaluation before the first step is one of the first version.
+        let all = around(&run, 30, (0, 60));
+        let expected = json!([["evaluation/pass@1", 5.0, 6.0], ["loss", 1.0, 2.3333]]);
         assert_eq!(all["means"], expected);
     }
 }

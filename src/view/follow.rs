@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::train::{Config, Kept, flatten};
+use super::edit;
+use crate::train::{Config, Kept, flatten, is_stopped};
 
 /// The end of what was read of a file is kept so long: where it is another one, the file was cut and went on.
 const MEMORY: usize = 128;
@@ -41,6 +42,7 @@ pub(super) struct Followed {
     /// How often its files were cut and it was read anew.
     pub(super) readings: usize,
     pub(super) config: Option<Config>,
+    configured: Option<Stamp>,
     /// What is said of the run at each update.
     pub(super) heading: Value,
 }
@@ -63,6 +65,7 @@ impl Followed {
             step: None,
             readings: 0,
             config: None,
+            configured: None,
             heading: Value::Null,
             folder,
         }
@@ -77,8 +80,11 @@ impl Followed {
                 ..Followed::new(self.folder.clone(), &self.folder)
             };
         }
-        if self.config.is_none() {
-            self.config = Config::read(&self.folder.join("config.toml")).ok();
+        let path = self.folder.join("config.toml");
+        let configured = stamp(&path);
+        if configured != self.configured {
+            // One that is resumed may do more steps.
+            (self.config, self.configured) = (Config::read(&path).ok(), configured);
         }
         let (curves, last) = (&mut self.curves, &mut self.step);
         self.metrics.lines(|row| {
@@ -93,10 +99,8 @@ impl Followed {
     }
 
     fn said(&self) -> Value {
-        let written = std::fs::metadata(&self.metrics.path).and_then(|file| file.modified());
-        let written = written
-            .ok()
-            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let written = stamp(&self.metrics.path);
+        let edited = edit::file(self.config.as_ref()).and_then(|path| stamp(&path));
         let batches = Kept::open(&self.folder).map(|kept| {
             let steps = kept.batches().iter().map(|(step, _)| *step);
             steps.collect::<Vec<_>>()
@@ -106,17 +110,104 @@ impl Followed {
         let recipe = recipe.and_then(Path::file_name);
         // How many steps a trainer will do is not known here.
         let steps = config.filter(|config| config.task != "trainer");
+        let (at, is_over) = self.place(steps.map(|config| config.steps));
         json!({
+            "at": at,
+            "is_over": is_over,
+            "in_use": self.in_use(),
+            "edited": edited.map(|stamp| format!("{stamp:?}")),
             "name": self.name,
             "folder": self.folder,
             "recipe": recipe.map(|name| name.to_string_lossy()),
             "steps": steps.map(|config| config.steps),
             "seed": steps.map(|config| config.seed),
             "step": self.step,
-            "written": written.map(|time| time.as_secs()),
+            "written": written.map(|(time, _)| time.as_secs()),
             "batches": batches.unwrap_or_default(),
         })
     }
+
+    /// How far it is, or why that is not known; and whether nothing more is to come.
+    fn place(&self, steps: Option<u64>) -> (String, bool) {
+        if !self.folder.is_dir() {
+            return ("the folder is gone".to_string(), true);
+        }
+        let problems = [&self.metrics, &self.reloads].map(|tail| tail.problem.clone());
+        if let Some(problem) = problems.into_iter().flatten().next() {
+            return (problem, true);
+        }
+        let done = self.step.map_or(0, |step| step + 1);
+        let at = match steps {
+            _ if done == 0 => "the first step".to_string(),
+            Some(steps) => format!("step {done} of {steps}"),
+            None => format!("step {done}"),
+        };
+        if done > 0 && steps.is_some_and(|steps| done >= steps) {
+            (format!("{at}, finished"), true)
+        } else if is_stopped(&self.folder, done) {
+            let before = if done == 0 { "before" } else { "at" };
+            (format!("stopped {before} {at}"), true)
+        } else if done == 0 {
+            (format!("waiting for {at}"), false)
+        } else {
+            (at, false)
+        }
+    }
+
+    /// The version that the next step uses, as far as it is told.
+    fn in_use(&self) -> String {
+        let told = self.events.iter().rev().find_map(|event| {
+            let key = match event["event"].as_str()? {
+                "start" | "use" => "version",
+                "failed" => "back_to",
+                _ => return None,
+            };
+            event[key].as_str().map(|_| short(event, key))
+        });
+        told.unwrap_or("the version before").to_string()
+    }
+}
+
+/// When a file was written, since 1970, and its length: of two saves within a tick of the clock, the time alone may be one.
+type Stamp = (Duration, u64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    let written = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some((written, file.len()))
+}
+
+/// The first digits of a version in an event, as messages show it.
+fn short<'a>(event: &'a Value, key: &str) -> &'a str {
+    let version = event[key].as_str().unwrap_or_default();
+    version.get(..6).unwrap_or(version)
+}
+
+/// An event as the page shows it: its step, its kind, which is how its mark looks, and its line. None of what nobody looks for.
+pub(super) fn line_of(event: &Value) -> Value {
+    let text = |key: &str| event[key].as_str().unwrap_or_default();
+    let version = short(event, "version");
+    let (kind, line) = match text("event") {
+        "start" => ("", format!("{version} begins")),
+        "use" => {
+            let (from, [added, removed]) = (
+                short(event, "from"),
+                ["lines_added", "lines_removed"].map(|key| &event[key]),
+            );
+            ("use", format!("{from} → {version}  +{added} −{removed}"))
+        }
+        name @ ("rejected" | "failed") => ("bad", format!("{name} {version}: {}", text("error"))),
+        "warned" => {
+            let warnings = event["warnings"].as_array().into_iter().flatten();
+            let warnings: Vec<&str> = warnings.filter_map(Value::as_str).collect();
+            ("note", format!("{version}: {}", warnings.join("; ")))
+        }
+        "warning" => ("note", text("message").to_string()),
+        "missing" => ("bad", format!("the script is gone: {}", text("why"))),
+        "reverted" => ("", format!("{version} is in the file again")),
+        _ => return json!({ "step": event["step"] }),
+    };
+    json!({ "step": event["step"], "kind": kind, "line": line })
 }
 
 /// Seconds since 1970, which the page's clock is compared with.
@@ -138,6 +229,10 @@ struct Tail {
     end: u64,
     /// The last bytes before `end`.
     last: Vec<u8>,
+    /// How many lines that was.
+    read: u64,
+    /// Why it cannot be read, or not beyond a line.
+    problem: Option<String>,
 }
 
 impl Tail {
@@ -146,6 +241,8 @@ impl Tail {
             path,
             end: 0,
             last: Vec::new(),
+            read: 0,
+            problem: None,
         }
     }
 
@@ -161,24 +258,34 @@ impl Tail {
     }
 
     /// Takes the whole lines that are new, up to the first that is no JSON.
-    fn lines(&mut self, mut take: impl FnMut(Value)) {
-        let Ok(mut file) = File::open(&self.path) else {
-            return;
+    fn lines(&mut self, take: impl FnMut(Value)) {
+        self.problem = match self.read_on(take) {
+            // It is still to come.
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => {
+                let name = self.path.file_name().unwrap_or_default();
+                Some(format!("cannot read {}: {error}", name.display()))
+            }
+            Ok(()) => None,
         };
-        if file.seek(SeekFrom::Start(self.end)).is_err() {
-            return;
-        }
+    }
+
+    fn read_on(&mut self, mut take: impl FnMut(Value)) -> io::Result<()> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(self.end))?;
         let mut file = BufReader::with_capacity(1 << 20, file);
         let mut line = Vec::new();
-        while file.read_until(b'\n', &mut line).is_ok() && line.ends_with(b"\n") {
-            let Ok(value) = serde_json::from_slice(&line) else {
-                return;
-            };
+        while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            let value = serde_json::from_slice(&line).map_err(|error| {
+                io::Error::other(format!("its line {} is no JSON: {error}", self.read + 1))
+            })?;
             take(value);
+            self.read += 1;
             self.end += line.len() as u64;
             self.last = line.split_off(line.len().saturating_sub(MEMORY));
             line.clear();
         }
+        Ok(())
     }
 }
 
@@ -197,4 +304,77 @@ fn add(curves: &mut BTreeMap<String, Points>, step: u64, path: String, value: &V
     };
     let point = ((step + after) as u32, number);
     curves.entry(path).or_default().push(point);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_run_says_how_far_it_is_or_why_that_is_not_known() {
+        let place = tempfile::tempdir().unwrap();
+        let run = place.path().join("run");
+        fs::create_dir_all(run.join("checkpoints")).unwrap();
+        let mut followed = Followed::new(run.clone(), place.path());
+        let mut expect = |at: &str, is_over: bool| {
+            followed.refresh();
+            let heading = &followed.heading;
+            assert_eq!(heading["at"], at);
+            assert_eq!(heading["is_over"], is_over, "{at}");
+        };
+        let metrics = |text: &str| fs::write(run.join("metrics.jsonl"), text).unwrap();
+        let checkpoint = |name: &str| fs::create_dir(run.join("checkpoints").join(name)).unwrap();
+        let lock = File::create(run.join("lock")).unwrap();
+        lock.lock().unwrap();
+        expect("waiting for the first step", false);
+        checkpoint("000000");
+        expect("waiting for the first step", false);
+        lock.unlock().unwrap();
+        expect("stopped before the first step", true);
+        // A run that was killed, or is of another machine: nothing is known.
+        metrics("{\"step\":0}\n{\"step\":1}\n");
+        expect("step 2", false);
+        checkpoint("000002");
+        expect("stopped at step 2", true);
+        lock.lock().unwrap();
+        expect("step 2", false);
+        fs::write(run.join("config.toml"), "steps = 2\n").unwrap();
+        expect("step 2 of 2, finished", true);
+        // It goes on to more steps.
+        fs::write(run.join("config.toml"), "steps = 400\n").unwrap();
+        expect("step 2 of 400", false);
+        fs::remove_file(run.join("config.toml")).unwrap();
+        metrics("{\"step\":0}\n{\"step\":1}\nnothing\n");
+        let broken = "its line 3 is no JSON: expected ident at line 1 column 2";
+        expect(&format!("cannot read metrics.jsonl: {broken}"), true);
+        metrics("{\"step\":0}\n{\"step\":1}\n{\"st");
+        expect("step 2", false);
+        fs::remove_file(run.join("metrics.jsonl")).unwrap();
+        fs::create_dir(run.join("metrics.jsonl")).unwrap();
+        if cfg!(unix) {
+            let folder = "cannot read metrics.jsonl: Is a directory (os error 21)";
+            expect(folder, true);
+        }
+        fs::remove_dir_all(&run).unwrap();
+        expect("the folder is gone", true);
+    }
+
+    #[test]
+    fn the_version_in_use_is_the_one_that_a_failure_goes_back_to() {
+        let mut run = Followed::new("nowhere".into(), Path::new("nowhere"));
+        assert_eq!(run.in_use(), "the version before");
+        for (event, expected) in [
+            (json!({ "event": "start", "version": "aaaaaaaa" }), "aaaaaa"),
+            (json!({ "event": "use", "version": "bb" }), "bb"),
+            (json!({ "event": "rejected", "version": "cc" }), "bb"),
+            (
+                json!({ "event": "failed", "version": "bb", "back_to": "aaaaaaaa" }),
+                "aaaaaa",
+            ),
+        ] {
+            run.events.push(event);
+            assert_eq!(run.in_use(), expected);
+        }
+    }
 }

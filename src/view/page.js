@@ -4,9 +4,9 @@ const data = JSON.parse($("data").textContent);
 // The curves that are shown first; the recipe's own come after the fifth.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map(), uses = {};
-let chosen = 0, mark = null, cursor = null, waiting = false, ahead = 0;
+let source = null, chosen = 0, mark = null, cursor = null, waiting = false, ahead = 0;
 const now = () => runs[chosen];
-const isUse = (event) => event.event === "use";
+const isUse = (event) => event.kind === "use";
 
 function el(tag, properties, ...inner) {
 	const element = document.createElement(tag);
@@ -164,10 +164,13 @@ function redraw() {
 	waiting = true;
 	requestAnimationFrame(() => {
 		waiting = false;
-		const end = axis();
-		names().forEach((list, index) => {
+		const end = axis(), lists = names();
+		$("curves").hidden = !lists.flat().length;
+		$("history").hidden = !now().events.length;
+		lists.forEach((list, index) => {
 			const parent = $(index ? "rest" : "panels"), drawn = list.map(panel);
 			drawn.forEach((one, index) => { if (parent.children[index] !== one.figure) parent.insertBefore(one.figure, parent.children[index]); });
+			while (parent.children.length > drawn.length) parent.lastChild.remove();
 			const width = drawn[0]?.figure.clientWidth;
 			if (width) for (const one of drawn) draw(one, width, end);
 		});
@@ -177,29 +180,14 @@ function redraw() {
 
 // Versions and messages.
 
-const short = (version) => (version ?? "").slice(0, 6);
-const failed = (event) => ["bad", `${event.event} ${short(event.version)}: ${event.error}`];
-// An event's kind, and its line.
-const TOLD = {
-	start: (event) => ["", `${short(event.version)} begins`],
-	use: (event) => ["use", `${short(event.from)} → ${short(event.version)}  +${event.lines_added} −${event.lines_removed}`],
-	rejected: failed,
-	failed,
-	warned: (event) => ["note", `${short(event.version)}: ${event.warnings.join("; ")}`],
-	warning: (event) => ["note", event.message],
-	missing: (event) => ["bad", `the script is gone: ${event.why}`],
-	reverted: (event) => ["", `${short(event.version)} is in the file again`],
-};
-const told = (event) => TOLD[event.event]?.(event);
-
 function strip(end) {
 	const { events, listed } = now();
-	events.slice(listed).forEach((event, offset) => {
-		const said = told(event), index = listed + offset;
-		if (!said) return;
+	events.slice(listed).forEach(({ step, kind, line }, offset) => {
+		if (!line) return;
+		const index = listed + offset;
 		const properties = { "data-event": index, "aria-pressed": "false" }, show = () => choose(index);
-		$("events").append(el("li", { className: said[0] }, button(show, properties, says("span", event.step), says("b", said[1]))));
-		if (said[0]) $("strip").append(button(show, { ...properties, className: said[0], tabIndex: -1, title: `step ${event.step}: ${said[1]}` }));
+		$("events").append(el("li", { className: kind }, button(show, properties, says("span", step), says("b", line))));
+		if (kind) $("strip").append(button(show, { ...properties, className: kind, tabIndex: -1, title: `step ${step}: ${line}` }));
 	});
 	if (listed === events.length && now().end === end) return;
 	Object.assign(now(), { listed: events.length, end });
@@ -230,11 +218,11 @@ function table(heads, rows, share = () => null) {
 
 async function choose(index, scroll) {
 	mark = index;
-	const event = now().events[index], [kind, line] = told(event), detail = $("detail"), run = now();
+	const run = now(), { step, kind, line } = run.events[index], detail = $("detail");
 	for (const one of document.querySelectorAll("[data-event]")) one.setAttribute("aria-pressed", +one.dataset.event === index);
 	$("events").querySelector("[aria-pressed=true]").scrollIntoView({ block: "nearest" });
 	redraw();
-	const title = says("h3", `Step ${event.step}`);
+	const title = says("h3", `Step ${step}`);
 	if (kind !== "use") return detail.replaceChildren(title, says("p", line, kind === "bad" ? "error" : ""));
 	const change = await get(`change?run=${chosen}&event=${index}`);
 	if (mark !== index || run !== now()) return;
@@ -247,7 +235,7 @@ async function choose(index, scroll) {
 		const [before, after] = all.get(name), more = before == null || after == null ? null : after - before;
 		return [name.replace("evaluation/", "● ").replace("metrics/", ""), number(before), number(after), (more > 0 ? "+" : "") + number(more)];
 	});
-	detail.replaceChildren(title, ...files, says("h3", `Means of steps ${from} to ${event.step - 1}, and ${event.step} to ${Math.min(to - 1, done(run))}`), table(["", "before", "after", "change"], rows));
+	detail.replaceChildren(title, ...files, says("h3", `Means of steps ${from} to ${step - 1}, and ${step} to ${Math.min(to - 1, done(run))}`), table(["", "before", "after", "change"], rows));
 	if (scroll) detail.scrollIntoView({ block: "nearest" });
 }
 
@@ -286,6 +274,7 @@ async function load() {
 	mass(batch.mass);
 	const key = chosen + batch.recipe + batch.version;
 	if (drawn === (drawn = key)) return;
+	fill("objective", hint("computing"));
 	const { svg = "", error, notes = [error] } = await get(at("objective"));
 	if (drawn !== key) return;
 	if (error) drawn = "";
@@ -362,7 +351,8 @@ async function open() {
 	if (!data.edit || unsaved()) return;
 	const run = now(), seal = file?.seal, found = await get(`recipe?run=${chosen}`);
 	// It may have been typed, saved or left meanwhile.
-	if (run !== now() || seal !== file?.seal || unsaved()) return;
+	if (run !== now() || unsaved()) return;
+	if (seal !== file?.seal) return open();
 	file = found.error ? null : found;
 	$("edit").hidden = !file;
 	if (!file || editor.value === file.text) return;
@@ -380,12 +370,15 @@ async function check() {
 		editor.setSelectionRange(start, start);
 	}, { textContent: `${severity}${line ? `, line ${line}:${column}` : ""}: ${message}` }))));
 	if (!problems.length) $("checked").append("It passes.");
+	return !said.error && problems.some(([severity]) => severity === "error");
 }
 
 async function save() {
 	const own = file, text = editor.value, { error, seal } = await post("save", text, `&seal=${own.seal}`);
 	if (!error) Object.assign(own, { seal, text });
-	if (own === file) $("saved").textContent = !error ? "saved" : "not saved: " + (error.startsWith("409") ? "the file has changed since; copy your text and reload the page" : error);
+	if (own !== file) return;
+	$("saved").textContent = !error ? "saved" : "not saved: " + (error.startsWith("409") ? "the file has changed since; copy your text and reload the page" : error);
+	if (!error && await check()) $("saved").textContent = "saved, but rejected: the run still uses " + now().heading.in_use;
 }
 
 // Shows another run; what was not saved stays with its own.
@@ -405,6 +398,7 @@ function turn(id) {
 editor.oninput = () => { $("saved").textContent = ""; clearTimeout(typed); typed = setTimeout(check, 250); };
 $("save").onclick = save;
 editor.onkeydown = (event) => { if (event.key === "s" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); save(); } };
+onbeforeunload = (event) => { if (unsaved() || runs.some((run) => run !== now() && run.draft)) event.preventDefault(); };
 
 // News.
 
@@ -412,6 +406,7 @@ function take({ now: clock, runs: news }) {
 	for (const { id, heading, curves, from, events, events_from } of news) {
 		const run = runs[id] ??= { shown: true, curves: {}, events: [], listed: 0 };
 		if (!from) run.curves = {};
+		const edited = run.heading?.edited;
 		run.heading = heading;
 		for (const name in curves) {
 			const marks = run.curves[name] ??= [];
@@ -423,7 +418,7 @@ function take({ now: clock, runs: news }) {
 			if (run === now()) forget();
 		}
 		run.events.push(...events);
-		if (run === now() && (events.length || !from)) open();
+		if (run === now() && edited !== heading.edited) open();
 	}
 	ahead = clock - Date.now() / 1e3;
 	head();
@@ -432,7 +427,7 @@ function take({ now: clock, runs: news }) {
 function forget() {
 	mark = null;
 	now().listed = 0;
-	for (const id of ["strip", "events"]) fill(id);
+	for (const id of ["strip", "events", "detail"]) fill(id);
 }
 
 function head() {
@@ -447,10 +442,10 @@ function head() {
 }
 
 function state() {
-	const { step, steps, written } = now().heading;
-	const ended = steps && step + 1 >= steps, live = !data.news && !ended && Date.now() / 1e3 + ahead - written < 20;
+	const { at, is_over, written } = now().heading;
+	const live = !data.news && !is_over && Date.now() / 1e3 + ahead - written < 20;
 	$("state").className = live ? "live" : "";
-	$("state").textContent = (step == null ? "no step yet" : `step ${step + 1}${steps ? ` of ${steps}` : ""}`) + (ended ? ", finished" : live ? "" : ", written " + new Date(written * 1e3).toLocaleString());
+	$("state").textContent = at + (live || !written ? "" : ", written " + new Date(written * 1e3).toLocaleString());
 }
 
 function chooser() {
@@ -467,14 +462,13 @@ new ResizeObserver(redraw).observe($("panels"));
 $("more").ontoggle = redraw;
 if (data.news) take(data.news);
 else {
-	let source = null;
 	// A browser has six connections: a hidden page takes none.
 	document.onvisibilitychange = () => {
 		source?.close();
 		if (document.hidden) return;
 		source = new EventSource("events");
 		source.onmessage = (event) => take(JSON.parse(event.data));
-		source.onerror = () => $("state").textContent = "the server is gone: `advlab view` shows the run again";
+		source.onerror = () => $("state").textContent = `the server is gone: \`advlab view ${now()?.heading.folder ?? "RUN"}\` shows the run again`;
 	};
 	document.onvisibilitychange();
 	// A run that stands still sends nothing.

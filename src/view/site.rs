@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::batch::Seen;
 use super::curve::{around, curves, width};
-use super::follow::{Followed, now, step_of};
+use super::follow::{Followed, line_of, now, step_of};
 use super::http::{Answer, Request, number};
 use super::server::UPDATE;
 use super::{edit, versions};
@@ -320,7 +320,7 @@ impl Sent {
             "from": self.from,
             "curves": curves(run, width, self.from),
             "events_from": self.events,
-            "events": run.events[self.events..],
+            "events": run.events[self.events..].iter().map(line_of).collect::<Vec<_>>(),
         });
         self.heading = heading.clone();
         // An evaluation after the last step stands one step further.

@@ -249,6 +249,13 @@ fn lock(folder: &Path) -> Result<File, Diagnostics> {
     }
 }
 
+/// Whether a run stopped after so many steps: no process writes in its folder, which has the checkpoint to go on from.
+pub(crate) fn is_stopped(run: &Path, done: u64) -> bool {
+    // Who waits for the lock does not notice that it was had for a moment.
+    let is_free = |lock: File| lock.try_lock_shared().is_ok();
+    CHECKPOINTS.path(run, done).is_dir() && File::open(run.join(LOCK)).is_ok_and(is_free)
+}
+
 /// Removes what a killed process has half written. A file that cannot be removed does no harm.
 fn remove_parts(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -242,8 +242,8 @@ fn the_help_of_a_run_names_the_folder_to_resume() {
         "6",
     ]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.contains(&format!("advlab replay {}", lab.run().display())),
-        "{text}"
-    );
+    for command in ["view", "replay"] {
+        let line = format!("advlab {command} {}\n", lab.run().display());
+        assert!(text.contains(&line), "{text}");
+    }
 }

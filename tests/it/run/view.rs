@@ -126,7 +126,8 @@ fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
         "{end}"
     );
     let run = lab.run();
-    let go_on = format!("advlab train --resume {}", run.display());
+    let run_shown = run.display();
+    let go_on = format!("advlab view {run_shown}\n  advlab train --resume {run_shown}");
     assert!(end.trim_end().ends_with(&go_on), "{end}");
     let done = rows(&run).len();
     assert!(lab.file(&format!("checkpoints/{done:06}")).exists());

@@ -288,12 +288,76 @@ fn a_recipe_is_edited_in_a_browser() {
         "document.querySelector('#batch-about').textContent === 'the server does not answer'",
     );
     browser.until("load() && document.querySelector('#groups tbody tr') !== null");
-    browser.value("document.querySelector('#save').click()");
-    browser.until("document.querySelector('#saved').textContent.startsWith('saved')");
-    assert_eq!(
-        std::fs::read_to_string(place.path().join("mine.rhai")).unwrap(),
-        better
+    // What takes long is said to be under way.
+    browser.value(
+        "{ const own = fetch; window.fetch = async (to, how) => { if (to.startsWith('objective')) await new Promise((go) => window.go = go); \
+         return own(to, how); }; drawn = ''; }",
     );
+    browser.until(
+        "load() && document.querySelector('#objective').textContent === 'computing' && !!window.go",
+    );
+    browser.value("{ go(); }");
+    browser.until("document.querySelector('#objective svg') !== null");
+    // Nobody leaves what was not saved without being asked.
+    let leaves = "dispatchEvent(new Event('beforeunload', { cancelable: true }))";
+    assert_eq!(browser.value(leaves), false);
+    browser.value(&run(1));
+    assert_eq!(browser.value(leaves), false);
+    browser.value(&run(0));
+    browser.value("document.querySelector('#save').click()");
+    browser.until("document.querySelector('#saved').textContent === 'saved'");
+    assert_eq!(browser.value(leaves), true);
+    let script = place.path().join("mine.rhai");
+    assert_eq!(std::fs::read_to_string(&script).unwrap(), better);
+    // Nothing writes the run's folder: the page follows the file itself, and then saves.
+    std::fs::write(&script, format!("// another editor\n{better}")).unwrap();
+    browser.until("document.querySelector('#text').value.startsWith('// another editor')");
+    browser.value(&typed("fn advantage(batch, p) {\n    batch.rewrad\n}\n"));
+    browser.value("document.querySelector('#save').click()");
+    browser.until(
+        "/^saved, but rejected: the run still uses [0-9a-f]{6}$/.test(document.querySelector('#saved').textContent)",
+    );
+    assert!(std::fs::read_to_string(&script).unwrap().contains("rewrad"));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_that_begins_and_is_removed_is_shown_so() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let folder = Folder::new();
+    std::fs::remove_file(folder.path().join("reloads.jsonl")).unwrap();
+    std::fs::write(folder.path().join("metrics.jsonl"), "").unwrap();
+    let port = serve(&[folder.path()]);
+    browser.go(&format!("http://localhost:{port}/"));
+    let state = |text: &str| {
+        format!(
+            "document.querySelector('#state')?.textContent === {}",
+            json!(text)
+        )
+    };
+    let headings = "[...document.querySelectorAll('h2')].filter((one) => one.offsetParent).length";
+    browser.until(&state("waiting for the first step"));
+    browser.until(&format!("{headings} === 0"));
+    folder.step(0);
+    folder.reload(1);
+    folder.step(1);
+    browser.until(&state("step 2"));
+    browser.until(&format!("{headings} === 2"));
+    browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
+    browser.value("document.querySelector('#strip .use').click()");
+    browser.until("document.querySelector('#detail table') !== null");
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    browser.until(&state("the folder is gone"));
+    browser.until(&format!("{headings} === 0"));
+    browser.until("document.querySelectorAll('figure, #detail *').length === 0");
+    // As when the server ends.
+    browser.value("source.onerror()");
+    let command = json!(format!("`advlab view {}`", folder.path().display()));
+    browser.until(&format!(
+        "document.querySelector('#state').textContent.includes({command})"
+    ));
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 

@@ -306,7 +306,7 @@ fn a_page_is_told_of_new_steps_and_of_a_run_that_went_back() {
         if is_step {
             step.set(news["from"].as_u64());
         }
-        news["events"][0]["event"] == "use"
+        news["events"][0]["kind"] == "use"
     });
     assert_eq!(step.get(), Some(2));
     assert_eq!(reload["events_from"], 3);
