@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ndarray::{Array2, ArrayView1, ArrayViewMut2};
 use rayon::prelude::*;
 
-use super::zeros::{LARGE, fill, stream};
+use super::zeros::{Zeros, fill, stream};
 use super::{FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
 
@@ -127,10 +127,10 @@ impl Computed {
     }
 
     pub(crate) fn fill_rows(&self, rows: &mut Rows<'_>, clear: bool) {
-        let fill = if size_of_val(rows.values) < LARGE {
-            fill
-        } else {
+        let fill = if Zeros::<f32>::is_large(rows.values.len()) {
             stream
+        } else {
+            fill
         };
         let rows = rows.par_iter_mut().enumerate();
         rows.for_each(|(response, row)| self.fill_row(response, row, clear, fill));
