@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use multiversion::multiversion;
 use ndarray::{Array2, ArrayView1, ArrayViewMut2};
 use rayon::prelude::*;
 
-use super::zeros::{Zeros, fill, stream};
 use super::{FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
 
@@ -121,24 +121,19 @@ impl Computed {
         let mut values = vec![0.0; array.ncols()];
         for (response, mut row) in array.rows_mut().into_iter().enumerate() {
             values.fill(0.0);
-            self.fill_row(response, &mut values, clear, fill);
+            self.fill_row(response, &mut values, clear);
             row.assign(&ArrayView1::from(&values[..]));
         }
     }
 
     pub(crate) fn fill_rows(&self, rows: &mut Rows<'_>, clear: bool) {
-        let fill = if Zeros::<f32>::is_large(rows.values.len()) {
-            stream
-        } else {
-            fill
-        };
         let rows = rows.par_iter_mut().enumerate();
-        rows.for_each(|(response, row)| self.fill_row(response, row, clear, fill));
+        rows.for_each(|(response, row)| self.fill_row(response, row, clear));
     }
 
-    fn fill_row(&self, response: usize, row: &mut [f32], clear: bool, fill: fn(&mut [f32], f32)) {
+    fn fill_row(&self, response: usize, row: &mut [f32], clear: bool) {
         if clear {
-            self.layout.clear_padding(response, row, fill);
+            self.layout.clear_padding(response, row);
         }
         let value = self.lookup();
         for (tokens, columns) in self.layout.stretches(response) {
@@ -152,6 +147,11 @@ impl Computed {
             }
         }
     }
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn fill(out: &mut [f32], value: f32) {
+    out.fill(value);
 }
 
 /// The rows of a padded array [B, T] that is written into, one after another in memory.

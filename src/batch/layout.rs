@@ -244,17 +244,12 @@ impl Layout {
     }
 
     /// Writes 0 into the columns of a response's row that hold no token that counts.
-    pub(crate) fn clear_padding(
-        &self,
-        response: usize,
-        row: &mut [f32],
-        fill: fn(&mut [f32], f32),
-    ) {
+    pub(crate) fn clear_padding(&self, response: usize, row: &mut [f32]) {
         for columns in self.rows.gaps(response) {
-            fill(&mut row[columns], 0.0);
+            row[columns].fill(0.0);
         }
         // Where rows of their own lengths are written into padded ones.
-        fill(&mut row[self.row_length(response)..], 0.0);
+        row[self.row_length(response)..].fill(0.0);
     }
 
     /// Writes a value for each token of a response (by its index in a token tensor) into its column of a row; the other

@@ -1,15 +1,14 @@
-//! Memory for numbers that are still to be written: in huge pages, and past the caches, where there are many.
+//! Memory for numbers that are still to be written: in huge pages where there are many and the system has such.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use multiversion::multiversion;
 use zerocopy::{AllocError, FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::buffer::{Buffer, Owner};
 
 /// Bytes from which on memory comes in huge pages. The C library gives such large blocks back to the system when they are
-/// freed, so that each begins with page faults; smaller ones are used again. No core's caches hold them.
+/// freed, so that each begins with page faults; smaller ones are used again.
 const LARGE: usize = 32 << 20;
 
 /// Numbers that are 0 until they are written; they become a [`Buffer`] without a copy.
@@ -99,36 +98,6 @@ impl<T: Plain> From<Zeros<T>> for Buffer<T> {
     }
 }
 
-/// Writes one value everywhere.
-#[multiversion(targets("x86_64+avx2"))]
-pub(crate) fn fill(out: &mut [f32], value: f32) {
-    out.fill(value);
-}
-
-/// As [`fill`], into a part of more memory than the caches hold: without reading each line before it is written, which of 134 MB
-/// takes 4 ms on two cores in place of 9.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn stream(out: &mut [f32], value: f32) {
-    use std::arch::x86_64::{__m128, _mm_set1_ps, _mm_sfence, _mm_stream_ps};
-
-    // SAFETY: an `__m128` is four f32, whatever their bits.
-    let (head, lines, tail) = unsafe { out.align_to_mut::<__m128>() };
-    head.fill(value);
-    tail.fill(value);
-    // SAFETY: each x86_64 has these instructions; each place is borrowed here alone and aligned as they want, and the fence
-    // puts them before whatever tells another thread that they are done.
-    unsafe {
-        let four = _mm_set1_ps(value);
-        for line in lines {
-            _mm_stream_ps(std::ptr::from_mut(line).cast(), four);
-        }
-        _mm_sfence();
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) use fill as stream;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,16 +115,5 @@ mod tests {
             assert_eq!(buffer.clone().last().copied(), (length > 0).then_some(2.5));
         }
         assert!(Zeros::<f64>::new(usize::MAX / 2).is_err());
-    }
-
-    #[test]
-    fn what_is_streamed_is_written_from_any_place_to_any_other() {
-        for (start, end) in (0..9).flat_map(|start| (start..40).map(move |end| (start, end))) {
-            let mut values = [1.0_f32; 40];
-            stream(&mut values[start..end], 2.5);
-            let is_in = |at: usize| (start..end).contains(&at);
-            let expected = std::array::from_fn(|at| if is_in(at) { 2.5 } else { 1.0 });
-            assert_eq!(values, expected, "{start}..{end}");
-        }
     }
 }

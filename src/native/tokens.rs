@@ -168,7 +168,7 @@ impl<T: Token> Target<'_, T> {
             Target::Rows(rows) => rows,
         };
         let row = rows.row(0);
-        layout.clear_padding(response, row, <[f32]>::fill);
+        layout.clear_padding(response, row);
         let runs = layout.runs(response);
         let own = match runs {
             [run] => T::of_rows(&mut row[run.columns()]),

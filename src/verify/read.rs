@@ -305,8 +305,8 @@ impl<'t> Parser<'t> {
     /// A matrix, with a factor before it; the number that a determinant is; what stands in an environment of lines.
     fn matrix(&mut self, factor: Option<Expr>) -> Option<Expr> {
         let environment = self.environment("\\begin")?;
-        if environment.starts_with("align") {
-            let inside = self.list().filter(|_| factor.is_none());
+        if let "align" | "aligned" = environment {
+            let inside = self.nested(Self::list).filter(|_| factor.is_none());
             return inside.filter(|_| self.environment("\\end") == Some(environment));
         }
         if environment == "array" {
@@ -315,16 +315,25 @@ impl<'t> Parser<'t> {
             }
         }
         let mut rows = vec![Vec::new()];
+        // The factor is made of what is read by now.
+        let copied = 30 * self.at as u64;
         while !self.is("\\end") {
             let cell = self.sum()?;
             rows.last_mut()?.push(match &factor {
-                Some(factor) => factor.clone().times(cell),
+                Some(factor) => {
+                    work::look(copied)?;
+                    factor.clone().times(cell)
+                }
                 None => cell,
             });
-            if self.take("\\\\") && !self.is("\\end") {
-                rows.push(Vec::new());
-            } else {
-                (self.take("&") || self.is("\\end")).then_some(())?;
+            if self.take("\\\\") {
+                // Empty rows are none.
+                while self.take("\\\\") {}
+                if !self.is("\\end") {
+                    rows.push(Vec::new());
+                }
+            } else if !self.is("\\end") {
+                (self.take("&") && !self.is("\\end")).then_some(())?;
             }
         }
         (self.environment("\\end") == Some(environment)).then_some(())?;

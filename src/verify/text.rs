@@ -63,11 +63,11 @@ pub(super) fn choice(text: &str) -> Option<char> {
     Some(letter.to_ascii_uppercase())
 }
 
-/// Letters alone, with a word among them, are words: `odd` is no product, `sin x` is a function, `xy` without a vowel is
-/// no word.
+/// Letters alone, with a word among them, are words: `odd` is no product, `sin x` is a function, and `xy`, of
+/// letters that name variables, is no word.
 pub(super) fn is_words(text: &str) -> bool {
     static KNOWN: LazyLock<Regex> =
-        LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[b-df-hj-np-tv-z]{2,3})$"));
+        LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[k-np-tv-z]{2,3})$"));
     let text = text.replace("\\text", " ").replace(['{', '}', ','], " ");
     let mut letters = text.chars().filter(|letter| !letter.is_whitespace());
     let is_known = |word: &str| is_name(word) || KNOWN.is_match(word);

@@ -10,6 +10,7 @@ use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, value};
 use crate::paint::{Paint, cut, visible, wrapped};
 use crate::script::Session as Script;
+use crate::suggest::did_you_mean;
 use crate::verify::{self, Verdict};
 
 /// Responses that are shown at once.
@@ -88,7 +89,7 @@ impl Looker<'_> {
             });
             return Ok(best.into_iter().collect());
         }
-        let code = self.with_columns(what);
+        let code = self.with_columns(what)?;
         let (level, values) = self.script.numbers(&code)?;
         if level != Some(Level::Response) {
             let help = "a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
@@ -104,26 +105,39 @@ impl Looker<'_> {
         }
     }
 
-    /// A condition in which columns stand by their names alone.
-    fn with_columns(&self, condition: &str) -> String {
+    /// A condition in which columns stand by their names alone; there is nothing else that it could name.
+    fn with_columns(&self, condition: &str) -> Result<String, Diagnostics> {
+        const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
         let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
         let mut code = String::new();
         let mut word = String::new();
+        let mut is_text = false;
         for letter in condition.chars().chain(std::iter::once(' ')) {
             if is_letter(letter) {
                 word.push(letter);
                 continue;
             }
-            let is_column = self.batch.has(&word)
-                || ["reward", "correct", "verified", "length"].contains(&&*word);
-            if is_column && letter != '(' && !code.ends_with(['.', '"']) {
-                code.push_str("batch.");
+            let is_name = word.starts_with(|letter: char| letter.is_alphabetic() || letter == '_');
+            if is_name && !is_text && letter != '(' && !code.ends_with('.') {
+                let is_column = self.batch.has(&word) || COMPUTED.contains(&&*word);
+                if !is_column && !["batch", "true", "false"].contains(&&*word) {
+                    let names = self.batch.response_columns().map(|(name, _)| name);
+                    let names = names.chain(self.batch.token_columns().map(|(name, _)| name));
+                    let names =
+                        names.chain(COMPUTED.into_iter().filter(|name| !self.batch.has(name)));
+                    let message = format!("`{word}` is neither a column nor a group");
+                    return Err(wrong(message, did_you_mean(&word, names)));
+                }
+                if is_column {
+                    code.push_str("batch.");
+                }
             }
+            is_text ^= letter == '"';
             code.push_str(&word);
             code.push(letter);
             word.clear();
         }
-        code.trim_end().to_string()
+        Ok(code.trim_end().to_string())
     }
 
     /// A column, one value a response: of tokens the mean. `None` where the batch has none.
@@ -200,7 +214,7 @@ impl Looker<'_> {
             lines.extend(marked(text, marks, paint));
         }
         if let Some(completion) = completion {
-            lines.push(answer(completion, self.batch.solution(response).as_deref()));
+            lines.extend(answer(completion, self.batch.solution(response).as_deref()));
         }
         if let Some(tokens) = tokens {
             lines.push(self.told(&tokens, completion.zip(spans.as_ref())));
@@ -231,12 +245,13 @@ impl Looker<'_> {
     }
 }
 
-/// The answer of a completion beside that of its solution.
-fn answer(completion: &str, solution: Option<&str>) -> String {
+/// The answer of a completion, beside that of its solution; nothing where neither has one to be found.
+fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));
     let Some(solution) = solution else {
-        return format!("  answer found: {}", shown(verify::answer(completion)));
+        let answer = verify::answer(completion)?;
+        return Some(format!("  answer found: {}", shown(Some(answer))));
     };
     let (verdict, reference, answer) = verify::compared(solution, completion);
     let verdict = match verdict {
@@ -245,11 +260,11 @@ fn answer(completion: &str, solution: Option<&str>) -> String {
         Verdict::NoAnswer => "no answer",
         Verdict::Undecided => "not decided, so wrong",
     };
-    format!(
+    Some(format!(
         "  answer found: {} ({verdict}; the reference's: {})",
         shown(answer),
         shown(reference)
-    )
+    ))
 }
 
 /// The lines of a text, wrapped, with some parts in the colour of their values' sign.

@@ -278,4 +278,7 @@ fn look_shows_why_a_response_got_its_advantage() {
     );
     let none = lab.run("look texts.jsonl nothing");
     assert_eq!(none.status, 1, "{}", none.out);
+    let misspelt = lab.run("look texts.jsonl verifed==0 --recipe grpo");
+    let told = misspelt.err.contains("did you mean `verified`?");
+    assert!(misspelt.status == 1 && told, "{}", misspelt.err);
 }

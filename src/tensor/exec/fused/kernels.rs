@@ -1,6 +1,6 @@
 //! Elementwise rows on tiles: loops that the compiler makes vector code of.
 //!
-//! The functions are those of the op table, in f64. Where all that goes in is f32, the compiler computes `+ - * /`, roots
+//! The functions are those of the op table, in f64, but for exp and k3, which have one for each precision. Where all that goes in is f32, the compiler computes `+ - * /`, roots
 //! and comparisons in f32 itself: the bits are the same, since an f64 has more than twice an f32's digits. A number
 //! that is no f32 keeps the loop in f64.
 
@@ -166,10 +166,6 @@ pub(super) fn binary<T: Precision>(op: Binary, a: Source<T>, b: Source<T>, out: 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 pub(super) fn ternary<T: Precision>(op: Ternary, [a, b, c]: [Source<T>; 3], out: &mut [T]) {
     let len = out.len();
-    let (b, c) = match op {
-        Ternary::Clamp => (b.rounded(), c.rounded()),
-        Ternary::Where => (b, c),
-    };
     with_source!(a, len, a => with_source!(b, len, b => with_source!(c, len, c => {
         op.visit(Loop(out, (a, b, c)))
     })));

@@ -258,7 +258,7 @@ impl Block<'_, '_> {
         if let Some(padded) = self.written.padded.as_mut().filter(|padded| padded.is_last) {
             for response in responses {
                 let row = padded.rows.row(response - self.first);
-                self.layout.clear_padding(response, row, <[f32]>::fill);
+                self.layout.clear_padding(response, row);
             }
         }
     }
