@@ -205,7 +205,18 @@ impl PyBatch {
 /// The sum of each row of an array [B, T], float64 [B].
 #[pyfunction]
 pub fn row_sums<'py>(py: Python<'py>, given: Given<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
-    let array = Array::new(&given.0, given.1)?;
+    let (array, is_bf16, lengths) = given;
+    let array = Array::new(&array, is_bf16)?;
+    let found = match (lengths, array.ndim()) {
+        (None, 2) => None,
+        (None, 1) => Some("have 1 dimension".to_string()),
+        (None, ndim) => Some(format!("have {ndim} dimensions")),
+        (Some(_), _) => Some("are rows of different lengths".to_string()),
+    };
+    if let Some(found) = found {
+        let message = format!("rewards by token {found}: they are an array [B, T], padded with 0");
+        return Err(PyTypeError::new_err(message));
+    }
     let sums = py.detach(|| pool::install(|| array.row_sums()))?;
     Ok(PyArray1::from_vec(py, sums))
 }

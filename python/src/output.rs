@@ -64,9 +64,6 @@ impl Values {
 static SPARE: Mutex<Vec<Zeros<f32>>> = Mutex::new(Vec::new());
 const SPARES: usize = 2;
 
-/// Numbers from which on the C library gives memory back to the system when it is freed.
-const LARGE: usize = (32 << 20) / size_of::<f32>();
-
 /// An array [B, T].
 #[pyclass(frozen)]
 pub struct Padded {
@@ -88,7 +85,7 @@ impl Padded {
 impl Drop for Padded {
     fn drop(&mut self) {
         // A lock that another thread holds, or held when the process forked, is not waited for.
-        if self.values.len() >= LARGE
+        if Zeros::<f32>::is_large(self.values.len())
             && let Ok(mut spare) = SPARE.try_lock()
         {
             spare.truncate(SPARES - 1);
@@ -105,7 +102,7 @@ fn padded(computed: &Computed) -> Padded {
     let shape = (layout.responses(), layout.width());
     let length = shape.0 * shape.1;
     let spare = SPARE.try_lock().ok().and_then(|mut spare| {
-        let fits = |values: &Zeros<f32>| length >= LARGE && values.len() >= length;
+        let fits = |values: &Zeros<f32>| Zeros::<f32>::is_large(length) && values.len() >= length;
         spare.iter().position(fits).map(|at| spare.remove(at))
     });
     let mut values = spare

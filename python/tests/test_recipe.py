@@ -108,6 +108,20 @@ def test_rewards_by_token_are_added_up_few_or_many(kind):
         assert _trainers.row_sums(view).tolist() == view.astype("float64").sum(-1).tolist()
 
 
+@pytest.mark.parametrize(
+    "rewards, found",
+    [
+        (np.zeros(4), "have 1 dimension:"),
+        (np.float32(1), "have 0 dimensions:"),
+        (np.zeros((2, 3, 4)), "have 3 dimensions:"),
+        ([[1.0], [1.0, 2.0]], "are rows of different lengths:"),
+    ],
+)
+def test_rewards_by_token_of_another_shape_are_refused(rewards, found):
+    with pytest.raises(TypeError, match=f"rewards by token {found} .* \\[B, T\\]"):
+        _trainers.row_sums(rewards)
+
+
 def test_large_whole_numbers_of_tokens_stay_exact(script):
     recipe = advlab.load(script('fn advantage(batch, p) { batch.ids - batch.ids.min("batch") }'))
     ids = np.array([[2**24 + 1, 2**24], [2**24, 2**24]])

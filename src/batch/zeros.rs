@@ -9,7 +9,6 @@ use super::buffer::{Buffer, Owner};
 
 /// Bytes from which on memory comes in huge pages. The C library gives such large blocks back to the system when they are
 /// freed, so that each begins with page faults; smaller ones are used again.
-#[cfg(target_os = "linux")]
 const LARGE: usize = 32 << 20;
 
 /// Numbers that are 0 until they are written; they become a [`Buffer`] without a copy.
@@ -36,16 +35,20 @@ impl<T: Plain> Zeros<T> {
     /// Where there is no memory for them.
     pub fn new(length: usize) -> Result<Self, AllocError> {
         #[cfg(target_os = "linux")]
-        if let Some(bytes) = length
-            .checked_mul(size_of::<T>())
-            .filter(|&bytes| bytes >= LARGE)
-        {
+        if Self::is_large(length) {
+            let bytes = length * size_of::<T>();
             let pages = memmap2::MmapMut::map_anon(bytes).map_err(|_| AllocError)?;
             // A kernel without huge pages gives small ones, which serve as well.
             let _ = pages.advise(memmap2::Advice::HugePage);
             return Ok(Zeros::Pages(pages));
         }
         T::new_vec_zeroed(length).map(Zeros::Vec)
+    }
+
+    /// Whether the memory of as many numbers goes back to the system when it is freed, so that it pays to keep it.
+    pub fn is_large(length: usize) -> bool {
+        let bytes = length.checked_mul(size_of::<T>());
+        bytes.is_some_and(|bytes| bytes >= LARGE)
     }
 }
 

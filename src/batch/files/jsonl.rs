@@ -144,7 +144,7 @@ pub(super) fn write(
                     }
                     spread.json(response, &mut value);
                 }
-                let filled = line.room.fill(&bytes, ADVANTAGE, &value, &mut out);
+                let filled = line.room.fill(&bytes, ADVANTAGE, &value, &[], &mut out);
                 filled.ok_or_else(|| changed(input, "a line is shorter"))?
             }
         };

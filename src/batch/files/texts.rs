@@ -97,9 +97,8 @@ pub struct Verified {
     pub length: Option<usize>,
 }
 
-/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each and its line's number in order.
-/// Where
-/// there is an `output`, each line is written there with the field `correct`.
+/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each and its line's
+/// number in order. Where there is an `output`, each line is written there with the field `correct`.
 ///
 /// `asked` has names for the fields of the completion and the solution, where they are not the usual ones. A tokenizer counts
 /// the tokens of completions in lines without a `length`, and that is written too.
@@ -145,12 +144,11 @@ pub fn verify_lines(
                     let written = match &verified {
                         None => out.write_all(line),
                         Some((verified, room)) => {
-                            let is_right = verified.verdict == Verdict::Equal;
+                            let is_right = (verified.verdict == Verdict::Equal).to_string();
                             let length = verified.length;
-                            let length = length.map(|length| format!(", \"{LENGTH}\": {length}"));
-                            let value = format!("{is_right}{}", length.unwrap_or_default());
-                            let filled = room.fill(line, CORRECT, value.as_bytes(), out);
-                            filled.unwrap_or(Ok(()))
+                            let length = length.map(|length| (LENGTH, length.to_string()));
+                            room.fill(line, CORRECT, is_right.as_bytes(), length.as_slice(), out)
+                                .unwrap_or(Ok(()))
                         }
                     };
                     written.map_err(|error| out.error(&error))?;

@@ -45,6 +45,39 @@ fn verify_counts_writes_and_explains() {
 }
 
 #[test]
+fn verify_writes_in_the_style_of_each_line_and_to_the_last_of_equal_fields() {
+    let lab = lab();
+    let flags = format!("--tokenizer {}", tokenizer("gpt.json"));
+    for (line, flags, written) in [
+        (
+            r#"{"correct":1,"completion":"5","correct":2,"solution":"5"}"#,
+            "",
+            r#"{"correct":1,"completion":"5","correct":true,"solution":"5"}"#,
+        ),
+        (
+            r#"{"completion":"5","solution":"5"}"#,
+            &flags,
+            r#"{"completion":"5","solution":"5","correct":true,"length":1}"#,
+        ),
+        (
+            r#"{"correct": 0, "completion": "5", "solution": "5"}"#,
+            &flags,
+            r#"{"correct": true, "length": 1, "completion": "5", "solution": "5"}"#,
+        ),
+        (
+            r#"{"correct":0,"completion":"5","solution":"5"}"#,
+            &flags,
+            r#"{"correct":true,"length":1,"completion":"5","solution":"5"}"#,
+        ),
+    ] {
+        lab.write("line.jsonl", line);
+        let ran = lab.run(&format!("verify line.jsonl -o out.jsonl {flags}"));
+        assert_eq!(ran.status, 0, "{line}: {}", ran.err);
+        assert_eq!(lab.read("out.jsonl").trim_end(), written, "{line}");
+    }
+}
+
+#[test]
 fn verify_counts_tokens_where_the_lines_have_no_length() {
     let lab = lab();
     let command = format!(
@@ -88,7 +121,9 @@ fn verify_holds_a_few_blocks_of_a_file() {
     let peak = |copies: usize| -> u64 {
         lab.write("large.jsonl", &line.repeat(copies));
         let mut verify = lab.command("verify large.jsonl -o out.jsonl");
+        // Blocks are as large as there are threads.
         let mut verify = verify
+            .env("RAYON_NUM_THREADS", "2")
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("advlab");

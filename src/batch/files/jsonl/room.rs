@@ -3,29 +3,23 @@
 use std::io::{self, Write};
 use std::ops::Range;
 
-/// The bytes that make room for a value: those of the field's own where it is there, else none, behind the last one.
+/// The bytes that make room for a value: those of the field's own where it is there (of several the last one's, which is the
+/// one that readers of JSON take), else none, behind the last field.
 #[derive(Clone, Debug)]
 pub(in crate::batch::files) struct Room {
     bytes: Range<usize>,
-    style: Style,
-}
-
-/// What comes before the value, in the style of the line: Python puts a space after a comma and a colon.
-#[derive(Clone, Copy, Debug)]
-enum Style {
-    /// The key is there.
-    There,
-    /// There is no other field.
-    First,
-    Spaced,
-    Tight,
+    /// Whether the key is there.
+    is_there: bool,
+    /// Whether the line has a space after a colon, as Python puts it; `None` where it has no field.
+    is_spaced: Option<bool>,
 }
 
 impl Room {
     pub(in crate::batch::files) fn new() -> Self {
         Room {
             bytes: 0..0,
-            style: Style::First,
+            is_there: false,
+            is_spaced: None,
         }
     }
 
@@ -37,19 +31,18 @@ impl Room {
         key_end: usize,
         value: Range<usize>,
     ) {
-        let is_spaced = || line[key_end..value.start].ends_with(' ');
-        (self.style, self.bytes) = match self.style {
-            Style::There => return,
-            _ if is_own => (Style::There, value),
-            Style::First if is_spaced() => (Style::Spaced, value.end..value.end),
-            Style::First => (Style::Tight, value.end..value.end),
-            style => (style, value.end..value.end),
-        };
+        self.is_spaced
+            .get_or_insert_with(|| line[key_end..value.start].ends_with(' '));
+        if is_own {
+            (self.is_there, self.bytes) = (true, value);
+        } else if !self.is_there {
+            self.bytes = value.end..value.end;
+        }
     }
 
     /// All fields of the line were passed, and this is where it closes.
     pub(in crate::batch::files) fn close(mut self, at: usize) -> Self {
-        if matches!(self.style, Style::First) {
+        if self.is_spaced.is_none() {
             self.bytes = at..at;
         }
         self
@@ -60,22 +53,32 @@ impl Room {
         self.bytes = self.bytes.start + bytes..self.bytes.end + bytes;
     }
 
-    /// Writes the line with the value in it; `None` where the line is too short.
+    /// Writes the line with the value in it, and behind that the new fields `more`, all in the line's own style; `None` where
+    /// the line is too short.
     pub(in crate::batch::files) fn fill(
         &self,
         line: &[u8],
         name: &str,
         value: &[u8],
+        more: &[(&str, String)],
         out: &mut impl Write,
     ) -> Option<io::Result<()>> {
-        let key = match self.style {
-            Style::There => String::new(),
-            Style::First => format!("\"{name}\": "),
-            Style::Spaced => format!(", \"{name}\": "),
-            Style::Tight => format!(",\"{name}\":"),
+        let space = if self.is_spaced == Some(false) {
+            ""
+        } else {
+            " "
         };
-        let before = line.get(..self.bytes.start)?;
-        let parts = [before, key.as_bytes(), value, line.get(self.bytes.end..)?];
+        let key = match self.is_spaced {
+            _ if self.is_there => String::new(),
+            None => format!("\"{name}\": "),
+            Some(_) => format!(",{space}\"{name}\":{space}"),
+        };
+        let more = more
+            .iter()
+            .map(|(name, value)| format!(",{space}\"{name}\":{space}{value}"));
+        let more: String = more.collect();
+        let (before, after) = (line.get(..self.bytes.start)?, line.get(self.bytes.end..)?);
+        let parts = [before, key.as_bytes(), value, more.as_bytes(), after];
         Some(parts.iter().try_for_each(|part| out.write_all(part)))
     }
 }
