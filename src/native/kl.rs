@@ -1,7 +1,7 @@
 //! The estimators of a KL at each token.
 
-use crate::tensor::Precision;
 use crate::tensor::op::{FAR, Unary};
+use crate::tensor::{Precision, k3};
 
 #[derive(Clone, Copy)]
 pub(super) enum Kl {
@@ -50,7 +50,7 @@ impl Kl {
                 });
             }
             Kl::K3 => each!(d => {
-                let k3 = T::narrow(T::k3(d));
+                let k3 = T::narrow(k3(d));
                 let near = T::narrow(d - k3.widen());
                 let slope = if FAR < d { T::narrow(1.0) } else { near };
                 (k3, T::narrow(grad.widen() * slope.widen()))

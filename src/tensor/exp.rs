@@ -87,24 +87,6 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
     (sum + (left + tail)) * power_of_two(half) * power_of_two(k - half)
 }
 
-/// [`k3`] of f32 tokens, in steps of f32: within 1 from d by its series, to the 11th power, which is 4e-9 off; beyond, the
-/// parts of the sum differ enough.
-#[inline(always)]
-pub(crate) fn k3_f32(d: f32) -> f32 {
-    let x = -d;
-    let (x2, pair) = (x * x, |low: f32, high: f32| low + x * high);
-    let (p0, p1) = (pair(1.0 / 2.0, 1.0 / 6.0), pair(1.0 / 24.0, 1.0 / 120.0));
-    let (p2, p3) = (
-        pair(1.0 / 720.0, 1.0 / 5_040.0),
-        pair(1.0 / 40_320.0, 1.0 / 362_880.0),
-    );
-    let p4 = pair(1.0 / 3_628_800.0, 1.0 / 39_916_800.0);
-    let x4 = x2 * x2;
-    let near = ((p0 + p1 * x2) + ((p2 + p3 * x2) + p4 * x4) * x4) * x2;
-    let far = (exp_f32(x) - 1.0) + d;
-    if x.abs() <= 1.0 { near } else { far }
-}
-
 /// exp of each value, into an array of the same length.
 #[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 pub(crate) fn exponentials(values: &[f64], out: &mut [f64]) {
@@ -181,19 +163,6 @@ mod tests {
         for d in [-5.0f64, 2.0, 100.0] {
             assert!((k3(d) - ((-d).exp_m1() + d)).abs() <= 1e-15 * k3(d), "{d}");
         }
-    }
-
-    #[test]
-    fn k3_of_f32_is_within_some_ulps() {
-        for d in points().map(|d| d as f32).filter(|d| *d != 0.0) {
-            let want = k3(f64::from(d));
-            let got = k3_f32(d);
-            let is_near = got == want as f32 || (f64::from(got) - want).abs() <= 3e-7 * want;
-            assert!(is_near, "k3({d}): {got} {want}");
-        }
-        let extremes = [0.0, f32::INFINITY, 200.0, -200.0].map(k3_f32);
-        assert_eq!(extremes, [0.0, f32::INFINITY, 199.0, f32::INFINITY]);
-        assert!(k3_f32(f32::NAN).is_nan());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) use reduce::finish;
 
 use super::error::{TensorError, TensorErrorKind};
-use super::exp::{exp, exp_f32, k3, k3_f32};
+use super::exp::{exp, exp_f32};
 use super::{Context, Plan, Value};
 use crate::batch::{FloatBuffer, Rows, TokenValues};
 use crate::diagnostic::Diagnostic;
@@ -130,8 +130,6 @@ pub(crate) trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static 
     fn widen(self) -> f64;
     /// e to the power of x, to an ulp of this precision.
     fn exp(x: f64) -> f64;
-    /// exp(-d) - 1 + d, to some ulps of this precision however small d is.
-    fn k3(d: f64) -> f64;
     fn wrap(values: Vec<Self>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// The next value towards infinity.
@@ -160,10 +158,6 @@ impl Precision for f32 {
     fn exp(x: f64) -> f64 {
         f64::from(exp_f32(x as f32))
     }
-    #[inline(always)]
-    fn k3(d: f64) -> f64 {
-        f64::from(k3_f32(d as f32))
-    }
     fn wrap(values: Vec<f32>) -> FloatBuffer {
         values.into()
     }
@@ -191,10 +185,6 @@ impl Precision for f64 {
     #[inline(always)]
     fn exp(x: f64) -> f64 {
         exp(x)
-    }
-    #[inline(always)]
-    fn k3(d: f64) -> f64 {
-        k3(d)
     }
     fn wrap(values: Vec<f64>) -> FloatBuffer {
         values.into()

@@ -41,7 +41,7 @@ static KL: Op = Op {
 /// From here on the derivative of k3, 1 - exp(-d), is 1 in f64.
 pub(crate) const FAR: f64 = 40.0;
 
-/// exp(-d) - 1 + d of a difference d, for `kl`, in one step: see [`crate::tensor::exp`]. Its derivative 1 - exp(-d) is d - k3, which is there already; far
+/// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which is there already; far
 /// out these are equal or infinite, and the derivative is 1.
 static K3: Op = Op {
     name: "kl",

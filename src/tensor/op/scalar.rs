@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 
 use crate::tensor::Precision;
-use crate::tensor::exp::{exp, expm1};
+use crate::tensor::exp::{exp, expm1, k3};
 
 /// Operations with the functions that they are, and a visitor that gets the function with a type of its own.
 macro_rules! operations {
@@ -77,7 +77,7 @@ operations! {
         IsFinite => #[inline(always)] |x| truth(x.is_finite()),
         Not => #[inline(always)] |x| truth(x == 0.0),
         Detach => #[inline(always)] |x| x,
-        K3 => V::Value::k3,
+        K3 => k3,
     }
 }
 
