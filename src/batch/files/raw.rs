@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::json::Type;
-use super::jsonl::Room;
 use super::names::Names;
 use super::tensor::{Info, Tensor};
 use crate::batch::GroupId;
@@ -43,9 +42,9 @@ pub(super) struct Raw {
 /// The location of each response in a file, and what a copy of the file must find there again.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
+    /// A line for each response, but for the blank ones, which are counted from 1; the checksum of all bytes.
     Lines {
-        lines: Vec<Line>,
-        /// The checksum of all bytes.
+        blank: Vec<usize>,
         sum: u32,
     },
     Tensors(Vec<Info>),
@@ -55,7 +54,10 @@ impl Origin {
     /// The line of a response, from 1, where the file has lines.
     pub(super) fn line(&self, response: usize) -> Option<usize> {
         match self {
-            Origin::Lines { lines, .. } => lines.get(response).map(|line| line.number),
+            Origin::Lines { blank, .. } => {
+                let pass = |line, blank: &usize| line + usize::from(*blank <= line);
+                Some(blank.iter().fold(response + 1, pass))
+            }
             Origin::Tensors(_) => None,
         }
     }
@@ -72,15 +74,6 @@ impl Origin {
     pub(super) fn is(&self, tensors: &[Info]) -> bool {
         matches!(self, Origin::Tensors(then) if then == tensors)
     }
-}
-
-/// The line of a response.
-#[derive(Clone, Debug)]
-pub(super) struct Line {
-    /// From 1.
-    pub(super) number: usize,
-    /// The place of its advantage.
-    pub(super) room: Room,
 }
 
 /// One field of the lines, or one tensor.
@@ -105,7 +98,7 @@ pub(super) struct RawColumn {
 }
 
 /// The values of a column, all of one kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Values {
     /// Nothing but null.
     None,

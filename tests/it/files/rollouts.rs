@@ -335,10 +335,11 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
     );
     let now = read(&input);
     let (advantage, returns) = (per_response(&now, &[0.1, -1.0]), per_token(&now, &values));
-    now.write_outputs(&out, &advantage, Some(&returns)).unwrap();
+    now.write_outputs(&out, &advantage, Some(&returns), &|_, _| {})
+        .unwrap();
     let written = fs::read_to_string(&out).unwrap();
     assert!(written.contains("\"advantage\": 0.1, \"returns\": [0.1, 2.0]}"));
-    let again = read(&out).write_outputs(&input, &advantage, Some(&returns));
+    let again = read(&out).write_outputs(&input, &advantage, Some(&returns), &|_, _| {});
     let refused = again.unwrap_err().to_string();
     assert!(refused.contains("a field `returns` already"), "{refused}");
     let message = now
