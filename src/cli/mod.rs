@@ -233,7 +233,7 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     for (name, value) in settings {
         recipe
             .set_text(name, value)
-            .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("{name}={value}: {error}"))?;
     }
     Ok(())
 }
