@@ -45,14 +45,13 @@ const MOST: usize = 4_500;
 const DEEPEST: usize = 100;
 
 /// The functions by their names, as commands and in plain text.
-const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan sinh cosh tanh ln log exp abs gcd lcm max min floor ceil";
+const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan ln log exp abs floor ceil";
 
 /// Other names in plain text that mean what the command means.
-const NAMES: &str = "sqrt pi arcsin arccos arctan infinity infty alpha beta theta lambda cup";
+const NAMES: &str = "sqrt pi infinity infty alpha beta theta lambda cup";
 
 /// The function of a name.
 pub(super) fn function(name: &str) -> Option<&'static str> {
-    let name = if name == "lg" { "log" } else { name };
     let inverse = name.strip_prefix("arc");
     let is_it = |own: &&str| *own == name || inverse.is_some() && own.strip_prefix('a') == inverse;
     FUNCTIONS.split(' ').find(is_it)
@@ -60,7 +59,7 @@ pub(super) fn function(name: &str) -> Option<&'static str> {
 
 /// Whether a word in plain text means a command: `sin`, `sqrt`, `theta`.
 pub(super) fn is_name(word: &str) -> bool {
-    word != "lg" && function(word).is_some() || NAMES.split(' ').any(|own| own == word)
+    function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 
 /// The lexemes of a text; `None` where there are too many.
@@ -154,17 +153,9 @@ impl Lexer {
     /// A name, a word, or letters beside each other.
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
-        let mut run = &text[..end.unwrap_or(text.len())];
-        let mut is_word = self.upright.contains(&true) || unit::is_word(run);
-        if !is_word && !is_name(run) {
-            // `4sqrt`, `xsin`: a name ends the run.
-            let starts = run.char_indices().map(|(at, _)| at).skip(1);
-            let is_function =
-                |name: &str| matches!(name, "sqrt" | "pi") || function(name).is_some();
-            let named = starts.take(3).find(|at| is_function(&run[*at..]));
-            run = &run[..named.unwrap_or(run.len())];
-            is_word = run.chars().count() > 3 || unit::is_word(run);
-        }
+        let run = &text[..end.unwrap_or(text.len())];
+        let is_upright = self.upright.contains(&true);
+        let is_word = is_upright || run.chars().count() > 3 || unit::is_word(run);
         if is_name(run) {
             self.push(format!("\\{run}"), false);
         } else if is_word || is_letter(run) {

@@ -124,18 +124,11 @@ pub(super) fn at_points<R>(
 
 /// As functions of their variables: the same at all points where both are defined.
 fn functions(gold: &Expr, answer: &Expr) -> Option<bool> {
-    let parts = || gold.walk().chain(answer.walk());
-    let is_complex = parts().any(|part| part.is("i"));
-    // Long decimals may be rounded.
-    let is_long = |part: &Expr| {
-        part.decimal()
-            .is_some_and(|form| form.significant >= ENOUGH)
-    };
-    let is_rounded = parts().any(is_long);
+    let is_complex = gold.walk().chain(answer.walk()).any(|part| part.is("i"));
     let compared = at_points(gold, answer, |at| {
         let (a, b) = (value(gold, at)?, value(answer, at)?);
         match (&a, &b) {
-            (Numeral::Exact(a), Numeral::Exact(b)) if a == b || !is_rounded => Some(a == b),
+            (Numeral::Exact(a), Numeral::Exact(b)) => Some(a == b),
             _ if !is_complex && (a.real().is_none() || b.real().is_none()) => None,
             _ => are_near(&a, &b, 1e-9, 1e-3),
         }
