@@ -3,10 +3,10 @@
 mod numbers;
 
 use super::expr::{Expr, Symbol};
-use super::region::{self, is_region};
+use super::region;
 use super::value::value;
 use super::work;
-use Symbol::{Joined, List, Measured, Or, Percent, Relation, Set, Tuple};
+use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 
 /// Longer lists are compared in their order alone.
@@ -21,12 +21,12 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     match (gold, answer) {
         // The letter is a part of an inequality.
         (Expr::Node(Relation(_), _), Expr::Node(Relation(_), _)) => {
-            relations(gold, answer).or_else(|| regions(gold, answer))
+            relations(gold, answer).or_else(|| region::same(gold, answer))
         }
         _ if assigned(gold).is_some() => same(assigned(gold)?.1, answer),
         _ if assigned(answer).is_some() => same(gold, assigned(answer)?.1),
         _ if is_quantity(gold) && is_quantity(answer) => quantities(gold, answer),
-        _ => regions(gold, answer).or_else(|| structures(gold, answer)),
+        _ => region::same(gold, answer).or_else(|| structures(gold, answer)),
     }
 }
 
@@ -63,20 +63,6 @@ fn percent(number: &Expr, is_same: impl Fn(&Expr) -> Option<bool>) -> Option<boo
         _ if is_large() => is_same(number),
         _ => by_value,
     }
-}
-
-/// As sets of points, where one of the two is more than a tuple or a list of numbers.
-fn regions(gold: &Expr, answer: &Expr) -> Option<bool> {
-    if !is_region(gold) && !is_region(answer) {
-        return None;
-    }
-    // The list `1, 2, 3` may be the union of two sets.
-    let is_list = |expr: &Expr| matches!(expr.symbol(), Some(List | Or)) && !is_region(expr);
-    let is_joined = |expr: &Expr| matches!(expr.symbol(), Some(Joined(_) | Set));
-    if is_list(gold) && !is_joined(answer) || is_list(answer) && !is_joined(gold) {
-        return Some(false);
-    }
-    region::same(gold, answer)
 }
 
 fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {

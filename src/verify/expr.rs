@@ -163,7 +163,10 @@ impl Expr {
     pub(super) fn both_signs(elements: Vec<Expr>) -> Vec<Expr> {
         let has_both = |part: &Expr| part.symbol() == Some(&Function("\\pm"));
         let signed = |element: Expr| {
-            let other = element.walk().any(has_both).then(|| element.clone().with_sign(true));
+            let other = element
+                .walk()
+                .any(has_both)
+                .then(|| element.clone().with_sign(true));
             std::iter::once(element.with_sign(false)).chain(other)
         };
         elements.into_iter().flat_map(signed).collect()

@@ -30,9 +30,11 @@ pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether this is one letter: a variable.
+/// Whether this is one letter, which a subscript may follow: a variable.
 pub(super) fn is_letter(text: &str) -> bool {
-    text.starts_with(char::is_alphabetic) && text.chars().nth(1).is_none()
+    let name = text.split('_').next().unwrap_or_default();
+    let is_one = name.starts_with(char::is_alphabetic) && name.chars().nth(1).is_none();
+    is_one || GREEK.split(' ').any(|own| own == name)
 }
 
 /// Whether these are letters that are no product of variables: a unit, `and`, any word.
@@ -43,6 +45,10 @@ pub(super) fn is_word(text: &str) -> bool {
 /// More are not read, and brackets inside of each other neither.
 const MOST: usize = 4_500;
 const DEEPEST: usize = 100;
+
+/// Greek letters that are variables.
+const GREEK: &str = "\\alpha \\beta \\gamma \\delta \\epsilon \\varepsilon \\zeta \\eta \\theta \\kappa \\lambda \\mu \\nu \
+    \\xi \\rho \\sigma \\tau \\phi \\varphi \\chi \\psi \\omega";
 
 /// The functions by their names, as commands and in plain text.
 const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan ln log exp abs floor ceil";
@@ -80,6 +86,7 @@ pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
             lexer.sign(from)
         };
         rest = &from[length..];
+        rest = &rest[lexer.subscript(rest)..];
         work::look(120)?;
         if lexer.found.len() > MOST || lexer.upright.len() + lexer.brackets > DEEPEST {
             return None;
@@ -148,6 +155,19 @@ impl Lexer {
         let rest = rest.map_or("", |rest| rest.as_str());
         self.push(groups.replace([',', '{', '}', ' '], "") + rest, false);
         groups.len() + rest.len()
+    }
+
+    /// What stands below a letter is a part of its name.
+    fn subscript(&mut self, text: &str) -> usize {
+        static SUBSCRIPT: LazyLock<Regex> =
+            LazyLock::new(|| pattern(r"^_(?:\{[^{}]+\}|[0-9A-Za-z])"));
+        let letter = self.found.last_mut();
+        let letter = letter.filter(|last| text.starts_with('_') && is_letter(&last.text));
+        let Some((letter, found)) = letter.zip(SUBSCRIPT.find(text)) else {
+            return 0;
+        };
+        letter.text += &found.as_str().replace(['{', '}'], "");
+        found.len()
     }
 
     /// A name, a word, or letters beside each other.

@@ -254,7 +254,7 @@ impl<'t> Parser<'t> {
         let is_closed = [open == "[", close == "]"];
         let are_ends = parts.len() == 2 && parts.iter().all(Expr::is_plain);
         let symbol = match (open, close) {
-            ("{", "}") | ("\\{", "\\}") => Symbol::Set,
+            ("{" | "\\{", "}" | "\\}") => Symbol::Set,
             ("(", ")") => Symbol::Tuple,
             ("(" | "[", ")" | "]") if are_ends => Symbol::Interval(is_closed),
             ("(" | "[", ")" | "]") => Symbol::Tuple,

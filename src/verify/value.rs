@@ -97,7 +97,7 @@ pub(super) fn square(expr: &Expr) -> Option<Rational> {
     }
 }
 
-fn whole(number: impl Into<BigInt>) -> Rational {
+pub(super) fn whole(number: impl Into<BigInt>) -> Rational {
     Rational::from_integer(number.into())
 }
 

@@ -4,20 +4,12 @@ use super::super::expr::{Expr, Function, INFINITY, REALS, Symbol};
 use super::super::lexeme::{function, is_letter, is_number, is_whole};
 use super::Parser;
 
-/// Greek letters that are variables.
-const GREEK: &str = "\\alpha \\beta \\gamma \\delta \\epsilon \\varepsilon \\zeta \\eta \\theta \\kappa \\lambda \\mu \\nu \
-    \\xi \\rho \\sigma \\tau \\phi \\varphi \\chi \\psi \\omega";
-
 /// Commands that begin a factor, beside letters and functions.
 const OTHERS: &str = "\\frac \\binom \\sqrt \\root \\lfloor \\lceil \\pi \\infty \\infinity";
 
-fn is_one_of(names: &str, text: &str) -> bool {
-    names.split(' ').any(|own| own == text)
-}
-
 pub(super) fn is_command_of_factor(text: &str) -> bool {
     let is_function = text.strip_prefix('\\').and_then(function).is_some();
-    is_function || is_one_of(OTHERS, text) || is_one_of(GREEK, text)
+    is_function || OTHERS.split(' ').any(|own| own == text)
 }
 
 impl Parser<'_> {
@@ -39,10 +31,10 @@ impl Parser<'_> {
             "\\frac" => Some(self.argument()?.over(self.argument()?)),
             "\\binom" => Some(Function("binom").of([self.argument()?, self.argument()?])),
             "\\sqrt" | "\\root" => self.root(text),
-            "\\pi" | REALS => Some(Expr::Name(text.to_string())),
             "\\emptyset" => Some(Symbol::Set.of([])),
             "\\infty" | "\\infinity" => Some(Expr::Name(INFINITY.to_string())),
-            _ if is_letter(text) || is_one_of(GREEK, text) => self.name(text),
+            "\\pi" | REALS => Some(Expr::Name(text.to_string())),
+            _ if is_letter(text) => Some(Expr::Name(text.to_string())),
             _ => self.applied(function(text.strip_prefix('\\')?)?),
         }
     }
@@ -84,24 +76,6 @@ impl Parser<'_> {
             return repeating(head, period);
         }
         Expr::literal(text)
-    }
-
-    /// A letter with its subscript.
-    fn name(&mut self, letter: &str) -> Option<Expr> {
-        let mut name = letter.to_string();
-        if self.take("_") {
-            name.push('_');
-            let has_brace = self.take("{");
-            while !self.take("}") {
-                let text = self.text();
-                (!text.is_empty()).then(|| self.advance(1))?;
-                name.push_str(text.trim_start_matches('\\'));
-                if !has_brace {
-                    break;
-                }
-            }
-        }
-        Some(Expr::Name(name))
     }
 
     /// A function with its power, its base and its argument: `\sin^2 x`, `\log_2 8`.
@@ -152,7 +126,7 @@ fn inverse(name: &str) -> Option<&'static str> {
 /// A decimal whose last digits go on for ever.
 fn repeating(head: &str, period: &str) -> Option<Expr> {
     let places = head.split_once('.').filter(|_| is_whole(period))?.1.len();
-    let nines = "9".repeat(period.len()) + &"0".repeat(places);
+    let nines = format!("{}{}", "9".repeat(period.len()), "0".repeat(places));
     let tail = Expr::literal(period)?.over(Expr::literal(&nines)?);
     let head = Expr::literal(head.trim_end_matches('.'))?;
     Some(Function("+").of([head, tail]))
