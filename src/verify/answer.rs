@@ -148,10 +148,15 @@ fn is_formula(inside: &str, end: usize) -> bool {
 /// Whether a text without a mark is meant as a whole: one line that is mathematics, well written or not.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
-    if text.lines().count() != 1 {
+    /// `So x = 5`
+    static PROSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\p{Lu}\p{Ll}+,? "));
+    if text::choice(clean).is_some() {
+        return true;
+    }
+    if text.lines().count() != 1 || PROSE.is_match(text) {
         return false;
     }
-    if read(clean).is_some() || text::is_ratio(clean) || text::choice(clean).is_some() {
+    if read(clean).is_some() || text::is_ratio(clean) {
         return true;
     }
     let plain = text.replace("\\text", "");

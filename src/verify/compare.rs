@@ -112,7 +112,11 @@ fn in_order(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
 
 /// In any order, but with several names on one side alone in that of the names.
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
+    let is_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
     let has_order = have_names(golds) != have_names(answers);
+    if has_order && !is_bare(golds) && !is_bare(answers) {
+        return Some(false);
+    }
     if has_order || golds.len() != answers.len() || golds.len() > LONGEST {
         return in_order(golds, answers);
     }

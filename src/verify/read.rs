@@ -190,7 +190,7 @@ impl<'t> Parser<'t> {
         if signs.len() > 1 && !first.is_name() || is_known(&first) && is_known(&last) {
             return Some(last);
         }
-        Some(Symbol::Relation("=").of([first, last]))
+        Some(equations(first, last))
     }
 
     /// One side of a relation, or nothing up to the end of what cannot be read.
@@ -244,7 +244,7 @@ impl<'t> Parser<'t> {
             _ => "",
         };
         if !function.is_empty() {
-            return (parts.len() == 1).then_some(Symbol::Function(function).of(parts));
+            return (parts.len() == 1).then(|| Symbol::Function(function).of(parts));
         }
         if let ("(", ")") | ("[", "]") | ("{", "}") = (open, close)
             && parts.len() == 1
@@ -303,4 +303,18 @@ fn odd_name(lexemes: &[Lexeme]) -> Option<Expr> {
     let is_short = (1..=6).contains(&lexemes.len()) && !lexemes.iter().any(is_number);
     let texts: Vec<&str> = lexemes.iter().map(|lexeme| &*lexeme.text).collect();
     is_short.then(|| Expr::Name(texts.join(" ")))
+}
+
+/// An equation; `(x, y) = (1, 2)` is several.
+fn equations(first: Expr, last: Expr) -> Expr {
+    let equation = |(first, last)| Symbol::Relation("=").of([first, last]);
+    match (first, last) {
+        (Expr::Node(Symbol::Tuple, names), Expr::Node(Symbol::Tuple, values))
+            if names.len() == values.len() =>
+        {
+            let pairs = names.into_iter().zip(values);
+            Symbol::List.of(pairs.map(equation).collect::<Vec<_>>())
+        }
+        sides => equation(sides),
+    }
 }

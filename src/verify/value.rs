@@ -107,10 +107,6 @@ pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
     let ten = BigInt::from(10).pow(power.unsigned_abs());
     match power < 0 {
         false => Some(whole(number * ten)),
-        // Nothing to reduce: thousands of digits have their common divisors looked for only where there may be one.
-        true if matches!((&number % 10u32).to_i32(), Some(1 | 3 | 7 | 9)) => {
-            Some(Rational::new_raw(number, ten))
-        }
         true => quotient(number, ten),
     }
 }

@@ -34,7 +34,7 @@ impl Parser<'_> {
             }
             let word = self.text().to_lowercase();
             let name = unit::name(&word);
-            if name.is_none() && !word.starts_with(char::is_alphabetic) {
+            if name.is_none() && !is_word(&word) {
                 break;
             }
             self.advance(1);
