@@ -1,7 +1,5 @@
 //! A batch, from arrays or from a file, and its columns as arrays.
 
-use std::sync::Arc;
-
 use advlab::Batch;
 use advlab::batch::{
     BatchBuilder, Buffer, Dtype, FloatBuffer, Mapping, ReadOptions, TokenValues, read,
@@ -21,8 +19,6 @@ use crate::{groups, pool};
 #[pyclass(frozen, name = "Batch", module = "advlab._native")]
 pub struct PyBatch {
     pub batch: Batch,
-    /// Whether somebody said which responses belong together.
-    pub is_grouped: bool,
     /// The trainer's step, where it said one.
     pub step: Option<u64>,
     /// What a reader decided, in words.
@@ -33,16 +29,8 @@ pub struct PyBatch {
 /// they are ragged and lie one after another.
 type Given<'py> = (Bound<'py, PyUntypedArray>, bool, Option<Vec<usize>>);
 
-/// What goes into the builder, read without the interpreter's lock.
-enum Input {
-    Groups(Vec<advlab::batch::GroupId>),
-    Mask(Array),
-    RaggedMask(Vec<bool>, Vec<usize>),
-    Responses(String, Array),
-    Tokens(String, Array),
-    Ragged(String, Array, Vec<usize>),
-    Texts(String, Vec<Arc<str>>),
-}
+/// What puts a part of a batch into the builder, without the interpreter's lock.
+type Input = Box<dyn FnOnce(BatchBuilder) -> BatchBuilder + Send>;
 
 #[pymethods]
 impl PyBatch {
@@ -57,26 +45,33 @@ impl PyBatch {
         step: Option<u64>,
     ) -> PyResult<PyBatch> {
         let is_grouped = groups.is_some();
-        let mut inputs = Vec::new();
+        let mut inputs: Vec<Input> = Vec::new();
         if let Some(ids) = groups {
-            inputs.push(Input::Groups(match ids.cast::<PyUntypedArray>() {
+            let ids = match ids.cast::<PyUntypedArray>() {
                 Ok(array) => groups::of_numbers(&Array::new(array, false)?)?,
                 Err(_) => groups::of_objects(ids)?,
-            }));
+            };
+            inputs.push(Box::new(|builder| builder.groups(ids)));
         }
+        let mut responses = 0;
         if let Some((array, is_bf16, lengths)) = mask {
             let array = Array::new(&array, is_bf16)?;
+            responses = lengths.as_ref().map_or(array.rows(), Vec::len);
             inputs.push(match lengths {
-                Some(lengths) => Input::RaggedMask(truths(&array)?, lengths),
-                None => Input::Mask(array),
+                Some(lengths) => {
+                    let mask = truths(&array)?;
+                    Box::new(move |builder| builder.ragged_mask(rows(&mask, &lengths)))
+                }
+                None => Box::new(move |builder| array.mask(builder)),
             });
         }
         for (name, (array, is_bf16, lengths)) in columns {
             let array = Array::new(&array, is_bf16)?;
+            responses = lengths.as_ref().map_or(array.rows(), Vec::len);
             inputs.push(match (lengths, array.ndim()) {
-                (Some(lengths), _) => Input::Ragged(name, array, lengths),
-                (None, 1) => Input::Responses(name, array),
-                (None, 2) => Input::Tokens(name, array),
+                (Some(lengths), _) => Box::new(move |builder| ragged(builder, name, &array, &lengths)),
+                (None, 1) => Box::new(move |builder| builder.response(name, array.numbers())),
+                (None, 2) => Box::new(move |builder| array.tokens(&name, builder)),
                 (None, ndim) => {
                     let message = format!("`{name}` has {ndim} dimensions: one value a response is [B], one a token [B, T]");
                     return Err(PyTypeError::new_err(message));
@@ -84,13 +79,24 @@ impl PyBatch {
             });
         }
         for (name, texts) in texts {
-            inputs.push(Input::Texts(name, groups::texts(&texts)?));
+            responses = texts.len();
+            let texts = groups::texts(&texts)?;
+            inputs.push(Box::new(|builder| builder.text(name, texts)));
         }
-        let batch = py.detach(|| pool::install(|| build(inputs, is_grouped, step.unwrap_or(0))))?;
-        let batch = batch.map_err(raise(py))?;
+        if !is_grouped {
+            // Each response by itself, for a loss that does not look at groups.
+            inputs.push(Box::new(move |builder| builder.groups(0..responses)));
+        }
+        let build = || {
+            let empty = Batch::builder().step(step.unwrap_or(0));
+            inputs
+                .into_iter()
+                .fold(empty, |builder, input| input(builder))
+                .build()
+        };
+        let batch = py.detach(|| pool::install(build))?;
         Ok(PyBatch {
-            batch,
-            is_grouped,
+            batch: batch.map_err(raise(py))?,
             step,
             notes: Vec::new(),
         })
@@ -124,7 +130,6 @@ impl PyBatch {
         Ok(PyBatch {
             step: Some(rollouts.batch.step()).filter(|step| *step > 0),
             batch: rollouts.batch,
-            is_grouped: true,
             notes,
         })
     }
@@ -219,45 +224,6 @@ pub fn row_sums<'py>(py: Python<'py>, given: Given<'py>) -> PyResult<Bound<'py, 
     }
     let sums = py.detach(|| pool::install(|| array.row_sums()))?;
     Ok(PyArray1::from_vec(py, sums))
-}
-
-fn build(inputs: Vec<Input>, is_grouped: bool, step: u64) -> Result<Batch, advlab::Diagnostics> {
-    let mut builder = Batch::builder().step(step);
-    let mut responses = 0;
-    for input in inputs {
-        builder = match input {
-            Input::Groups(ids) => builder.groups(ids),
-            Input::Mask(mask) => {
-                responses = mask.rows();
-                mask.mask(builder)
-            }
-            Input::RaggedMask(mask, lengths) => {
-                responses = lengths.len();
-                builder.ragged_mask(rows(&mask, &lengths))
-            }
-            Input::Responses(name, array) => {
-                responses = array.rows();
-                builder.response(name, array.numbers())
-            }
-            Input::Tokens(name, array) => {
-                responses = array.rows();
-                array.tokens(&name, builder)
-            }
-            Input::Ragged(name, array, lengths) => {
-                responses = lengths.len();
-                ragged(builder, name, &array, &lengths)
-            }
-            Input::Texts(name, texts) => {
-                responses = texts.len();
-                builder.text(name, texts)
-            }
-        };
-    }
-    if !is_grouped {
-        // Each response by itself, for a loss that does not look at groups.
-        builder = builder.groups(0..responses);
-    }
-    builder.build()
 }
 
 fn ragged(builder: BatchBuilder, name: String, array: &Array, lengths: &[usize]) -> BatchBuilder {

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use advlab::paint::Paint;
-use advlab::script::{BUILTINS, CheckResult, Hook, Host, check};
+use advlab::script::{BUILTINS, CheckResult, Host, check};
 use advlab::verify::Verdict;
 use advlab::{Diagnostics, doc};
 use pyo3::prelude::*;
@@ -27,7 +27,12 @@ use recipe::PyRecipe;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("RecipeError", module.py().get_type::<error::RecipeError>())?;
+    let error = module.py().get_type::<error::RecipeError>();
+    for name in ["message", "path", "line", "column", "help"] {
+        // Of one that is made in Python.
+        error.setattr(name, module.py().None())?;
+    }
+    module.add("RecipeError", error)?;
     module.add_class::<PyBatch>()?;
     module.add_class::<PyRecipe>()?;
     module.add_class::<live::PyLive>()?;
@@ -50,15 +55,13 @@ fn command_line(py: Python<'_>, words: Vec<OsString>) -> u8 {
         .unwrap_or(1)
 }
 
-/// The built-in recipes: name, hooks and one line each.
+/// The built-in recipes: name, and one line each.
 #[pyfunction]
-fn recipes(py: Python<'_>) -> PyResult<Vec<(&'static str, Vec<&'static str>, String)>> {
+fn recipes(py: Python<'_>) -> PyResult<Vec<(&'static str, String)>> {
     let host = Host::new();
     let described = BUILTINS.iter().map(|builtin| {
         let recipe = host.load(builtin.name)?;
-        let hooks = Hook::OF_BATCH.into_iter().filter(|&hook| recipe.has(hook));
-        let hooks = hooks.map(Hook::name).collect();
-        Ok((builtin.name, hooks, recipe.summary().to_string()))
+        Ok((builtin.name, recipe.summary().to_string()))
     });
     let described: Result<_, Diagnostics> = described.collect();
     described.map_err(raise(py))

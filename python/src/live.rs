@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 use crate::batch::PyBatch;
 use crate::error::{in_python, raise};
 use crate::pool::{self, ForkLock};
-use crate::recipe::{Advantage, Answer, Gradient, GroupUse, Shape, Used, compute, hooks, host};
+use crate::recipe::{Advantage, Answer, Gradient, Shape, Used, compute, hooks, host};
 use crate::state;
 
 #[pyclass(frozen, name = "Live", module = "advlab._native")]
@@ -29,7 +29,6 @@ pub struct PyLive {
     /// Tokens of the last batch that are kept to try new versions on.
     keep: usize,
     is_closed: AtomicBool,
-    groups: GroupUse,
     live: ForkLock<Option<Held>>,
 }
 
@@ -138,14 +137,8 @@ impl Held {
     }
 }
 
-/// A version with its state: name, version, sources, parameters, `this`.
-type Left = (
-    String,
-    String,
-    BTreeMap<String, String>,
-    Py<PyDict>,
-    Py<PyAny>,
-);
+/// A version with its state: name, version, sources, parameters, `this` as JSON.
+type Left = (String, String, BTreeMap<String, String>, Py<PyDict>, String);
 
 /// An event: its kind, its line, the version that it is about, the error with its place, and whether it came at a step.
 type Told = (
@@ -163,12 +156,8 @@ impl PyLive {
         left: Vec<(Recipe, State)>,
     ) -> Result<LiveRecipe, Diagnostics> {
         let host = host();
-        // Also says which values a parameter takes, where one does not fit.
-        if left.is_empty() {
-            state::set(&mut host.load(path)?, settings)?;
-        }
         let options = LiveOptions {
-            settings: texts(settings),
+            settings: settings.clone(),
             left,
             ..LiveOptions::default()
         };
@@ -203,16 +192,14 @@ impl PyLive {
     fn watch(
         py: Python<'_>,
         path: String,
-        params: &Bound<'_, PyDict>,
+        settings: state::Settings,
         keep: usize,
         folder: Option<PathBuf>,
         keep_batches: usize,
     ) -> PyResult<PyLive> {
-        let settings = state::settings(params)?;
         let open = || -> Result<Held, Diagnostics> {
             let live = PyLive::open(&path, &settings, Vec::new())?;
-            let record =
-                folder.map(|folder| Record::open(&folder, &live, &texts(&settings), keep_batches));
+            let record = folder.map(|folder| Record::open(&folder, &live, &settings, keep_batches));
             Ok(Held {
                 live,
                 record: record.transpose()?,
@@ -227,7 +214,6 @@ impl PyLive {
             settings,
             keep,
             is_closed: AtomicBool::new(false),
-            groups: GroupUse::default(),
             live: ForkLock::new(Some(held)),
         })
     }
@@ -252,7 +238,6 @@ impl PyLive {
     fn loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
         let compute = |live: &mut LiveRecipe| -> Result<(Gradient, Used), Diagnostics> {
             let used = live.in_use().clone();
-            self.groups.check(used.recipe(), batch)?;
             let mut state = live.state().clone();
             let loss = used.recipe().loss(&batch.batch, None, &mut state)?;
             live.set_state(state);
@@ -264,17 +249,18 @@ impl PyLive {
         gradient.into_python(py, &used)
     }
 
-    #[getter]
-    fn path(&self) -> &str {
-        &self.path
-    }
-
     /// The newest version that passed its checks, and its number in the order of publication.
     fn newest(&self, py: Python<'_>) -> PyResult<(String, u64)> {
         self.with(py, |held| {
             let newest = held.live.newest();
             (newest.version().as_str().to_string(), newest.serial())
         })
+    }
+
+    /// The version of the last step.
+    #[getter]
+    fn in_use(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |held| held.live.in_use().version().as_str().to_string())
     }
 
     #[getter]
@@ -313,7 +299,7 @@ impl PyLive {
             recipe.version().as_str().to_string(),
             state::sources(recipe),
             state::params(py, recipe)?,
-            state::to_python(py, &this)?,
+            this.to_json().to_string(),
         ))
     }
 
@@ -323,9 +309,9 @@ impl PyLive {
         py: Python<'_>,
         name: &str,
         sources: BTreeMap<String, String>,
-        this: &Bound<'_, PyAny>,
+        this: &str,
     ) -> PyResult<()> {
-        let this = state::from_python(this)?;
+        let this = state::read(py, this)?;
         let resumed = self.with(py, |held| -> Result<(), Diagnostics> {
             let left = vec![(state::restored(name, &sources)?, this)];
             held.live = PyLive::open(&self.path, &self.settings, left)?;
@@ -354,14 +340,6 @@ impl Drop for PyLive {
             std::mem::forget(live.take());
         }
     }
-}
-
-/// Parameters as `--set` takes them.
-fn texts(settings: &state::Settings) -> Vec<(String, String)> {
-    let settings = settings.iter();
-    settings
-        .map(|(name, value)| (name.clone(), value.to_string()))
-        .collect()
 }
 
 /// A copy of the first groups of a batch, so many tokens of them, and of two groups in any case, as a version is tried on more

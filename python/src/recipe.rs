@@ -1,14 +1,12 @@
 //! A recipe with its parameters and its state.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use advlab::batch::Computed;
 use advlab::native::{Mode, Native};
 use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, Version};
-use advlab::{Batch, Diagnostic, Diagnostics};
-use ndarray::Array2;
+use advlab::{Batch, Diagnostics};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -28,7 +26,6 @@ pub type Used = (Version, u64);
 pub struct PyRecipe {
     recipe: Recipe,
     state: ForkLock<State>,
-    groups: GroupUse,
 }
 
 /// A host with kernels of its own: what a thread of the parent held when a process forked is then this recipe's alone.
@@ -44,7 +41,6 @@ impl PyRecipe {
         Ok(PyRecipe {
             recipe,
             state: ForkLock::new(first),
-            groups: GroupUse::default(),
         })
     }
 
@@ -84,8 +80,7 @@ pub fn hooks(recipe: &Recipe) -> Vec<&'static str> {
 impl PyRecipe {
     /// Loads a built-in by its name, or a script by its path.
     #[staticmethod]
-    fn load(py: Python<'_>, recipe: &str, params: &Bound<'_, PyDict>) -> PyResult<PyRecipe> {
-        let settings = state::settings(params)?;
+    fn load(py: Python<'_>, recipe: &str, settings: state::Settings) -> PyResult<PyRecipe> {
         let loaded = py.detach(|| PyRecipe::of(host().load(recipe)?, &settings));
         loaded.map_err(raise(py))
     }
@@ -96,9 +91,8 @@ impl PyRecipe {
         py: Python<'_>,
         name: &str,
         sources: BTreeMap<String, String>,
-        params: &Bound<'_, PyDict>,
+        settings: state::Settings,
     ) -> PyResult<PyRecipe> {
-        let settings = state::settings(params)?;
         let restored = state::restored(name, &sources);
         restored
             .and_then(|recipe| PyRecipe::of(recipe, &settings))
@@ -116,27 +110,18 @@ impl PyRecipe {
     }
 
     #[getter]
+    fn in_use(&self) -> &str {
+        self.version()
+    }
+
+    #[getter]
     fn text(&self) -> &str {
         self.recipe.text()
     }
 
     #[getter]
-    fn doc(&self) -> &str {
-        self.recipe.doc()
-    }
-
-    #[getter]
     fn hooks(&self) -> Vec<&'static str> {
         hooks(&self.recipe)
-    }
-
-    #[getter]
-    fn warnings(&self) -> Vec<String> {
-        self.recipe
-            .warnings()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
     }
 
     #[getter]
@@ -149,15 +134,16 @@ impl PyRecipe {
         state::sources(&self.recipe)
     }
 
+    /// As JSON.
     #[getter]
-    fn state(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn state(&self, py: Python<'_>) -> PyResult<String> {
         let state = py.detach(|| self.state.lock().map(|state| state.clone()))?;
-        state::to_python(py, &state)
+        Ok(state.to_json().to_string())
     }
 
     #[setter]
-    fn set_state(&self, py: Python<'_>, this: &Bound<'_, PyAny>) -> PyResult<()> {
-        let state = state::from_python(this)?;
+    fn set_state(&self, py: Python<'_>, json: &str) -> PyResult<()> {
+        let state = state::read(py, json)?;
         py.detach(|| self.state.lock().map(|mut held| *held = state))
     }
 
@@ -180,80 +166,11 @@ impl PyRecipe {
     /// The loss and its gradient.
     fn loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
         self.on(py, |state| {
-            self.groups.check(&self.recipe, batch)?;
-            Ok(Gradient::of(
-                self.recipe.loss(&batch.batch, None, state)?,
-                f64,
-            ))
+            let loss = self.recipe.loss(&batch.batch, None, state)?;
+            Ok(Gradient::of(loss, f64))
         })?
         .into_python(py, &self.used())
     }
-}
-
-/// Whether a version's loss looks at groups: found out once, by computing it on a small batch grouped in two ways.
-#[derive(Default)]
-pub struct GroupUse(Mutex<Option<(Version, bool)>>);
-
-impl GroupUse {
-    /// An error where a batch says nothing of groups and the loss looks at them: its numbers would be wrong.
-    pub fn check(&self, recipe: &Recipe, batch: &PyBatch) -> Result<(), Diagnostics> {
-        if batch.is_grouped {
-            return Ok(());
-        }
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_used = match &*known {
-            Some((version, is_used)) if version == recipe.version() => *is_used,
-            _ => {
-                // Where that fails, so may the loss of the batch itself, which says why: the next call may be right.
-                let Some(is_used) = looks_at_groups(recipe, &batch.batch) else {
-                    return Ok(());
-                };
-                *known = Some((recipe.version().clone(), is_used));
-                is_used
-            }
-        };
-        if !is_used {
-            return Ok(());
-        }
-        let message = format!(
-            "the loss of {} looks at groups, and the call gives none",
-            recipe.name()
-        );
-        let help = "pass `groups=`, and whole groups in each call; where a trainer splits them, give it an advantage";
-        Err(Diagnostic::error(message).with_help(help).into())
-    }
-}
-
-/// Whether the gradient on a small batch with these columns depends on how it is grouped; None where it fails there however
-/// that is.
-fn looks_at_groups(recipe: &Recipe, like: &Batch) -> Option<bool> {
-    const SHAPE: (usize, usize) = (4, 3);
-    // Between 0 and 1, and all different.
-    let noise = |seed: usize| ((seed * 37 + 11) % 101) as f64 / 101.0;
-    let gradient = |groups: [i64; 4]| {
-        let mut builder = Batch::builder().groups(groups).step(like.step());
-        builder = builder.mask(Array2::<u8>::ones(SHAPE).view());
-        for (index, name) in like.columns().enumerate() {
-            let value = |at: usize| match name {
-                "correct" | "reward" => (at % 2) as f64,
-                "length" => SHAPE.1 as f64,
-                _ => noise(13 * index + at) - f64::from(u8::from(name.contains("logp"))),
-            };
-            builder = match like.response_column(name) {
-                Some(_) => builder.response(name, (0..SHAPE.0).map(value).collect::<Vec<_>>()),
-                None => builder.token(
-                    name,
-                    Array2::from_shape_fn(SHAPE, |(b, t)| value(3 * b + t)),
-                ),
-            };
-        }
-        let loss = recipe
-            .loss(&builder.build().ok()?, None, &mut recipe.init().ok()?)
-            .ok()?;
-        Some(loss.gradient.buffer().iter().collect::<Vec<_>>())
-    };
-    let (alone, together) = (gradient([0, 1, 2, 3]), gradient([0, 0, 1, 1]));
-    (alone.is_some() || together.is_some()).then(|| alone != together)
 }
 
 /// How values are to be given.

@@ -13,7 +13,6 @@ import pytest
 from scripts import MEAN, SCALED
 
 import advlab
-from advlab import _trainers
 
 DOUBLE = MEAN.replace("batch.reward - ", "2 * batch.reward - ")
 COLUMNS = {"groups": [0, 0], "reward": [1.0, 0.0]}
@@ -105,7 +104,7 @@ def test_a_frozen_version_has_its_own_parameters(script):
             first = live.advantage(**COLUMNS)
             script(saved)
             assert live.refresh() and live.params != {"by": 3.0}
-            frozen = _trainers.frozen(live)
+            frozen = live._frozen()
             assert frozen.version == first.version and frozen.params == {"by": 3.0}
             out = frozen.advantage(**COLUMNS)
             assert (out.advantage.tolist(), out.metrics) == ([1.5, -1.5], {"calls": 2})

@@ -411,8 +411,9 @@ def test_a_loss_has_a_value_and_a_gradient():
 def test_a_loss_over_groups_needs_them():
     logp = np.full((4, 3), -0.5)
     columns = {"logp": logp, "old_logp": logp - 0.1, "mask": MASK, "correct": [1, 0, 0, 1]}
-    with pytest.raises(advlab.RecipeError, match="looks at groups"):
+    with pytest.raises(advlab.RecipeError, match="looks at groups") as caught:
         advlab.load("pacs").loss(**columns)
+    assert caught.value.path is None
     assert advlab.load("pacs").loss(groups=GROUPS, **columns).loss > 0
 
 

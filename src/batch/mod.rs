@@ -31,7 +31,7 @@ pub use files::{
     step_of, steps, verify_lines,
 };
 #[cfg(feature = "files")]
-pub(crate) use files::{Replacement, spans};
+pub(crate) use files::{Replacement, passing, spans};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub use zeros::Zeros;

@@ -3,8 +3,7 @@
 mod sequence;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -237,23 +236,10 @@ fn spread(values: &Computed, scale: f64) -> Spread {
 fn write(applied: &Applied, output: &Path) -> Result<()> {
     let (rollouts, advantage) = (&applied.rollouts, &applied.outcome.advantage);
     let returns = applied.returns.as_ref();
-    if !is_stdout(output) {
-        rollouts.write_outputs(output, advantage, returns)?;
-        return Ok(());
-    }
-    // Whole in a file first: who reads the pipe gets all of it or nothing.
-    let name = rollouts.path().file_name().unwrap_or_default();
-    let file = tempfile::Builder::new().suffix(name).tempfile()?;
-    rollouts.write_outputs(file.path(), advantage, returns)?;
-    let mut out = io::stdout().lock();
-    io::copy(&mut File::open(file.path())?, &mut out)?;
-    // At the exit nobody would be told of what cannot be written.
-    out.flush()?;
-    Ok(())
-}
-
-fn is_stdout(output: &Path) -> bool {
-    output == Path::new("-")
+    streams::written(output, rollouts.path(), |output| {
+        let bar = streams::bytes_bar("writing");
+        Ok(rollouts.write_outputs(output, advantage, returns, &bar)?)
+    })
 }
 
 struct Applied {
@@ -273,7 +259,7 @@ impl Applied {
     /// Prints the summary where the rollouts are not printed.
     fn tell(&self, json: bool) -> Result<()> {
         let writing = self.writing.as_ref();
-        let mut out = match writing.filter(|(output, _)| is_stdout(output)) {
+        let mut out = match writing.filter(|(output, _)| streams::is_stdout(output)) {
             Some(_) => Term::stderr(),
             None => Term::stdout(),
         };
@@ -327,7 +313,7 @@ impl Applied {
         }
         rows.push(("time", times));
         if let Some((output, _)) = &self.writing {
-            let path = Some(output).filter(|output| !is_stdout(output));
+            let path = Some(output).filter(|output| !streams::is_stdout(output));
             let name = path.map(|path| path.display().to_string());
             rows.push(("written", name.unwrap_or("standard output".to_string())));
         }

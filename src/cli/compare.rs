@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use advlab::compare::{self, Comparison, Failed, Planned};
+use advlab::compare::{self, Comparison, Failed, Planned, stats};
+use advlab::figures::counted;
 use advlab::study::recipes_of;
 use advlab::train::Config;
 use anyhow::{Result, bail};
@@ -105,7 +106,16 @@ impl Compare {
 
     /// Runs what has not been run yet; the folders of all that did not fail.
     fn train(&self, folder: &Path) -> Result<(Vec<PathBuf>, Vec<Failed>)> {
-        let planned = Planned::all(&self.configs()?, self.seeds, folder)?;
+        let configs = self.configs()?;
+        let seeds = self.seeds as usize;
+        if configs.len() > 1 && stats::are_too_few(seeds, seeds) {
+            eprintln!(
+                "note: {} of each {} no difference at 95 %, whatever comes out: take four or more",
+                counted(seeds, "seed"),
+                if seeds == 1 { "shows" } else { "show" }
+            );
+        }
+        let planned = Planned::all(&configs, self.seeds, folder)?;
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
         let all = steps(|run| run.config.steps);
         let done = steps(|run| run.done.min(run.config.steps));

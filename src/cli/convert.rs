@@ -8,7 +8,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use anyhow::Result;
 use clap::Args;
 
-use super::{end_cleanly, holds, mappings, pair, streams};
+use super::{end_cleanly, holds, is_same, mappings, pair, streams};
 
 /// Write rollouts as another kind of file: jsonl (.gz, .zst), parquet, safetensors, npz.
 #[derive(Args)]
@@ -17,15 +17,15 @@ pub struct Convert {
     input: PathBuf,
     /// The file to write; its ending says what kind it is
     output: PathBuf,
-    /// Read a field under another name, as in --map reward=score: tensors have groups and rewards
+    /// Read a field under another name, as in --map reward=score, where lines become tensors: these have groups and rewards
     #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
     map: Vec<(String, String)>,
 }
 
 impl Convert {
     pub fn run(self) -> Result<ExitCode> {
-        end_cleanly()?;
-        if same_file::is_same_file(&self.input, &self.output).unwrap_or(false) {
+        end_cleanly(streams::interrupted)?;
+        if is_same(&self.input, &self.output) {
             let message = format!("{} is the input itself", self.output.display());
             let error = Diagnostic::error(message).with_help("choose another name");
             return Err(Diagnostics::from(error).into());
@@ -39,7 +39,7 @@ impl Convert {
         }
         let options = ReadOptions {
             map: &mappings(&self.map),
-            progress: Some(&streams::reading_bar()),
+            progress: Some(&streams::bytes_bar("reading")),
             ..ReadOptions::default()
         };
         let notes = convert(&self.input, &self.output, &options)?;

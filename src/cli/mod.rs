@@ -119,7 +119,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Whether two paths are one file, also by way of links, there or to come. A device or a pipe loses nothing to a second use.
+/// Whether two paths are one file, also by way of links, there or to come. A device or a pipe loses nothing to a second use, and a
+/// pipe that was opened to compare it would be broken.
 fn is_same(one: &Path, other: &Path) -> bool {
     match one.metadata() {
         Ok(there) if !there.is_file() => false,
@@ -146,10 +147,11 @@ fn resolved(path: &Path) -> PathBuf {
         .unwrap_or_else(|| absolute(path).unwrap_or_else(|_| path.to_path_buf()))
 }
 
-/// Ends the process at Ctrl-C, with nothing half written left behind.
-fn end_cleanly() -> Result<()> {
-    Ok(ctrlc::set_handler(|| {
+/// Ends the process at Ctrl-C, with nothing half written left behind; `told` says so.
+fn end_cleanly(told: fn()) -> Result<()> {
+    Ok(ctrlc::set_handler(move || {
         discard_unfinished();
+        told();
         std::process::exit(130);
     })?)
 }
@@ -231,7 +233,7 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     for (name, value) in settings {
         recipe
             .set_text(name, value)
-            .map_err(|error| anyhow::anyhow!("--set {name}={value}: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("{name}={value}: {error}"))?;
     }
     Ok(())
 }
@@ -284,7 +286,7 @@ fn rollouts(
         dtype,
         columns,
         tokenizer,
-        progress: Some(&streams::reading_bar()),
+        progress: Some(&streams::bytes_bar("reading")),
     };
     let rollouts = read(&path, &options)?;
     notes.extend(rollouts.notes.iter().map(ToString::to_string));

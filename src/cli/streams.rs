@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use advlab::batch::passing;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::paint::{NARROWEST, Paint, WIDTH};
 use anyhow::Result;
@@ -64,9 +65,19 @@ pub fn tell(problems: &[Diagnostic]) {
     }
 }
 
+/// Says that the work was ended before its time.
+pub fn interrupted() {
+    if Term::stderr().is_term() {
+        // Behind a bar of progress.
+        eprintln!();
+    }
+    let what = "interrupted; nothing is left half written";
+    tell(&[Diagnostic::error(what)]);
+}
+
 /// Refuses an output that is the input, also by way of a link, unless it is `forced`.
 pub fn spare_the_input(input: &Path, output: &Path, forced: bool) -> Result<(), Diagnostics> {
-    if forced || !same_file::is_same_file(input, output).unwrap_or(false) {
+    if forced || !super::is_same(input, output) {
         return Ok(());
     }
     let message = format!("{} is the input itself", output.display());
@@ -78,12 +89,18 @@ pub fn is_stdout(output: &Path) -> bool {
     output == Path::new("-")
 }
 
-/// Has an output written; standard output, `-`, by way of a file: who reads the pipe gets all of it or nothing.
-pub fn written<R>(output: &Path, write: impl FnOnce(&Path) -> Result<R>) -> Result<R> {
+/// Has a copy of the input written; to standard output, `-`, by way of a file: who reads the pipe gets all of it or
+/// nothing.
+pub fn written<R>(
+    output: &Path,
+    input: &Path,
+    write: impl FnOnce(&Path) -> Result<R>,
+) -> Result<R> {
     if !is_stdout(output) {
         return write(output);
     }
-    let file = tempfile::NamedTempFile::new()?;
+    // Its name says what kind of file it is.
+    let file = passing(input.file_name().unwrap_or_default())?;
     let result = write(file.path())?;
     let mut out = io::stdout().lock();
     io::copy(&mut File::open(file.path())?, &mut out)?;
@@ -98,10 +115,11 @@ fn bar_style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
-/// A bar over the bytes that are read: it is told how many of how many.
-pub fn reading_bar() -> impl Fn(u64, u64) + Sync {
-    let bar = ProgressBar::hidden().with_message("reading");
-    let template = "{msg} [{bar:30}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+/// A bar over bytes that are read or written: it is told how many of how many.
+pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
+    let bar = ProgressBar::hidden().with_message(what);
+    // 80 columns have room for any number of bytes.
+    let template = "{msg} [{bar:16}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
     bar.set_style(bar_style(template));
     move |done, total| {
         if bar.is_hidden() && bar.elapsed() > PATIENCE {

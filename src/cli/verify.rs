@@ -63,7 +63,7 @@ impl Verify {
         if let Some(output) = &self.output {
             streams::spare_the_input(&self.input, output, self.force)?;
         }
-        end_cleanly()?;
+        end_cleanly(streams::interrupted)?;
         let is_stdout = self.output.as_deref().is_some_and(streams::is_stdout);
         let stream = if is_stdout {
             Term::stderr()
@@ -85,7 +85,7 @@ impl Verify {
                 }
             };
             let asked = [self.completion.as_deref(), self.solution.as_deref()];
-            let bar = streams::reading_bar();
+            let bar = streams::bytes_bar("reading");
             let tokenizer = tokenizer.as_deref();
             Ok(verify_lines(
                 &self.input,
@@ -97,7 +97,7 @@ impl Verify {
             )?)
         };
         match &self.output {
-            Some(output) => streams::written(output, |output| verify(Some(output)))?,
+            Some(output) => streams::written(output, &self.input, |output| verify(Some(output)))?,
             None => verify(None)?,
         }
         self.tell(&counts, &stream)?;

@@ -38,7 +38,8 @@ impl ShowRuns {
             return Ok(ExitCode::SUCCESS);
         }
         let server = Server::bind(site, self.port)?;
-        end_cleanly()?;
+        // To end it so is the usual way.
+        end_cleanly(|| ())?;
         out!("{}  Ctrl-C ends it", server.address()?);
         server.serve();
         Ok(ExitCode::SUCCESS)

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::stats::{Estimate, improvement, interquartile, mean, separations};
+use super::stats::{self, Estimate, improvement, interquartile, mean, separations};
 use super::{Compared, Failed, Finished};
 use crate::figure::{Figure, Mark, Panel, Series};
 use crate::figures::counted;
 use crate::paint::{Paint, cut, filled, wrapped};
 
-/// Orders below which a separation of all seeds is no evidence at 95 %.
-const ORDERS: f64 = 20.0;
 /// Places of a curve, at most: each is a bootstrap.
 const PLACES: usize = 200;
 
@@ -124,7 +122,7 @@ impl Comparison {
             claims.push(
                 match self.improvement(design).map(|better| better.interval) {
                     None => format!("{name} has no run to compare"),
-                    Some(_) if separations(of_first, own) < ORDERS => {
+                    Some(_) if stats::are_too_few(of_first, own) => {
                         too_few.entry(own).or_default().push(name);
                         continue;
                     }

@@ -70,8 +70,12 @@ fn estimate(samples: &[&[f64]], of: impl Fn(&[Vec<f64>]) -> f64) -> Estimate {
     }
 }
 
-/// In one of how many orders of so many scores all of the one design are on one side of all of the other's: where that is
-/// below 20, no result of so few seeds is beyond chance at 95 %.
+/// Whether no result of so many scores of each design is beyond chance at 95 %.
+pub fn are_too_few(one: usize, other: usize) -> bool {
+    separations(one, other) < 20.0
+}
+
+/// In one of how many orders of so many scores all of the one design are on one side of all of the other's.
 pub fn separations(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     ways.product::<f64>() / 2.0

@@ -84,7 +84,7 @@ fn run(folder: &Path, case: &Case, told: &mut Vec<Diagnostic>) -> Result<(), Dia
         let (name, value) = setting.split_once('=').expect("name=value");
         recipe
             .set_text(name, value)
-            .map_err(|error| Diagnostic::error(format!("--set {setting}: {error}")))?;
+            .map_err(|error| Diagnostic::error(format!("{setting}: {error}")))?;
     }
     let batch = batch();
     let mut state = recipe.init()?;
@@ -297,7 +297,9 @@ fn each_message_shows_a_place_or_says_what_to_do() {
         let drawn = ["Error: ", "Warning: "]
             .iter()
             .any(|word| drawn.starts_with(word));
-        drawn && (d.span.is_some() || d.help.is_some() || d.message.contains("--set"))
+        let place = d.message.split_once(": ").map_or("", |(place, _)| place);
+        // Of a setting the message begins with it.
+        drawn && (d.span.is_some() || d.help.is_some() || place.contains('='))
     };
     let mute: Vec<&str> = gallery()
         .filter(|told| told.diagnostics.is_empty() || !told.diagnostics.iter().all(speaks))

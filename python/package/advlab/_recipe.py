@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _arrays, _native
+from . import _arrays, _native, _state
+from ._native import Live as _NativeLive
+from ._native import Recipe as _NativeRecipe
 from ._native import RecipeError
 
 log = logging.getLogger("advlab")
@@ -156,6 +160,8 @@ class _Call:
     batch: _native.Batch
     f64: bool
     is_torch: bool
+    levels: dict[str, int] | None = None
+    """The dimensions of each column of numbers, where nobody said which responses belong together."""
 
     @classmethod
     def of(cls, batch: Batch | None, groups: Any, mask: Any, step: Any, columns: dict[str, Any], f64: Sequence[str]) -> _Call:
@@ -178,7 +184,8 @@ class _Call:
         )
         is_f64 = any(name in given and given[name].array.dtype == "float64" for name in f64)
         is_torch = any(_arrays.is_tensor(value) for value in (groups, mask, *columns.values()))
-        return cls(native, is_f64, is_torch)
+        levels = {name: 2 if column.lengths else column.array.ndim for name, column in given.items()} if groups is None else None
+        return cls(native, is_f64, is_torch, levels)
 
     def back(self, values: Any) -> Any:
         """Values of the kind that the input was."""
@@ -190,12 +197,22 @@ class _Call:
         return torch.from_numpy(values)
 
 
-class _Hooks:
+class _Hooks(ABC):
     """The calls that a recipe and a live one have in common."""
 
-    _native: Any
+    _native: _NativeRecipe | _NativeLive
+    _groupless: set[str]
+    """Versions whose loss was found not to look at groups."""
     name: str
-    version: str
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """The name of the exact content, with all that it imports: a SHA-256 in hexadecimal digits."""
+
+    @abstractmethod
+    def _frozen(self) -> Recipe:
+        """The version of the last step with a copy of its state, for a computation that leaves both alone."""
 
     def advantage(
         self,
@@ -243,6 +260,8 @@ class _Hooks:
         Raises as `advantage` does; also where the recipe has no loss.
         """
         call = _Call.of(batch, groups, mask, step, {"logp": logp, **columns}, ("logp",))
+        if call.levels is not None:
+            self._refuse_without_groups(call.levels)
         answer = self._native.loss(call.batch, call.f64)
         answer["grad"] = call.back(answer["grad"])
         if call.is_torch and _arrays.is_tensor(logp):
@@ -250,6 +269,20 @@ class _Hooks:
 
             answer["loss"], answer["grad"] = scalar(logp, answer["loss"], answer["grad"])
         return Loss(**answer)
+
+    def _refuse_without_groups(self, levels: dict[str, int]) -> None:
+        """An error where the loss looks at groups: of responses each by itself its numbers would be wrong."""
+        version = self._native.in_use
+        if version in self._groupless:
+            return
+        is_alike = _is_alike_by_any_groups(self, levels)
+        if is_alike is False:
+            raise RecipeError(
+                f"the loss of {self.name} looks at groups, and the call gives none: pass `groups=`, and whole groups in each call; "
+                "where a trainer splits them, give it an advantage"
+            )
+        if is_alike:
+            self._groupless.add(version)
 
     @property
     def hooks(self) -> list[str]:
@@ -266,18 +299,49 @@ class _Hooks:
         return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
 
 
+def _is_alike_by_any_groups(recipe: _Hooks, levels: dict[str, int]) -> bool | None:
+    """Whether the gradient on four small responses with these columns is the same whatever the groups; None where the loss fails
+    there however they are: the call itself says why."""
+    import numpy as np
+
+    shape = (4, 3)
+    columns: dict[str, Any] = {"correct": np.arange(4) % 2, "reward": np.arange(4) % 2, "length": np.full(4, 3)}
+    columns = {name: columns[name] for name in levels.keys() & columns.keys()}
+    for index, name in enumerate(sorted(levels.keys() - columns.keys())):
+        # Between 0 and 1, and all different.
+        noise = (np.arange(13 * index, 13 * index + 12).reshape(shape) * 37 + 11) % 101 / 101 - ("logp" in name)
+        columns[name] = noise[:, 0] if levels[name] == 1 else noise
+
+    def gradient(groups: list[int]) -> Any:
+        with contextlib.suppress(RecipeError):
+            return recipe._frozen().loss(groups=groups, mask=np.ones(shape), **columns).grad
+
+    alone, together = gradient([0, 1, 2, 3]), gradient([0, 0, 1, 1])
+    if alone is None and together is None:
+        return None
+    return np.array_equal(alone, together)
+
+
 class Recipe(_Hooks):
     """A recipe with its parameters and its state, which lasts from call to call. `load` gives one.
 
     Calls from several threads come one after the other. Pickled, it is the same version elsewhere, with its state.
     """
 
-    def __init__(self, native: _native.Recipe) -> None:
+    _native: _NativeRecipe
+
+    def __init__(self, native: _NativeRecipe) -> None:
         self._native = native
+        self._groupless = set()
         self.name: str = native.name
         """A built-in's name, or the script's path."""
-        self.version: str = native.version
-        """The name of the exact content, with all that it imports: a SHA-256 in hexadecimal digits."""
+
+    @property
+    def version(self) -> str:
+        return self._native.version
+
+    def _frozen(self) -> Recipe:
+        return copy.copy(self)
 
     @property
     def text(self) -> str:
@@ -286,11 +350,11 @@ class Recipe(_Hooks):
 
     def state_dict(self) -> dict[str, Any]:
         """The recipe's state, `this` in scripts, as numbers, strings, lists and dictionaries that JSON can hold."""
-        return self._native.state
+        return _state.of_json(self._native.state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Sets the state to what `state_dict` gave."""
-        self._native.state = state
+        self._native.state = _state.to_json(state)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.name, self._native.sources, self.params, self.state_dict(), self.version)
@@ -298,7 +362,7 @@ class Recipe(_Hooks):
 
 def _restored(name: str, sources: dict[str, str], params: dict[str, Any], state: dict[str, Any] | None, version: str) -> Recipe:
     """A version from its sources, with a state, or with its first one for None."""
-    recipe = Recipe(_native.Recipe.restore(name, sources, params))
+    recipe = Recipe(_native.Recipe.restore(name, sources, _state.settings(params)))
     if recipe.version != version:
         raise RecipeError(f"{name} is {recipe.version[:6]} here and was {version[:6]} where it was pickled")
     if state is not None:
@@ -313,8 +377,11 @@ class LiveRecipe(_Hooks):
     `advlab` as calls find them, and kept for `events`. The first groups of the last batch are copied, to try new versions on.
     """
 
-    def __init__(self, native: _native.Live, name: str) -> None:
+    _native: _NativeLive
+
+    def __init__(self, native: _NativeLive, name: str) -> None:
         self._native = native
+        self._groupless = set()
         self._events: list[LiveEvent] = []
         self.name = name
         """What it was opened by: a path, or a built-in's name."""
@@ -329,6 +396,10 @@ class LiveRecipe(_Hooks):
         """The newest version's number in the order of publication, from 0."""
         return self._native.newest()[1]
 
+    def _frozen(self) -> Recipe:
+        name, version, sources, params, state = self._native.left()
+        return _restored(name, sources, params, _state.of_json(state), version)
+
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         try:
             return super()._advantage(call, padded)
@@ -336,8 +407,8 @@ class LiveRecipe(_Hooks):
             self._hear()
 
     def _hear(self) -> None:
-        for event in self._native.events():
-            event = LiveEvent(*event)
+        for told in self._native.events():
+            event = LiveEvent(*told)
             self._events.append(event)
             level = logging.INFO if event.kind in ("published", "reverted") else logging.WARNING
             text = f"{event.line}\n{event.error}" if event.error is not None else event.line
@@ -364,11 +435,11 @@ class LiveRecipe(_Hooks):
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, JSON-able: the version of the last step, its text and its state."""
         name, version, sources, _, state = self._native.left()
-        return {"name": name, "version": version, "sources": sources, "state": state}
+        return {"name": name, "version": version, "sources": sources, "state": _state.of_json(state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from what `state_dict` gave; what the file holds now is checked as any new version is."""
-        self._native.resume(state["name"], state["sources"], state["state"])
+        self._native.resume(state["name"], state["sources"], _state.to_json(state["state"]))
 
     def close(self) -> None:
         """Stops following the file; no call works afterwards."""
@@ -400,7 +471,7 @@ def load(recipe: str | os.PathLike[str], **params: Any) -> Recipe:
 
     Raises `RecipeError` where there is no such recipe, where it does not compile, or does not take a parameter.
     """
-    return Recipe(_native.Recipe.load(os.fspath(recipe), params))
+    return Recipe(_native.Recipe.load(os.fspath(recipe), _state.settings(params)))
 
 
 def watch(
@@ -422,8 +493,8 @@ def watch(
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and where the folder is another run's.
     """
-    path = os.fspath(recipe)
-    return LiveRecipe(_native.Live.watch(path, params, kept_tokens, folder and os.fspath(folder), keep_batches), path)
+    path, folder = os.fspath(recipe), None if folder is None else os.fspath(folder)
+    return LiveRecipe(_native.Live.watch(path, _state.settings(params), kept_tokens, folder, keep_batches), path)
 
 
 def read(path: str | os.PathLike[str], *, map: Mapping[str, str] | None = None, dtype: str | None = None) -> Batch:
@@ -440,7 +511,7 @@ def read(path: str | os.PathLike[str], *, map: Mapping[str, str] | None = None, 
 
 def recipes() -> dict[str, str]:
     """The built-in recipes by name, each with one line on it."""
-    return {name: summary for name, _, summary in _native.recipes()}
+    return dict(_native.recipes())
 
 
 def doc(name: str | None = None) -> str:

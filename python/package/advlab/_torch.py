@@ -25,4 +25,5 @@ class _Loss(torch.autograd.Function):
 def scalar(logp: torch.Tensor, value: float, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss as a scalar tensor, and dloss/dlogp in the type of `logp`."""
     precision = torch.float64 if logp.dtype == torch.float64 else torch.float32
-    return _Loss.apply(logp, torch.tensor(value, dtype=precision), grad.to(logp.dtype)), grad.to(logp.dtype)
+    grad = grad.to(logp.dtype)
+    return _Loss.apply(logp, torch.tensor(value, dtype=precision), grad), grad  # type: ignore[no-untyped-call]

@@ -59,12 +59,6 @@ def counted_alike(recipe: Recipe | LiveRecipe, out: Advantage) -> Advantage:
     return out
 
 
-def frozen(live: LiveRecipe) -> Recipe:
-    """The version of a live recipe's last step with a copy of its state, for a computation that leaves both alone."""
-    name, version, sources, params, state = live._native.left()
-    return _restored(name, sources, params, state, version)
-
-
 def targets(live: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int | None, columns: Mapping[str, Any]) -> Any:
     """What a critic learns, [B, T], where `out` is of the last step: what the recipe's hook `returns` gives, or else the
     discounted reward to go; without a critic the advantage."""
@@ -145,13 +139,13 @@ def per_response(live: LiveRecipe, out: Advantage, trainer: str) -> Any:
 
 def explain(error: RecipeError, options: Mapping[str, str], trainer: str) -> RecipeError:
     """The error, with the trainer's option where it is a column that is missing for the lack of it."""
-    missing = MISSING.search(getattr(error, "message", str(error)))
+    missing = MISSING.search(error.message or str(error))
     option = options.get(missing[1]) if missing else None
     if option is None:
         return error
     told = RecipeError(f"{error}\nIn {trainer}: {option}")
     for name in ("path", "line", "column", "message"):
-        setattr(told, name, getattr(error, name, None))
+        setattr(told, name, getattr(error, name))
     told.help = option
     return told
 

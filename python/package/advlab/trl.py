@@ -21,7 +21,7 @@ from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, counted_alike, explain, frozen, of_data_set, on_cpu, resume, save
+from ._trainers import column_name, counted_alike, explain, of_data_set, on_cpu, resume, save
 
 OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
@@ -45,6 +45,7 @@ COLUMNS = {
     "sampling_per_token_logps": "rollout_logp",
 }
 """TRL's tensors [B, T], and the columns that they are."""
+
 
 def _refuse_what_rloo_loses(config: Any) -> None:
     """An error for RLOO's settings that act on nothing but the advantage that the recipe's replaces."""
@@ -109,8 +110,9 @@ class GRPOMixin:
         super().__init__(*args, **kwargs)
         _refuse_what_rloo_loses(self.args)
         _refuse_one_column_of_two(self.reward_func_names)
-        kept = {"folder": recipe_folder, "keep_batches": recipe_batches}
-        self.advlab = watch(recipe, **kept, **params) if self.accelerator.is_main_process else None
+        self.advlab = None
+        if self.accelerator.is_main_process:
+            self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, **params)
         self._advlab_rewards: torch.Tensor | None = None
         self._advlab_serial = 0
 
@@ -168,7 +170,8 @@ class GRPOMixin:
             return torch.zeros(total), {}
         try:
             # An evaluation leaves the state of the training alone.
-            recipe = self.advlab if mode == "train" else frozen(self.advlab)
+            live: Any = self.advlab
+            recipe = live if mode == "train" else live._frozen()
             out = counted_alike(recipe, recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept))
         except RecipeError as error:
             raise explain(error, RLOO_OPTIONS if isinstance(self, _RLOOTrainer) else OPTIONS, "TRL") from None

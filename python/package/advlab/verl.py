@@ -17,6 +17,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -61,7 +62,8 @@ class _Caller:
     batch: Any = None
     others: dict[str, Any] = field(default_factory=dict)
     keys: list[str] | None = None
-    step: int | None = None
+    step: Any = None
+    """The trainer's step, an integer, where there is a trainer."""
     metrics: dict[str, Any] | None = None
     trainer: Any = None
     """`config.trainer`, where it says where checkpoints are."""
@@ -70,10 +72,11 @@ class _Caller:
 
     @classmethod
     def of(cls, rewards: Any) -> _Caller:
-        found, frame = cls(), sys._getframe(2)
+        found = cls()
+        frame: FrameType | None = sys._getframe(2)
         while frame is not None:
             here = frame.f_locals
-            data = here.get("data")
+            data: Any = here.get("data")
             if found.batch is None and getattr(data, "batch", None) is not None and _has(data.batch, rewards):
                 found.batch, found.others = data.batch, dict(getattr(data, "non_tensor_batch", {}))
             if found.keys is None and isinstance(here.get("batch_keys"), (list, tuple)):
@@ -98,18 +101,23 @@ def _has(batch: Any, rewards: Any) -> bool:
         own = batch["token_level_rewards"]
     except (KeyError, TypeError):
         return False
-    return own.shape == rewards.shape and own.data_ptr() == rewards.data_ptr()
+    return bool(own.shape == rewards.shape and own.data_ptr() == rewards.data_ptr())
+
+
+def _get(config: Any, name: str) -> Any:
+    """A setting of `algorithm`, where there is such a configuration."""
+    return config.get(name, None) if hasattr(config, "get") else None
 
 
 def _settings(config: Any) -> dict[str, Any]:
     """`algorithm.advlab` as plain dictionaries."""
-    get = getattr(config, "get", None)
-    settings = get("advlab", None) if get else None
+    settings = _get(config, "advlab")
     if settings is None:
         return {}
     from omegaconf import DictConfig, OmegaConf
 
-    return OmegaConf.to_container(settings, resolve=True) if isinstance(settings, DictConfig) else dict(settings)
+    plain: Any = OmegaConf.to_container(settings, resolve=True) if isinstance(settings, DictConfig) else settings
+    return dict(plain)
 
 
 def _open(name: str | None, config: Any) -> LiveRecipe:
@@ -122,22 +130,18 @@ def _open(name: str | None, config: Any) -> LiveRecipe:
     recipe = name or settings.get("recipe") or os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
-    get = getattr(config, "get", None)
-    theirs = {ours: get(name, None) for name, ours in GROUPED.items()} if get else {}
+    theirs = {ours: _get(config, name) for name, ours in GROUPED.items()}
     return opened(recipe, dict(settings.get("params") or {}), theirs, **kept)
 
 
 def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
-    get = getattr(config, "get", None)
-    if get is None:
-        return
     weight = "coef" if live.name == "kl_advantage" else "kl_beta"
-    if get("use_kl_in_reward", False) and live.params.get(weight):
+    if _get(config, "use_kl_in_reward") and live.params.get(weight):
         raise ValueError(
             f"{live.name} takes a KL off itself ({weight} {live.params[weight]}), and `algorithm.use_kl_in_reward` has taken it "
             f"off the reward already: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
         )
-    if live.name == "grpo" and get("norm_adv_by_std_in_grpo", True) is False:
+    if live.name == "grpo" and _get(config, "norm_adv_by_std_in_grpo") is False:
         raise ValueError(
             "`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: `algorithm.adv_estimator=advlab/dr_grpo`"
         )
@@ -161,7 +165,7 @@ def _rows(index: list[Any], mask: Any, rewards: Any, keys: list[str] | None) -> 
     sessions, turns = zip(*(key.rpartition("_")[::2] for key in keys))
     if len(set(sessions)) == count or not all(turn.isdigit() for turn in turns):
         return rows, source, False
-    last: dict[str, int] = {}
+    last: dict[str, Any] = {}
     for row in rows:
         other = last.setdefault(sessions[row], row)
         if int(turns[row]) > int(turns[other]):

@@ -1,6 +1,7 @@
 """OpenRLHF 0.11.2 and NeMo-RL (7ea279ab) have no hook: the patches beside their own functions.
 
-Run with their sources on PYTHONPATH, such as an unpacked wheel or a checkout; what they import of a GPU's is stood in for.
+Run with their sources on PYTHONPATH, such as a checkout or the `purelib` of an unpacked wheel; what they import of a GPU's is stood
+in for.
 """
 
 import importlib
@@ -31,21 +32,26 @@ def recipe(script, monkeypatch):
     _trainers._live.clear()
 
 
-def theirs(name):
-    """A module of theirs; what is not installed of its imports is stood in for."""
+@pytest.fixture
+def theirs(monkeypatch):
+    """Gives a module of theirs; what is not installed of its imports is stood in for, for one test."""
+    return lambda name: imported(name, monkeypatch)
+
+
+def imported(name, monkeypatch):
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         pytest.skip(f"{name} is not there")
     for _ in range(99):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as missing:
-            stand_in = sys.modules[missing.name] = MagicMock(__path__=[], __version__="0")
-            stand_in.__spec__ = importlib.machinery.ModuleSpec(missing.name, None)
+            stand_in = MagicMock(__path__=[], __version__="0", __spec__=importlib.machinery.ModuleSpec(missing.name, None))
+            monkeypatch.setitem(sys.modules, missing.name, stand_in)
     raise AssertionError(f"{name} cannot be imported")
 
 
 @pytest.fixture
-def maker():
+def maker(theirs):
     module = theirs("openrlhf.trainer.ppo_utils.experience_maker")
     own = module.RemoteExperienceMaker.compute_advantages_and_returns
     yield module.RemoteExperienceMaker
@@ -104,7 +110,7 @@ def test_openrlhfs_kl_in_the_reward_is_not_lost_in_silence(maker, recipe):
         owner(maker, "dr_grpo").compute_advantages_and_returns(experiences(with_kl=True))
 
 
-def test_nemo_rls_own_advantage_and_the_recipes_are_the_same(recipe):
+def test_nemo_rls_own_advantage_and_the_recipes_are_the_same(recipe, theirs):
     module = theirs("nemo_rl.algorithms.advantage_estimator")
     generator = torch.Generator().manual_seed(0)
     prompts = torch.tensor([[5, 6], [7, 8], [5, 6], [5, 6], [7, 8], [7, 8]])

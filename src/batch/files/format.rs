@@ -45,6 +45,25 @@ impl Format {
         endings.join(", ")
     }
 
+    /// Refuses the name of another kind of file for a copy to which something is added.
+    pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<(), Diagnostic> {
+        // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
+        let is_other = match Format::of(out) {
+            Ok(format) => format != self,
+            Err(_) => out.extension().is_some(),
+        };
+        if !is_other {
+            return Ok(());
+        }
+        let what =
+            format!("{added} is added to a copy of the input, which is another kind of file");
+        let endings = Format::endings(|format| format == self);
+        let help = format!(
+            "give the output a name that ends in {endings}; `advlab convert` makes other kinds"
+        );
+        Err(Diagnostic::error(what).with_help(help))
+    }
+
     pub(super) fn of(path: &Path) -> Result<Format, Diagnostic> {
         if let Some(format) = Format::named(path) {
             return Ok(format);

@@ -6,19 +6,18 @@ mod columns;
 mod room;
 mod value;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crc32c::crc32c_append;
 use rayon::prelude::*;
 
-use self::blocks::{BLOCK, line_end};
+use self::blocks::line_end;
 pub(super) use self::blocks::{Blocks, lines, text};
 use self::columns::Columns;
 pub(super) use self::room::Room;
-use super::lines::{Sink, open};
+use super::lines::Sink;
 use super::names::Names;
 use super::raw::{Header, Origin, Raw, Schema};
 use super::replace::{Replacement, cannot_be_written};
@@ -91,17 +90,14 @@ fn read_blocks(mut blocks: Blocks<impl Read + Send>, schema: Schema) -> Result<R
         },
     )?;
     drop(names);
-    let mut columns = columns.finish();
-    if let Some(line) = columns.lines.first_mut().filter(|line| line.number == 1) {
-        line.room.shift(blocks.mark);
-    }
+    let columns = columns.finish();
     Ok(Raw {
         path,
         header: Header::Lines,
         names: Arc::unwrap_or_clone(columns.names),
         columns: columns.columns,
         origin: Origin::Lines {
-            lines: columns.lines,
+            blank: columns.blank,
             sum: blocks.sum,
         },
     })
@@ -115,44 +111,55 @@ pub(super) fn write(
     spreads: &[Spread],
     place: &Path,
     file: &mut Replacement,
+    progress: &Progress,
 ) -> Result<(), Diagnostic> {
-    let Origin::Lines { lines, sum } = origin else {
+    let Origin::Lines { sum, .. } = origin else {
         unreachable!("lines are written for a file that was read as lines");
     };
-    let is_gone = |error: io::Error| changed(input, error);
-    let progress = Progress::default();
-    let copy = open(input, &progress).map_err(is_gone)?;
-    let mut copy = BufReader::with_capacity(BLOCK, copy);
+    let blocks = Blocks::open(input, progress);
+    let mut blocks = blocks.map_err(|error| changed(input, &error.message))?;
     let failed = |error: io::Error| cannot_be_written(place, &error);
     let mut out = Sink::new(place, file).map_err(failed)?;
-    let mut lines = lines.iter().enumerate().peekable();
-    let (mut bytes, mut value) = (Vec::new(), Vec::new());
-    let mut found = 0;
-    for number in 1.. {
-        bytes.clear();
-        if copy.read_until(b'\n', &mut bytes).map_err(is_gone)? == 0 {
-            break;
-        }
-        found = crc32c_append(found, &bytes);
-        let written = match lines.next_if(|(_, line)| line.number == number) {
-            None => out.write_all(&bytes),
-            Some((response, line)) => {
-                value.clear();
-                for (at, spread) in spreads.iter().enumerate() {
-                    if at > 0 {
-                        value.extend(format!(", \"{}\": ", spread.name).as_bytes());
-                    }
+    blocks.start()?;
+    out.write_all(blocks.mark).map_err(failed)?;
+    let mut responses = 0..spreads.first().map_or(0, Spread::responses);
+    let written = blocks.each(
+        |block| {
+            let lines: Vec<&[u8]> = lines(block).collect();
+            let rooms = lines.into_par_iter().map(|line| {
+                let text = text(line)?;
+                text.map(|text| Room::of(text, ADVANTAGE)).transpose()
+            });
+            rooms.collect::<Result<Vec<Option<Room>>, Diagnostic>>()
+        },
+        |block, rooms| {
+            let rooms = rooms.map_err(|error| changed(input, error))?;
+            for (line, room) in lines(block).zip(rooms) {
+                let Some(room) = room else {
+                    out.write_all(line).map_err(failed)?;
+                    continue;
+                };
+                let response = responses.next();
+                let response = response.ok_or_else(|| changed(input, "it has more lines"))?;
+                let value = |spread: &Spread| {
+                    let mut value = Vec::new();
                     spread.json(response, &mut value);
+                    (spread.name, value)
+                };
+                let values: Vec<_> = spreads.iter().map(value).collect();
+                if let [(_, advantage), more @ ..] = &values[..] {
+                    let filled = room.fill(line, (ADVANTAGE, advantage), more, &mut out);
+                    filled.map_err(failed)?;
                 }
-                let filled = line.room.fill(&bytes, ADVANTAGE, &value, &[], &mut out);
-                filled.ok_or_else(|| changed(input, "a line is shorter"))?
             }
-        };
-        written.map_err(failed)?;
-    }
-    if found != *sum || lines.next().is_some() {
+            Ok(())
+        },
+    );
+    written?;
+    if blocks.sum != *sum || !responses.is_empty() {
         return Err(changed(input, "its bytes are others"));
     }
+    progress.finish();
     out.finish().map(drop).map_err(failed)
 }
 
@@ -160,6 +167,7 @@ pub(super) fn write(
 mod tests {
     use proptest::prelude::*;
 
+    use super::blocks::BLOCK;
     use super::*;
 
     /// The fields of a line are these or none: values of all kinds, most of them alike.
@@ -236,7 +244,7 @@ mod tests {
             if expected.is_ok() {
                 let found = columns.finish();
                 let expected = all.finish();
-                prop_assert_eq!(format!("{:?}", found.lines), format!("{:?}", expected.lines));
+                prop_assert_eq!(&found.blank, &expected.blank);
                 prop_assert_eq!(format!("{:?}", found.columns), format!("{:?}", expected.columns));
             }
         }

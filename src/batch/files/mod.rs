@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use convert::convert;
-pub(crate) use replace::Replacement;
 pub use replace::discard_unfinished;
+pub(crate) use replace::{Replacement, passing};
 pub use steps::{step_of, steps};
 pub use texts::{Verified, verify_lines};
 pub use words::Tokenize;
@@ -124,14 +124,6 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
         Format::Safetensors => safetensors::read(path, &schema, &progress),
         Format::Npz => npz::read(path, &schema, &progress),
     }?;
-    if options.columns.is_some() && raw.columns.iter().any(|column| column.is_unusual) {
-        // What is wrong or odd in a column is told whether anybody wants it or not.
-        let all = ReadOptions {
-            columns: None,
-            ..*options
-        };
-        return read(path, &all);
-    }
     let rollouts = infer::rollouts(raw, options, &progress, format)?;
     progress.finish();
     Ok(rollouts)
@@ -163,10 +155,11 @@ impl Rollouts {
         out: impl AsRef<Path>,
         advantage: &Computed,
     ) -> Result<(), Diagnostics> {
-        self.write_outputs(out.as_ref(), advantage, None)
+        self.write_outputs(out.as_ref(), advantage, None, &|_, _| {})
     }
 
-    /// As [`Rollouts::write_advantage`], with a critic's `returns` under that name, where there are some.
+    /// As [`Rollouts::write_advantage`], with a critic's `returns` under that name, where there are some. Of lines,
+    /// `progress` is told from time to time how many bytes of how many are copied.
     ///
     /// # Errors
     /// As [`Rollouts::write_advantage`]; also where lines have a field `returns` already.
@@ -175,6 +168,7 @@ impl Rollouts {
         out: &Path,
         advantage: &Computed,
         returns: Option<&Computed>,
+        progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Diagnostics> {
         let here = |error: Diagnostic| error.in_file(out);
         self.check_outputs(out, advantage, returns).map_err(here)?;
@@ -188,8 +182,9 @@ impl Rollouts {
         let mut file = Replacement::new(out)?;
         let tensors = || spreads.iter().map(Spread::written).collect::<Vec<_>>();
         let (input, origin) = (&self.path, &self.origin);
+        let progress = Progress::told(progress);
         match self.format {
-            Format::Lines => jsonl::write(input, origin, &spreads, out, &mut file),
+            Format::Lines => jsonl::write(input, origin, &spreads, out, &mut file, &progress),
             Format::Safetensors => safetensors::write(input, origin, tensors(), &mut file),
             Format::Npz => npz::write(input, origin, &tensors(), &mut file),
         }?;
@@ -218,21 +213,7 @@ impl Rollouts {
             let help = "take it out, or write another kind of file";
             return Err(Diagnostic::error(what).with_help(help));
         }
-        // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
-        let is_other = match Format::of(out) {
-            Ok(format) => format != self.format,
-            Err(_) => out.extension().is_some(),
-        };
-        if is_other {
-            let what =
-                "the advantage is added to a copy of the input, which is another kind of file";
-            let endings = Format::endings(|format| format == self.format);
-            let help = format!(
-                "give the output a name that ends in {endings}; `advlab convert` makes other kinds"
-            );
-            return Err(Diagnostic::error(what).with_help(help));
-        }
-        Ok(())
+        self.format.check_copy("the advantage", out)
     }
 }
 
@@ -244,7 +225,14 @@ struct Progress<'a> {
     total: AtomicU64,
 }
 
-impl Progress<'_> {
+impl<'a> Progress<'a> {
+    fn told(told: &'a (dyn Fn(u64, u64) + Sync)) -> Self {
+        Progress {
+            told: Some(told),
+            ..Progress::default()
+        }
+    }
+
     /// Bytes between two reports to the caller.
     const STEP: u64 = 4 << 20;
 

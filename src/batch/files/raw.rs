@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::json::Type;
-use super::jsonl::Room;
 use super::names::Names;
 use super::tensor::{Info, Tensor};
 use crate::batch::GroupId;
@@ -43,9 +42,9 @@ pub(super) struct Raw {
 /// The location of each response in a file, and what a copy of the file must find there again.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
+    /// A line for each response, but for the blank ones, which are counted from 1; the checksum of all bytes.
     Lines {
-        lines: Vec<Line>,
-        /// The checksum of all bytes.
+        blank: Vec<usize>,
         sum: u32,
     },
     Tensors(Vec<Info>),
@@ -55,7 +54,10 @@ impl Origin {
     /// The line of a response, from 1, where the file has lines.
     pub(super) fn line(&self, response: usize) -> Option<usize> {
         match self {
-            Origin::Lines { lines, .. } => lines.get(response).map(|line| line.number),
+            Origin::Lines { blank, .. } => {
+                let pass = |line, blank: &usize| line + usize::from(*blank <= line);
+                Some(blank.iter().fold(response + 1, pass))
+            }
             Origin::Tensors(_) => None,
         }
     }
@@ -74,15 +76,6 @@ impl Origin {
     }
 }
 
-/// The line of a response.
-#[derive(Clone, Debug)]
-pub(super) struct Line {
-    /// From 1.
-    pub(super) number: usize,
-    /// The place of its advantage.
-    pub(super) room: Room,
-}
-
 /// One field of the lines, or one tensor.
 #[derive(Debug)]
 pub(super) struct RawColumn {
@@ -92,10 +85,8 @@ pub(super) struct RawColumn {
     pub(super) texts: Option<Vec<Arc<str>>>,
     /// A reward of several: where its function has none to give, it is null.
     pub(super) is_summand: bool,
-    /// Of arrays whose numbers nobody wants only the lengths are held, and these are the numbers that nothing is said of.
-    pub(super) unread: Option<(f32, f32)>,
-    /// Whether there is another number in arrays that are not held.
-    pub(super) is_unusual: bool,
+    /// Whether only the lengths of arrays are held, since nobody wants their numbers.
+    pub(super) is_unread: bool,
     /// How many responses have a value, from the first on.
     pub(super) filled: usize,
     /// The first response that has null.
@@ -105,7 +96,7 @@ pub(super) struct RawColumn {
 }
 
 /// The values of a column, all of one kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Values {
     /// Nothing but null.
     None,
@@ -146,8 +137,7 @@ impl RawColumn {
             values,
             texts: None,
             is_summand: false,
-            unread: None,
-            is_unusual: false,
+            is_unread: false,
             filled: 0,
             null: None,
             odd: None,

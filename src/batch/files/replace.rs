@@ -1,27 +1,34 @@
 //! Replaces a file by a finished one: written beside it, then renamed over it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tempfile::TempPath;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// The hidden files that are being written.
-static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// The files that are being written, and are not yet what they will be.
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Removes what is half written, before the process ends at once: no `Drop` runs then.
 pub fn discard_unfinished() {
-    for hidden in UNFINISHED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .drain(..)
-    {
+    for file in unfinished().drain(..) {
         // Nobody is left to be told.
-        let _ = fs::remove_file(hidden);
+        let _ = fs::remove_file(file);
     }
+}
+
+/// A file for what goes elsewhere as soon as it is whole; it is gone in the end, whatever the end is.
+pub(crate) fn passing(ending: &OsStr) -> io::Result<NamedTempFile> {
+    let file = tempfile::Builder::new().suffix(ending).tempfile()?;
+    unfinished().push(file.path().to_path_buf());
+    Ok(file)
 }
 
 /// A file that is being written. Unless [`Replacement::finish`] is reached, the file that was there stays.
@@ -80,8 +87,7 @@ impl Replacement {
             file.as_file().set_permissions(there.permissions())?;
         }
         let (file, hidden) = file.into_parts();
-        let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-        unfinished.push(hidden.to_path_buf());
+        unfinished().push(hidden.to_path_buf());
         Ok((file, Some((hidden, place))))
     }
 
@@ -109,7 +115,7 @@ impl Replacement {
             // A network drive tells only now that it is full, and a rename must not outlive a crash that the contents
             // do not.
             file.sync_all()?;
-            let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unfinished = unfinished();
             unfinished.retain(|other| **other != *hidden);
             hidden.persist(&place).map_err(|error| error.error)
         };

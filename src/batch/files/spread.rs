@@ -48,6 +48,11 @@ impl<'a> Spread<'a> {
         }
     }
 
+    /// The number of responses.
+    pub(super) fn responses(&self) -> usize {
+        self.layout.responses()
+    }
+
     /// The first value that the file to be has no number for, in words. A value that no token has is not written to a
     /// tensor [B, T].
     pub(super) fn misfit(&self, origin: &Origin) -> Option<String> {
@@ -87,8 +92,9 @@ impl<'a> Spread<'a> {
 
     /// The tensor: [B, T], or [B] where there is no T.
     pub(super) fn written(&self) -> Written<'_> {
-        let responses = self.layout.responses();
-        let shape = std::iter::once(responses).chain(self.width).collect();
+        let shape = std::iter::once(self.responses())
+            .chain(self.width)
+            .collect();
         let dtype = if self.is_f64 { Dtype::F64 } else { Dtype::F32 };
         Written::new(self.name, dtype, shape, |out| match self.is_f64 {
             true => self.write_as(out, |value| value),

@@ -73,7 +73,7 @@ pub(super) enum Source {
     Archive,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tensor {
     pub(super) info: Info,
     pub(super) path: PathBuf,

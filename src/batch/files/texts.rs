@@ -1,16 +1,17 @@
 //! Completions in a file of lines compared with their references, line by line: the file may be many times the memory.
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::Progress;
 use super::json::{Cursor, Type, unescape};
 use super::jsonl::{Blocks, Room, lines, text};
-use super::replace::Replacement;
+use super::lines::Sink;
+use super::replace::{Replacement, cannot_be_written};
 use super::words::{self, Tokenize};
+use super::{Format, Progress};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use crate::verify::{self, Verdict};
@@ -44,7 +45,7 @@ impl<'l> Texts<'l> {
     ) -> Result<Self, Diagnostic> {
         let mut found = [const { Cow::Borrowed("") }; 2];
         let (mut completion, mut has_length) = (None, false);
-        let mut room = Room::new();
+        let mut room = Room::default();
         let close = Cursor::new(line).object(|cursor, key| {
             let name = unescape(&line[key.clone()]).unwrap_or(line[key.clone()].into());
             let (start, kind) = (cursor.at, cursor.value_type());
@@ -114,10 +115,11 @@ pub fn verify_lines(
     output: Option<&Path>,
     mut told: impl FnMut(usize, Verified) + Send,
 ) -> Result<(), Diagnostics> {
-    let progress = Progress {
-        told: Some(progress),
-        ..Progress::default()
-    };
+    if let Some(output) = output {
+        let checked = Format::Lines.check_copy("the verdict", output);
+        checked.map_err(|error| error.in_file(output))?;
+    }
+    let progress = Progress::told(progress);
     let mut blocks = Blocks::open(path, &progress)?;
     let there = blocks.begin()?;
     let all: Vec<&str> = there.iter().map(|(field, _)| field.as_str()).collect();
@@ -125,7 +127,11 @@ pub fn verify_lines(
         field_of(0, asked[0], &all).map_err(|error| error.in_file(path))?,
         field_of(1, asked[1], &all).map_err(|error| error.in_file(path))?,
     ];
-    let mut out = output.map(Replacement::new).transpose()?;
+    let failed = |error: io::Error| cannot_be_written(output.unwrap_or(path), &error);
+    let mut file = output.map(Replacement::new).transpose()?;
+    let out = output.zip(file.as_mut());
+    let out = out.map(|(place, file)| Sink::new(place, file));
+    let mut out = out.transpose().map_err(failed)?;
     let mut number = blocks.passed;
     blocks.each(
         |block| {
@@ -146,12 +152,13 @@ pub fn verify_lines(
                         Some((verified, room)) => {
                             let is_right = (verified.verdict == Verdict::Equal).to_string();
                             let length = verified.length;
-                            let length = length.map(|length| (LENGTH, length.to_string()));
-                            room.fill(line, CORRECT, is_right.as_bytes(), length.as_slice(), out)
-                                .unwrap_or(Ok(()))
+                            let length =
+                                length.map(|length| (LENGTH, length.to_string().into_bytes()));
+                            let verdict = (CORRECT, is_right.as_bytes());
+                            room.fill(line, verdict, length.as_slice(), out)
                         }
                     };
-                    written.map_err(|error| out.error(&error))?;
+                    written.map_err(failed)?;
                 }
                 if let Some((verified, _)) = verified {
                     told(number, verified);
@@ -161,7 +168,8 @@ pub fn verify_lines(
         },
     )?;
     progress.finish();
-    out.map_or(Ok(()), Replacement::finish)
+    out.map(Sink::finish).transpose().map_err(failed)?;
+    file.map_or(Ok(()), Replacement::finish)
 }
 
 /// What a line says, and where its verdict goes; `None` where it is blank.

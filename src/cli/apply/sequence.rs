@@ -16,13 +16,13 @@ use anyhow::{Context, Result};
 use console::Term;
 use serde_json::{Value, json};
 
-use super::super::streams::{on_stdout, out, tell, whole};
+use super::super::streams::{interrupted, is_stdout, on_stdout, out, tell, whole};
 use super::super::{end_cleanly, holds, is_same, title};
-use super::{Applied, Apply, is_stdout, write};
+use super::{Applied, Apply, write};
 
 impl Apply {
     pub(super) fn run_sequence(self, recipe: Recipe) -> Result<ExitCode> {
-        end_cleanly()?;
+        end_cleanly(interrupted)?;
         let inputs = self.sequence()?;
         let is_many = inputs.len() > 1;
         self.check_output(is_many)?;

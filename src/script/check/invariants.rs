@@ -124,7 +124,7 @@ impl Checks<'_> {
         turned.is_ok_and(|turned| bits(&turned) == bits(base))
     }
 
-    /// How far the advantages of a group are off where it is alone in its batch.
+    /// How far the advantages of a group, or the weights of its responses, are off where it is alone in its batch.
     pub(super) fn influence(&self, mixed: &Rollouts, base: &Outcome) -> Result<f64, Diagnostics> {
         let layout = base.advantage.layout();
         let mut most = 0.0f64;
@@ -142,6 +142,9 @@ impl Checks<'_> {
                 Some(_) => off(1.0).min(off(weight)),
                 None => off(1.0),
             });
+            let rows = members.iter().enumerate();
+            let counts = rows.map(|(row, &response)| base.counts(response) - alone.counts(row));
+            most = most.max(largest(counts));
         }
         Ok(most)
     }
@@ -180,6 +183,7 @@ fn differences(a: &Computed, responses: &[usize], b: &Computed, scale: f64) -> f
 }
 
 fn bits(outcome: &Outcome) -> Vec<u64> {
-    let values = outcome.advantage.buffer().iter();
+    let counts = (0..outcome.advantage.layout().responses()).map(|i| outcome.counts(i));
+    let values = outcome.advantage.buffer().iter().chain(counts);
     values.map(f64::to_bits).collect()
 }

@@ -511,6 +511,18 @@ fn a_run_begins_with_the_warnings_of_its_recipe() {
     assert!(ran.err.contains(expected), "{}", ran.err);
 }
 
+/// Who compares too few seeds learns it before the runs, which may take hours.
+#[test]
+fn compare_says_first_that_seeds_are_too_few() {
+    let lab = Lab::new();
+    let ran = lab.run("compare grpo passk --seeds 1 --steps 1 --out compared");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let first = "note: 1 seed of each shows no difference at 95 %, whatever comes out: take four";
+    assert!(ran.err.starts_with(first), "{}", ran.err);
+    let enough = lab.run("compare grpo passk --seeds 4 --steps 1 --out compared");
+    assert!(!enough.err.contains("note: "), "{}", enough.err);
+}
+
 /// The prompt follows a run's own loss, and what `-o` writes of its batch is an advantage that losses read.
 #[test]
 fn a_run_has_its_loss_and_its_batch_takes_an_advantage() {

@@ -78,6 +78,100 @@ fn verify_writes_in_the_style_of_each_line_and_to_the_last_of_equal_fields() {
 }
 
 #[test]
+fn verify_writes_the_kind_of_lines_that_the_name_says() {
+    let lab = lab();
+    let verified = lab.run("verify texts.jsonl -o plain.jsonl");
+    assert_eq!(verified.status, 0, "{}", verified.err);
+    for packed in ["packed.jsonl.gz", "packed.jsonl.zst", "packed.parquet"] {
+        for command in [
+            format!("verify texts.jsonl -o {packed}"),
+            format!("verify {packed} -o again.jsonl"),
+        ] {
+            let ran = lab.run(&command);
+            assert_eq!(
+                (ran.status, ran.out.contains("right")),
+                (0, true),
+                "{command}: {}",
+                ran.err
+            );
+        }
+        let rights = |name: &str| lab.read(name).matches("\"correct\": true").count();
+        assert_eq!(
+            (rights("again.jsonl"), rights("plain.jsonl")),
+            (3, 3),
+            "{packed}"
+        );
+    }
+    for other in ["mine.rhai", "tensors.npz"] {
+        let ran = lab.run(&format!("verify texts.jsonl -o {other}"));
+        assert!(ran.err.contains("another kind of file"), "{}", ran.err);
+        assert_eq!((ran.status, lab.path().join(other).exists()), (1, false));
+    }
+}
+
+/// Its input is a pipe without an end, so that it is in the middle of its work for as long as this takes.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_command_leaves_the_output_that_was_there() {
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
+    let lab = lab();
+    let pipe = lab.path().join("pipe.jsonl");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .expect("mkfifo")
+            .success()
+    );
+    for (command, aside) in [
+        ("verify pipe.jsonl -o out.jsonl", lab.path()),
+        ("verify pipe.jsonl -o -", &lab.path().join("aside")),
+        ("convert pipe.jsonl out.jsonl", lab.path()),
+    ] {
+        let _ = std::fs::create_dir(lab.path().join("aside"));
+        lab.write("out.jsonl", "old");
+        let files = || std::fs::read_dir(aside).expect("a folder").count();
+        let before = files();
+        let mut child = lab.command(command);
+        let child = child
+            .env("TMPDIR", lab.path().join("aside"))
+            .env("RAYON_NUM_THREADS", "1");
+        let child = child.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = child.spawn().expect("advlab");
+        let mut into = std::fs::File::options()
+            .write(true)
+            .open(&pipe)
+            .expect("a pipe");
+        while files() == before {
+            assert!(child.try_wait().expect("a process").is_none(), "{command}");
+            let written = into.write_all(TEXTS.as_bytes());
+            assert!(
+                written.is_ok(),
+                "{command}: {written:?} {:?}",
+                child.wait_with_output()
+            );
+        }
+        let id = child.id().to_string();
+        Command::new("kill")
+            .args(["-INT", &id])
+            .status()
+            .expect("kill");
+        let status = child.wait().expect("a process");
+        let mut told = String::new();
+        let mut err = child.stderr.take().expect("a pipe");
+        err.read_to_string(&mut told).expect("text");
+        assert_eq!(status.code(), Some(130), "{command}: {told}");
+        assert!(told.contains("interrupted"), "{command}: {told}");
+        assert_eq!(
+            (files(), lab.read("out.jsonl").as_str()),
+            (before, "old"),
+            "{command}"
+        );
+    }
+}
+
+#[test]
 fn verify_counts_tokens_where_the_lines_have_no_length() {
     let lab = lab();
     let command = format!(

@@ -190,7 +190,7 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
         let returns = per_response(&rollouts, &returns);
         let advantage = per_token(&rollouts, &values);
         rollouts
-            .write_outputs(&out, &advantage, Some(&returns))
+            .write_outputs(&out, &advantage, Some(&returns), &|_, _| {})
             .unwrap();
         // Read again: a second time takes the place of the first.
         rollouts = read(&out);

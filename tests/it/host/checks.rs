@@ -302,6 +302,16 @@ fn designs_normalised_over_the_batch_are_no_groups_apart() {
             false,
         ),
         ("batch.reward - batch.reward.mean(\"batch\")", false),
+        (
+            "batch.reward }
+             fn weight(batch, p) { batch.reward.std(\"group\") > 0",
+            true,
+        ),
+        (
+            "batch.reward }
+             fn weight(batch, p) { batch.reward.mean(\"group\") / batch.reward.mean(\"batch\")",
+            false,
+        ),
     ] {
         let recipe = recipe(&format!("fn advantage(batch, p) {{ {body} }}"));
         // All groups are alike here.

@@ -184,11 +184,11 @@ impl Inference<'_> {
         }
         let (groups, step) = self.of_steps(groups)?;
         let mut batch = Batch::builder().step(step);
-        for (name, given) in self.columns()? {
-            batch = batch.column(&name, given);
-        }
         if let Some(rewards) = self.sum_of_rewards() {
             batch = batch.response("reward", rewards);
+        }
+        for (name, given) in self.columns()? {
+            batch = batch.column(&name, given);
         }
         if let Some(tokens) = self.tokens.take() {
             let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
@@ -326,9 +326,14 @@ impl Inference<'_> {
         let Some((reading, index)) = self.find("group") else {
             unreachable!("a file without groups has been refused by its names");
         };
-        match &self.raw.columns[index].values {
+        if let Values::Tensor(tensor) = &self.raw.columns[index].values {
+            return self.groups_of_tensor(&reading, tensor);
+        }
+        let mut others = self.readings.iter();
+        let is_last = others.all(|(other, of)| *of != index || other.ours == reading.ours);
+        match &mut self.raw.columns[index].values {
+            Values::Ids { ids, .. } if is_last => Ok(std::mem::take(ids)),
             Values::Ids { ids, .. } => Ok(ids.clone()),
-            Values::Tensor(tensor) => self.groups_of_tensor(&reading, tensor),
             _ => unreachable!("`is_whole` has seen that groups are ids"),
         }
     }

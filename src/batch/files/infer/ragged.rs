@@ -306,19 +306,25 @@ impl Inference<'_> {
         readings
     }
 
-    /// The values of a column of lines; its arrays are taken where `is_last`, since nothing else reads them.
+    /// The values of a column of lines, which are taken where `is_last`, since nothing else reads them.
     pub(super) fn take_lines(&mut self, index: usize, is_last: bool) -> Option<Given> {
-        let is_f64 = self.options.dtype != Some(Dtype::F32);
-        let mut rows = match &mut self.raw.columns[index].values {
-            Values::Numbers(numbers) => return Some(Given::Responses(numbers.clone().into())),
-            Values::Words { counts, .. } => return Some(Given::Responses(counts.clone().into())),
-            Values::Ids { ids, .. } => return numbers(ids).map(|ids| Given::Responses(ids.into())),
-            Values::Arrays(rows) if is_last => std::mem::replace(rows, Ragged::new(is_f64)),
-            Values::Arrays(rows) => rows.clone(),
-            _ => return None,
+        let values = &mut self.raw.columns[index].values;
+        let values = match is_last {
+            true => std::mem::replace(values, Values::None),
+            false => values.clone(),
         };
-        rows.is_f64 = is_f64;
-        Some(Given::Rows(rows))
+        Some(match values {
+            Values::Numbers(numbers)
+            | Values::Words {
+                counts: numbers, ..
+            } => Given::Responses(numbers.into()),
+            Values::Ids { ids, .. } => Given::Responses(numbers(&ids)?.into()),
+            Values::Arrays(mut rows) => {
+                rows.is_f64 = self.options.dtype != Some(Dtype::F32);
+                Given::Rows(rows)
+            }
+            _ => return None,
+        })
     }
 }
 

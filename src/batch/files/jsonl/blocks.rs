@@ -25,8 +25,8 @@ pub(in crate::batch::files) struct Blocks<F> {
     rest: Vec<u8>,
     /// The checksum of all bytes so far.
     pub(super) sum: u32,
-    /// The bytes of a mark at the beginning, which are in no block.
-    pub(super) mark: usize,
+    /// The mark at the beginning, which is in no block, if there is one.
+    pub(in crate::batch::files) mark: &'static [u8],
     /// The blank lines before the first block.
     pub(in crate::batch::files) passed: usize,
 }
@@ -50,7 +50,7 @@ impl<F: Read + Send> Blocks<F> {
             block: Vec::new(),
             rest: Vec::new(),
             sum: 0,
-            mark: 0,
+            mark: b"",
             passed: 0,
         }
     }
@@ -87,12 +87,19 @@ impl<F: Read + Send> Blocks<F> {
             .map_err(|error| cannot_be_read(&self.path, &error))
     }
 
-    /// Goes to the first block with a response, whose fields it gives with the types of their values.
-    pub(in crate::batch::files) fn begin(&mut self) -> Result<Vec<(String, Type)>, Diagnostic> {
+    /// Goes to the first block.
+    pub(super) fn start(&mut self) -> Result<(), Diagnostic> {
         self.block = self.next_or_why()?;
         if self.block.starts_with(BYTE_ORDER_MARK) {
-            self.mark = self.block.drain(..BYTE_ORDER_MARK.len()).len();
+            self.mark = BYTE_ORDER_MARK;
+            self.block.drain(..BYTE_ORDER_MARK.len());
         }
+        Ok(())
+    }
+
+    /// Goes to the first block with a response, whose fields it gives with the types of their values.
+    pub(in crate::batch::files) fn begin(&mut self) -> Result<Vec<(String, Type)>, Diagnostic> {
+        self.start()?;
         while !self.block.is_empty() {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
                 let here = |error: Diagnostic| error.on_line(number).in_file(&self.path);

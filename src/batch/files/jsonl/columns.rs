@@ -4,12 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::blocks::{lines, text};
-use super::room::Room;
 use super::value::Value;
 use crate::batch::files::json::{Cursor, Type, unescape};
 use crate::batch::files::names::{Names, Role};
-use crate::batch::files::raw::{Line, Odd, RawColumn, Values};
-use crate::batch::files::spread::ADVANTAGE;
+use crate::batch::files::raw::{Odd, RawColumn, Values};
 use crate::diagnostic::Diagnostic;
 
 /// The columns of the lines so far.
@@ -26,33 +24,37 @@ pub(super) struct Columns {
     next: usize,
     /// The strings that name groups, each held once: one may be a whole prompt.
     ids: HashSet<Arc<str>>,
-    /// The lines with a response.
-    pub(super) lines: Vec<Line>,
-    /// How many lines there are, blank ones among them.
-    number: usize,
+    /// How many responses there are.
+    responses: usize,
+    /// The blank lines, from 1.
+    pub(super) blank: Vec<usize>,
     /// The numbers of the array that is being read.
     array: Vec<f64>,
 }
 
 impl Columns {
     /// Columns of lines that come after so many others, which are blank.
-    pub(super) fn new(names: Arc<Names>, number: usize) -> Self {
+    pub(super) fn new(names: Arc<Names>, blank: usize) -> Self {
         Columns {
             names,
-            number,
+            blank: (1..=blank).collect(),
             ..Columns::default()
         }
+    }
+
+    /// How many lines there are.
+    fn lines(&self) -> usize {
+        self.responses + self.blank.len()
     }
 
     /// Adds more lines, one after another.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), Diagnostic> {
         for line in lines(bytes) {
-            self.number += 1;
-            let number = self.number;
+            let number = self.lines() + 1;
             let here = |error: Diagnostic| error.on_line(number);
-            if let Some(text) = text(line).map_err(here)? {
-                let line = self.line(text, number).map_err(here)?;
-                self.lines.push(line);
+            match text(line).map_err(here)? {
+                Some(text) => self.line(text).map_err(here)?,
+                None => self.blank.push(number),
             }
         }
         Ok(())
@@ -61,7 +63,7 @@ impl Columns {
     /// Whether columns of the lines that follow can be added as they are: each has a value of the same kind in every line,
     /// or its values no longer matter.
     pub(super) fn goes_on_in(&self, more: &Columns) -> bool {
-        let (before, added) = (self.lines.len(), more.lines.len());
+        let (before, added) = (self.responses, more.responses);
         more.columns.iter().all(|column| {
             let known = self.by_key.get(&*column.name);
             known.is_some_and(|&known| {
@@ -80,7 +82,6 @@ impl Columns {
         for column in more.columns {
             let known = &mut self.columns[self.by_key[&*column.name]];
             if known.odd.is_none() {
-                known.is_unusual |= column.is_unusual;
                 known.filled += column.filled;
                 known.values.append(column.values, &mut self.ids);
                 match (&mut known.texts, column.texts) {
@@ -89,17 +90,15 @@ impl Columns {
                 }
             }
         }
-        let number = self.number;
-        self.lines.extend(more.lines.into_iter().map(|line| Line {
-            number: number + line.number,
-            ..line
-        }));
-        self.number += more.number;
+        let lines = self.lines();
+        self.blank
+            .extend(more.blank.iter().map(|number| lines + number));
+        self.responses += more.responses;
     }
 
     /// All columns, now that no more lines follow: one whose last values are missing is odd.
     pub(super) fn finish(mut self) -> Self {
-        let responses = self.lines.len();
+        let responses = self.responses;
         for column in &mut self.columns {
             if column.odd.is_none() && (1..responses).contains(&column.filled) {
                 column.end(0);
@@ -108,11 +107,9 @@ impl Columns {
         self
     }
 
-    fn line(&mut self, text: &str, number: usize) -> Result<Line, Diagnostic> {
-        let response = self.lines.len();
-        let mut room = Room::new();
-        let close = Cursor::new(text).object(|cursor, key| {
-            let start = cursor.at;
+    fn line(&mut self, text: &str) -> Result<(), Diagnostic> {
+        let response = self.responses;
+        Cursor::new(text).object(|cursor, key| {
             let index = self.column(&text[key.clone()]);
             if std::mem::replace(&mut self.met[index], response + 1) > response {
                 let name = &self.columns[index].name;
@@ -121,13 +118,10 @@ impl Columns {
                 cursor.at = key.start;
                 return Err(cursor.error(Diagnostic::error(what)));
             }
-            self.value(index, response, cursor)?;
-            let is_own = self.columns[index].name == ADVANTAGE;
-            room.pass(text, is_own, key.end, start..cursor.at);
-            Ok(())
+            self.value(index, response, cursor)
         })?;
-        let room = room.close(close);
-        Ok(Line { number, room })
+        self.responses += 1;
+        Ok(())
     }
 
     /// The column of a key as it stands between its quotes. Most lines have the same fields in the same order.
@@ -160,9 +154,7 @@ impl Columns {
             self.met.push(0);
             self.keys.push(key.into());
             let mut column = RawColumn::new(name.to_string(), values);
-            if let [reading] = &readings[..] {
-                column.unread = (!self.names.wants(reading)).then(|| reading.usual());
-            }
+            column.is_unread = !readings.iter().any(|reading| self.names.wants(reading));
             let mut readings = readings.iter();
             let is_text = readings.any(|reading| self.names.wants_text(reading));
             column.texts = is_text.then(Vec::new);

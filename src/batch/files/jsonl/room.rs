@@ -3,9 +3,12 @@
 use std::io::{self, Write};
 use std::ops::Range;
 
+use crate::batch::files::json::{Cursor, unescape};
+use crate::diagnostic::Diagnostic;
+
 /// The bytes that make room for a value: those of the field's own where it is there (of several the last one's, which is the
 /// one that readers of JSON take), else none, behind the last field.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(in crate::batch::files) struct Room {
     bytes: Range<usize>,
     /// Whether the key is there.
@@ -15,12 +18,17 @@ pub(in crate::batch::files) struct Room {
 }
 
 impl Room {
-    pub(in crate::batch::files) fn new() -> Self {
-        Room {
-            bytes: 0..0,
-            is_there: false,
-            is_spaced: None,
-        }
+    /// Finds the room for a field.
+    pub(super) fn of(line: &str, name: &str) -> Result<Room, Diagnostic> {
+        let mut room = Room::default();
+        let close = Cursor::new(line).object(|cursor, key| {
+            let (start, key_end) = (cursor.at, key.end);
+            cursor.skip(0)?;
+            let is_own = unescape(&line[key]).is_some_and(|key| key == name);
+            room.pass(line, is_own, key_end, start..cursor.at);
+            Ok(())
+        })?;
+        Ok(room.close(close))
     }
 
     /// Goes on to a field of the line: whether it is the one, where its key ends and where its value stands.
@@ -48,37 +56,30 @@ impl Room {
         self
     }
 
-    /// The line has more bytes before its first character.
-    pub(super) fn shift(&mut self, bytes: usize) {
-        self.bytes = self.bytes.start + bytes..self.bytes.end + bytes;
-    }
-
-    /// Writes the line with the value in it, and behind that the new fields `more`, all in the line's own style; `None` where
-    /// the line is too short.
+    /// Writes the line with the value in it, and behind that the new fields `more`, all in the line's own style.
     pub(in crate::batch::files) fn fill(
         &self,
         line: &[u8],
-        name: &str,
-        value: &[u8],
-        more: &[(&str, String)],
+        (name, value): (&str, &[u8]),
+        more: &[(&str, Vec<u8>)],
         out: &mut impl Write,
-    ) -> Option<io::Result<()>> {
+    ) -> io::Result<()> {
         let space = if self.is_spaced == Some(false) {
             ""
         } else {
             " "
         };
-        let key = match self.is_spaced {
-            _ if self.is_there => String::new(),
-            None => format!("\"{name}\": "),
-            Some(_) => format!(",{space}\"{name}\":{space}"),
-        };
-        let more = more
-            .iter()
-            .map(|(name, value)| format!(",{space}\"{name}\":{space}{value}"));
-        let more: String = more.collect();
-        let (before, after) = (line.get(..self.bytes.start)?, line.get(self.bytes.end..)?);
-        let parts = [before, key.as_bytes(), value, more.as_bytes(), after];
-        Some(parts.iter().try_for_each(|part| out.write_all(part)))
+        out.write_all(&line[..self.bytes.start])?;
+        match self.is_spaced {
+            _ if self.is_there => {}
+            None => write!(out, "\"{name}\": ")?,
+            Some(_) => write!(out, ",{space}\"{name}\":{space}")?,
+        }
+        out.write_all(value)?;
+        for (name, value) in more {
+            write!(out, ",{space}\"{name}\":{space}")?;
+            out.write_all(value)?;
+        }
+        out.write_all(&line[self.bytes.end..])
     }
 }

@@ -1,0 +1,74 @@
+"""A recipe's state and its parameters as the native half takes them: JSON and texts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+BY_KEY = "(by key)"
+"""Where a state's dictionary has what is remembered by key: no name that a script could give a field. For each table a list of
+keys with their numbers, the one that was written longest ago first."""
+
+
+def of_json(text: str) -> dict[str, Any]:
+    """The state as dictionaries, lists, numbers and strings; a character becomes a string."""
+    whole = json.loads(text)
+    tables = whole.pop("tables", None)
+    state: dict[str, Any] = _plain(whole)
+    if tables is not None:
+        state[BY_KEY] = {name: [[key, float(value)] for key, value in table] for name, table in tables.items()}
+    return state
+
+
+def _plain(value: Any) -> Any:
+    """Floats, characters and maps are marked, each by an object with one entry."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((mark, content),) = value.items()
+    if mark == "map":
+        return {name: _plain(one) for name, one in content.items()}
+    return float(content.partition(":")[0]) if mark == "f64" else content
+
+
+def to_json(state: dict[str, Any]) -> str:
+    """The JSON of a state that `of_json` gave."""
+    if not isinstance(state, dict):
+        raise TypeError(f"a recipe's state is a dictionary, not {state!r}")
+    whole = _marked(state)
+    if whole["map"].pop(BY_KEY, None):
+        whole["tables"] = {name: [[*map(str, entry)] for entry in table] for name, table in state[BY_KEY].items()}
+    return json.dumps(whole)
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, float):
+        return {"f64": "NaN:7ff8000000000000" if value != value else repr(float(value))}
+    if isinstance(value, list):
+        return [_marked(one) for one in value]
+    if isinstance(value, dict):
+        return {"map": {name: _marked(one) for name, one in value.items()}}
+    if value is None or isinstance(value, (int, str)):
+        return value
+    raise TypeError(f"{value!r} cannot be kept in a recipe's state: numbers, strings, lists and dictionaries can")
+
+
+def settings(params: dict[str, Any]) -> list[tuple[str, str]]:
+    """Parameters as the command line's `--set` takes them, so that `k="8"` of a configuration is a number where it must be one."""
+    return [(name, _text(name, value)) for name, value in params.items()]
+
+
+def _text(name: str, value: Any) -> str:
+    if hasattr(value, "tolist"):
+        # NumPy's and torch's own numbers.
+        value = value.tolist()
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float, str)):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return ",".join(_text(name, one) for one in value)
+    raise TypeError(f"`{name}` is {value}: a parameter is a number, a truth value, a string, a list of these or None")
