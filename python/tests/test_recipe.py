@@ -296,6 +296,15 @@ def test_errors_speak_python(tmp_path, line, read, words):
     assert "advlab.doc()" in str(caught.value)
 
 
+def test_what_a_call_lacks_is_told():
+    with pytest.raises(TypeError, match="`groups` is missing"):
+        advlab.load("grpo").advantage(reward=REWARD)
+    with pytest.raises(advlab.RecipeError, match="grpo has no `loss`"):
+        advlab.load("grpo").loss(groups=GROUPS, logp=-VALUE, mask=MASK)
+    with pytest.raises(advlab.RecipeError, match="it is called `values`: pass it by"):
+        gae(value=None, values=VALUE)
+
+
 def test_an_error_has_its_place_in_the_script(script):
     path = script("fn advantage(batch, p) {\n    batch.rewrad\n}\n")
     with pytest.raises(advlab.RecipeError) as caught:

@@ -234,7 +234,10 @@ class _Hooks(ABC):
 
         Raises `RecipeError` where the recipe or the batch is at fault, TypeError for what is no array of numbers.
         """
-        return self._advantage(_Call.of(batch, groups, mask, step, columns, ("reward", "token_reward")), padded=False)
+        call = _Call.of(batch, groups, mask, step, columns, ("reward", "token_reward"))
+        if call.levels is not None:
+            raise TypeError("`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` where each is by itself")
+        return self._advantage(call, padded=False)
 
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         answer = self._native.advantage(call.batch, call.f64, padded)
@@ -260,6 +263,8 @@ class _Hooks(ABC):
         Raises as `advantage` does; also where the recipe has no loss.
         """
         call = _Call.of(batch, groups, mask, step, {"logp": logp, **columns}, ("logp",))
+        if "loss" not in self.hooks:
+            raise RecipeError(f"{self.name} has no `loss`: `advantage` is what it has; `ppo_clip` and others are losses on one")
         if call.levels is not None:
             self._refuse_without_groups(call.levels)
         answer = self._native.loss(call.batch, call.f64)

@@ -163,8 +163,11 @@ def test_settings_of_verls_that_would_be_ignored_are_refused():
         advantages(batch(), "advlab/grpo", norm_adv_by_std_in_grpo=False)
     with pytest.raises(ValueError, match="algorithm.advlab.recipe"):
         advantages(batch(), "advlab")
-    with pytest.raises(ValueError, match="reciep"):
-        advantages(batch(), "advlab", advlab={"reciep": "grpo"})
+    for wrong, words in [({"reciep": "grpo"}, "reciep"), ("grpo", "advlab.recipe="), ({"recipe": "passk", "params": 4}, "params.k=4")]:
+        with pytest.raises(ValueError, match=words):
+            advantages(batch(), "advlab", advlab=wrong)
+    with pytest.raises(advlab.RecipeError, match="a recipe that gives the advantage"):
+        advantages(batch(old_log_probs=-noise(1)), "advlab/ppo_clip")
 
 
 def test_a_critic_gets_targets():
