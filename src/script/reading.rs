@@ -44,7 +44,10 @@ pub(super) fn read(path: &Path) -> Content {
     })?;
     if bytes.len() > LARGEST {
         let kind = io::ErrorKind::FileTooLarge;
-        let why = format!("it has more than {} KiB, and a script is a formula", LARGEST >> 10);
+        let why = format!(
+            "it has more than {} KiB, and a script is a formula",
+            LARGEST >> 10
+        );
         return Err(Unread { kind, why });
     }
     Ok(bytes.into())

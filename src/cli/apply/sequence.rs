@@ -50,7 +50,7 @@ impl Apply {
                 write(&applied, output)?;
                 applied.writing = Some((output.clone(), started.elapsed()));
             }
-            next = Some(step + 1);
+            next = Some(step.saturating_add(1));
             if metrics.is_none() {
                 // What was read is not lost to a read that fails.
                 metrics = self.open_metrics(carried.is_some())?;
@@ -229,7 +229,7 @@ impl Apply {
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),
             "params": params(recipe)?,
-            "next_step": step + 1,
+            "next_step": step.saturating_add(1),
             "state": state.to_json(),
         });
         Ok(Replacement::write(path, format!("{kept:#}\n").as_bytes())?)
