@@ -27,7 +27,7 @@ mod value;
 mod work;
 
 use answer::Found;
-use clean::cleaned;
+use clean::{cleaned, without_stars};
 use read::read;
 
 /// What became of a comparison. Only [`Verdict::Equal`] is right.
@@ -73,7 +73,7 @@ pub fn reference(gold: &str) -> Option<String> {
     work::begin();
     let answer = match answer::marked(gold) {
         Found::Marked(answer) => answer,
-        Found::Unmarked(_) => gold.trim().to_string(),
+        Found::Unmarked(_) => without_stars(gold.trim()).into_owned(),
         Found::Nothing => return None,
     };
     Some(answer).filter(|answer| !answer.is_empty())
