@@ -142,6 +142,12 @@ fn what_was_meant() {
             "'ten' for '--steps <STEPS>': it takes a whole number",
         ),
         ("train run", 1, "`advlab train --resume run`"),
+        ("verify run.npz", 1, "answers are compared in lines"),
+        (
+            "look rollouts.jsonl bare.jsonl",
+            1,
+            "bare.jsonl is a second file, and one is shown",
+        ),
         ("train --recipe gae", 1, "trained without a critic"),
         (
             "apply rollouts.jsonl grpo",
