@@ -118,16 +118,13 @@ fn formulas(text: &str) -> Vec<(usize, &str, usize)> {
     static MARK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\$\$?|\\."));
     let (mut found, mut open) = (Vec::new(), None::<Match>);
     for mark in MARK.find_iter(text) {
-        let closed = open.filter(|open| match open.as_str() {
-            "\\[" => mark.as_str() == "\\]",
-            "\\(" => mark.as_str() == "\\)",
-            dollars => {
-                mark.as_str() == dollars
-                    && is_formula(&text[open.end()..], mark.start() - open.end())
-            }
+        let inside = open.map_or("", |open| &text[open.end()..mark.start()]);
+        let closed = open.filter(|open| match (open.as_str(), mark.as_str()) {
+            ("\\[", "\\]") | ("\\(", "\\)") => true,
+            (open, close) => open == close && is_formula(inside, &text[mark.end()..]),
         });
         if let Some(begin) = closed {
-            found.push((begin.start(), &text[begin.end()..mark.start()], mark.end()));
+            found.push((begin.start(), inside, mark.end()));
             open = None;
         } else if matches!(mark.as_str(), "$$" | "$" | "\\[" | "\\(") {
             open = Some(mark);
@@ -137,10 +134,9 @@ fn formulas(text: &str) -> Vec<(usize, &str, usize)> {
 }
 
 /// Money is no formula: `$5 and that is $7`.
-fn is_formula(inside: &str, end: usize) -> bool {
-    let formula = &inside[..end];
+fn is_formula(formula: &str, behind: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
-    let is_open = formula.ends_with(' ') || inside[end + 1..].starts_with(is_digit);
+    let is_open = formula.ends_with(' ') || behind.starts_with(is_digit);
     let is_money = formula.starts_with(is_digit) && is_open;
     !is_money && !formula.contains("\n\n")
 }

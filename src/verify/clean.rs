@@ -22,9 +22,9 @@ const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \ope
     \leq \le \leqslant ≤ ⩽ ; \geq \ge \geqslant ≥ ⩾ ; \neq \ne ≠ ; \approx \simeq ≈ ; < \lt ; > \gt ;
     * \times \cdot \cdotp \ast × ⋅ · ∙ ∗ ; / \div ÷ ⁄ ∕ ; - − – — － ‐ ‑ ; \pm ± ; \degree ° ; \infty ∞ ;
     | \lvert \rvert \vert ; \{ \lbrace ; \} \rbrace ; : \colon ; \ldots \dots \cdots \dotsc … ; \reals ℝ ;
-    \setminus \backslash ∖ ; \emptyset \varnothing ∅ ; \in ∈ ; \cup ∪ ; \cap ∩ ; ¤ \$ \textdollar ; % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ;
-    \lambda λ ; \mu μ ; \sigma σ ; \phi φ ; \omega ω ;
-    0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
+    \setminus \backslash ∖ ; \emptyset \varnothing ∅ ; \in ∈ ; \cup ∪ ; \cap ∩ ; ¤ \$ \textdollar ;
+    % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ; \lambda λ ; \mu μ ; \sigma σ ;
+    \phi φ ; \omega ω ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
 
 static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     let mut short = HashMap::new();

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::expr::{Expr, Symbol};
+use super::expr::{Expr, Function, Symbol};
 use super::lexeme::{Lexeme, is_number, is_word, lexemes};
 use super::text::{self, pattern};
 use super::work;
@@ -237,19 +237,14 @@ impl<'t> Parser<'t> {
         }
         let close = self.text();
         self.advance(1);
-        let function = match (open, close) {
-            ("|", "|") => "abs",
-            ("\\lfloor", "\\rfloor") => "floor",
-            ("\\lceil", "\\rceil") => "ceil",
-            _ => "",
-        };
-        if !function.is_empty() {
-            return (parts.len() == 1).then(|| Symbol::Function(function).of(parts));
-        }
-        if let ("(", ")") | ("[", "]") | ("{", "}") = (open, close)
-            && parts.len() == 1
-        {
-            return parts.pop();
+        if parts.len() == 1 {
+            match (open, close) {
+                ("(", ")") | ("[", "]") | ("{", "}") => return parts.pop(),
+                ("|", "|") => return Some(Function("abs").of(parts)),
+                ("\\lfloor", "\\rfloor") => return Some(Function("floor").of(parts)),
+                ("\\lceil", "\\rceil") => return Some(Function("ceil").of(parts)),
+                _ => {}
+            }
         }
         let is_closed = [open == "[", close == "]"];
         let are_ends = parts.len() == 2 && parts.iter().all(Expr::is_plain);

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from . import _arrays, _native
+from ._batch import _Call
 from ._native import RecipeError
-from ._recipe import Advantage, LiveRecipe, Recipe, _Call, _restored, load, watch
+from ._outcome import Advantage
+from ._recipe import LiveRecipe, Recipe, load, watch
 
 log = logging.getLogger("advlab")
 
@@ -130,7 +132,7 @@ def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
     try:
         params = dict(json.loads(text))
     except (TypeError, ValueError):
-        raise ValueError(f"the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{\"k\": 4}}") from None
+        raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
     return opened(recipe, params, theirs, folder=os.environ.get("ADVLAB_FOLDER") or None)
 
 

@@ -119,7 +119,9 @@ def _settings(config: Any) -> dict[str, Any]:
     if isinstance(settings, DictConfig):
         settings = OmegaConf.to_container(settings, resolve=True)
     if not isinstance(settings, dict) or not isinstance(settings.get("params") or {}, dict):
-        raise ValueError(f"`algorithm.advlab` is {settings!r}: write `+algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4`")
+        raise ValueError(
+            f"`algorithm.advlab` is {settings!r}: write `+algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4`"
+        )
     return settings
 
 
@@ -263,7 +265,12 @@ def _tell(live: LiveRecipe, out: Any, caller: _Caller) -> None:
         try:
             save(live, _checkpoint(caller, caller.step))
         except OSError as error:
-            log.error("the checkpoint of step %d has no state of %s, and a run resumed there begins anew: %s", caller.step, live.name, error)
+            log.error(
+                "the checkpoint of step %d has no state of %s, and a run resumed there begins anew: %s",
+                caller.step,
+                live.name,
+                error,
+            )
 
 
 def _checkpoint(caller: _Caller, step: int) -> Path:
