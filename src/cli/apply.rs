@@ -324,11 +324,12 @@ impl Applied {
             times.push_str(&format!("   write {}", time(*writing)));
         }
         rows.push(("time", times));
-        if let Some((output, _)) = &self.writing {
-            let path = Some(output).filter(|output| !streams::is_stdout(output));
-            let name = path.map(|path| path.display().to_string());
-            rows.push(("written", name.unwrap_or("standard output".to_string())));
-        }
+        let written = match &self.writing {
+            None => "nothing: `-o FILE` keeps the advantages".to_string(),
+            Some((output, _)) if streams::is_stdout(output) => "standard output".to_string(),
+            Some((output, _)) => output.display().to_string(),
+        };
+        rows.push(("written", written));
         rows
     }
 

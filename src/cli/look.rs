@@ -54,6 +54,13 @@ impl Look {
             let help = "behind the file comes a group, a number, `best`, or a condition";
             return Err(Diagnostics::from(Diagnostic::error(what).with_help(help)).into());
         }
+        // `=` sets a variable, as in most languages.
+        let compared = self.what.replace(" = ", " == ");
+        if shown.is_err() && compared != self.what {
+            let what = format!("`=` compares nothing in `{}`", self.what);
+            let help = format!("did you mean `{compared}`?");
+            return Err(Diagnostics::from(Diagnostic::error(what).with_help(help)).into());
+        }
         out!("{}", shown?);
         Ok(ExitCode::SUCCESS)
     }
