@@ -115,8 +115,9 @@ impl Record {
             }
         }
         self.recorder.cut(step)?;
-        let used = History::read(&self.recorder.folder.path)?.used().last();
-        self.used = used.map_or(String::new(), |(_, kept)| kept.version);
+        let history = History::read(&self.recorder.folder.path)?;
+        let used = history.in_use().into_iter().next_back();
+        self.used = used.map_or(String::new(), |(_, version)| version.to_string());
         Ok(())
     }
 

@@ -27,9 +27,9 @@ pub use logged::Logged;
 use numbered::CHECKPOINTS;
 pub(super) use numbered::{BATCHES, STATES};
 pub(super) use recorder::Recorder;
-pub(super) use versions::History;
 pub use versions::Kept;
-use versions::KeptVersion;
+pub(crate) use versions::in_use;
+pub(super) use versions::{History, KeptVersion};
 
 use super::config::{Config, MathConfig, TransformerConfig};
 use super::error::{io, no_run};

@@ -145,16 +145,21 @@ impl History {
         self.config.set_loss(self.loss.load(&self.folder, host)?)
     }
 
-    /// The versions that the run used, each with its first step.
-    pub(crate) fn used(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
-        let start = (0, self.recipe.clone());
-        let used = self.reloads.iter().filter(|line| line["event"] == "use");
-        std::iter::once(start).chain(used.filter_map(version))
+    /// As [`in_use`].
+    pub(crate) fn in_use(&self) -> Vec<(u64, &str)> {
+        in_use(&self.reloads)
+    }
+
+    /// A version that the folder has kept, whose name begins so.
+    fn named(&self, version: &str) -> Option<KeptVersion> {
+        let mut all = self.reloads.iter().filter_map(|line| kept(line, ""));
+        all.find(|kept| kept.version.starts_with(version))
     }
 
     /// The versions that steps after the first one began with, or tried to: those whose `migrate` failed.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
         let is_switch = |line: &&Value| line["event"] == "use" || line["hook"] == "migrate";
+        let version = |line: &Value| Some((line["step"].as_u64()?, kept(line, "")?));
         self.reloads.iter().filter(is_switch).filter_map(version)
     }
 
@@ -203,8 +208,26 @@ fn changes(line: &Value, now: &Platform) -> Vec<String> {
     changed.collect()
 }
 
-fn version(line: &Value) -> Option<(u64, KeptVersion)> {
-    Some((line["step"].as_u64()?, kept(line, "")?))
+/// The versions that a run used, each with its first step, as the lines of its `reloads.jsonl` tell it: one that failed
+/// at a step gave way to that of an earlier one.
+pub(crate) fn in_use(reloads: &[Value]) -> Vec<(u64, &str)> {
+    let mut used: Vec<(u64, &str)> = Vec::new();
+    for line in reloads {
+        let key = match line["event"].as_str() {
+            Some("start" | "use") => "version",
+            Some("failed") => "back_to",
+            _ => continue,
+        };
+        let Some((step, version)) = line["step"].as_u64().zip(line[key].as_str()) else {
+            continue;
+        };
+        // What failed in its first step has done none.
+        used.pop_if(|last| last.0 == step);
+        if used.last().is_none_or(|last| last.1 != version) {
+            used.push((step, version));
+        }
+    }
+    used
 }
 
 /// The version that a line names, whose keys begin with `prefix`.
@@ -268,9 +291,10 @@ impl Kept {
     /// [`Diagnostics`] where the folder does not say it, or the script that was kept is missing or has been edited.
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
         let history = History::read(&self.folder)?;
-        let used = history.used().take_while(|(first, _)| *first <= step);
-        let kept = used.last().map_or(history.recipe.clone(), |last| last.1);
-        load_set(&history, host, &kept)
+        let used = history.in_use();
+        let used = used.iter().rev().find(|(first, _)| *first <= step);
+        let kept = used.and_then(|(_, version)| history.named(version));
+        load_set(&history, host, kept.as_ref().unwrap_or(&history.recipe))
     }
 
     /// The state that a step began with; `None` where the folder has not kept it, as only a trainer's does.
@@ -297,14 +321,13 @@ impl Kept {
         History::read(&self.folder)?.loss(host)
     }
 
-    /// The version whose name begins so, with the run's settings; `None` where the run used no such version.
+    /// The version whose name begins so, with the run's settings; `None` where the run has kept no such version.
     ///
     /// # Errors
     /// As [`Kept::recipe_at`].
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
         let history = History::read(&self.folder)?;
-        let mut used = history.used().map(|(_, kept)| kept);
-        let named = used.find(|kept| kept.version.starts_with(version));
+        let named = history.named(version);
         named
             .map(|kept| load_set(&history, host, &kept))
             .transpose()
@@ -318,4 +341,50 @@ fn load_set(history: &History, host: &Host, kept: &KeptVersion) -> Result<Recipe
         let _ = recipe.set_text(&name, &text);
     }
     Ok(recipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_versions_in_use_are_those_that_failures_go_back_to() {
+        let mut lines = Vec::new();
+        let mut expect = |line: Value, expected: &[(u64, &str)]| {
+            lines.push(line);
+            assert_eq!(in_use(&lines), expected, "{lines:?}");
+        };
+        let [a, b, c] = ["a", "b", "c"].map(str::to_string);
+        expect(
+            json!({ "step": 0, "event": "start", "version": a }),
+            &[(0, &a)],
+        );
+        let ab = [(0, &*a), (4, &*b)];
+        expect(json!({ "step": 4, "event": "use", "version": b }), &ab);
+        expect(json!({ "step": 6, "event": "rejected", "version": c }), &ab);
+        // `migrate` failed, and nothing changed.
+        expect(
+            json!({ "step": 7, "event": "failed", "version": c, "back_to": b }),
+            &ab,
+        );
+        let aba = [ab[0], ab[1], (9, &a)];
+        expect(
+            json!({ "step": 9, "event": "failed", "version": b, "back_to": a }),
+            &aba,
+        );
+        expect(
+            json!({ "step": 12, "event": "use", "version": c }),
+            &[ab[0], ab[1], (9, &a), (12, &c)],
+        );
+        // It did not do one step.
+        expect(
+            json!({ "step": 12, "event": "failed", "version": c, "back_to": a }),
+            &aba,
+        );
+        expect(
+            json!({ "step": 15, "event": "failed", "version": a, "back_to": null }),
+            &aba,
+        );
+    }
 }
