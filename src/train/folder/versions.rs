@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BATCHES, RELOADS, STATES, journal, make_folder, read_config, sync_folder};
+use super::{BATCHES, PART, RELOADS, STATES, journal, make_folder, read_config, sync_folder};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Builtin, Host, Recipe, State};
+use crate::script::{Builtin, Hook, Host, Recipe, State};
 use crate::train::config::{Config, settings};
 use crate::train::error::{damaged, io, no_run};
 use crate::train::policy::Platform;
@@ -22,14 +22,14 @@ pub(crate) struct KeptVersion {
     pub(crate) version: String,
 }
 
-const FOLDER: &str = "scripts";
+pub(super) const SCRIPTS: &str = "scripts";
 
 impl KeptVersion {
     /// Keeps a version in a run's folder, unless it is kept already.
     pub(super) fn keep(run: &Path, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
         let version = recipe.version().as_str();
         let kept = KeptVersion {
-            script: format!("{FOLDER}/{version}/{}", file_name(recipe.name())),
+            script: format!("{SCRIPTS}/{version}/{}", file_name(recipe.name())),
             version: version.to_string(),
         };
         let folder = kept.folder(run);
@@ -42,7 +42,9 @@ impl KeptVersion {
             return Ok(kept);
         }
         // Written beside and renamed: a version's folder has all of it or is not there.
-        let part = run.join(FOLDER).join(format!(".{version}.part"));
+        let part = run
+            .join(SCRIPTS)
+            .join(format!("{}{version}{}", PART.0, PART.1));
         for old in [&part, &folder] {
             if old.exists() {
                 fs::remove_dir_all(old).map_err(io("remove", old))?;
@@ -66,11 +68,11 @@ impl KeptVersion {
             synced.map_err(io("write", &path))?;
         }
         sync_folder(&folder)?;
-        sync_folder(&run.join(FOLDER))
+        sync_folder(&run.join(SCRIPTS))
     }
 
     fn folder(&self, run: &Path) -> PathBuf {
-        run.join(FOLDER).join(&self.version)
+        run.join(SCRIPTS).join(&self.version)
     }
 
     /// Loads the version under the name that it had: a built-in's, or that of its file.
@@ -100,14 +102,13 @@ impl KeptVersion {
     }
 }
 
-/// The name of a file that holds the script: a built-in's gets its ending.
+/// The name of a file that holds the script: a built-in's gets its ending. A script without one may import one of its name.
 fn file_name(source: &str) -> String {
     let name = Path::new(source).file_name();
     let name = name.map_or(source.into(), |name| name.to_string_lossy());
-    if name.ends_with(".rhai") {
-        name.into_owned()
-    } else {
-        format!("{name}.rhai")
+    match Builtin::find(source) {
+        Some(builtin) => format!("{}.rhai", builtin.name),
+        None => name.into_owned(),
     }
 }
 
@@ -185,13 +186,17 @@ impl History {
 
     /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
     pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
-        let lines = self.reloads.iter().filter(|line| {
-            let is_before = line["step"].as_u64().is_some_and(|own| own < step);
-            is_before && (line["event"] == "rejected" || line["event"] == "failed")
-        });
-        lines
-            .filter_map(|line| line["version"].as_str().map(str::to_string))
-            .collect()
+        let is_before = |line: &&Value| line["step"].as_u64().is_some_and(|own| own < step);
+        let mut rejected = Vec::new();
+        for line in self.reloads.iter().filter(is_before) {
+            match (line["event"].as_str(), line["version"].as_str()) {
+                (Some("rejected" | "failed"), Some(version)) => rejected.push(version.to_string()),
+                // It was saved again, and passed.
+                (Some("use"), Some(version)) => rejected.retain(|old| old != version),
+                _ => {}
+            }
+        }
+        rejected
     }
 }
 
@@ -265,6 +270,28 @@ impl Kept {
             folder: folder.to_path_buf(),
             batches,
         })
+    }
+
+    /// The run that a path is of: its folder, or one of its batches.
+    pub fn of(path: &Path) -> Option<Kept> {
+        let batches = path
+            .parent()
+            .filter(|above| above.ends_with(BATCHES.folder));
+        let folder = batches
+            .filter(|_| path.is_file())
+            .map_or(Some(path), Path::parent);
+        Kept::open(folder?).ok()
+    }
+
+    /// The run's seed, from which `batch.random` drew, where its configuration can be read.
+    pub fn seed(&self) -> Option<u64> {
+        Some(read_config(&self.folder).ok()?.seed)
+    }
+
+    /// What is to be known of a recipe that keeps a state, and is tried on a batch by itself.
+    pub fn state_note(recipe: &Recipe) -> Option<String> {
+        let note = "the recipe keeps a state, and has it here as before its first step";
+        recipe.has(Hook::Init).then(|| note.to_string())
     }
 
     /// The run's folder.
@@ -347,6 +374,35 @@ fn load_set(history: &History, host: &Host, kept: &KeptVersion) -> Result<Recipe
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_rejected_version_is_one_no_more_once_it_is_used() {
+        let kept = KeptVersion {
+            script: String::new(),
+            version: String::new(),
+        };
+        let line = |step: u64, event: &str, version: &str| json!({ "step": step, "event": event, "version": version });
+        let history = History {
+            config: Config::default(),
+            folder: PathBuf::new(),
+            recipe: kept.clone(),
+            loss: kept,
+            reloads: vec![
+                line(2, "rejected", "a"),
+                line(3, "failed", "b"),
+                line(5, "use", "a"),
+                line(7, "failed", "a"),
+            ],
+        };
+        for (step, expected) in [
+            (3, &["a"][..]),
+            (5, &["a", "b"]),
+            (6, &["b"]),
+            (8, &["b", "a"]),
+        ] {
+            assert_eq!(history.rejected_before(step), expected, "{step}");
+        }
+    }
 
     #[test]
     fn the_versions_in_use_are_those_that_failures_go_back_to() {
