@@ -137,6 +137,7 @@ impl Run {
             ));
         }
         notes.extend(history.other_platform(&trainer.platform()));
+        checkpoint.remove_later(path)?;
         if is_extended {
             folder.write_config(&config)?;
         }
@@ -162,6 +163,11 @@ impl Run {
     /// The step that comes next, from 0.
     pub fn step(&self) -> u64 {
         self.trainer.step
+    }
+
+    /// The step of the newest checkpoint, from which a resumed run goes on.
+    pub fn saved(&self) -> Option<u64> {
+        self.saved
     }
 
     /// How the run was resumed, where that is worth knowing: which checkpoints could not be used.
@@ -366,6 +372,10 @@ fn both<'a>(
     move |event| {
         recorder.tell(event)?;
         observer(event);
+        if let (Event::Step { row, .. }, Some(message)) = (event, recorder.take_warning()) {
+            let (step, message) = (row.step, &*message);
+            observer(&Event::Warned { step, message });
+        }
         Ok(())
     }
 }
