@@ -65,6 +65,12 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
 
 /// A message of the library's whose words in backticks are the command line's, with those of the package in their place.
 pub fn in_python(text: &str) -> String {
+    if let Some(theirs) = text.strip_prefix("the file calls it `") {
+        let theirs = theirs.split('`').next().unwrap_or(theirs);
+        return format!(
+            "it is called `{theirs}`: pass it by the column's name, or read the file with `map=`"
+        );
+    }
     let parts = text.split('`').enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {
         1 => typed(part).unwrap_or_else(|| part.to_string()),

@@ -104,7 +104,8 @@ def test_a_trainer_that_goes_back_has_its_steps_once(script, tmp_path):
     with advlab.watch(path, folder=folder, keep_batches=3) as live:
         for step in range(9):
             live.advantage(step=step, **columns(step))
-            saved = live.state_dict() if step == 1 else saved if step else None
+            if step == 1:
+                saved = live.state_dict()
     script(SCALED.replace("* p.by", "* p.by * 2"))
     with advlab.watch(path, folder=folder, keep_batches=3) as live:
         live.load_state_dict(saved)

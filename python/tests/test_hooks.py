@@ -74,6 +74,13 @@ def test_a_recipe_has_to_be_named(recipe):
         slime.post_process_rewards(args(), samples())
 
 
+def test_parameters_that_are_no_json_are_told(recipe, monkeypatch):
+    recipe(MEAN)
+    monkeypatch.setenv("ADVLAB_PARAMS", "{k: 4}")
+    with pytest.raises(ValueError, match="ADVLAB_PARAMS is {k: 4}: it takes JSON"):
+        slime.post_process_rewards(args(), samples())
+
+
 def test_rllms_groups_come_back_as_they_went(recipe):
     recipe("rloo")
     advantages, returns = rllm.estimate([np.array([1.0, 0.0]), np.array([0.0, 0.0, 3.0])], SimpleNamespace(), traj_groups=[])

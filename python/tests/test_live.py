@@ -182,6 +182,27 @@ def test_every_call_uses_a_version_that_was_accepted(script):
     assert len(used) > 1 and all(accepted[version] == by for version, by in used)
 
 
+LEAVING = """
+import sys, threading, numpy as np, advlab
+columns = {"groups": np.arange(512) // 8, "reward": np.arange(512.0) % 3, "mask": np.ones((512, 2048), np.int8),
+           "old_logp": np.zeros((512, 2048), "f4"), "ref_logp": np.zeros((512, 2048), "f4")}
+live = advlab.watch(sys.argv[1])
+under_way = threading.Event()
+def calls():
+    while True:
+        live.advantage(**columns)
+        under_way.set()
+threading.Thread(target=calls, daemon=True).start()
+under_way.wait()
+"""
+
+
+def test_a_process_may_end_in_the_middle_of_a_call(script):
+    path = script('fn advantage(batch, p) { (batch.reward + batch.old_logp - batch.ref_logp).whiten("batch") }')
+    done = subprocess.run([sys.executable, "-c", LEAVING, path], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_of_fork_computes_or_says_why_not(live):

@@ -13,6 +13,7 @@ from scripts import MEAN, SCALED
 
 import advlab
 from advlab import _trainers
+from advlab._batch import _Call
 
 GROUPS = [7, 3, 7, 3]
 REWARD = np.array([1.0, 0.0, 0.0, 1.0])
@@ -20,8 +21,7 @@ MASK = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1]])
 VALUE = np.linspace(0.1, 1.2, 12, dtype=np.float32).reshape(4, 3)
 
 WEIGHTED = (
-    "fn weight(batch, p) { batch.reward } "
-    'fn loss(batch, p) { -(batch.advantage * batch.logp).mean("batch", batch.weight) }'
+    'fn weight(batch, p) { batch.reward } fn loss(batch, p) { -(batch.advantage * batch.logp).mean("batch", batch.weight) }'
 )
 
 
@@ -225,9 +225,7 @@ def test_gigpo_reads_trajectories_and_states_from_texts():
 
 def test_a_critic_gets_what_the_recipe_says(script):
     out = gae(reward=REWARD.astype("f4"))
-    unwhitened = advlab.load("gae", whiten=False).advantage(
-        groups=GROUPS, reward=REWARD.astype("f4"), mask=MASK, value=VALUE
-    )
+    unwhitened = advlab.load("gae", whiten=False).advantage(groups=GROUPS, reward=REWARD.astype("f4"), mask=MASK, value=VALUE)
     assert np.allclose(out.returns, (unwhitened.advantage + VALUE) * MASK, atol=1e-6) and out.returns.dtype == np.float32
     assert dr_grpo().returns is None
     path = script("fn advantage(batch, p) { batch.reward } fn returns(batch, p) { 2 * batch.reward }")
@@ -244,7 +242,7 @@ def test_weights_count_in_a_loss():
 def test_memory_of_large_arrays_is_used_again_once_nobody_has_them():
     mask = np.ones((2048, 4096), np.int8)
     recipe, reward = advlab.load("dr_grpo"), np.arange(2048.0, dtype=np.float32)
-    call = advlab._recipe._Call.of(None, np.arange(2048) // 2, mask, None, {"reward": reward}, ())
+    call = _Call.of(None, np.arange(2048) // 2, mask, None, {"reward": reward}, ())
     first = recipe._advantage(call, padded=True).advantage
     place, second = first.ctypes.data, recipe._advantage(call, padded=True).advantage
     assert second.ctypes.data != place and (first == second).all()
@@ -254,7 +252,7 @@ def test_memory_of_large_arrays_is_used_again_once_nobody_has_them():
     row[:] = 7.0
     del row
     mask[:, 1] = 0
-    call = advlab._recipe._Call.of(None, np.arange(2048) // 2, mask, None, {"reward": reward}, ())
+    call = _Call.of(None, np.arange(2048) // 2, mask, None, {"reward": reward}, ())
     third = recipe._advantage(call, padded=True).advantage
     assert (third[:, 1] == 0).all() and (third[:, 2] == second[:, 2]).all()
 
@@ -294,6 +292,15 @@ def test_errors_speak_python(tmp_path, line, read, words):
     with pytest.raises(advlab.RecipeError) as caught:
         advlab.doc("pask nothing")
     assert "advlab.doc()" in str(caught.value)
+
+
+def test_what_a_call_lacks_is_told():
+    with pytest.raises(TypeError, match="`groups` is missing"):
+        advlab.load("grpo").advantage(reward=REWARD)
+    with pytest.raises(advlab.RecipeError, match="grpo has no `loss`"):
+        advlab.load("grpo").loss(groups=GROUPS, logp=-VALUE, mask=MASK)
+    with pytest.raises(advlab.RecipeError, match="it is called `values`: pass it by"):
+        gae(value=None, values=VALUE)
 
 
 def test_an_error_has_its_place_in_the_script(script):
@@ -356,7 +363,6 @@ def test_what_is_remembered_by_key_travels_as_json(script):
     other = advlab.load(path)
     other.load_state_dict(state)
     assert other.advantage(**batch).advantage.tolist() == [0.25, 1.0, 0.125]
-
 
 
 def test_a_step_that_fails_leaves_the_state_as_it_was(script):

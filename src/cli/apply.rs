@@ -174,7 +174,10 @@ impl Apply {
 /// `value:`. `None` where names are put together.
 fn named(recipe: &Recipe) -> Option<Vec<String>> {
     let is_made = |text: &str| text.contains(".column(") || text.contains(".columns(");
-    if recipe.sources().any(|(_, text)| is_made(text)) {
+    if recipe
+        .sources()
+        .any(|(_, text)| is_made(text) || asks_for_any(text))
+    {
         return None;
     }
     let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
@@ -189,6 +192,15 @@ fn named(recipe: &Recipe) -> Option<Vec<String>> {
     let by_logp = recipe.has(Hook::Loss).then_some("logp");
     let words: BTreeSet<&str> = words.chain(by_logp).collect();
     Some(words.into_iter().map(str::to_string).collect())
+}
+
+/// Whether a script asks `batch.has(...)` for a name that is not written there: what is not read would not be there.
+fn asks_for_any(text: &str) -> bool {
+    text.split(".has(").skip(1).any(|rest| {
+        let name = rest.trim_start().strip_prefix('"');
+        let behind = name.and_then(|name| name.split_once('"'));
+        behind.is_none_or(|(_, behind)| !behind.trim_start().starts_with(')'))
+    })
 }
 
 /// A comment that speaks of prompts reads none: they may be most of a file. Within a text, `//` begins no comment.
@@ -319,11 +331,12 @@ impl Applied {
             times.push_str(&format!("   write {}", time(*writing)));
         }
         rows.push(("time", times));
-        if let Some((output, _)) = &self.writing {
-            let path = Some(output).filter(|output| !streams::is_stdout(output));
-            let name = path.map(|path| path.display().to_string());
-            rows.push(("written", name.unwrap_or("standard output".to_string())));
-        }
+        let written = match &self.writing {
+            None => "nothing: `-o FILE` keeps the advantages".to_string(),
+            Some((output, _)) if streams::is_stdout(output) => "standard output".to_string(),
+            Some((output, _)) => output.display().to_string(),
+        };
+        rows.push(("written", written));
         rows
     }
 
@@ -332,7 +345,12 @@ impl Applied {
         let params = recipe.params().iter();
         let params = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));
         let metrics = outcome.metrics.iter();
-        let metrics = metrics.map(|(name, value)| (name.clone(), json!(value)));
+        // JSON has no NaN and no infinity.
+        let number = |value: f64| match value.is_finite() {
+            true => json!(value),
+            false => json!(value.to_string()),
+        };
+        let metrics = metrics.map(|(name, value)| (name.clone(), number(*value)));
         json!({
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),

@@ -8,7 +8,7 @@ use advlab::compare::{self, Comparison, Failed, Planned, stats};
 use advlab::figures::counted;
 use advlab::study::recipes_of;
 use advlab::train::Config;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::streams::{self, on_stdout, out};
@@ -119,6 +119,9 @@ impl Compare {
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
         let all = steps(|run| run.config.steps);
         let done = steps(|run| run.done.min(run.config.steps));
+        // Not after hours of runs that have no place either.
+        let cannot = || format!("cannot make the folder {}", folder.display());
+        std::fs::create_dir_all(folder).with_context(cannot)?;
         let stop = stop_at_ctrl_c()?;
         let bar = streams::steps_bar("comparing", all, done);
         let failed = compare::run(&planned, &stop, &|finished| match finished {

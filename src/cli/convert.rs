@@ -17,7 +17,7 @@ pub struct Convert {
     input: PathBuf,
     /// The file to write; its ending says what kind it is
     output: PathBuf,
-    /// Read a field under another name, as in --map reward=score: tensors have groups and rewards
+    /// Read a field under another name, as in --map reward=score, where lines become tensors: these have groups and rewards
     #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
     map: Vec<(String, String)>,
 }

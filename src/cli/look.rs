@@ -1,8 +1,9 @@
 //! `advlab look FILE [WHAT]`: responses of a file, with their answers and advantages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::repl::Session;
 use advlab::script::Host;
 use anyhow::Result;
@@ -47,7 +48,20 @@ impl Look {
         if let Some(name) = &self.recipe {
             session.use_recipe(super::load(&host, name, &self.set)?);
         }
-        out!("{}", session.look(&self.what)?);
+        let shown = session.look(&self.what);
+        if shown.is_err() && Path::new(&self.what).is_file() {
+            let what = format!("{} is a second file, and one is shown", self.what);
+            let help = "behind the file comes a group, a number, `best`, or a condition";
+            return Err(Diagnostics::from(Diagnostic::error(what).with_help(help)).into());
+        }
+        // `=` sets a variable, as in most languages.
+        let compared = self.what.replace(" = ", " == ");
+        if shown.is_err() && compared != self.what {
+            let what = format!("`=` compares nothing in `{}`", self.what);
+            let help = format!("did you mean `{compared}`?");
+            return Err(Diagnostics::from(Diagnostic::error(what).with_help(help)).into());
+        }
+        out!("{}", shown?);
         Ok(ExitCode::SUCCESS)
     }
 }

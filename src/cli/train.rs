@@ -116,7 +116,7 @@ impl Train {
 }
 
 fn whole(text: &str) -> Result<u64, &'static str> {
-    let wrong = "it takes a whole number, at least 0, such as 200";
+    let wrong = "it takes a whole number, such as 200";
     text.parse().map_err(|_| wrong)
 }
 

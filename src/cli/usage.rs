@@ -50,6 +50,9 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     let command = words.get(1)?.as_str();
     let wrong = context(ContextKind::InvalidArg)?;
     match error.kind() {
+        ErrorKind::UnknownArgument if (command, wrong) == ("verify", "--map") => {
+            Some("the fields are named by '--completion FIELD' and '--solution FIELD'".to_string())
+        }
         // `--k 2`, `--k=2`
         ErrorKind::UnknownArgument if wrong.starts_with("--") => {
             let has_parameters = [

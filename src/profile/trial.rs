@@ -60,7 +60,7 @@ impl Trial {
             });
         };
         let mut state = recipe.init()?;
-        let mut advantage = None;
+        let (mut advantage, mut weighted) = (None, batch.clone());
         let mut is_native = false;
         let mut map_groups = Vec::new();
         let loss = Some(recipe).filter(|own| own.has(Hook::Loss)).or(loss);
@@ -69,6 +69,7 @@ impl Trial {
             if loss.is_some() {
                 let outcome = recipe.advantage(batch, &mut state)?;
                 is_native |= outcome.native.is_some();
+                weighted = outcome.weighted(batch);
                 advantage = Some(outcome.advantage);
                 map_groups = outcome.map_groups;
             } else {
@@ -85,7 +86,7 @@ impl Trial {
             }
             let started = clock();
             let padded = &mut padded.view_mut();
-            let loss = behind.loss_into(batch, advantage.as_ref(), &mut state, padded)?;
+            let loss = behind.loss_into(&weighted, advantage.as_ref(), &mut state, padded)?;
             is_native |= loss.native.is_some();
             map_groups.extend(loss.map_groups);
             part("loss and gradient", started);

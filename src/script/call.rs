@@ -26,6 +26,8 @@ pub(super) struct Call {
     pub(super) importer: Option<Importer>,
     pub(super) step: u64,
     seed: u64,
+    /// Which of the step's updates it computes the loss of.
+    update: Option<u64>,
     draws: AtomicU64,
     reports: Mutex<Reports>,
     /// What the recipe remembers by key.
@@ -34,12 +36,13 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn new(host: &Host, step: u64) -> Arc<Self> {
-        Call::within(host, step, host.guard(), None)
+        Call::within(host, step, None, host.guard(), None)
     }
 
     pub(super) fn within(
         host: &Host,
         step: u64,
+        update: Option<u64>,
         guard: Arc<Guard>,
         importer: Option<Importer>,
     ) -> Arc<Self> {
@@ -48,6 +51,7 @@ impl Call {
             importer,
             step,
             seed: host.seed,
+            update,
             draws: AtomicU64::new(0),
             reports: Mutex::default(),
             tables: Mutex::default(),
@@ -71,11 +75,12 @@ impl Call {
         self.draws.load(Ordering::Relaxed)
     }
 
-    /// The key of the next random tensor: from the run's seed, the step, and how many were drawn before.
+    /// The key of the next random tensor: from the run's seed, the step, how many were drawn before, and the update.
     pub(super) fn next_key(&self) -> u64 {
         let draw = self.draws.fetch_add(1, Ordering::Relaxed);
         let mut hash = Sha256::new();
-        for part in [self.seed, self.step, draw] {
+        let parts = [self.seed, self.step, draw].into_iter();
+        for part in parts.chain(self.update) {
             hash.update(part.to_le_bytes());
         }
         let [a, b, c, d, e, f, g, h, ..] = hash.finalize();

@@ -12,13 +12,11 @@ use super::host::Host;
 use super::library::{Builtin, Functions, Library, by_name, functions_of};
 use super::lint::{LintInput, lint};
 use super::params::Parameters;
+use super::reading::LARGEST;
 use super::recipe::{Compiled, Hook, Recipe, Version};
 use super::sandbox::on_deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::suggest;
-
-/// The largest script. A recipe has a few kilobytes; who writes this much has put data into it.
-const LARGEST: usize = 1 << 20;
 
 pub(super) fn compile(
     host: &Host,

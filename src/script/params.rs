@@ -190,7 +190,9 @@ impl Parameter {
 
     fn wrong(&self, found: &Setting) -> Diagnostic {
         let choices = self.choices.iter().map(String::as_str);
+        let is_whole = matches!(self.default, Setting::Whole(_));
         let (shown, near) = match found {
+            Setting::Text(text) if is_whole && text.parse::<f64>().is_ok() => (text.clone(), None),
             Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(text, choices)),
             found => (found.to_string(), None),
         };

@@ -1,7 +1,8 @@
 //! The files that a recipe was read from: what to look at again to know whether it has changed.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,12 +29,27 @@ impl Unread {
     }
 }
 
-/// Reads a file, to its end: whoever opens a pipe waits for it.
+/// The largest script. A recipe has a few kilobytes; who writes this much has put data into it, and compiling megabytes
+/// takes minutes.
+pub(super) const LARGEST: usize = 256 << 10;
+
+/// Reads a file, to its end: whoever opens a pipe waits for it. One that is too large is not read further.
 pub(super) fn read(path: &Path) -> Content {
-    let bytes = std::fs::read(path).map_err(|error| Unread {
+    let mut bytes = Vec::new();
+    let file = File::open(path);
+    let read = file.and_then(|file| file.take(LARGEST as u64 + 1).read_to_end(&mut bytes));
+    read.map_err(|error| Unread {
         kind: error.kind(),
         why: error.to_string(),
     })?;
+    if bytes.len() > LARGEST {
+        let kind = io::ErrorKind::FileTooLarge;
+        let why = format!(
+            "it has more than {} KiB, and a script is a formula",
+            LARGEST >> 10
+        );
+        return Err(Unread { kind, why });
+    }
     Ok(bytes.into())
 }
 

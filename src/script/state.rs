@@ -19,6 +19,8 @@ pub struct State {
     this: Arc<Dynamic>,
     /// What `remember` has put there, by table and key.
     pub(super) tables: Tables,
+    /// A step, and how many losses were computed in it. No part of what is saved: that is between steps.
+    updates: (u64, u64),
 }
 
 impl Default for State {
@@ -27,6 +29,7 @@ impl Default for State {
         State {
             this: Arc::new(Dynamic::from_map(Map::new())),
             tables: Tables::new(),
+            updates: (0, 0),
         }
     }
 }
@@ -41,12 +44,25 @@ impl State {
         Ok(State {
             this: Arc::new(plain(value, 0)?),
             tables: Tables::new(),
+            updates: (0, 0),
         })
     }
 
     /// The same with what is remembered by key.
     pub(super) fn with_tables(self, tables: Tables) -> State {
         State { tables, ..self }
+    }
+
+    /// How many losses of a step were computed with it: each draws random numbers of its own.
+    pub(super) fn updates(&self, step: u64) -> u64 {
+        let (of, updates) = self.updates;
+        if of == step { updates } else { 0 }
+    }
+
+    /// The same after so many losses of a step.
+    pub(super) fn updated(self, step: u64, updates: u64) -> State {
+        let updates = (step, updates);
+        State { updates, ..self }
     }
 
     /// What is remembered in a table under a key.
@@ -66,6 +82,7 @@ impl State {
         State {
             this: Arc::new(whole.into()),
             tables: self.tables.clone(),
+            updates: self.updates,
         }
     }
 }

@@ -149,6 +149,7 @@ pub fn table(all: &[(String, Objective)], paint: Paint) -> String {
             "",
         )));
     }
+    lines.push(paint.dim("  mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled"));
     for (name, objective) in all {
         lines.push(String::new());
         lines.push(paint.bold(&wrapped("", name, paint.width)));

@@ -2,11 +2,10 @@
 
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Match, Regex};
 
 use super::clean::{cleaned, without_stars};
-use super::lexeme::is_name;
-use super::read::{LONGEST, read};
+use super::read::read;
 use super::text::{self, pattern};
 
 /// The answer of a text and how it was found.
@@ -24,8 +23,6 @@ const END: usize = 20_000;
 
 /// The text that the marks of a completion point at.
 pub(super) fn marked(source: &str) -> Found {
-    // GSM8K's `<<2+3=5>>` say again what stands around them.
-    static ANNOTATIONS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)<<.*?>>"));
     let text = match source.rsplit_once("</think>") {
         Some((_, text)) => text,
         None if source.contains("<think>") => return Found::Nothing,
@@ -43,7 +40,6 @@ pub(super) fn marked(source: &str) -> Found {
     let from = text.len().saturating_sub(END);
     let end = (from..).find_map(|at| text.get(at..)).unwrap_or_default();
     let plain = without_stars(end);
-    let plain = ANNOTATIONS.replace_all(&plain, "");
     match behind_phrase(&plain) {
         Some(answer) => Found::Marked(answer),
         None => Found::Unmarked(plain.trim().to_string()),
@@ -51,9 +47,9 @@ pub(super) fn marked(source: &str) -> Found {
 }
 
 /// What stands in the last box, and in those that it is joined to by a comma, `and` or `or`, if there is a box; nothing
-/// where one is empty or never closed.
+/// where one is empty or never closed. One without a brace is none but at the end of a text.
 fn boxed(text: &str) -> Option<Option<String>> {
-    static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*"));
+    static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*(?:\{|$)"));
     static JOINT: LazyLock<Regex> = LazyLock::new(|| {
         let blank = r"(?:\\text|[\s\\${}()])*";
         pattern(&format!("^{blank},?{blank}(?:,|and|or){blank}$"))
@@ -71,21 +67,21 @@ fn boxed(text: &str) -> Option<Option<String>> {
             boxes.clear();
         }
         boxes.push(inside);
-        end = mark.end() + inside.len() + 2;
+        end = mark.end() + inside.len() + 1;
     }
     let are_full = boxes.iter().all(|inside| !inside.trim().is_empty());
     (!boxes.is_empty()).then(|| are_full.then(|| boxes.join(", ")))
 }
 
-/// The inside of the brace that a text begins with.
+/// What stands before the brace that closes one before it.
 fn closed(text: &str) -> Option<&str> {
     let mut depth = 0;
-    let mut bytes = text.strip_prefix('{')?.bytes().enumerate();
+    let mut bytes = text.bytes().enumerate();
     while let Some((at, byte)) = bytes.next() {
         match byte {
             b'\\' => drop(bytes.next()),
             b'{' => depth += 1,
-            b'}' if depth == 0 => return Some(&text[1..=at]),
+            b'}' if depth == 0 => return Some(&text[..at]),
             b'}' => depth -= 1,
             _ => {}
         }
@@ -100,59 +96,47 @@ fn behind_phrase(text: &str) -> Option<String> {
     /// A point behind a word, but not that of `a.m.`
     static STOP: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?:^|\s)(?:[^\s.]{2,}|[^\s.a-z])?([.?])(?:\s|$)"));
+    /// `5, since 25 = 5 * 5`
+    static CLAUSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"[,;]| \(| because "));
     let tail = &text[PHRASE.find_iter(text).last()?.end()..];
-    if let Some((0, formula, _)) = formulas(tail).first() {
-        return Some(formula.to_string()).filter(|formula| !formula.trim().is_empty());
-    }
+    let formulas = formulas(tail);
     let line = tail.lines().next().unwrap_or_default();
     let stop = STOP.captures(line).and_then(|found| found.get(1));
-    let sentence = line[..stop.map_or(line.len(), |stop| stop.start())].trim();
-    let is_readable = |text: &str| read(&cleaned(text)).is_some();
-    if sentence.is_empty() || is_readable(sentence) {
-        return Some(sentence.to_string()).filter(|sentence| !sentence.is_empty());
-    }
-    if let Some(choice) = text::choice(&cleaned(sentence)) {
-        return Some(choice.to_string());
-    }
-    // `5, since 25 = 5 * 5`
-    let mut clauses = sentence.split([',', ';', '(']);
-    let clause = clauses.find(|clause| !clause.is_empty())?;
-    let clause = clause.split(" because ").next()?.trim();
-    let is_number = clause.len() < sentence.len() && is_readable(clause);
-    Some(if is_number { clause } else { sentence }.to_string())
+    let sentence = &line[..stop.map_or(line.len(), |stop| stop.start())];
+    let is_readable = |text: &&str| read(&cleaned(text)).is_some();
+    let clause = || CLAUSE.split(sentence).next().filter(is_readable);
+    let found = match formulas.first() {
+        Some((0, formula, _)) => formula,
+        _ if is_readable(&sentence) => sentence,
+        _ => clause().unwrap_or(sentence),
+    };
+    Some(found.trim().to_string()).filter(|found| !found.is_empty())
 }
 
 /// The formulas of a text: where each begins, its inside, and where it ends.
 fn formulas(text: &str) -> Vec<(usize, &str, usize)> {
-    const MARKS: [(&str, &str); 4] = [("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$")];
-    let (mut found, mut at) = (Vec::new(), 0);
-    // What nothing closes here is closed nowhere further on.
-    let mut can_close = [true; 4];
-    while let Some(next) = text[at..].find(['$', '\\']) {
-        let start = at + next;
-        let rest = &text[start..];
-        let Some(mark) = MARKS.iter().position(|(open, _)| rest.starts_with(open)) else {
-            at = start + 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
-            continue;
-        };
-        let (open, close) = MARKS[mark];
-        at = start + open.len();
-        let inside = &text[at..];
-        let end = can_close[mark].then(|| inside.find(close)).flatten();
-        can_close[mark] = end.is_some();
-        if let Some(end) = end.filter(|end| open != "$" || is_formula(inside, *end)) {
-            at += end + close.len();
-            found.push((start, &inside[..end], at));
+    static MARK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\$\$?|\\."));
+    let (mut found, mut open) = (Vec::new(), None::<Match>);
+    for mark in MARK.find_iter(text) {
+        let inside = open.map_or("", |open| &text[open.end()..mark.start()]);
+        let closed = open.filter(|open| match (open.as_str(), mark.as_str()) {
+            ("\\[", "\\]") | ("\\(", "\\)") => true,
+            (open, close) => open == close && is_formula(inside, &text[mark.end()..]),
+        });
+        if let Some(begin) = closed {
+            found.push((begin.start(), inside, mark.end()));
+            open = None;
+        } else if matches!(mark.as_str(), "$$" | "$" | "\\[" | "\\(") {
+            open = Some(mark);
         }
     }
     found
 }
 
 /// Money is no formula: `$5 and that is $7`.
-fn is_formula(inside: &str, end: usize) -> bool {
-    let formula = &inside[..end];
+fn is_formula(formula: &str, behind: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
-    let is_open = formula.ends_with(' ') || inside[end + 1..].starts_with(is_digit);
+    let is_open = formula.ends_with(' ') || behind.starts_with(is_digit);
     let is_money = formula.starts_with(is_digit) && is_open;
     !is_money && !formula.contains("\n\n")
 }
@@ -160,10 +144,15 @@ fn is_formula(inside: &str, end: usize) -> bool {
 /// Whether a text without a mark is meant as a whole: one line that is mathematics, well written or not.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
-    if text.lines().count() != 1 {
+    /// `So x = 5`
+    static PROSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\p{Lu}\p{Ll}+,? "));
+    if text::choice(clean).is_some() {
+        return true;
+    }
+    if text.lines().count() != 1 || PROSE.is_match(text) {
         return false;
     }
-    if read(clean).is_some() || text::is_ratio(clean) || text::choice(clean).is_some() {
+    if read(clean).is_some() || text::is_ratio(clean) {
         return true;
     }
     let plain = text.replace("\\text", "");
@@ -171,19 +160,6 @@ pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     text.contains(['\\', '^', '_', '{', '}', '=', '<', '>', '('])
         && words.filter(|word| WORD.is_match(word)).count() < 2
         && formulas(text).is_empty()
-}
-
-/// A line without the word that begins it, where a relation is behind: `Therefore x = 5`.
-pub(super) fn behind_word(text: &str) -> &str {
-    static HEAD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(\p{Lu}\p{Ll}+),* "));
-    let head = HEAD.captures(text);
-    let head = head.filter(|head| !is_name(&head[1].to_lowercase()));
-    let rest = head.map_or("", |head| &text[head[0].len()..]);
-    let may_be_read = rest.contains('=') && rest.len() <= LONGEST;
-    match may_be_read && read(&cleaned(rest)).is_some() {
-        true => rest,
-        false => text,
-    }
 }
 
 /// The last formula of a text, or the last number outside of one, whichever ends later.

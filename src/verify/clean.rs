@@ -22,9 +22,9 @@ const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \ope
     \leq \le \leqslant ≤ ⩽ ; \geq \ge \geqslant ≥ ⩾ ; \neq \ne ≠ ; \approx \simeq ≈ ; < \lt ; > \gt ;
     * \times \cdot \cdotp \ast × ⋅ · ∙ ∗ ; / \div ÷ ⁄ ∕ ; - − – — － ‐ ‑ ; \pm ± ; \degree ° ; \infty ∞ ;
     | \lvert \rvert \vert ; \{ \lbrace ; \} \rbrace ; : \colon ; \ldots \dots \cdots \dotsc … ; \reals ℝ ;
-    \setminus \backslash ∖ ; \emptyset \varnothing ∅ ; \in ∈ ; \cup ∪ ; \cap ∩ ; \acos \arccos ; \asin \arcsin ;
-    \atan \arctan ; ¤ \$ \textdollar ; % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ;
-    \lambda λ ; \mu μ ; \sigma σ ; \phi φ ; \omega ω";
+    \setminus \backslash ∖ ; \emptyset \varnothing ∅ ; \in ∈ ; \cup ∪ ; \cap ∩ ; ¤ \$ \textdollar ;
+    % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ; \lambda λ ; \mu μ ; \sigma σ ;
+    \phi φ ; \omega ω ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
 
 static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     let mut short = HashMap::new();
@@ -43,7 +43,6 @@ static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
 
 /// A sign that is a command or no ASCII, as the parser knows it.
 fn spelled(sign: &str) -> Cow<'_, str> {
-    const POWERS: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹";
     if let Some(short) = SHORT.get(sign) {
         return short.into();
     }
@@ -51,19 +50,6 @@ fn spelled(sign: &str) -> Cow<'_, str> {
     match letter.unwrap_or_default() {
         '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => "".into(),
         blank if blank.is_whitespace() => " ".into(),
-        power if POWERS.contains(power) => {
-            let digit = |own| POWERS.chars().position(|power| power == own);
-            let digits = sign
-                .chars()
-                .filter_map(digit)
-                .map(|digit| b'0' + digit as u8);
-            format!("^{{{}}}", digits.map(char::from).collect::<String>()).into()
-        }
-        // Letters of full width are those of ASCII, further up.
-        wide @ '\u{ff01}'..='\u{ff5e}' => {
-            let ascii = char::from_u32(wide as u32 - 0xff00 + 0x20);
-            ascii.into_iter().collect()
-        }
         _ => sign.into(),
     }
 }
@@ -71,7 +57,8 @@ fn spelled(sign: &str) -> Cow<'_, str> {
 /// A text with one spelling for what is the same. `$` around formulas goes; a `$` that is money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
     static SIGN: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?s)\\(?:[A-Za-z]+|.|$)|[$~`]|[⁰¹²³⁴⁵⁶⁷⁸⁹]+|[^\x00-\x7f]"));
+        LazyLock::new(|| pattern(r"(?s)\\(?:[A-Za-z]+|.|$)|[$~`]|[^\x00-\x7f]"));
+    static POWERS: LazyLock<Regex> = LazyLock::new(|| pattern("[⁰¹²³⁴⁵⁶⁷⁸⁹]+"));
     static DEGREE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})"));
     static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
     let text = text
@@ -79,6 +66,7 @@ pub(super) fn cleaned(text: &str) -> String {
         .replace("\\mathbb R", "\\reals ")
         .replace("...", "\\ldots ");
     let text = DEGREE.replace_all(&text, "\\degree ");
+    let text = POWERS.replace_all(&text, "^{$0}");
     let starts_number = |c: char| c.is_ascii_digit() || c == '.';
     let dollars = text.matches('$').count() - text.matches("\\$").count();
     let (mut out, mut end) = (String::with_capacity(text.len()), 0);
@@ -99,16 +87,10 @@ pub(super) fn cleaned(text: &str) -> String {
 }
 
 /// Markdown's stars go; those between two operands are a power.
-pub(super) fn without_stars(text: &str) -> String {
-    let mut parts = text.split("**");
-    let mut out = parts.next().unwrap_or_default().to_string();
-    for part in parts {
-        let ends = out.ends_with(|c: char| c.is_alphanumeric() || matches!(c, ')' | '}'));
-        let starts = |c: char| c.is_alphanumeric() || matches!(c, '(' | '{' | '-');
-        if ends && part.starts_with(starts) {
-            out.push('^');
-        }
-        out.push_str(part);
+pub(super) fn without_stars(text: &str) -> Cow<'_, str> {
+    static POWER: LazyLock<Regex> = LazyLock::new(|| pattern(r"([\pL\pN)}])\*\*(-?\b|[({])"));
+    match text.contains("**") {
+        true => POWER.replace_all(text, "$1^$2").replace("**", "").into(),
+        false => text.into(),
     }
-    out
 }

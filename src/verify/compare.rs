@@ -3,10 +3,10 @@
 mod numbers;
 
 use super::expr::{Expr, Symbol};
-use super::region::{self, is_region};
-use super::value::{constant, value};
+use super::region;
+use super::value::value;
 use super::work;
-use Symbol::{Based, Joined, List, Measured, Or, Percent, Relation, Set, Tuple};
+use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 
 /// Longer lists are compared in their order alone.
@@ -19,22 +19,14 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
     work::look(100)?;
     match (gold, answer) {
-        (Expr::Node(Based(a, base), _), Expr::Node(Based(b, other), _)) => {
-            let value = |digits, base: &u32| u128::from_str_radix(digits, *base).ok();
-            Some(value(a, base).is_some() && value(a, base) == value(b, other))
-        }
-        // One base alone: the other is written with the same digits.
-        (Expr::Node(Based(digits, _), _), number) | (number, Expr::Node(Based(digits, _), _)) => {
-            Some(constant(number)?.exact()?.to_string() == *digits)
-        }
         // The letter is a part of an inequality.
         (Expr::Node(Relation(_), _), Expr::Node(Relation(_), _)) => {
-            relations(gold, answer).or_else(|| regions(gold, answer))
+            relations(gold, answer).or_else(|| region::same(gold, answer))
         }
         _ if assigned(gold).is_some() => same(assigned(gold)?.1, answer),
         _ if assigned(answer).is_some() => same(gold, assigned(answer)?.1),
         _ if is_quantity(gold) && is_quantity(answer) => quantities(gold, answer),
-        _ => regions(gold, answer).or_else(|| structures(gold, answer)),
+        _ => region::same(gold, answer).or_else(|| structures(gold, answer)),
     }
 }
 
@@ -66,42 +58,23 @@ fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
 fn percent(number: &Expr, is_same: impl Fn(&Expr) -> Option<bool>) -> Option<bool> {
     let by_value = is_same(&number.clone().over(Expr::integer(100)));
     let is_large = || region::end(number).is_some_and(|value| value.abs() >= 1.0);
-    if by_value != Some(true) && is_large() {
-        is_same(number)
-    } else {
-        by_value
+    match by_value {
+        Some(true) => by_value,
+        _ if is_large() => is_same(number),
+        _ => by_value,
     }
-}
-
-/// As sets of points, where one of the two is more than a tuple or a list of numbers.
-fn regions(gold: &Expr, answer: &Expr) -> Option<bool> {
-    if !is_region(gold) && !is_region(answer) {
-        return None;
-    }
-    // The list `1, 2, 3` may be the union of two sets.
-    let is_list = |expr: &Expr| matches!(expr.symbol(), Some(List | Or)) && !is_region(expr);
-    let is_joined = |expr: &Expr| matches!(expr.symbol(), Some(Joined(_) | Set));
-    if is_list(gold) && !is_joined(answer) || is_list(answer) && !is_joined(gold) {
-        return Some(false);
-    }
-    region::same(gold, answer)
 }
 
 fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {
     let (golds, answers) = (gold.parts(), answer.parts());
     let (a, b) = (gold.symbol(), answer.symbol());
-    let are = |symbol: Symbol| {
-        let is_one = |own: Option<&Symbol>| {
-            own.is_some_and(|own| matches!(own, List | Or) || *own == symbol)
-        };
-        is_one(a) && is_one(b)
-    };
     match (a, b) {
-        _ if are(List) => lists(golds, answers),
-        _ if are(Set) => sets(&unnamed(golds), &unnamed(answers)),
+        (Some(List | Or), Some(List | Or)) => lists(golds, answers),
+        (Some(Set | List | Or), Some(Set | List | Or)) => sets(&unnamed(golds), &unnamed(answers)),
         (Some(Set), _) if golds.len() == 1 => same(&golds[0], answer),
         (_, Some(Set)) if answers.len() == 1 => same(gold, &answers[0]),
-        _ if are(Tuple) || a.is_some() && a == b => in_order(&values(golds), &values(answers)),
+        (Some(Tuple | List | Or), Some(Tuple | List | Or)) => in_order(golds, answers),
+        (Some(a), Some(b)) if a == b => in_order(golds, answers),
         _ => Some(false),
     }
 }
@@ -113,22 +86,17 @@ fn have_names(values: &[Expr]) -> bool {
     names.any(|name| Some(name) != first)
 }
 
-/// The values without their names.
-fn values(values: &[Expr]) -> Vec<&Expr> {
-    let value = |value| assigned(value).map_or(value, |(_, value)| value);
-    values.iter().map(value).collect()
-}
-
 /// The values of a list; `x = 1, x = 2` without the name that all of them have.
-fn unnamed(values: &[Expr]) -> Vec<&Expr> {
+fn unnamed(values: &[Expr]) -> Vec<Expr> {
+    let value = |value| assigned(value).map_or(value, |(_, value)| value);
     match have_names(values) {
-        true => values.iter().collect(),
-        false => self::values(values),
+        true => values.to_vec(),
+        false => values.iter().map(value).cloned().collect(),
     }
 }
 
 /// All of them, each with its own; undecided where none is false and one is undecided.
-fn in_order(golds: &[&Expr], answers: &[&Expr]) -> Option<bool> {
+fn in_order(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     if golds.len() != answers.len() {
         return Some(false);
     }
@@ -142,17 +110,18 @@ fn in_order(golds: &[&Expr], answers: &[&Expr]) -> Option<bool> {
     is_decided.then_some(true)
 }
 
+/// In any order, but with several names on one side alone in that of the names.
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
-    if have_names(golds) != have_names(answers) {
-        let are_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
-        let may_be = are_bare(golds) || are_bare(answers);
-        return in_order(&values(golds), &values(answers)).map(|is_same| is_same && may_be);
+    let is_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
+    let has_order = have_names(golds) != have_names(answers);
+    if has_order && !is_bare(golds) && !is_bare(answers) {
+        return Some(false);
+    }
+    if has_order || golds.len() != answers.len() || golds.len() > LONGEST {
+        return in_order(golds, answers);
     }
     let (golds, mut left) = (unnamed(golds), unnamed(answers));
-    if golds.len() != left.len() || golds.len() > LONGEST {
-        return in_order(&golds, &left);
-    }
-    let is_found = |gold: &&Expr| {
+    let is_found = |gold: &Expr| {
         let at = left
             .iter()
             .position(|answer| same(gold, answer) == Some(true));
@@ -161,13 +130,13 @@ fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     Some(golds.iter().all(is_found))
 }
 
-fn sets(golds: &[&Expr], answers: &[&Expr]) -> Option<bool> {
+fn sets(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     if golds.len().max(answers.len()) > LONGEST {
         return None;
     }
     let is_same = |gold: &Expr, answer: &Expr| same(gold, answer) == Some(true);
-    let are_golds = |answer: &&Expr| golds.iter().any(|gold| is_same(gold, answer));
-    let is_found = |gold: &&Expr| answers.iter().any(|answer| is_same(gold, answer));
+    let are_golds = |answer: &Expr| golds.iter().any(|gold| is_same(gold, answer));
+    let is_found = |gold: &Expr| answers.iter().any(|answer| is_same(gold, answer));
     Some(answers.iter().all(are_golds) && golds.iter().all(is_found))
 }
 

@@ -21,11 +21,13 @@ pub(super) struct Decimal {
 /// What a node makes of its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Symbol {
-    /// A function of numbers by its name: `+` and `*` of any count, `^`, `-` and `1/` of one, `sin`, `log` of a base and a
-    /// number, `root` of an order and a number, `!` and `!!`; `f`, `g` and `h` are functions that nobody knows.
+    /// A function of numbers by its name: `+` and `*` of any count, `^`, `-`, `1/` and `\pm` of one, `sin`, `log` of a base
+    /// and a number, `root` of an order and a number, `!` and `!!`.
     Function(&'static str),
+    /// A function that nobody knows, such as `f`.
+    Unknown(String),
     Percent,
-    /// A number in a unit.
+    /// A number in a unit, or in a base.
     Measured(String),
     /// Parts that all hold, without brackets; inequalities such as `1 < x < 2` among them.
     List,
@@ -41,8 +43,6 @@ pub(super) enum Symbol {
     Joined(&'static str),
     /// `=`, `\neq`, `<` or `\leq` between two sides.
     Relation(&'static str),
-    /// Digits in a base.
-    Based(String, u32),
 }
 
 pub(super) use Symbol::Function;
@@ -99,9 +99,8 @@ impl Expr {
         Some(Expr::Number(value, form))
     }
 
-    pub(super) fn signed(self, sign: i64) -> Expr {
+    pub(super) fn negated(self) -> Expr {
         match self {
-            other if sign > 0 => other,
             Expr::Number(value, form) => Expr::Number(-value, form),
             other => Function("-").of([other]),
         }
@@ -151,12 +150,39 @@ impl Expr {
         }
     }
 
-    /// Whether this can be a name: a letter, letters beside each other, a function of letters.
+    /// Whether this can be a name: a letter, letters beside each other, a function, a tuple of names.
     pub(super) fn is_name(&self) -> bool {
-        let is_letter = |expr: &Expr| expr.variable().is_some() || expr.is("e") || expr.is("i");
         match self {
-            Expr::Node(Function("*" | "f" | "g" | "h"), parts) => parts.iter().all(is_letter),
-            other => is_letter(other),
+            Expr::Node(Symbol::Unknown(_), _) => true,
+            Expr::Node(Function("*") | Symbol::Tuple, parts) => parts.iter().all(Expr::is_name),
+            other => other.variable().is_some() || other.is("e") || other.is("i"),
+        }
+    }
+
+    /// The elements, where one with `\pm` is two.
+    pub(super) fn both_signs(elements: Vec<Expr>) -> Vec<Expr> {
+        let has_both = |part: &Expr| part.symbol() == Some(&Function("\\pm"));
+        let signed = |element: Expr| {
+            let other = element
+                .walk()
+                .any(has_both)
+                .then(|| element.clone().with_sign(true));
+            std::iter::once(element.with_sign(false)).chain(other)
+        };
+        elements.into_iter().flat_map(signed).collect()
+    }
+
+    /// With a sign for each `\pm`.
+    fn with_sign(self, is_minus: bool) -> Expr {
+        let Expr::Node(symbol, parts) = self else {
+            return self;
+        };
+        let signed = parts.into_iter().map(|part| part.with_sign(is_minus));
+        let mut parts: Vec<Expr> = signed.collect();
+        match (symbol == Function("\\pm")).then(|| parts.pop()).flatten() {
+            Some(part) if is_minus => part.negated(),
+            Some(part) => part,
+            None => symbol.of(parts),
         }
     }
 

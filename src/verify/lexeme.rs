@@ -30,9 +30,11 @@ pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether this is one letter: a variable.
+/// Whether this is one letter, which a subscript may follow: a variable.
 pub(super) fn is_letter(text: &str) -> bool {
-    text.starts_with(char::is_alphabetic) && text.chars().nth(1).is_none()
+    let name = text.split('_').next().unwrap_or_default();
+    let is_one = name.starts_with(char::is_alphabetic) && name.chars().nth(1).is_none();
+    is_one || GREEK.split(' ').any(|own| own == name)
 }
 
 /// Whether these are letters that are no product of variables: a unit, `and`, any word.
@@ -44,15 +46,18 @@ pub(super) fn is_word(text: &str) -> bool {
 const MOST: usize = 4_500;
 const DEEPEST: usize = 100;
 
+/// Greek letters that are variables.
+const GREEK: &str = "\\alpha \\beta \\gamma \\delta \\epsilon \\varepsilon \\zeta \\eta \\theta \\kappa \\lambda \\mu \\nu \
+    \\xi \\rho \\sigma \\tau \\phi \\varphi \\chi \\psi \\omega";
+
 /// The functions by their names, as commands and in plain text.
-const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan sinh cosh tanh ln log exp abs gcd lcm max min floor ceil";
+const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan ln log exp abs floor ceil";
 
 /// Other names in plain text that mean what the command means.
-const NAMES: &str = "sqrt pi arcsin arccos arctan infinity infty alpha beta theta lambda cup";
+const NAMES: &str = "sqrt pi infinity infty alpha beta theta lambda cup";
 
 /// The function of a name.
 pub(super) fn function(name: &str) -> Option<&'static str> {
-    let name = if name == "lg" { "log" } else { name };
     let inverse = name.strip_prefix("arc");
     let is_it = |own: &&str| *own == name || inverse.is_some() && own.strip_prefix('a') == inverse;
     FUNCTIONS.split(' ').find(is_it)
@@ -60,7 +65,7 @@ pub(super) fn function(name: &str) -> Option<&'static str> {
 
 /// Whether a word in plain text means a command: `sin`, `sqrt`, `theta`.
 pub(super) fn is_name(word: &str) -> bool {
-    word != "lg" && function(word).is_some() || NAMES.split(' ').any(|own| own == word)
+    function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 
 /// The lexemes of a text; `None` where there are too many.
@@ -81,6 +86,7 @@ pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
             lexer.sign(from)
         };
         rest = &from[length..];
+        rest = &rest[lexer.subscript(rest)..];
         work::look(120)?;
         if lexer.found.len() > MOST || lexer.upright.len() + lexer.brackets > DEEPEST {
             return None;
@@ -151,20 +157,25 @@ impl Lexer {
         groups.len() + rest.len()
     }
 
+    /// What stands below a letter is a part of its name.
+    fn subscript(&mut self, text: &str) -> usize {
+        static SUBSCRIPT: LazyLock<Regex> =
+            LazyLock::new(|| pattern(r"^_(?:\{[^{}]+\}|[0-9A-Za-z])"));
+        let letter = self.found.last_mut();
+        let letter = letter.filter(|last| text.starts_with('_') && is_letter(&last.text));
+        let Some((letter, found)) = letter.zip(SUBSCRIPT.find(text)) else {
+            return 0;
+        };
+        letter.text += &found.as_str().replace(['{', '}'], "");
+        found.len()
+    }
+
     /// A name, a word, or letters beside each other.
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
-        let mut run = &text[..end.unwrap_or(text.len())];
-        let mut is_word = self.upright.contains(&true) || unit::is_word(run);
-        if !is_word && !is_name(run) {
-            // `4sqrt`, `xsin`: a name ends the run.
-            let starts = run.char_indices().map(|(at, _)| at).skip(1);
-            let is_function =
-                |name: &str| matches!(name, "sqrt" | "pi") || function(name).is_some();
-            let named = starts.take(3).find(|at| is_function(&run[*at..]));
-            run = &run[..named.unwrap_or(run.len())];
-            is_word = run.chars().count() > 3 || unit::is_word(run);
-        }
+        let run = &text[..end.unwrap_or(text.len())];
+        let is_upright = self.upright.contains(&true);
+        let is_word = is_upright || run.chars().count() > 3 || unit::is_word(run);
         if is_name(run) {
             self.push(format!("\\{run}"), false);
         } else if is_word || is_letter(run) {

@@ -68,13 +68,13 @@ pub fn answer(text: &str) -> Option<String> {
     of_completion(text, "")
 }
 
-/// The answer of a reference solution: without a mark its whole text, but for a word such as `So` before an equation.
-/// `None` where it is empty.
+/// The answer of a reference solution: without a mark its whole text. `None` where it is empty.
 pub fn reference(gold: &str) -> Option<String> {
     work::begin();
     let answer = match answer::marked(gold) {
         Found::Marked(answer) => answer,
-        Found::Unmarked(_) => answer::behind_word(gold.trim()).to_string(),
+        Found::Unmarked(text) if gold.len() <= read::LONGEST => text,
+        Found::Unmarked(_) => gold.trim().to_string(),
         Found::Nothing => return None,
     };
     Some(answer).filter(|answer| !answer.is_empty())
@@ -93,7 +93,7 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
         is_gold || answer::is_whole(&text, &clean)
     };
     match is_whole {
-        true => Some(answer::behind_word(&text).to_string()),
+        true => Some(text),
         false => answer::last_of(&text),
     }
 }

@@ -1,4 +1,4 @@
-//! Reads an answer: lists, relations, sets, tuples, intervals, matrices, numbers with units.
+//! Reads an answer: lists, relations, unions, and matrices; what they are made of is read by [`sum`] and [`factor`].
 
 mod factor;
 mod sum;
@@ -20,7 +20,7 @@ const DEEPEST: usize = 120;
 
 /// What a cleaned answer says; `None` where it is no mathematics, or none that can be read.
 pub(super) fn read(text: &str) -> Option<Expr> {
-    if text.len() > LONGEST || text::is_ratio(text) || text::is_words(text) {
+    if text.len() > LONGEST || text::is_words(text) {
         return None;
     }
     if let Some(based) = based(text) {
@@ -34,22 +34,20 @@ pub(super) fn read(text: &str) -> Option<Expr> {
     parser.list().filter(|_| parser.is(""))
 }
 
-/// `101_2`, `\text{A1}_{16}`.
-fn based(source: &str) -> Option<Expr> {
-    static BASED: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"^([A-Za-z]*[0-9][0-9A-Za-z]*)_([0-9]{1,2})$"));
-    let text = source.replace("\\text", "").replace(['{', '}', ' '], "");
+/// `101_2`: a base is to digits what a unit is to a number.
+fn based(text: &str) -> Option<Expr> {
+    static BASED: LazyLock<Regex> = LazyLock::new(|| pattern("^([0-9]+)_([0-9]+)$"));
+    let text = text.replace("\\text", "").replace(['{', '}', ' '], "");
     let found = BASED.captures(&text)?;
-    let base: u32 = found[2].parse().ok()?;
-    let based = Symbol::Based(found[1].to_uppercase(), base);
-    (2..=36).contains(&base).then(|| based.of([]))
+    let base = format!("base {}", &found[2]);
+    Some(Symbol::Measured(base).of([Expr::literal(&found[1])?]))
 }
 
 /// How far a lexeme goes into brackets or out of them.
 fn nesting(text: &str) -> i32 {
     match text {
-        "(" | "[" | "{" | "\\{" | "\\begin" => 1,
-        ")" | "]" | "}" | "\\}" | "\\end" => -1,
+        "(" | "[" | "{" | "\\{" | "\\begin" | "\\lfloor" | "\\lceil" => 1,
+        ")" | "]" | "}" | "\\}" | "\\end" | "\\rfloor" | "\\rceil" => -1,
         _ => 0,
     }
 }
@@ -65,10 +63,6 @@ fn joins(text: &str) -> bool {
     text.eq_ignore_ascii_case("and") || text.eq_ignore_ascii_case("or")
 }
 
-fn is_comma(text: &str) -> bool {
-    matches!(text, "," | ";")
-}
-
 /// Whether a condition follows, inside of braces.
 fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
@@ -76,9 +70,9 @@ fn is_bar(text: &str) -> bool {
 
 /// Whether one side of a relation cannot go on here.
 fn is_end(text: &str) -> bool {
-    text.is_empty()
-        || is_comma(text)
+    matches!(text, "" | "," | ";")
         || joins(text)
+        || is_bar(text)
         || nesting(text) < 0
         || one_of(RELATIONS, text).is_some()
 }
@@ -93,9 +87,6 @@ struct Parser<'t> {
     depth: usize,
     /// Inside of an angle, where degrees are a number.
     is_angle: bool,
-    /// What `\pm` stands for, and whether it was met.
-    plus_minus: i64,
-    has_plus_minus: bool,
     /// The sign that stood before a number.
     currency: Option<&'static str>,
 }
@@ -129,25 +120,26 @@ impl<'t> Parser<'t> {
         self.taken = 0;
     }
 
+    /// One level further in; `None` where that is too deep.
+    fn nested(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
+        work::look(20)?;
+        self.depth += 1;
+        let found = (self.depth <= DEEPEST).then(|| read(self)).flatten();
+        self.depth -= 1;
+        found
+    }
+
     fn list(&mut self) -> Option<Expr> {
         let (elements, has_or) = self.elements()?;
         let symbol = if has_or { Symbol::Or } else { Symbol::List };
-        Some(symbol.joined(elements))
+        Some(symbol.joined(Expr::both_signs(elements)))
     }
 
-    /// The elements of a list, and whether an `or` stands in it; one with `\pm` is two.
+    /// The elements of a list, and whether an `or` stands in it.
     fn elements(&mut self) -> Option<(Vec<Expr>, bool)> {
         let (mut elements, mut has_or) = (Vec::new(), false);
-        let outer = (self.plus_minus, self.has_plus_minus);
         loop {
-            let start = *self;
-            (self.plus_minus, self.has_plus_minus) = (1, false);
             elements.push(self.element()?);
-            if self.has_plus_minus {
-                *self = start;
-                self.plus_minus = -1;
-                elements.push(self.element()?);
-            }
             let has_comma = self.take(",") || self.take(";");
             let has_word = joins(self.text());
             if has_word {
@@ -155,11 +147,9 @@ impl<'t> Parser<'t> {
                 self.advance(1);
             }
             if !has_comma && !has_word {
-                break;
+                return Some((elements, has_or));
             }
         }
-        (self.plus_minus, self.has_plus_minus) = outer;
-        Some((elements, has_or))
     }
 
     /// A relation, or a value.
@@ -173,13 +163,12 @@ impl<'t> Parser<'t> {
             sides.push(self.side());
         }
         let last = sides.len() - 1;
-        let find = |own| signs.iter().position(|sign| *sign == own);
-        if let Some(at) = find("\\approx") {
+        if let Some(at) = signs.iter().position(|sign| *sign == "\\approx") {
             // What is about equal comes behind what is equal; a name in front of it is only a name.
-            let exact = sides[at].take().filter(|value| !is_named(value));
+            let exact = sides[at].take().filter(|value| !value.is_name());
             return exact.or_else(|| sides[at + 1].take());
         }
-        if find("\\in").is_some() || last == 0 {
+        if last == 0 || signs.contains(&"\\in") {
             return sides[last].take().filter(|_| last < 2);
         }
         if signs.iter().any(|sign| *sign != "=") {
@@ -190,15 +179,15 @@ impl<'t> Parser<'t> {
                 match *sign {
                     ">" => Symbol::Relation("<").of(turned()),
                     "\\geq" => Symbol::Relation("\\leq").of(turned()),
-                    sign => Symbol::Relation(sign).of(pair.to_vec()),
+                    sign => Symbol::Relation(sign).of(pair),
                 }
             });
             return Some(Symbol::List.joined(relations.collect()));
         }
         let first = sides[0].take().or_else(|| odd_name(head))?;
         let last = sides[last].take()?;
-        let is_known = |value: &Expr| Expr::variables(&[value]).is_empty() && !is_named(value);
-        if signs.len() > 1 && !is_named(&first) || is_known(&first) && is_known(&last) {
+        let is_known = |value: &Expr| Expr::variables(&[value]).is_empty() && !value.is_name();
+        if signs.len() > 1 && !first.is_name() || is_known(&first) && is_known(&last) {
             return Some(last);
         }
         Some(equations(first, last))
@@ -207,7 +196,7 @@ impl<'t> Parser<'t> {
     /// One side of a relation, or nothing up to the end of what cannot be read.
     fn side(&mut self) -> Option<Expr> {
         let start = *self;
-        if let Some(value) = self.joined().filter(|_| is_end(self.text())) {
+        if let Some(value) = self.union().filter(|_| is_end(self.text())) {
             return Some(value);
         }
         *self = start;
@@ -220,131 +209,78 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// Unions and their like, from left to right.
-    fn joined(&mut self) -> Option<Expr> {
-        let mut value = self.single()?;
+    /// A value, or unions and their like, from left to right.
+    fn union(&mut self) -> Option<Expr> {
+        let mut value = self.quantity()?;
         for _ in 0..DEEPEST / 2 {
             let Some(operator) = one_of(SET_OPERATORS, self.text()) else {
                 return Some(value);
             };
             self.advance(1);
-            value = Symbol::Joined(operator).of([value, self.single()?]);
+            value = Symbol::Joined(operator).of([value, self.quantity()?]);
         }
         None
     }
 
-    /// What is no relation: a set, a tuple, an interval, a matrix, a number with its unit.
-    fn single(&mut self) -> Option<Expr> {
-        work::look(20)?;
-        match self.text() {
-            "\\begin" => self.matrix(None),
-            // Around an array they are a matrix's own.
-            "(" | "[" | "{" if self.ahead(1) == "\\begin" => {
-                self.advance(1);
-                let matrix = self.matrix(None)?;
-                (nesting(self.text()) < 0).then(|| self.advance(1))?;
-                Some(matrix)
-            }
-            "\\{" => self.bracketed(),
-            "(" | "[" | "{" if !self.inside(is_comma)?.is_empty() => self.bracketed(),
-            _ => {
-                let value = self.quantity()?;
-                match self.is("\\begin") {
-                    true => self.matrix(Some(value)),
-                    false => Some(value),
-                }
-            }
-        }
-    }
-
-    /// Where such lexemes stand inside of the bracket here, and not further in.
-    fn inside(&self, is_one: fn(&str) -> bool) -> Option<Vec<usize>> {
-        let (mut found, mut depth) = (Vec::new(), 0);
-        for (at, lexeme) in self.lexemes.iter().enumerate().skip(self.at) {
-            depth += nesting(&lexeme.text);
-            if depth == 0 {
-                work::look(4 * (at - self.at) as u64)?;
-                break;
-            }
-            if depth == 1 && is_one(&lexeme.text) {
-                found.push(at);
-            }
-        }
-        Some(found)
-    }
-
-    /// A tuple, an interval, or a set: its elements, or a condition behind a name.
+    /// What stands in brackets: a value, a set, a tuple, an interval, or the condition behind a name.
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
-        let is_set = open.ends_with('{');
-        let closes_set = |parser: &mut Self| parser.take("\\}") || parser.take("}");
-        if is_set && let [bar] = self.inside(is_bar)?[..] {
-            self.at = bar + 1;
-            return self.list().filter(|_| closes_set(self));
-        }
         self.advance(1);
-        if is_set && closes_set(self) {
-            return Some(Symbol::Set.of([]));
+        let is_empty = open == "\\{" && self.is("\\}");
+        let mut parts = match is_empty {
+            true => Vec::new(),
+            false => self.elements()?.0,
+        };
+        if open == "\\{" && is_bar(self.text()) {
+            self.advance(1);
+            return self.list().filter(|_| self.take("\\}"));
         }
-        let (parts, _) = self.elements()?;
         let close = self.text();
         self.advance(1);
+        if parts.len() == 1 {
+            match (open, close) {
+                ("(", ")") | ("[", "]") | ("{", "}") => return parts.pop(),
+                ("|", "|") => return Some(Function("abs").of(parts)),
+                ("\\lfloor", "\\rfloor") => return Some(Function("floor").of(parts)),
+                ("\\lceil", "\\rceil") => return Some(Function("ceil").of(parts)),
+                _ => {}
+            }
+        }
         let is_closed = [open == "[", close == "]"];
         let are_ends = parts.len() == 2 && parts.iter().all(Expr::is_plain);
-        let symbol = match close {
-            "}" | "\\}" if is_set => Symbol::Set,
-            ")" | "]" if !is_set && are_ends && is_closed != [false, false] => {
-                Symbol::Interval(is_closed)
-            }
-            ")" | "]" if !is_set => Symbol::Tuple,
+        let symbol = match (open, close) {
+            ("{" | "\\{", "}" | "\\}") => Symbol::Set,
+            ("(", ")") => Symbol::Tuple,
+            ("(" | "[", ")" | "]") if are_ends => Symbol::Interval(is_closed),
+            ("(" | "[", ")" | "]") => Symbol::Tuple,
             _ => return None,
         };
-        Some(symbol.of(parts))
+        Some(symbol.of(Expr::both_signs(parts)))
     }
 
-    /// A matrix, with a factor before it; the number that a determinant is; what stands in an environment of lines.
-    fn matrix(&mut self, factor: Option<Expr>) -> Option<Expr> {
+    /// The rows of a matrix.
+    fn matrix(&mut self) -> Option<Expr> {
         let environment = self.environment("\\begin")?;
-        if let "align" | "aligned" = environment {
-            let inside = self.nested(Self::list).filter(|_| factor.is_none());
-            return inside.filter(|_| self.environment("\\end") == Some(environment));
-        }
         if environment == "array" {
             while !self.take("}") {
                 (!self.is("")).then(|| self.advance(1))?;
             }
         }
-        let mut rows = vec![Vec::new()];
-        // The factor is made of what is read by now.
-        let copied = 30 * self.at as u64;
+        let mut rows = Vec::new();
         while !self.is("\\end") {
-            let cell = self.sum()?;
-            rows.last_mut()?.push(match &factor {
-                Some(factor) => {
-                    work::look(copied)?;
-                    factor.clone().times(cell)
-                }
-                None => cell,
-            });
-            if self.take("\\\\") {
-                // Empty rows are none.
-                while self.take("\\\\") {}
-                if !self.is("\\end") {
-                    rows.push(Vec::new());
-                }
-            } else if !self.is("\\end") {
-                (self.take("&") && !self.is("\\end")).then_some(())?;
+            let mut row = vec![self.sum()?];
+            while self.take("&") {
+                row.push(self.sum()?);
             }
+            rows.push(Symbol::Matrix.of(row));
+            // Empty rows are none.
+            let is_row_over = self.is("\\\\");
+            while self.take("\\\\") {}
+            (is_row_over || self.is("\\end")).then_some(())?;
         }
-        (self.environment("\\end") == Some(environment)).then_some(())?;
-        if environment != "vmatrix" {
-            let rows = rows.into_iter().map(|row| Symbol::Matrix.of(row));
-            return Some(Symbol::Matrix.of(rows.collect::<Vec<_>>()));
-        }
-        let [ab, cd] = <[Vec<Expr>; 2]>::try_from(rows).ok()?;
-        let ([a, b], [c, d]) = (ab.try_into().ok()?, cd.try_into().ok()?);
-        let value = Function("+").of([a.times(d), b.times(c).signed(-1)]);
-        factor.is_none().then_some(value)
+        let is_whole = self.environment("\\end") == Some(environment);
+        // A determinant is a number.
+        (is_whole && !environment.ends_with("vmatrix")).then(|| Symbol::Matrix.of(rows))
     }
 
     /// The name of an environment that begins or ends.
@@ -356,20 +292,12 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Whether this is a name, or a tuple of names.
-fn is_named(value: &Expr) -> bool {
-    match value {
-        Expr::Node(Symbol::Tuple, parts) => parts.iter().all(Expr::is_name),
-        other => other.is_name(),
-    }
-}
-
 /// What cannot be read on the left is a name, such as `\angle A`.
 fn odd_name(lexemes: &[Lexeme]) -> Option<Expr> {
-    let is_letter = |lexeme: &Lexeme| !is_number(&lexeme.text) && !is_word(&lexeme.text);
-    let is_short = (1..=6).contains(&lexemes.len()) && lexemes.iter().all(is_letter);
+    let is_number = |lexeme: &Lexeme| is_number(&lexeme.text);
+    let is_short = (1..=6).contains(&lexemes.len()) && !lexemes.iter().any(is_number);
     let texts: Vec<&str> = lexemes.iter().map(|lexeme| &*lexeme.text).collect();
-    (lexemes.len() == 1 || is_short).then(|| Expr::Name(texts.join(" ")))
+    is_short.then(|| Expr::Name(texts.join(" ")))
 }
 
 /// An equation; `(x, y) = (1, 2)` is several.

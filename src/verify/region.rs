@@ -7,7 +7,7 @@ use super::value;
 use Symbol::{Interval, Joined, List, Or, Relation, Set, Tuple};
 
 /// Whether this is a set of numbers that its points decide: more than a tuple, or a list of numbers.
-pub(super) fn is_region(expr: &Expr) -> bool {
+fn is_region(expr: &Expr) -> bool {
     matches!(expr, Expr::Node(Interval(_) | Joined(_), _)) || expr.is(REALS) || is_inequality(expr)
 }
 
@@ -19,9 +19,10 @@ fn is_inequality(expr: &Expr) -> bool {
     }
 }
 
-/// Whether two sets have the same points: at all ends, between them, and beyond. `None` where one is no set of numbers.
+/// Whether two sets have the same points: at all ends, between them, and beyond. `None` where one is no set of numbers, or
+/// neither is more than a tuple or a list.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
-    if Expr::variables(&[a, b]).len() > 1 {
+    if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {
         return None;
     }
     let mut ends = Vec::new();

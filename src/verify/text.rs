@@ -11,21 +11,6 @@ pub(super) fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("patterns are written here and tried by tests")
 }
 
-/// Letters without their accents, and the marks that make them.
-fn plain(letter: char) -> Option<char> {
-    Some(match letter {
-        '\u{300}'..='\u{36f}' => return None,
-        'à'..='å' => 'a',
-        'ç' => 'c',
-        'è'..='ë' => 'e',
-        'ì'..='ï' => 'i',
-        'ñ' => 'n',
-        'ò'..='ö' => 'o',
-        'ù'..='ü' => 'u',
-        letter => letter,
-    })
-}
-
 /// A cleaned text such that equal ones say the same: case, articles, blanks, fonts and marks between words do not count.
 pub(super) fn folded(text: &str) -> String {
     // The point of a number stays, that of `a.m.` goes.
@@ -36,10 +21,9 @@ pub(super) fn folded(text: &str) -> String {
     if words.len() > 1 {
         words.retain(|word| !["a", "an", "the"].contains(word));
     }
-    let text = words.join(" ");
-    let letters = POINTS.replace_all(&text, "$1$2");
-    let letters = letters.chars().filter(|letter| *letter != ' ');
-    letters.filter_map(plain).collect()
+    POINTS
+        .replace_all(&words.join(" "), "$1$2")
+        .replace(' ', "")
 }
 
 /// The letter of a choice in a cleaned text, such as that of `B`, `(B)`, `B. 42` and `Option B`.

@@ -1,9 +1,9 @@
-"""GRPO by a recipe, in TRL, on a model of random weights that is made on the spot: a minute on a CPU.
+"""GRPO by a recipe, in TRL, on a model of random weights that is made on the spot: half a minute on an idle CPU.
 
     pip install ./python trl==1.16.0
     python python/examples/trl/train.py
 
-Edit `length.rhai` while it runs: the next generation uses it, and `advlab/serial` in the log goes up.
+Edit `length.rhai` while it runs: the next generation uses it, and `advlab/serial` in the log goes up (each row is a mean of 20 steps).
 """
 
 from pathlib import Path
@@ -40,12 +40,12 @@ def main():
         train_dataset=Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 16}),
         args=GRPOConfig(
             output_dir="runs/trl",
-            max_steps=60,
+            max_steps=300,
             per_device_train_batch_size=16,
             num_generations=8,
             max_completion_length=16,
             learning_rate=3e-3,
-            logging_steps=5,
+            logging_steps=20,
             save_strategy="no",
             report_to=[],
             use_cpu=not torch.cuda.is_available(),

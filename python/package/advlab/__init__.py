@@ -10,8 +10,10 @@
 the CPU; what comes back is of the kind that went in.
 """
 
+from ._batch import Batch
 from ._native import RecipeError, __version__, answer, verify
-from ._recipe import Advantage, Batch, Finding, LiveEvent, LiveRecipe, Loss, Recipe, check, doc, load, read, recipes, watch
+from ._outcome import Advantage, Finding, LiveEvent, Loss
+from ._recipe import LiveRecipe, Recipe, check, doc, load, read, recipes, watch
 
 __all__ = [
     "Advantage",

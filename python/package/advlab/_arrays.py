@@ -5,8 +5,19 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-
-NUMBERS = {"advantage", "correct", "entropy", "length", "logp", "old_logp", "ref_logp", "reward", "token_reward", "value", "weight"}
+NUMBERS = {
+    "advantage",
+    "correct",
+    "entropy",
+    "length",
+    "logp",
+    "old_logp",
+    "ref_logp",
+    "reward",
+    "token_reward",
+    "value",
+    "weight",
+}
 """Columns that are never texts."""
 
 
@@ -106,7 +117,9 @@ def _of_rows(name: str, rows: Any) -> Given:
     if not any(_is_row(row) for row in rows):
         numbers = np.asarray(rows)
         if numbers.dtype.kind not in "biuf":
-            found = "strings, and is a column of numbers" if numbers.dtype.kind == "U" else "neither numbers alone nor strings alone"
+            found = (
+                "strings, and is a column of numbers" if numbers.dtype.kind == "U" else "neither numbers alone nor strings alone"
+            )
             raise TypeError(f"`{name}` holds {found} ({numbers.dtype}): {list(rows[:4])!r}")
         return Given(_readable(numbers))
     parts = [_array(name, row) for row in rows]

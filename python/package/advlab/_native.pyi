@@ -1,7 +1,7 @@
 """The native half; `_recipe.py` says what its classes take and give."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,8 @@ class RecipeError(ValueError):
     help: str | None
 
 # The array, whether its two bytes are a bf16, and the lengths of rows that lie one after another.
-_Given = tuple[npt.NDArray[Any], bool, list[int] | None]
-_Settings = list[tuple[str, str]]
+_Given: TypeAlias = tuple[npt.NDArray[Any], bool, list[int] | None]
+_Settings: TypeAlias = list[tuple[str, str]]
 
 class Batch:
     def __init__(

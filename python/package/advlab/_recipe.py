@@ -1,4 +1,4 @@
-"""Recipes and batches, as a user of the package sees them."""
+"""Recipes, as a user of the package sees them."""
 
 from __future__ import annotations
 
@@ -6,195 +6,21 @@ import contextlib
 import copy
 import logging
 import os
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from . import _arrays, _native, _state
+from ._batch import Batch, _Call
 from ._native import Live as _NativeLive
 from ._native import Recipe as _NativeRecipe
 from ._native import RecipeError
+from ._outcome import Advantage, Finding, LiveEvent, Loss
 
 log = logging.getLogger("advlab")
 
 KEPT_TOKENS = 1 << 18
 """Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Outcome:
-    metrics: dict[str, float]
-    """The numbers that the recipe reported by `metric`."""
-    prints: list[str]
-    """The lines that the recipe printed."""
-    notes: list[str]
-    """Columns that were read otherwise than their names say, in words."""
-    seconds: float
-    """How long the recipe's hooks took."""
-    is_native: bool
-    """Whether kernels answered in place of a built-in's script, with the same bits."""
-    version: str
-    """The version of the recipe that computed it."""
-    serial: int
-    """The version's number in the order of publication, for a live recipe."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Advantage(_Outcome):
-    """An advantage, with what came up on the way."""
-
-    advantage: Any
-    """[B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of their own lengths where the input was
-    ragged. An array or a tensor as the input was; float64 where the reward was, and float32 otherwise."""
-    level: str
-    """`response` or `token`: where the recipe gives its values."""
-    reward: Any
-    """The reward, where the recipe has a hook that replaced it."""
-    weight: Any
-    """[B]: how much each response counts in a loss, where the recipe has a hook for it, or the batch a column `weight`."""
-    returns: Any
-    """What a critic is to learn, [B] or [B, T] as the advantage, where the recipe has the hook `returns`."""
-    loss: float | None
-    """The loss, where the recipe has no other advantage than -M dloss/dlogp."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loss(_Outcome):
-    """A loss with its gradient, and what came up on the way."""
-
-    loss: Any
-    """A float; for torch a scalar tensor, whose `backward` follows the recipe's gradient where `logp` asks for one."""
-    grad: Any
-    """dloss/dlogp, [B, T] as `logp`, 0 where the mask is 0."""
-
-
-@dataclass(frozen=True)
-class LiveEvent:
-    """Something that happened to a live recipe; `str` is its line."""
-
-    kind: str
-    """`published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, `folder` (which cannot be written, or can again, or
-    had rows of steps that the trainer does again), or `other`."""
-    line: str
-    """What happened, and what goes on being used."""
-    version: str | None
-    """The version that it is about."""
-    error: RecipeError | None
-    """Why a version was rejected, with the place in the script, or why the folder cannot be written."""
-    at_step: bool
-    """Whether the version had passed its checks, and failed at a step."""
-
-    def __str__(self) -> str:
-        return self.line
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One check of a recipe and how it came out."""
-
-    check: str
-    """The check in a few words."""
-    result: str
-    """`holds`, `fails`, or `note` where it need not hold."""
-    detail: str
-    """One line, or nothing."""
-    error: RecipeError | None
-    """The recipe's own error, where it had one."""
-
-
-class Batch(Mapping[str, Any]):
-    """The rollouts of a file: columns by their names, as read-only NumPy arrays over the batch's own memory.
-
-    A column is [B], [B, T], or has one number for each token that counts (of JSONL); one of texts is a list. `len` is the number
-    of columns, `batch.responses` that of responses.
-    """
-
-    def __init__(self, native: _native.Batch) -> None:
-        self._native = native
-        self._names = native.columns()
-
-    def __getitem__(self, name: str) -> Any:
-        return self._native.column(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @property
-    def responses(self) -> int:
-        """B."""
-        return len(self._native)
-
-    @property
-    def groups(self) -> list[int | str]:
-        """The id of each response's group."""
-        return self._native.groups()
-
-    @property
-    def lengths(self) -> Any:
-        """How many tokens of each response count: int64, [B]."""
-        return self._native.lengths()
-
-    @property
-    def step(self) -> int:
-        """The training step that the batch comes from; 0 where nothing says it."""
-        return self._native.step
-
-    @property
-    def notes(self) -> list[str]:
-        """What the reader decided, in words."""
-        return self._native.notes
-
-    def __repr__(self) -> str:
-        return f"Batch({self.responses} responses, columns {', '.join(self._names)})"
-
-
-@dataclass
-class _Call:
-    """The input of one call, and the kind of what is to come back."""
-
-    batch: _native.Batch
-    f64: bool
-    is_torch: bool
-    levels: dict[str, int] | None = None
-    """The dimensions of each column of numbers, where nobody said which responses belong together."""
-
-    @classmethod
-    def of(cls, batch: Batch | None, groups: Any, mask: Any, step: Any, columns: dict[str, Any], f64: Sequence[str]) -> _Call:
-        if batch is not None:
-            if not isinstance(batch, Batch):
-                raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: columns are keywords")
-            if groups is not None or mask is not None or columns:
-                raise TypeError("a batch has its columns already: pass either a batch or columns")
-            # JSONL has no types: its numbers are f64 as NumPy's are.
-            return cls(batch._native, True, False)
-        columns = {name: value for name, value in columns.items() if value is not None}
-        texts = {name: found for name, value in columns.items() if (found := _arrays.texts(name, value)) is not None}
-        given = {name: _arrays.given(name, value) for name, value in columns.items() if name not in texts}
-        native = _native.Batch(
-            None if groups is None else _arrays.groups(groups),
-            None if mask is None else _arrays.given("mask", mask),
-            list(given.items()),
-            list(texts.items()),
-            None if step is None else int(step),
-        )
-        is_f64 = any(name in given and given[name].array.dtype == "float64" for name in f64)
-        is_torch = any(_arrays.is_tensor(value) for value in (groups, mask, *columns.values()))
-        levels = {name: 2 if column.lengths else column.array.ndim for name, column in given.items()} if groups is None else None
-        return cls(native, is_f64, is_torch, levels)
-
-    def back(self, values: Any) -> Any:
-        """Values of the kind that the input was."""
-        if values is None or not self.is_torch:
-            return values
-        torch = sys.modules["torch"]
-        if isinstance(values, list):
-            return [torch.from_numpy(row) for row in values]
-        return torch.from_numpy(values)
 
 
 class _Hooks(ABC):
@@ -234,7 +60,12 @@ class _Hooks(ABC):
 
         Raises `RecipeError` where the recipe or the batch is at fault, TypeError for what is no array of numbers.
         """
-        return self._advantage(_Call.of(batch, groups, mask, step, columns, ("reward", "token_reward")), padded=False)
+        call = _Call.of(batch, groups, mask, step, columns, ("reward", "token_reward"))
+        if call.levels is not None:
+            raise TypeError(
+                "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` where each is by itself"
+            )
+        return self._advantage(call, padded=False)
 
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         answer = self._native.advantage(call.batch, call.f64, padded)
@@ -260,6 +91,8 @@ class _Hooks(ABC):
         Raises as `advantage` does; also where the recipe has no loss.
         """
         call = _Call.of(batch, groups, mask, step, {"logp": logp, **columns}, ("logp",))
+        if "loss" not in self.hooks:
+            raise RecipeError(f"{self.name} has no `loss`: `advantage` is what it has; `ppo_clip` and others are losses on one")
         if call.levels is not None:
             self._refuse_without_groups(call.levels)
         answer = self._native.loss(call.batch, call.f64)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from . import _arrays, _native
+from ._batch import _Call
 from ._native import RecipeError
-from ._recipe import Advantage, LiveRecipe, Recipe, _Call, _restored, load, watch
+from ._outcome import Advantage
+from ._recipe import LiveRecipe, Recipe, load, watch
 
 log = logging.getLogger("advlab")
 
@@ -23,6 +25,7 @@ OURS = _arrays.NUMBERS | {"batch", "completion", "groups", "mask", "prompt", "ro
 """Names that a data set's columns cannot have in a recipe."""
 
 MISSING = re.compile(r"no column `(\w+)`")
+LOSS_ALONE = "the recipe is a loss on an advantage that is there: what is needed here is a recipe that gives the advantage"
 RETURNS = re.compile(r"\.(token_reward|value)\b")
 
 
@@ -125,7 +128,11 @@ def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
         raise ValueError(
             f"{trainer} takes no settings of advlab's: set the variable ADVLAB_RECIPE to a built-in's name or a script's path"
         )
-    params = json.loads(os.environ.get("ADVLAB_PARAMS") or "{}")
+    text = os.environ.get("ADVLAB_PARAMS") or "{}"
+    try:
+        params = dict(json.loads(text))
+    except (TypeError, ValueError):
+        raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
     return opened(recipe, params, theirs, folder=os.environ.get("ADVLAB_FOLDER") or None)
 
 
@@ -140,7 +147,7 @@ def per_response(live: LiveRecipe, out: Advantage, trainer: str) -> Any:
 def explain(error: RecipeError, options: Mapping[str, str], trainer: str) -> RecipeError:
     """The error, with the trainer's option where it is a column that is missing for the lack of it."""
     missing = MISSING.search(error.message or str(error))
-    option = options.get(missing[1]) if missing else None
+    option = {"advantage": LOSS_ALONE, **options}.get(missing[1]) if missing else None
     if option is None:
         return error
     told = RecipeError(f"{error}\nIn {trainer}: {option}")

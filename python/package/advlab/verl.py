@@ -116,8 +116,13 @@ def _settings(config: Any) -> dict[str, Any]:
         return {}
     from omegaconf import DictConfig, OmegaConf
 
-    plain: Any = OmegaConf.to_container(settings, resolve=True) if isinstance(settings, DictConfig) else settings
-    return dict(plain)
+    if isinstance(settings, DictConfig):
+        settings = OmegaConf.to_container(settings, resolve=True)
+    if not isinstance(settings, dict) or not isinstance(settings.get("params") or {}, dict):
+        raise ValueError(
+            f"`algorithm.advlab` is {settings!r}: write `+algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4`"
+        )
+    return settings
 
 
 def _open(name: str | None, config: Any) -> LiveRecipe:
@@ -131,7 +136,7 @@ def _open(name: str | None, config: Any) -> LiveRecipe:
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
     theirs = {ours: _get(config, name) for name, ours in GROUPED.items()}
-    return opened(recipe, dict(settings.get("params") or {}), theirs, **kept)
+    return opened(recipe, settings.get("params") or {}, theirs, **kept)
 
 
 def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
@@ -260,7 +265,12 @@ def _tell(live: LiveRecipe, out: Any, caller: _Caller) -> None:
         try:
             save(live, _checkpoint(caller, caller.step))
         except OSError as error:
-            log.error("the checkpoint of step %d has no state of %s, and a run resumed there begins anew: %s", caller.step, live.name, error)
+            log.error(
+                "the checkpoint of step %d has no state of %s, and a run resumed there begins anew: %s",
+                caller.step,
+                live.name,
+                error,
+            )
 
 
 def _checkpoint(caller: _Caller, step: int) -> Path:

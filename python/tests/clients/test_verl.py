@@ -163,8 +163,15 @@ def test_settings_of_verls_that_would_be_ignored_are_refused():
         advantages(batch(), "advlab/grpo", norm_adv_by_std_in_grpo=False)
     with pytest.raises(ValueError, match="algorithm.advlab.recipe"):
         advantages(batch(), "advlab")
-    with pytest.raises(ValueError, match="reciep"):
-        advantages(batch(), "advlab", advlab={"reciep": "grpo"})
+    for wrong, words in [
+        ({"reciep": "grpo"}, "reciep"),
+        ("grpo", "advlab.recipe="),
+        ({"recipe": "passk", "params": 4}, "params.k=4"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            advantages(batch(), "advlab", advlab=wrong)
+    with pytest.raises(advlab.RecipeError, match="a recipe that gives the advantage"):
+        advantages(batch(old_log_probs=-noise(1)), "advlab/ppo_clip")
 
 
 def test_a_critic_gets_targets():
@@ -366,7 +373,11 @@ def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
     folder = tmp_path / "checkpoints"
     kept = {"folder": str(tmp_path / "advlab")}
     assert [Run(folder, step).step(path, **kept) for step in (1, 2, 3, 4, 5)] == [1, 2, 3, 4, 5]
-    assert sorted(file.parent.name for file in folder.glob("*/advlab.json")) == ["global_step_2", "global_step_4", "global_step_5"]
+    assert sorted(file.parent.name for file in folder.glob("*/advlab.json")) == [
+        "global_step_2",
+        "global_step_4",
+        "global_step_5",
+    ]
     relaunch()
     assert [Run(folder, step).step(path, **kept) for step in (3, 4)] == [3, 4]
     relaunch()
@@ -462,7 +473,10 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     )
     monkeypatch.setattr(trainer_base, "tq", queue)
 
-    path = script(MEAN.replace("{", '{ metric("step", batch.step);') + 'fn loss(batch, p) { (-batch.advantage * exp(batch.logp - batch.old_logp)).mean("batch") }')
+    path = script(
+        MEAN.replace("{", '{ metric("step", batch.step);')
+        + 'fn loss(batch, p) { (-batch.advantage * exp(batch.logp - batch.old_logp)).mean("batch") }'
+    )
     actor = ActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, use_kl_loss=False)
     object.__setattr__(actor, "policy_loss", adapter.PolicyLossConfig(loss_mode=loss_mode, advlab=adapter.pinned(str(path))))
 

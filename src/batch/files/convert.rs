@@ -1,13 +1,12 @@
 //! The same rollouts in another kind of file.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io;
 use std::path::Path;
 
-use super::json::Cursor;
-use super::lines::{self, LONGEST, Lines, Sink};
+use super::lines::{self, Sink};
 use super::replace::{Replacement, cannot_be_written};
 use super::saved::MOST_TEXT;
-use super::{Format, Mapping, Progress, ReadOptions, Rollouts, cannot_be_read, read};
+use super::{Format, Progress, ReadOptions, Rollouts, cannot_be_read, read};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -35,6 +34,15 @@ pub fn convert(
     };
     let mut file = Replacement::new(output)?;
     let notes = match (from, to) {
+        (Format::Lines, Format::Lines) if !options.map.is_empty() => {
+            let what = "fields of lines keep their names where they become lines";
+            let help =
+                "`--map` names what becomes tensors; `apply` and `repl` take it for lines too";
+            return Err(Diagnostic::error(what)
+                .in_file(input)
+                .with_help(help)
+                .into());
+        }
         (Format::Lines, Format::Lines) => copy(input, output, options, &mut file)?,
         _ => {
             let Rollouts {
@@ -76,10 +84,7 @@ fn copy(
         // An error of the output is rarer, and says what it is too.
         let no_read = |error: io::Error| cannot_be_read(input, &error);
         let mut lines = lines::open(input, &progress).map_err(no_read)?;
-        match options.map {
-            [] => io::copy(&mut lines, sink).map(drop).map_err(no_read),
-            map => rename(lines, map, sink).map_err(no_read),
-        }
+        io::copy(&mut lines, sink).map(drop).map_err(no_read)
     })?;
     progress.finish();
     Ok(notes)
@@ -111,40 +116,4 @@ impl Batch {
         }
         Ok(Vec::new())
     }
-}
-
-/// Copies lines, with other names for fields and nothing else in another way.
-fn rename(lines: Lines, map: &[Mapping], sink: &mut Sink) -> io::Result<()> {
-    let mut lines = BufReader::new(lines);
-    let mut line = String::new();
-    for number in 1.. {
-        line.clear();
-        if (&mut lines).take(LONGEST).read_line(&mut line)? == 0 {
-            break;
-        }
-        let (mut out, mut from) = (String::with_capacity(line.len()), 0);
-        let mut twice = None;
-        let read = Cursor::new(&line).object(|cursor, key| {
-            let name = &line[key.clone()];
-            twice = twice.or(map
-                .iter()
-                .find(|own| own.ours == name && own.theirs != name));
-            if let Some(own) = map.iter().find(|own| own.theirs == name) {
-                out.push_str(&line[from..key.start]);
-                out.push_str(&own.ours);
-                from = key.end;
-            }
-            cursor.skip(0)
-        });
-        let wrong = |what: String| io::Error::other(format!("line {number}: {what}"));
-        if !line.trim().is_empty() {
-            read.map_err(|error| wrong(error.to_string()))?;
-        }
-        if let Some(own) = twice {
-            return Err(wrong(format!("it has a field `{}` of its own", own.ours)));
-        }
-        sink.write_all(out.as_bytes())?;
-        sink.write_all(&line.as_bytes()[from..])?;
-    }
-    Ok(())
 }

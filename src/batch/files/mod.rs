@@ -124,14 +124,6 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
         Format::Safetensors => safetensors::read(path, &schema, &progress),
         Format::Npz => npz::read(path, &schema, &progress),
     }?;
-    if options.columns.is_some() && raw.columns.iter().any(|column| column.is_unusual) {
-        // What is wrong or odd in a column is told whether anybody wants it or not.
-        let all = ReadOptions {
-            columns: None,
-            ..*options
-        };
-        return read(path, &all);
-    }
     let rollouts = infer::rollouts(raw, options, &progress, format)?;
     progress.finish();
     Ok(rollouts)

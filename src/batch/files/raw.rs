@@ -85,10 +85,8 @@ pub(super) struct RawColumn {
     pub(super) texts: Option<Vec<Arc<str>>>,
     /// A reward of several: where its function has none to give, it is null.
     pub(super) is_summand: bool,
-    /// Of arrays whose numbers nobody wants only the lengths are held, and these are the numbers that nothing is said of.
-    pub(super) unread: Option<(f32, f32)>,
-    /// Whether there is another number in arrays that are not held.
-    pub(super) is_unusual: bool,
+    /// Whether only the lengths of arrays are held, since nobody wants their numbers.
+    pub(super) is_unread: bool,
     /// How many responses have a value, from the first on.
     pub(super) filled: usize,
     /// The first response that has null.
@@ -139,8 +137,7 @@ impl RawColumn {
             values,
             texts: None,
             is_summand: false,
-            unread: None,
-            is_unusual: false,
+            is_unread: false,
             filled: 0,
             null: None,
             odd: None,

@@ -115,6 +115,11 @@ pub fn verify_lines(
     output: Option<&Path>,
     mut told: impl FnMut(usize, Verified) + Send,
 ) -> Result<(), Diagnostics> {
+    if Format::named(path).is_some_and(|format| format != Format::Lines) {
+        let error = Diagnostic::error("it holds tensors, and answers are compared in lines");
+        let help = "`advlab convert` writes its texts as lines, where it has some";
+        return Err(error.in_file(path).with_help(help).into());
+    }
     if let Some(output) = output {
         let checked = Format::Lines.check_copy("the verdict", output);
         checked.map_err(|error| error.in_file(output))?;

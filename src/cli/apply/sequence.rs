@@ -20,6 +20,27 @@ use super::super::streams::{interrupted, is_stdout, on_stdout, out, tell, whole}
 use super::super::{end_cleanly, holds, is_same, title};
 use super::{Applied, Apply, write};
 
+/// Refuses a file that is not there before anything is computed of those before it, and a setting that stands among them.
+fn check_inputs(inputs: &[PathBuf]) -> Result<(), Diagnostics> {
+    for input in inputs {
+        let shown = input.display().to_string();
+        let (Err(error), is_setting) = (fs::metadata(input), shown.contains('=')) else {
+            continue;
+        };
+        let missing = Diagnostic::error(format!("it cannot be read: {error}")).in_file(input);
+        match is_setting {
+            true => {
+                let help = format!("a parameter is set by `--set {shown}`");
+                return Err(missing.with_help(help).into());
+            }
+            false if inputs.len() > 1 => return Err(missing.into()),
+            // Who reads it says more.
+            false => {}
+        }
+    }
+    Ok(())
+}
+
 impl Apply {
     pub(super) fn run_sequence(self, recipe: Recipe) -> Result<ExitCode> {
         end_cleanly(interrupted)?;
@@ -28,6 +49,7 @@ impl Apply {
         self.check_output(is_many)?;
         let outputs = self.outputs(&inputs)?;
         self.check_places(&inputs, &outputs)?;
+        check_inputs(&inputs)?;
         self.make_folder(is_many)?;
         let (mut state, carried) = self.carried(&recipe)?;
         let (mut next, mut metrics) = (carried, None);
@@ -50,7 +72,7 @@ impl Apply {
                 write(&applied, output)?;
                 applied.writing = Some((output.clone(), started.elapsed()));
             }
-            next = Some(step + 1);
+            next = Some(step.saturating_add(1));
             if metrics.is_none() {
                 // What was read is not lost to a read that fails.
                 metrics = self.open_metrics(carried.is_some())?;
@@ -229,7 +251,7 @@ impl Apply {
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),
             "params": params(recipe)?,
-            "next_step": step + 1,
+            "next_step": step.saturating_add(1),
             "state": state.to_json(),
         });
         Ok(Replacement::write(path, format!("{kept:#}\n").as_bytes())?)

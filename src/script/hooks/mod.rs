@@ -119,11 +119,11 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::advantage`].
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
-        on_deep_stack(|| {
-            let mut run = Run::new(self, batch, state, &self.host.guard());
+        guarded("to compute the weights", || {
+            let mut run = Run::new(self, batch, None, state, &self.host.guard());
             run.reward()?;
             run.weight()
-        })
+        })?
     }
 
     /// The advantage by the script, its values or written into an array of the batch's shape.
@@ -134,9 +134,9 @@ impl Recipe {
         guard: &Arc<Guard>,
         array: Array<'_, '_>,
     ) -> Result<Outcome<A>, Diagnostics> {
-        on_deep_stack(|| {
+        guarded("to compute the advantage", || {
             let started = Instant::now();
-            let mut run = Run::new(self, batch, state, guard);
+            let mut run = Run::new(self, batch, None, state, guard);
             let reward = run.reward()?;
             let weight = run.weight()?;
             let (advantage, loss) = if self.has(Hook::Advantage) {
@@ -167,7 +167,7 @@ impl Recipe {
                 peak_bytes: run.input.call().guard.peak(),
                 native: reports.native,
             })
-        })
+        })?
     }
 
     /// The target of a critic, where the recipe has the hook `returns`: at response or token level. What the hook changes in
@@ -179,14 +179,14 @@ impl Recipe {
         if !self.has(Hook::Returns) {
             return Ok(None);
         }
-        on_deep_stack(|| {
+        guarded("to compute the returns", || {
             let guard = Call::new(&self.host, batch.step()).guard.clone();
-            let mut run = Run::new(self, batch, state, &guard);
+            let mut run = Run::new(self, batch, None, state, &guard);
             run.reward()?;
             let tensor = run.signal(Hook::Returns)?;
             let value = run.value(&Returned::of(Hook::Returns, &tensor))?;
             Ok(Some(value.over(batch.layout())))
-        })
+        })?
     }
 
     /// Computes the recipe's loss and its gradient by `logp`. `advantage` is what the hook sees as `batch.advantage`.
@@ -227,9 +227,10 @@ impl Recipe {
         guard: &Arc<Guard>,
         array: Array<'_, '_>,
     ) -> Result<Loss<G>, Diagnostics> {
-        on_deep_stack(|| {
+        guarded("to compute the loss", || {
             let started = Instant::now();
-            let mut run = Run::new(self, batch, state, guard);
+            let update = state.updates(batch.step());
+            let mut run = Run::new(self, batch, Some(update), state, guard);
             if self.has(Hook::Weight) && !batch.has("weight") {
                 // Never in silence without them.
                 let message = "the batch has no column `weight`, and the recipe has weights";
@@ -247,7 +248,7 @@ impl Recipe {
             let value = run.number(&loss)?;
             let reports = run.input.call().take_reports();
             let metrics = run.metrics(&reports)?;
-            *state = run.finished_state()?;
+            *state = run.finished_state()?.updated(batch.step(), update + 1);
             Ok(Loss {
                 value,
                 gradient: gradient.into(),
@@ -258,14 +259,21 @@ impl Recipe {
                 time: started.elapsed(),
                 native: reports.native,
             })
-        })
+        })?
     }
 }
 
 impl<'a> Run<'a> {
-    fn new(recipe: &'a Recipe, batch: &Batch, state: &State, guard: &Arc<Guard>) -> Self {
+    /// `update` is which one of the step's losses it is, `None` of what comes before them.
+    fn new(
+        recipe: &'a Recipe,
+        batch: &Batch,
+        update: Option<u64>,
+        state: &State,
+        guard: &Arc<Guard>,
+    ) -> Self {
         let (step, guard) = (batch.step(), guard.clone());
-        let call = Call::within(&recipe.host, step, guard, recipe.importer());
+        let call = Call::within(&recipe.host, step, update, guard, recipe.importer());
         let input = ScriptBatch::new(&recipe.host, call, batch);
         Run::on(recipe, input, state)
     }

@@ -187,7 +187,7 @@ impl Recipe {
 
     /// The batch as the script would see it.
     fn input(&self, batch: &Batch, guard: &Arc<Guard>) -> ScriptBatch {
-        let call = Call::within(&self.host, batch.step(), guard.clone(), None);
+        let call = Call::within(&self.host, batch.step(), None, guard.clone(), None);
         ScriptBatch::new(&self.host, call, batch)
     }
 

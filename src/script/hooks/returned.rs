@@ -51,6 +51,13 @@ impl Run<'_> {
         let name = hook.name();
         let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
         let is_weight = hook == Hook::Weight;
+        let frame = tensor.as_ref().and_then(Tensor::frame);
+        if frame.is_some_and(|frame| frame.responses != self.input.frame().responses) {
+            let message =
+                format!("`{name}` returned a tensor of one group, not of the whole batch");
+            let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
+            return Err(self.error(hook, message, help));
+        }
         let tensor = match tensor {
             Some(tensor) if tensor.level() == Level::Response => tensor,
             Some(tensor) if tensor.level() == Level::Token && !is_weight => tensor,
@@ -78,16 +85,6 @@ impl Run<'_> {
                 return Err(self.error(hook, message, &help));
             }
         };
-        let own = self.input.frame();
-        if tensor
-            .frame()
-            .is_some_and(|frame| frame.responses != own.responses)
-        {
-            let message =
-                format!("`{name}` returned a tensor of one group, not of the whole batch");
-            let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
-            return Err(self.error(hook, message, help));
-        }
         Ok(tensor)
     }
 

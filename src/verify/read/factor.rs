@@ -1,38 +1,23 @@
 //! What stands alone: numbers, letters, brackets, and commands with what belongs to them.
 
-use num_bigint::BigInt;
-
 use super::super::expr::{Expr, Function, INFINITY, REALS, Symbol};
 use super::super::lexeme::{function, is_letter, is_number, is_whole};
-use super::super::value::{quotient, shifted};
 use super::Parser;
-
-/// Greek letters that are variables.
-const GREEK: &str = "\\alpha \\beta \\gamma \\delta \\epsilon \\varepsilon \\zeta \\eta \\theta \\kappa \\lambda \\mu \\nu \
-    \\xi \\rho \\sigma \\tau \\phi \\varphi \\chi \\psi \\omega";
 
 /// Commands that begin a factor, beside letters and functions.
 const OTHERS: &str = "\\frac \\binom \\sqrt \\root \\lfloor \\lceil \\pi \\infty \\infinity";
 
-fn is_one_of(names: &str, text: &str) -> bool {
-    names.split(' ').any(|own| own == text)
-}
-
 pub(super) fn is_command_of_factor(text: &str) -> bool {
     let is_function = text.strip_prefix('\\').and_then(function).is_some();
-    is_function || is_one_of(OTHERS, text) || is_one_of(GREEK, text)
+    is_function || OTHERS.split(' ').any(|own| own == text)
 }
 
 impl Parser<'_> {
     pub(super) fn primary(&mut self) -> Option<Expr> {
         let text = self.text();
         match text {
-            "(" => return self.enclosed(")"),
-            "[" => return self.enclosed("]"),
-            "{" => return self.enclosed("}"),
-            "|" => return Some(Function("abs").of([self.enclosed("|")?])),
-            "\\lfloor" => return Some(Function("floor").of([self.enclosed("\\rfloor")?])),
-            "\\lceil" => return Some(Function("ceil").of([self.enclosed("\\rceil")?])),
+            "(" | "[" | "{" | "\\{" | "|" | "\\lfloor" | "\\lceil" => return self.bracketed(),
+            "\\begin" => return self.matrix(),
             _ => {}
         }
         let is_rest = self.taken > 0;
@@ -41,35 +26,22 @@ impl Parser<'_> {
             _ if is_number(text) && is_rest => Expr::literal(text),
             _ if is_number(text) => self.number(text),
             "f" | "g" | "h" if self.is("(") => {
-                let name = ["f", "g", "h"].into_iter().find(|own| *own == text)?;
-                Some(Function(name).of([self.primary()?]))
+                Some(Symbol::Unknown(text.to_string()).of([self.primary()?]))
             }
             "\\frac" => Some(self.argument()?.over(self.argument()?)),
             "\\binom" => Some(Function("binom").of([self.argument()?, self.argument()?])),
             "\\sqrt" | "\\root" => self.root(text),
-            "\\pi" | REALS => Some(Expr::Name(text.to_string())),
             "\\emptyset" => Some(Symbol::Set.of([])),
             "\\infty" | "\\infinity" => Some(Expr::Name(INFINITY.to_string())),
-            _ if is_letter(text) || is_one_of(GREEK, text) => self.name(text),
+            "\\pi" | REALS => Some(Expr::Name(text.to_string())),
+            _ if is_letter(text) => Some(Expr::Name(text.to_string())),
             _ => self.applied(function(text.strip_prefix('\\')?)?),
         }
     }
 
-    /// The inside of brackets: in braces also a fraction with `\over`, or a binomial with `\choose`.
-    pub(super) fn enclosed(&mut self, close: &str) -> Option<Expr> {
-        self.advance(1);
-        let mut inside = self.sum()?;
-        if self.take("\\choose") {
-            inside = Function("binom").of([inside, self.sum()?]);
-        } else if self.take("\\over") {
-            inside = inside.over(self.sum()?);
-        }
-        self.take(close).then_some(inside)
-    }
-
     fn root(&mut self, command: &str) -> Option<Expr> {
         let order = match self.is("[") {
-            true => self.enclosed("]")?,
+            true => self.bracketed()?,
             false => Expr::integer(2),
         };
         let is_plain = self.is("(") || command == "\\root" && is_number(self.text());
@@ -106,28 +78,9 @@ impl Parser<'_> {
         Expr::literal(text)
     }
 
-    /// A letter with its subscript.
-    fn name(&mut self, letter: &str) -> Option<Expr> {
-        let mut name = letter.to_string();
-        if self.take("_") {
-            name.push('_');
-            let has_brace = self.take("{");
-            while !self.take("}") {
-                let text = self.text();
-                (!text.is_empty()).then(|| self.advance(1))?;
-                name.push_str(text.trim_start_matches('\\'));
-                if !has_brace {
-                    break;
-                }
-            }
-        }
-        Some(Expr::Name(name))
-    }
-
-    /// A function with its power, its base and its argument: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`.
+    /// A function with its power, its base and its argument: `\sin^2 x`, `\log_2 8`.
     fn applied(&mut self, function: &'static str) -> Option<Expr> {
-        let has_base = function == "log" && self.take("_");
-        let base = match has_base {
+        let base = match function == "log" && self.take("_") {
             true => self.argument()?,
             // Without a base it is the natural one, or that of ten: nobody can say.
             false => Expr::integer(10),
@@ -137,52 +90,44 @@ impl Parser<'_> {
             false => None,
         };
         let was_angle = std::mem::replace(&mut self.is_angle, true);
-        let mut parts = self.arguments()?;
-        self.is_angle = was_angle;
-        if parts.len() != 1 && !matches!(function, "gcd" | "lcm" | "max" | "min") {
-            return None;
-        }
-        let is_inverse = power == Some(Expr::integer(-1));
-        let function = match function {
-            "log" if base.is("e") => "ln",
-            "sin" if is_inverse => "asin",
-            "cos" if is_inverse => "acos",
-            "tan" if is_inverse => "atan",
-            _ if is_inverse => return None,
-            function => function,
+        let argument = match self.is("(") {
+            true => self.nested(Self::primary)?,
+            false => self.signed(Self::bare_argument)?,
         };
-        if function == "log" {
-            parts.insert(0, base);
-        }
-        let value = Function(function).of(parts);
+        self.is_angle = was_angle;
+        let is_inverse = power == Some(Expr::integer(-1));
+        let value = match function {
+            _ if is_inverse => Function(inverse(function)?).of([argument]),
+            "log" if !base.is("e") => Function("log").of([base, argument]),
+            "log" => Function("ln").of([argument]),
+            _ => Function(function).of([argument]),
+        };
         Some(match power.filter(|_| !is_inverse) {
             Some(power) => Function("^").of([value, power]),
             None => value,
         })
     }
 
-    fn arguments(&mut self) -> Option<Vec<Expr>> {
-        let close = match self.text() {
-            "(" => ")",
-            "\\{" => "\\}",
-            _ => return Some(vec![self.bare_argument()?]),
-        };
-        self.advance(1);
-        let mut parts = vec![self.sum()?];
-        while self.take(",") {
-            parts.push(self.sum()?);
+    /// Factors beside each other, up to the next function.
+    fn bare_argument(&mut self) -> Option<Expr> {
+        let mut product = self.factor()?;
+        while self.starts_factor() && self.text().strip_prefix('\\').and_then(function).is_none() {
+            product = product.times(self.factor()?);
         }
-        self.take(close).then_some(parts)
+        Some(product)
     }
+}
+
+/// What `\sin^{-1}` is.
+fn inverse(name: &str) -> Option<&'static str> {
+    function(&format!("a{name}"))
 }
 
 /// A decimal whose last digits go on for ever.
 fn repeating(head: &str, period: &str) -> Option<Expr> {
-    let (whole, fraction) = head.split_once('.').filter(|_| is_whole(period))?;
-    let number = |digits: &str| digits.parse::<BigInt>().ok();
-    let nines = number(&"9".repeat(period.len()))?;
-    let above = number(&format!("0{whole}{fraction}"))? * &nines + number(period)?;
-    let unit = shifted(1.into(), -(fraction.len() as i32))?;
-    let value = quotient(above * unit.numer(), nines * unit.denom())?;
-    Some(Expr::Number(value, None))
+    let places = head.split_once('.').filter(|_| is_whole(period))?.1.len();
+    let nines = format!("{}{}", "9".repeat(period.len()), "0".repeat(places));
+    let tail = Expr::literal(period)?.over(Expr::literal(&nines)?);
+    let head = Expr::literal(head.trim_end_matches('.'))?;
+    Some(Function("+").of([head, tail]))
 }

@@ -3,10 +3,10 @@
 use num_traits::{Signed, ToPrimitive};
 
 use super::super::expr::{Expr, Function, Symbol};
-use super::super::lexeme::{function, is_letter, is_number, is_whole, is_word};
-use super::super::{unit, work};
+use super::super::lexeme::{is_letter, is_number, is_whole, is_word};
+use super::super::unit;
 use super::factor::is_command_of_factor;
-use super::{DEEPEST, Parser, is_end, joins};
+use super::{Parser, is_end, joins};
 
 /// Whether this is a whole number, or makes a fraction of some.
 fn is_of_digits(part: &Expr) -> bool {
@@ -19,7 +19,7 @@ fn is_of_digits(part: &Expr) -> bool {
 impl Parser<'_> {
     /// A number with the words and signs behind it.
     pub(super) fn quantity(&mut self) -> Option<Expr> {
-        self.currency = None;
+        let outer = self.currency.take();
         let mut value = self.sum()?;
         let mut parts: Vec<(String, i32)> = Vec::new();
         let (mut sign, mut power, mut unknown, mut is_percent) = (1, 1, 0, false);
@@ -34,13 +34,12 @@ impl Parser<'_> {
             }
             let word = self.text().to_lowercase();
             let name = unit::name(&word);
-            if name.is_none() && !word.starts_with(char::is_alphabetic) {
+            if name.is_none() && !is_word(&word) {
                 break;
             }
             self.advance(1);
             match name.unwrap_or(&word) {
                 "%" => is_percent = true,
-                "point" if is_percent => {}
                 "/" => sign = -1,
                 "square" => power = 2,
                 "cubic" => power = 3,
@@ -57,12 +56,13 @@ impl Parser<'_> {
                 }
             }
         }
+        // `$5` and `5 dollars`, `$5 dollars` too.
+        let currency = std::mem::replace(&mut self.currency, outer);
+        if let Some(currency) = currency.filter(|_| parts.is_empty()) {
+            parts.push((currency.to_string(), 1));
+        }
         if is_percent {
             value = Symbol::Percent.of([value]);
-        }
-        // `$5` and `5 dollars`, `$5 dollars` too.
-        if let Some(currency) = self.currency.filter(|_| parts.is_empty()) {
-            parts.push((currency.to_string(), 1));
         }
         if parts.is_empty() {
             return Some(value);
@@ -71,51 +71,40 @@ impl Parser<'_> {
         Some(Symbol::Measured(format!("{parts:?}")).of([value]))
     }
 
-    /// One level further in; `None` where that is too deep.
-    pub(super) fn nested(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
-        work::look(20)?;
-        self.depth += 1;
-        let found = (self.depth <= DEEPEST).then(|| read(self)).flatten();
-        self.depth -= 1;
-        found
-    }
-
     /// A sum of products.
     pub(super) fn sum(&mut self) -> Option<Expr> {
         self.nested(|parser| {
             let mut terms = vec![parser.term()?];
-            while let Some(sign) = parser.sign() {
-                terms.push(parser.term()?.signed(sign));
+            while let "+" | "-" | "\\pm" | "\\mp" = parser.text() {
+                terms.push(parser.term()?);
             }
             Some(Function("+").joined(terms))
         })
     }
 
-    fn sign(&mut self) -> Option<i64> {
-        let sign = match self.text() {
-            "+" => 1,
-            "-" => -1,
-            "\\pm" => self.plus_minus,
-            "\\mp" => -self.plus_minus,
-            _ => return None,
-        };
-        self.has_plus_minus |= self.text().starts_with('\\');
-        self.advance(1);
-        Some(sign)
-    }
-
     /// A product with its signs, that of a currency among them.
     fn term(&mut self) -> Option<Expr> {
-        let mut sign = 1;
-        loop {
-            if let Some(own) = self.sign() {
-                sign *= own;
-            } else if let Some(currency) = unit::currency(self.text()) {
-                self.currency = Some(currency);
-                self.advance(1);
-            } else {
-                return Some(self.product()?.signed(sign));
-            }
+        let sign = self.text();
+        let currency = unit::currency(sign);
+        if currency.is_none() && !matches!(sign, "+" | "-" | "\\pm" | "\\mp") {
+            return self.product();
+        }
+        self.currency = currency.or(self.currency);
+        self.advance(1);
+        let term = self.nested(Self::term)?;
+        Some(match sign {
+            "-" => term.negated(),
+            "\\pm" => Function("\\pm").of([term]),
+            "\\mp" => Function("\\pm").of([term.negated()]),
+            _ => term,
+        })
+    }
+
+    /// What is read, with a minus before it.
+    pub(super) fn signed(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
+        match self.take("-") {
+            true => Some(read(self)?.negated()),
+            false => read(self),
         }
     }
 
@@ -130,8 +119,7 @@ impl Parser<'_> {
             let is_cross = self.is("x") && is_number(self.ahead(1)) && self.is_behind_number();
             if is_divided || is_cross || self.is("*") {
                 self.advance(1);
-                let sign = self.sign().unwrap_or(1);
-                let factor = self.factor()?.signed(sign);
+                let factor = self.signed(Self::factor)?;
                 product = match is_divided {
                     true => product.over(factor),
                     false => product.times(factor),
@@ -216,29 +204,27 @@ impl Parser<'_> {
     }
 
     pub(super) fn exponent(&mut self) -> Option<Expr> {
-        let sign = if self.take("-") { -1 } else { 1 };
-        let text = self.text();
-        let mut exponent = if is_number(text) {
-            self.advance(1);
-            Expr::literal(text)?
-        } else if text == "(" {
-            self.primary()?
-        } else {
-            self.argument()?
-        };
-        // `2^3^2` is `2^9`.
-        if is_number(text) && self.take("^") {
-            exponent = Function("^").of([exponent, self.nested(Self::exponent)?]);
-        }
-        Some(exponent.signed(sign))
+        self.signed(|parser| {
+            let text = parser.text();
+            if !is_number(text) {
+                return parser.argument();
+            }
+            parser.advance(1);
+            let exponent = Expr::literal(text)?;
+            // `2^3^2` is `2^9`.
+            Some(match parser.take("^") {
+                true => Function("^").of([exponent, parser.nested(Self::exponent)?]),
+                false => exponent,
+            })
+        })
     }
 
     /// A group in braces, or one sign: of a number its first digit.
     pub(super) fn argument(&mut self) -> Option<Expr> {
-        if self.is("{") {
-            return self.enclosed("}");
-        }
         let text = self.text();
+        if text == "{" {
+            return self.bracketed();
+        }
         if !is_number(text) {
             return self.nested(Self::primary);
         }
@@ -248,15 +234,5 @@ impl Parser<'_> {
         }
         self.taken += 1;
         Expr::literal(&text[..1])
-    }
-
-    /// Factors beside each other, up to the next function.
-    pub(super) fn bare_argument(&mut self) -> Option<Expr> {
-        let sign = if self.take("-") { -1 } else { 1 };
-        let mut product = self.factor()?;
-        while self.starts_factor() && self.text().strip_prefix('\\').and_then(function).is_none() {
-            product = product.times(self.factor()?);
-        }
-        Some(product.signed(sign))
     }
 }

@@ -90,7 +90,8 @@ fn apply_reads_the_columns_of_a_padded_file_that_a_recipe_needs() {
     let file = lab.path().join("batch.safetensors");
     batch.write_safetensors(file).expect("a file");
     let print = |name: &str| {
-        let body = format!("print(batch[{name}].sum(\"batch\").value()); batch.reward");
+        let asked = format!("let there = batch.has({name}); if !there {{ throw \"not there\" }}");
+        let body = format!("{asked} print(batch[{name}].sum(\"batch\").value()); batch.reward");
         lab.write("sum.rhai", &format!("fn advantage(batch, p) {{ {body} }}"));
         let ran = lab.run("apply sum.rhai batch.safetensors");
         assert_eq!(ran.status, 0, "{}", ran.err);
@@ -281,6 +282,15 @@ fn json_is_one_object_for_a_machine() {
         );
     }
     insta::assert_snapshot!("apply_json", serde_json::to_string_pretty(&json).unwrap());
+    let odd = "fn advantage(batch, p) { metric(\"odd\", 0.0 / 0.0); batch.reward }";
+    lab.write("odd.rhai", odd);
+    let ran = lab.run("apply odd.rhai rollouts.jsonl --json");
+    assert!(
+        ran.out.contains("\"odd\":\"NaN\""),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
 }
 
 #[test]

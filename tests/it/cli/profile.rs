@@ -122,6 +122,17 @@ fn map_groups_is_told_to_go_by_one_call_or_group_by_group() {
     );
 }
 
+#[test]
+fn a_loss_is_given_the_weights() {
+    let lab = Lab::new();
+    lab.write(
+        "weighted.rhai",
+        "fn weight(batch, p) { batch.reward > 0 }\nfn advantage(batch, p) { batch.reward }\nfn loss(batch, p) { -(batch.weight * batch.logp).mean(\"batch\") }\n",
+    );
+    let ran = lab.run("profile weighted.rhai --runs 1");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+}
+
 /// Perfetto and chrome://tracing take events of any kind; what they show are complete ones, by thread.
 #[test]
 fn a_trace_has_the_hooks_with_the_stages_in_them() {

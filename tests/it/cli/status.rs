@@ -30,6 +30,7 @@ fn a_wrong_input_or_script_is_1_and_prints_no_result() {
     lab.write("taken.rhai", "");
     for arguments in [
         "apply grpo missing.jsonl",
+        "apply passk k=2 rollouts.jsonl",
         "apply grpo broken.jsonl",
         "apply broken.rhai rollouts.jsonl",
         "apply fails.rhai rollouts.jsonl",

@@ -104,10 +104,10 @@ fn positive_log_probs_are_told() {
     );
     let said =
         "Note: `old_logp` is above 0 at 2 tokens, the first in line 2, token 1: no log-prob is";
-    let ran = lab.run("apply grpo positive.jsonl");
+    let ran = lab.run("convert positive.jsonl out.npz");
     assert!(ran.status == 0 && ran.err.starts_with(said), "{}", ran.err);
     lab.write("negative.jsonl", &line("-1, 0, 0.0005"));
-    assert_eq!(lab.run("apply grpo negative.jsonl").err, "");
+    assert_eq!(lab.run("convert negative.jsonl out.npz").err, "");
 }
 
 /// Slips of the hand: what was meant is told.
@@ -142,6 +142,12 @@ fn what_was_meant() {
             "'ten' for '--steps <STEPS>': it takes a whole number",
         ),
         ("train run", 1, "`advlab train --resume run`"),
+        ("verify run.npz", 1, "answers are compared in lines"),
+        (
+            "look rollouts.jsonl bare.jsonl",
+            1,
+            "bare.jsonl is a second file, and one is shown",
+        ),
         ("train --recipe gae", 1, "trained without a critic"),
         (
             "apply rollouts.jsonl grpo",

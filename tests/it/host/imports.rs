@@ -95,6 +95,20 @@ fn imports_stay_within_the_folder() {
     }
 }
 
+/// Compiling takes seconds for each megabyte, and a run looks at its files each second.
+#[test]
+fn what_is_too_large_for_a_script_is_not_read() {
+    let large = format!("fn by(x) {{ x }} // {}", "x".repeat(256 << 10));
+    let folder = folder(MAIN, &large);
+    for file in ["main.rhai", "scale.rhai"] {
+        let error = load(&folder.path().join(file)).expect_err("256 KiB and some");
+        assert!(
+            error.to_string().contains("more than 256 KiB"),
+            "{file}: {error}"
+        );
+    }
+}
+
 #[test]
 fn scripts_that_import_each_other_end() {
     let folder = folder(

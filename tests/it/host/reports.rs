@@ -2,7 +2,7 @@
 
 use advlab::script::{Host, Outcome};
 
-use super::lab::{batch, builder, message, recipe, run_on, step, tensor_on};
+use super::lab::{batch, batch_with_logp, builder, message, recipe, run_on, step, tensor_on};
 
 #[test]
 fn metrics_are_numbers_by_name_in_order() {
@@ -122,6 +122,31 @@ fn random_numbers_follow_the_seed_the_step_and_the_call() {
         drawn(0, 0, 1),
         "the second call draws what the first did"
     );
+}
+
+/// A mask that a loss draws is another one for each minibatch and epoch; the next step begins anew.
+#[test]
+fn each_loss_of_a_step_draws_numbers_of_its_own() {
+    let text = r#"
+        fn advantage(batch, p) { metric("drawn", batch.random("response").sum("batch")); batch.reward }
+        fn loss(batch, p) { metric("drawn", batch.random("response").sum("batch")); batch.logp.mean("batch") }
+    "#;
+    let recipe = recipe(text);
+    let mut state = recipe.init().unwrap();
+    let mut drawn = |steps: [u64; 3]| {
+        let losses = steps.map(|step| {
+            let batch = batch_with_logp().at_step(step);
+            let loss = recipe.loss(&batch, None, &mut state).unwrap();
+            loss.metrics[0].1
+        });
+        let batch = builder().step(steps[0]).build().unwrap();
+        let outcome = recipe.advantage(&batch, &mut state).unwrap();
+        (losses, outcome.metrics[0].1)
+    };
+    let ([a, b, c], advantage) = drawn([7, 7, 7]);
+    assert!(a != b && b != c && a != c && a != advantage);
+    let ([other, first, second], _) = drawn([8, 7, 7]);
+    assert!(other != a && (first, second) == (a, b));
 }
 
 /// Nothing of one call is seen by the next: metrics, prints and draws start anew.

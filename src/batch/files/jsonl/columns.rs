@@ -82,7 +82,6 @@ impl Columns {
         for column in more.columns {
             let known = &mut self.columns[self.by_key[&*column.name]];
             if known.odd.is_none() {
-                known.is_unusual |= column.is_unusual;
                 known.filled += column.filled;
                 known.values.append(column.values, &mut self.ids);
                 match (&mut known.texts, column.texts) {
@@ -155,9 +154,7 @@ impl Columns {
             self.met.push(0);
             self.keys.push(key.into());
             let mut column = RawColumn::new(name.to_string(), values);
-            if let [reading] = &readings[..] {
-                column.unread = (!self.names.wants(reading)).then(|| reading.usual());
-            }
+            column.is_unread = !readings.iter().any(|reading| self.names.wants(reading));
             let mut readings = readings.iter();
             let is_text = readings.any(|reading| self.names.wants_text(reading));
             column.texts = is_text.then(Vec::new);

@@ -53,13 +53,9 @@ impl Value<'_> {
                 ids.push(id);
             }
             Values::Numbers(numbers) if self.is_number() => numbers.push(self.number),
-            Values::Arrays(rows) if self.is_numbers() => match column.unread {
-                None => rows.push(self.numbers.iter().copied()),
-                Some((low, high)) => {
-                    let usual = f64::from(low)..=f64::from(high);
-                    column.is_unusual |= !self.numbers.iter().all(|value| usual.contains(value));
-                    rows.push_length(self.numbers.len());
-                }
+            Values::Arrays(rows) if self.is_numbers() => match column.is_unread {
+                false => rows.push(self.numbers.iter().copied()),
+                true => rows.push_length(self.numbers.len()),
             },
             Values::Strings(_) if self.kind == Type::String => {}
             // The messages of a chat.

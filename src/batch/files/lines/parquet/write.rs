@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
@@ -130,65 +130,70 @@ impl Shape {
         Ok(Arc::new(leaf.with_logical_type(logical).build()?))
     }
 
-    /// Columns for the values below, in their order; `path` leads to it.
-    fn leaves<'a>(&'a self, path: &[Step<'a>], leaves: &mut Vec<Leaf<'a>>) {
-        let below = |step: Step<'a>| [path, &[step]].concat();
-        let values = match self {
-            Shape::List(items) => return items.leaves(&below(Step::Items), leaves),
-            Shape::Fields(fields) => {
-                let fields = fields.iter();
-                return fields.for_each(|(name, of)| of.leaves(&below(Step::Field(name)), leaves));
-            }
-            Shape::Bool => Values::Bools(Vec::new()),
-            Shape::Int | Shape::Wide => Values::Ints(Vec::new()),
-            Shape::Float => Values::Floats(Vec::new()),
-            Shape::Null | Shape::Text => Values::Texts(Vec::new()),
-            Shape::Json => Values::Jsons(Vec::new()),
-        };
-        leaves.push(Leaf {
-            path: path.to_vec(),
-            values,
-            defined: Vec::new(),
-            repeated: Vec::new(),
-        });
-    }
-}
-
-/// From a value to those below it.
-#[derive(Clone, Copy)]
-enum Step<'a> {
-    Field(&'a str),
-    Items,
-}
-
-enum Values {
-    Bools(Vec<bool>),
-    Ints(Vec<i64>),
-    Floats(Vec<f64>),
-    Texts(Vec<ByteArray>),
-    Jsons(Vec<ByteArray>),
-}
-
-impl Values {
-    /// Adds a value, and whether it is one.
-    fn push(&mut self, value: &Value) -> bool {
-        match (self, value) {
-            (_, Value::Null) => return false,
-            (Values::Bools(values), Value::Bool(value)) => values.push(*value),
-            (Values::Ints(values), Value::Int(value)) => values.push(*value),
-            (Values::Floats(values), Value::Int(value)) => values.push(*value as f64),
-            (Values::Floats(values), Value::Float(value)) => values.push(*value),
-            (Values::Texts(values), Value::Text(text)) => values.push(text.as_str().into()),
-            (Values::Jsons(values), value) => values.push(value.to_string().as_str().into()),
-            // A column has room for all its values.
-            _ => return false,
+    /// Columns for the values below, in their order.
+    fn leaves(&self) -> Vec<Leaf<'_>> {
+        match self {
+            Shape::List(items) => items.leaves(),
+            Shape::Fields(fields) => fields.iter().flat_map(|(_, of)| of.leaves()).collect(),
+            shape => vec![Leaf {
+                shape,
+                values: Vec::new(),
+                defined: Vec::new(),
+                repeated: Vec::new(),
+            }],
         }
-        true
+    }
+
+    /// How many columns there are below.
+    fn width(&self) -> usize {
+        match self {
+            Shape::List(items) => items.width(),
+            Shape::Fields(fields) => fields.iter().map(|(_, of)| of.width()).sum(),
+            _ => 1,
+        }
+    }
+
+    /// Adds a value to the columns below.
+    fn shred(&self, value: &Value, at: Place, mut leaves: &mut [Leaf]) {
+        match (self, value) {
+            (Shape::Fields(fields), Value::Fields(values)) => {
+                let defined = at.defined + 1;
+                for (name, of) in fields {
+                    let (own, others) = leaves.split_at_mut(of.width());
+                    let mut values = values.iter();
+                    let value = values.find(|(field, _)| field == name);
+                    let value = value.map_or(&Value::Null, |(_, value)| value);
+                    of.shred(value, Place { defined, ..at }, own);
+                    leaves = others;
+                }
+            }
+            (Shape::List(of), Value::List(items)) if !items.is_empty() => {
+                let depth = at.depth + 1;
+                for (index, item) in items.iter().enumerate() {
+                    let place = Place {
+                        repeated: if index == 0 { at.repeated } else { depth },
+                        depth,
+                        defined: at.defined + 2,
+                    };
+                    of.shred(item, place, leaves);
+                }
+            }
+            // Of an empty list there is the list alone.
+            (Shape::Fields(_) | Shape::List(_), value) => {
+                let defined = at.defined + i16::from(matches!(value, Value::List(_)));
+                leaves.iter_mut().for_each(|leaf| leaf.add(at, defined));
+            }
+            (_, Value::Null) => leaves[0].add(at, at.defined),
+            (_, value) => {
+                leaves[0].values.push(value.clone());
+                leaves[0].add(at, at.defined + 1);
+            }
+        }
     }
 }
 
 /// The place of a value in the row that it is part of.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Place {
     /// The level at which it repeats, and the lists that it is in.
     repeated: i16,
@@ -197,77 +202,63 @@ struct Place {
     defined: i16,
 }
 
+impl Place {
+    /// A row is there and has no level of its own, unlike the structures in it.
+    const ROW: Place = Place {
+        repeated: 0,
+        depth: 0,
+        defined: -1,
+    };
+}
+
 /// The values of one column, with Dremel's levels.
 struct Leaf<'a> {
-    path: Vec<Step<'a>>,
-    values: Values,
+    shape: &'a Shape,
+    values: Vec<Value>,
     defined: Vec<i16>,
     repeated: Vec<i16>,
 }
 
-/// A field, null where it is not there.
-fn field<'a>(fields: &'a [(String, Value)], name: &str) -> &'a Value {
-    let mut fields = fields.iter();
-    let found = fields.find(|(field, _)| field == name);
-    found.map_or(&Value::Null, |(_, value)| value)
-}
-
 impl Leaf<'_> {
-    fn add_row(&mut self, row: &[(String, Value)]) {
-        if let Some(Step::Field(name)) = self.path.first() {
-            self.add(field(row, name), 1, Place::default());
-        }
-    }
-
-    /// Adds what a value at some step of the path has at its end, or that it has nothing there.
-    fn add(&mut self, value: &Value, step: usize, at: Place) {
-        let defined = match (self.path.get(step), value) {
-            (None, value) => at.defined + i16::from(self.values.push(value)),
-            (Some(Step::Field(name)), Value::Fields(fields)) => {
-                let defined = at.defined + 1;
-                return self.add(field(fields, name), step + 1, Place { defined, ..at });
-            }
-            (Some(Step::Items), Value::List(items)) if !items.is_empty() => {
-                let depth = at.depth + 1;
-                for (index, item) in items.iter().enumerate() {
-                    let place = Place {
-                        repeated: if index == 0 { at.repeated } else { depth },
-                        depth,
-                        defined: at.defined + 2,
-                    };
-                    self.add(item, step + 1, place);
-                }
-                return;
-            }
-            (Some(Step::Items), Value::List(_)) => at.defined + 1,
-            _ => at.defined,
-        };
+    fn add(&mut self, at: Place, defined: i16) {
         self.defined.push(defined);
         self.repeated.push(at.repeated);
     }
 
+    /// Writes what it has. Its shape has room for all its values.
     fn write(&mut self, mut column: SerializedColumnWriter) -> Result<()> {
-        fn put<T: DataType>(
-            column: &mut SerializedColumnWriter,
-            values: &mut Vec<T::T>,
-            [defined, repeated]: [&[i16]; 2],
-        ) -> Result<usize> {
-            let values = std::mem::take(values);
-            let column = column.typed::<T>();
-            column.write_batch(&values, Some(defined), Some(repeated))
-        }
-        let (column_of, levels) = (&mut column, [&self.defined[..], &self.repeated[..]]);
-        match &mut self.values {
-            Values::Bools(values) => put::<BoolType>(column_of, values, levels)?,
-            Values::Ints(values) => put::<Int64Type>(column_of, values, levels)?,
-            Values::Floats(values) => put::<DoubleType>(column_of, values, levels)?,
-            Values::Texts(values) | Values::Jsons(values) => {
-                put::<ByteArrayType>(column_of, values, levels)?
-            }
-        };
+        let of = &mut column;
+        match self.shape {
+            Shape::Bool => self.put::<BoolType>(of, |value| *value == Value::Bool(true)),
+            Shape::Int | Shape::Wide => self.put::<Int64Type>(of, |value| match value {
+                Value::Int(value) => *value,
+                _ => 0,
+            }),
+            Shape::Float => self.put::<DoubleType>(of, |value| match value {
+                Value::Int(value) => *value as f64,
+                Value::Float(value) => *value,
+                _ => f64::NAN,
+            }),
+            shape => self.put::<ByteArrayType>(of, |value| match value {
+                Value::Text(text) if *shape == Shape::Text => text.as_str().into(),
+                value => value.to_string().as_str().into(),
+            }),
+        }?;
+        column.close()
+    }
+
+    fn put<T: DataType>(
+        &mut self,
+        column: &mut SerializedColumnWriter,
+        value: impl Fn(&Value) -> T::T,
+    ) -> Result<()> {
+        let values: Vec<T::T> = self.values.drain(..).map(|one| value(&one)).collect();
+        let levels = [&self.defined, &self.repeated].map(|levels| Some(&levels[..]));
+        let column = column.typed::<T>();
+        column.write_batch(&values, levels[0], levels[1])?;
         self.defined.clear();
         self.repeated.clear();
-        column.close()
+        Ok(())
     }
 }
 
@@ -314,7 +305,7 @@ impl<W: Write + Send> ToParquet<W> {
             .for_each(|(name, shape)| shape.mixed(name, &mut told));
         let mut lines = self.lines.into_inner()?;
         lines.rewind()?;
-        let written = write(columns, BufReader::new(lines), self.out);
+        let written = write(&self.shape, columns, BufReader::new(lines), self.out);
         written.map_err(io::Error::other)?;
         Ok(told)
     }
@@ -325,6 +316,7 @@ fn fields(line: &[u8]) -> io::Result<Vec<(String, Value)>> {
 }
 
 fn write(
+    row: &Shape,
     columns: &[(String, Shape)],
     mut lines: impl BufRead,
     out: impl Write + Send,
@@ -334,17 +326,13 @@ fn write(
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
     let schema = Arc::new(schema.build()?);
     let mut file = SerializedFileWriter::new(out, schema, Arc::new(properties.build()))?;
-    let mut leaves = Vec::new();
-    for (name, shape) in columns {
-        shape.leaves(&[Step::Field(name)], &mut leaves);
-    }
+    let mut leaves = row.leaves();
     let (mut line, mut bytes) = (Vec::new(), 0);
     loop {
         line.clear();
         let read = lines.read_until(b'\n', &mut line)?;
         if read > 0 {
-            let fields = fields(&line)?;
-            leaves.iter_mut().for_each(|leaf| leaf.add_row(&fields));
+            row.shred(&Value::Fields(fields(&line)?), Place::ROW, &mut leaves);
         }
         bytes += read;
         if bytes > 0 && (read == 0 || bytes > GROUP) {

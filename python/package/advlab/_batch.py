@@ -1,0 +1,104 @@
+"""Batches: those of files, and those that a call's columns make."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _arrays, _native
+from ._native import Batch as _NativeBatch
+
+
+class Batch(Mapping[str, Any]):
+    """The rollouts of a file: columns by their names, as read-only NumPy arrays over the batch's own memory.
+
+    A column is [B], [B, T], or has one number for each token that counts (of JSONL); one of texts is a list. `len` is the number
+    of columns, `batch.responses` that of responses.
+    """
+
+    def __init__(self, native: _NativeBatch) -> None:
+        self._native = native
+        self._names = native.columns()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._native.column(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def responses(self) -> int:
+        """B."""
+        return len(self._native)
+
+    @property
+    def groups(self) -> list[int | str]:
+        """The id of each response's group."""
+        return self._native.groups()
+
+    @property
+    def lengths(self) -> Any:
+        """How many tokens of each response count: int64, [B]."""
+        return self._native.lengths()
+
+    @property
+    def step(self) -> int:
+        """The training step that the batch comes from; 0 where nothing says it."""
+        return self._native.step
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader decided, in words."""
+        return self._native.notes
+
+    def __repr__(self) -> str:
+        return f"Batch({self.responses} responses, columns {', '.join(self._names)})"
+
+
+@dataclass
+class _Call:
+    """The input of one call, and the kind of what is to come back."""
+
+    batch: _NativeBatch
+    f64: bool
+    is_torch: bool
+    levels: dict[str, int] | None = None
+    """The dimensions of each column of numbers, where nobody said which responses belong together."""
+
+    @classmethod
+    def of(cls, batch: Batch | None, groups: Any, mask: Any, step: Any, columns: dict[str, Any], f64: Sequence[str]) -> _Call:
+        if batch is not None:
+            if not isinstance(batch, Batch):
+                raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: columns are keywords")
+            if groups is not None or mask is not None or columns:
+                raise TypeError("a batch has its columns already: pass either a batch or columns")
+            # JSONL has no types: its numbers are f64 as NumPy's are.
+            return cls(batch._native, True, False)
+        columns = {name: value for name, value in columns.items() if value is not None}
+        texts = {name: found for name, value in columns.items() if (found := _arrays.texts(name, value)) is not None}
+        given = {name: _arrays.given(name, value) for name, value in columns.items() if name not in texts}
+        native = _native.Batch(
+            None if groups is None else _arrays.groups(groups),
+            None if mask is None else _arrays.given("mask", mask),
+            list(given.items()),
+            list(texts.items()),
+            None if step is None else int(step),
+        )
+        is_f64 = any(name in given and given[name].array.dtype == "float64" for name in f64)
+        is_torch = any(_arrays.is_tensor(value) for value in (groups, mask, *columns.values()))
+        levels = {name: 2 if column.lengths else column.array.ndim for name, column in given.items()} if groups is None else None
+        return cls(native, is_f64, is_torch, levels)
+
+    def back(self, values: Any) -> Any:
+        """Values of the kind that the input was."""
+        if values is None or not self.is_torch:
+            return values
+        torch = sys.modules["torch"]
+        if isinstance(values, list):
+            return [torch.from_numpy(row) for row in values]
+        return torch.from_numpy(values)
